@@ -1,4 +1,4 @@
-//! What one try of a `<Sandbox>` has.
+//! The data and the outcome of one attempt of a `<Sandbox>`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,26 +25,26 @@ use crate::graph::{Sandbox, Task, ToolLimits};
 use crate::schedule::Key;
 use crate::store::sandboxes::{self, Pause, SandboxRow};
 
-/// The outcome of a try.
+/// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum TryOutcome {
     /// The outputs of the task.
     Value(Value),
     /// The changes wait for a decision.
     Review,
-    /// The child waits.
+    /// The child waits for answers.
     Waits(Pause),
-    /// Only the host can make the sandbox. It was requested under this name.
+    /// Only the host can create the sandbox. It was requested under this name.
     Host(String),
 }
 
-/// All that one try needs.
+/// The data that one attempt needs.
 #[derive(Debug)]
 pub(crate) struct Try {
     pub(crate) state: Arc<EngineState>,
     pub(crate) user_code: Arc<UserCode>,
     pub(crate) run: String,
-    /// Names this try, and no other.
+    /// Identifies this attempt.
     pub(crate) name: String,
     pub(crate) owner: String,
     /// The project's directory.
@@ -58,24 +58,24 @@ pub(crate) struct Try {
     pub(crate) slots: Arc<Semaphore>,
     /// The runs that a provider requests.
     pub(crate) child_runs: Arc<dyn ChildRuns>,
-    /// What encloses it, if it is nested.
+    /// The sandbox that encloses it, if it is nested.
     pub(crate) enclosing: Option<EnclosingSandbox>,
-    /// What a child has requested it with; `None` for a sandbox of the run's own workflow.
+    /// The source of a sandbox that a child requested; `None` for a sandbox of the run's own workflow.
     pub(crate) nested_source: Option<NestedSource>,
 }
 
-/// What a sandbox that a child requested is made from, instead of the run's program and project.
+/// The source of a sandbox that a child requested, which replaces the run's program and project.
 #[derive(Debug)]
 pub(crate) struct NestedSource {
     /// The program of its child.
     pub(crate) program: BTreeMap<String, Vec<u8>>,
-    /// A copy of the enclosing workspace, which its own workspace begins with.
+    /// A copy of the enclosing workspace, with which its own workspace starts.
     pub(crate) workspace: PathBuf,
-    /// The name of its try.
+    /// The name of its attempt.
     pub(super) name: String,
 }
 
-/// A result on the host, and what is known of its origin.
+/// A result on the host, and its origin.
 #[derive(Debug)]
 pub(super) struct CollectedResult {
     pub(super) into: Dir,
@@ -84,14 +84,14 @@ pub(super) struct CollectedResult {
     pub(super) bundle: SandboxBundle,
     /// The files in it that are not synced yet.
     pub(super) unsynced: Vec<RelativePath>,
-    /// When the try began, and the commit that the project was at then.
+    /// When the attempt started, and the commit of the project at that time.
     pub(super) began: i64,
     pub(super) base_ref: Option<String>,
     pub(super) remote: RemoteIds,
 }
 
 impl Try {
-    /// The row of this try; `None` if it has not begun.
+    /// The row of this attempt; `None` if it has not started.
     pub(super) async fn row(&self) -> Result<Option<SandboxRow>, Trouble> {
         let row = sandboxes::find(self.state.store(), &self.run, &self.key).await;
         let row = row.map_err(|error| failed(error.to_string()).retryable())?;
@@ -105,7 +105,7 @@ impl Try {
         sandboxes.ok_or_else(|| Trouble::new("INVALID_INPUT", "no sandbox can be created here"))
     }
 
-    /// The sandbox of this try.
+    /// The sandbox of this attempt.
     pub(super) fn handle(&self) -> Result<SandboxHandle, Trouble> {
         SandboxHandle::of(self.sandboxes()?, &self.owner, &self.name)
     }
@@ -123,18 +123,18 @@ impl Try {
         tool_limits::limits(&self.environment).narrowed(sandbox.tools)
     }
 
-    /// The root of the run's ancestors.
+    /// The root run of the run's ancestors.
     pub(super) fn root_run(&self) -> &str {
         self.run.split(":child:").next().unwrap_or(&self.run)
     }
 
-    /// The directory of the host that it works on a view of, and that its changes are applied to.
+    /// The host directory of which it sees a view, and to which its changes are applied.
     pub(super) fn project(&self) -> &Path {
         self.nested_source.as_ref().map_or(self.root.as_path(), |source| source.workspace.as_path())
     }
 }
 
-/// Whether a try ended because its run has stopped. It goes on with the run.
+/// Whether an attempt ended because its run has stopped. It continues when the run continues.
 pub(super) fn is_stopped<T>(done: &Result<T, Trouble>) -> bool {
     done.as_ref().is_err_and(Trouble::is_stop)
 }

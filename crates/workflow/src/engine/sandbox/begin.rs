@@ -1,4 +1,4 @@
-//! How a try begins: it acquires a slot, its row is inserted, and its request bundle is written.
+//! The start of an attempt: it acquires a slot, inserts its row, and writes its request bundle.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::journal::child_input;
 use crate::store::sandboxes::{self, SandboxRow};
 
 impl Try {
-    /// One of the slots of the run. Where there is none, that is stored as the failure of the try; a
-    /// child that goes on after a wait, in which it had no slot, waits for one in any case.
+    /// Acquires one of the run's slots. If none is free, that is stored as the failure of the attempt.
+    /// A child that continues after a wait, during which it had no slot, waits for one in any case.
     pub(super) async fn acquire_slot(
         &self,
         sandbox: &Sandbox,
@@ -62,8 +62,8 @@ impl Try {
         sandboxes::begin(attempt, parent, runtime, &config, base_ref, now_ms())
     }
 
-    /// When the try began, and the commit that the project was at then. A try without a row begins
-    /// now.
+    /// When the attempt started, and the commit of the project at that time. An attempt without a row
+    /// starts now.
     pub(super) async fn begin(
         &self,
         sandbox: &Sandbox,
@@ -84,7 +84,7 @@ impl Try {
         Ok((now_ms(), base_ref))
     }
 
-    /// The commit that the project is at. A project that must not be shown is refused.
+    /// The current commit of the project. A project that must not be visible in a sandbox is rejected.
     fn base_ref(&self) -> Result<Option<String>, Trouble> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
         let project = Project::open(self.project(), home.as_deref());
@@ -92,8 +92,8 @@ impl Try {
         Ok(project.base_ref)
     }
 
-    /// Writes the request bundle; its length in bytes. When it is written again after a crash, its
-    /// directory may be mounted in a sandbox already, in which nothing was executed yet.
+    /// Writes the request bundle; returns its length in bytes. When it is written again after a crash,
+    /// its directory may already be mounted in a sandbox, in which nothing was executed yet.
     pub(super) async fn write_request(
         &self,
         sandbox: &Sandbox,
@@ -116,7 +116,7 @@ impl Try {
             }
         } else if sandbox.workflow.is_some() {
             let program = self.user_code.child_program(&self.run, &self.task.id).await;
-            // A provider has the workflow itself. The program is for what it ships elsewhere.
+            // A provider has the workflow itself. It needs the program only to ship it elsewhere.
             let program = if provider.is_some() { program.unwrap_or_default() } else { program? };
             for (name, content) in program {
                 files.push(named(&name, content)?);
@@ -141,7 +141,7 @@ impl Try {
             false => directory.fresh("request-bundle")?,
         };
         let size = write_request(&dir, &request).map_err(|error| result::refused(&error))?;
-        // It is mounted in the sandbox in any case.
+        // This directory is mounted in the sandbox in any case.
         let own = RelativePath::new(".smithers").map_err(|error| failed(error.to_string()))?;
         match dir.mkdir(&own, 0o700) {
             Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => {}

@@ -1,4 +1,4 @@
-//! The runs that the provider of a `<Sandbox>` requests. The run of the sandbox has them executed.
+//! The runs that the provider of a `<Sandbox>` requests. The run of the sandbox executes them.
 
 use std::fmt::Debug;
 
@@ -10,16 +10,16 @@ use crate::engine::trouble::Trouble;
 use crate::engine::user_code::ChildResult;
 use crate::journal::WorkflowRef;
 
-/// The child runs of one try.
+/// The child runs of one attempt.
 #[async_trait]
 pub(crate) trait ChildRuns: Debug + Send + Sync {
-    /// Executes a run, or what is left of it after a crash.
+    /// Executes a run, or the rest of it after a crash.
     async fn run(
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
     ) -> Result<ChildResult, Trouble>;
 
-    /// Cancels the runs that have not ended when their provider has. A later try goes on with them.
+    /// Cancels the runs that have not ended when their provider ends. A later attempt continues them.
     async fn cancel_rest(&self, owner: &str) -> Result<(), Failure>;
 }

@@ -1,9 +1,9 @@
-//! A child that waits: its command has ended, and its result says what it waits for. Its sandbox is
-//! kept, with no process in it, and the task waits. When there is an answer or a time has come, the
-//! command is executed again, in the same sandbox and on the child's own durable state: nothing that
-//! has finished is executed again.
+//! A waiting child: its command has ended, and its result lists what it waits for. Its sandbox is
+//! retained, without processes, and the task waits. When there is an answer or a time has come, the
+//! command is executed again, in the same sandbox and on the child's own durable state: finished tasks
+//! are not executed again.
 //!
-//! The result of a child is hostile: it is limited, and only ever shown and compared.
+//! The result of a child is untrusted: it is limited, and only ever displayed and compared.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,20 +20,21 @@ use crate::store::sandboxes::{self, Pause};
 
 /// The exit code of a child that waits.
 const EXIT_CODE: i32 = 3;
-/// How long a sandbox is kept for a child that waits, from when its lease was last renewed: as long as
-/// a sandbox may live.
+/// How long a sandbox is retained for a waiting child after its lease was last renewed: the maximum
+/// lifetime of a sandbox.
 pub(crate) const WAIT_LEASE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How often a child may wait.
 const MAX_ROUNDS: u32 = 10_000;
-/// How much a child may wait for at once, and the longest text and file about it, in bytes.
+/// The maximum number of simultaneous waits of a child, and the longest text and file about them, in
+/// bytes.
 const MAX_WAITS: usize = 64;
 const MAX_TEXT_BYTES: usize = 4 << 10;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What a child waits for, if its command ended because of that.
+/// The waits of a child, if its command ended because of them.
 ///
 /// # Errors
-/// `INVALID_INPUT` for a file that does not say so.
+/// `INVALID_INPUT` for an invalid file.
 pub(super) async fn read(
     handle: &SandboxHandle,
     ended: &CommandOutput,
@@ -89,14 +90,14 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
     Ok(waiting)
 }
 
-/// The failure of a child that waited, whose sandbox does not exist any more.
+/// The failure of a child that waited, and whose sandbox does not exist any more.
 pub(super) fn lost(trouble: Trouble) -> Trouble {
     let why = "the sandbox of a waiting child no longer exists, and the child's work is lost";
     Trouble { message: format!("{why}: {}", trouble.message), ..trouble }
 }
 
 impl Try {
-    /// Lets the task wait for the child. Its sandbox is kept from here on, and needs no slot.
+    /// Makes the task wait for the child. From now on, its sandbox is retained and needs no slot.
     pub(super) async fn pause(
         &self,
         handle: &SandboxHandle,
@@ -113,8 +114,8 @@ impl Try {
         Ok(TryOutcome::Waits(pause))
     }
 
-    /// Writes the answers for a child into its sandbox, before it is executed again. They are written
-    /// once: the child may be reading them already when this is called again after a crash.
+    /// Writes the answers for a child into its sandbox, before the child is executed again. They are
+    /// written once: when this is called again after a crash, the child may already be reading them.
     pub(super) async fn write_answers(
         &self,
         handle: &SandboxHandle,
@@ -131,7 +132,7 @@ impl Try {
     }
 }
 
-/// An answer as a child gets it.
+/// An answer in the form that a child receives.
 fn without_decision(mut answer: Answer) -> Answer {
     if let Answer::Approval { decision, .. } = &mut answer {
         *decision = None;

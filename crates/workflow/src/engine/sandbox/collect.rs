@@ -1,4 +1,4 @@
-//! The result of a try: its changes become bundles, which are reviewed.
+//! The result of an attempt: its changes become bundles, which are reviewed.
 
 use serde_json::json;
 use stockade_api::Bundle;
@@ -13,8 +13,8 @@ use crate::engine::trouble::Trouble;
 use crate::store::sandboxes::{self, Review};
 
 impl Try {
-    /// Makes bundles of the changes of a result, and of those of the workspace where there is one:
-    /// all of them, or none. Also gives the time at which the try began.
+    /// Makes bundles of the changes of a result, and of those of the workspace if there is one: all of
+    /// them, or none. Also returns the time at which the attempt started.
     pub(super) async fn gather_changes(
         &self,
         handle: &SandboxHandle,
@@ -39,7 +39,7 @@ impl Try {
         let CollectedResult { into, bundle, remote, unsynced, .. } = collected;
         let trouble = result::unfinished(bundle);
         let synced = result::sync(into, unsynced);
-        // The changes of a child that failed are dropped.
+        // The changes of a failed child are discarded.
         if trouble.is_none() {
             let changes = self.make_bundles(handle, collected, has_workspace, bundles);
             let changes = self.recorder.timings.measure(Operation::Collect, changes);
@@ -73,7 +73,7 @@ impl Try {
         Ok(())
     }
 
-    /// Records a result that passed validation.
+    /// Records a valid result.
     async fn record_result(
         &self,
         collected: &CollectedResult,
@@ -96,7 +96,7 @@ impl Try {
         let ids = ids.map(Option::as_deref);
         let mut statements = vec![sandboxes::receive(&self.run, &self.key, &path, ids, now_ms())];
         if bundle.manifest.status == Status::Finished {
-            // From here on, what executed the try may end.
+            // From here on, the process or sandbox that executed the attempt may end.
             statements.push(sandboxes::request_review(&self.run, &self.key, review));
         }
         self.recorder.record(events, statements).await

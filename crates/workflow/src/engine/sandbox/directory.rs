@@ -1,6 +1,6 @@
-//! The directory of a sandbox on the host, `.smithers/sandboxes/RUN/SANDBOX` of the project (seed
-//! 000, step 2). Every directory on the way is opened beneath the one before, through no link: the
-//! project may hold what an earlier sandbox proposed.
+//! The directory of a sandbox on the host, `.smithers/sandboxes/RUN/SANDBOX` of the project (seed 000,
+//! step 2). Every directory of the path is opened relative to its parent, without following links: the
+//! project may contain links that an earlier sandbox proposed.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use stockade_bundle::beneath::{Dir, Error, FileKind, Rename};
 use crate::engine::trouble::Trouble;
 use crate::schedule::Key;
 
-/// The longest part of a path (`NAME_MAX`, path_resolution(7)).
+/// The longest component of a path (`NAME_MAX`, path_resolution(7)).
 const NAME_BYTES: usize = 255;
 
 /// The directory of one sandbox.
@@ -35,13 +35,13 @@ fn relative(text: &str) -> Result<RelativePath, Trouble> {
     RelativePath::new(text).map_err(|_| escapes(text))
 }
 
-/// The name of a run or of a sandbox as the name of a directory.
+/// Converts the name of a run or of a sandbox to the name of a directory.
 fn name(text: &str) -> Result<RelativePath, Trouble> {
     let is_plain = !text.contains(['/', '\\', '\0']) && text.len() <= NAME_BYTES;
     if is_plain && !text.starts_with('.') { relative(text) } else { Err(escapes(text)) }
 }
 
-/// The name of a sandbox among those of its run.
+/// The name of a sandbox within its run.
 pub(crate) fn sandbox_name(key: &Key) -> String {
     match key.iteration {
         0 => key.node.clone(),
@@ -69,17 +69,17 @@ fn keep_out_of_git(dir: &Dir) -> Result<(), Trouble> {
 }
 
 impl SandboxDirectory {
-    /// The directory of a sandbox, which is created where it is missing.
+    /// Opens the directory of a sandbox, which is created if it is missing.
     ///
     /// # Errors
-    /// `TOOL_PATH_ESCAPE` for an id that names none, `SANDBOX_EXECUTION_FAILED` for one that cannot
-    /// be used.
+    /// `TOOL_PATH_ESCAPE` for an invalid id, `SANDBOX_EXECUTION_FAILED` for a directory that cannot be
+    /// used.
     pub(crate) fn open(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
         Self::open_names(root, run, &[&sandbox_name(key)])
     }
 
-    /// The directory of a nested sandbox. Its key has the names of the sandboxes that enclose it, each
-    /// with `/` behind it.
+    /// Opens the directory of a nested sandbox. Its key has the names of the sandboxes that enclose it,
+    /// each followed by `/`.
     ///
     /// # Errors
     /// As [`SandboxDirectory::open`].
@@ -112,7 +112,7 @@ impl SandboxDirectory {
         Ok(Self { path, dir })
     }
 
-    /// Whether it has an entry of this name.
+    /// Whether the directory contains an entry with this name.
     pub(crate) fn has(&self, part: &str) -> Result<bool, Trouble> {
         Ok(self.dir.stat(&name(part)?).map_err(|error| failed(&error))?.is_some())
     }
@@ -123,7 +123,7 @@ impl SandboxDirectory {
         Ok(entries.into_iter().filter_map(|(name, _)| String::from_utf8(name).ok()).collect())
     }
 
-    /// Opens one of its directories.
+    /// Opens a subdirectory.
     pub(crate) fn open_part(&self, part: &str) -> Result<Dir, Trouble> {
         self.dir.open_dir(&name(part)?).map_err(|error| failed(&error))
     }
@@ -135,7 +135,7 @@ impl SandboxDirectory {
         renamed.map_err(|error| failed(&error))
     }
 
-    /// Removes an entry, with all that is in it.
+    /// Removes an entry with all its content.
     pub(crate) fn remove(&self, part: &str) -> Result<(), Trouble> {
         match self.dir.remove_tree(&name(part)?) {
             Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => Ok(()),
@@ -143,13 +143,13 @@ impl SandboxDirectory {
         }
     }
 
-    /// Opens one of its directories, which is created anew.
+    /// Creates a subdirectory anew, and opens it.
     pub(crate) fn fresh(&self, part: &str) -> Result<Dir, Trouble> {
         self.remove(part)?;
         enter(&self.dir, &name(part)?)
     }
 
-    /// Opens one of its directories, and removes the files in it. The directories stay the same: they
+    /// Opens a subdirectory, and removes the files in it. The directories stay the same, because they
     /// may be mounted in a sandbox.
     pub(crate) fn emptied(&self, part: &str) -> Result<Dir, Trouble> {
         let dir = enter(&self.dir, &name(part)?)?;

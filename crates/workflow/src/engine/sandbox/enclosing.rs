@@ -1,4 +1,4 @@
-//! What encloses a sandbox that is nested in another one.
+//! The sandbox that encloses a nested one.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use crate::schedule::Key;
 /// The sandbox that encloses a nested one.
 #[derive(Debug, Clone)]
 pub(crate) struct EnclosingSandbox {
-    /// What it grants to sandboxes within it.
+    /// What it grants to sandboxes nested in it.
     pub(crate) grant: Grant,
     pub(crate) lineage: Lineage,
 }
 
-/// Where a nested sandbox is from.
+/// The origin of a nested sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Lineage {
-    /// The root of the run's ancestors.
+    /// The root run of the run's ancestors.
     pub(crate) root_run_id: String,
     /// The enclosing sandbox.
     pub(crate) parent_sandbox_id: String,
@@ -29,7 +29,7 @@ pub(crate) struct Lineage {
 }
 
 impl Lineage {
-    /// The name of the try of the enclosing sandbox, and how many sandboxes enclose this one.
+    /// The name of the attempt of the enclosing sandbox, and how many sandboxes enclose this one.
     pub(crate) fn parent(&self) -> (&str, u32) {
         let id = self.parent_sandbox_id.as_str();
         (id.strip_prefix("run-").unwrap_or(id), self.depth)

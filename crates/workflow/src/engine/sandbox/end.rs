@@ -1,4 +1,4 @@
-//! How the sandboxes of a run end that is over.
+//! How the sandboxes of a finished run are ended.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::engine::state::EngineState;
 use crate::store::runs;
 use crate::store::sandboxes::{self, OpenSandbox, Stage};
 
-/// Ends the sandboxes of a run and of the runs below it.
+/// Ends the sandboxes of a run and of its descendants.
 pub(crate) async fn end_all(
     state: &EngineState,
     owner: &str,
@@ -20,7 +20,7 @@ pub(crate) async fn end_all(
     let file = runs::find(state.store(), run).await?.map(|row| row.run.file).unwrap_or_default();
     let root = state.options.project_of(Path::new(&file));
     for OpenSandbox { run, key, name } in sandboxes::list_open(state.store(), run).await? {
-        // The sandboxes within it end before it.
+        // The sandboxes nested in it end first.
         NestedCleanup { state, owner, root: &root }.end(&run, &name).await;
         if let Ok(handle) = SandboxHandle::of(Arc::clone(sandboxes), owner, &name) {
             handle.end_for_good().await;

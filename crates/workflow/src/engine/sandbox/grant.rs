@@ -1,6 +1,6 @@
-//! What a sandbox grants to sandboxes within it: never more than it has itself (seed 001, "Nested
-//! sandboxes"). Requests for more are refused by name, and what a request leaves out is inherited. Nothing
-//! is made here.
+//! What a sandbox grants to nested sandboxes: never more than it has itself (seed 001, "Nested
+//! sandboxes"). Requests for more are rejected with an error that names the attribute, and omitted
+//! attributes are inherited. Nothing is created here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,10 +16,10 @@ use super::request::{self, contract};
 use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits, Volume};
 
-/// How many sandboxes may enclose one.
+/// How many sandboxes may enclose another one.
 pub(crate) const MAX_DEPTH: u32 = 3;
 
-/// What a sandbox has, and grants to sandboxes within it.
+/// What a sandbox has, and grants to nested sandboxes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Grant {
     /// Its runtime, or its provider.
@@ -33,7 +33,7 @@ pub(crate) struct Grant {
     timeout: Option<Duration>,
     tools: ToolLimits,
     contract: Contract,
-    /// The hosts that it may reach.
+    /// The hosts that it may connect to.
     network: Option<Policy>,
     /// How many sandboxes enclose it.
     depth: u32,
@@ -43,7 +43,7 @@ fn refused(message: impl Into<String>) -> Trouble {
     Trouble::new("INVALID_INPUT", message)
 }
 
-/// The refusal of a nested sandbox that is not allowed.
+/// The error for a nested sandbox that is not allowed.
 pub(crate) fn disabled(remedy: &str) -> Trouble {
     refused(format!("Nested <Sandbox> execution is disabled by default: {remedy}"))
 }
@@ -52,16 +52,16 @@ fn more(what: &str) -> Trouble {
     refused(format!("a nested <Sandbox> cannot have more than the outer one: {what}"))
 }
 
-/// One name for each runtime.
+/// Maps the names of a runtime to a single name.
 fn runtime(name: &str) -> &str {
     if name == "native" { request::USUAL } else { name }
 }
 
 impl Grant {
-    /// The grant of a sandbox that this many others enclose.
+    /// The grant of a sandbox that this many other sandboxes enclose.
     ///
     /// # Errors
-    /// For a contract that cannot be read.
+    /// If the contract cannot be read.
     pub(crate) fn of(
         sandbox: &Sandbox,
         timeout: Option<Duration>,
@@ -90,10 +90,10 @@ impl Grant {
         self.depth
     }
 
-    /// A sandbox within it, with what it inherits, and its time limit.
+    /// A nested sandbox with its inherited attributes, and its time limit.
     ///
     /// # Errors
-    /// `INVALID_INPUT` for a request for more than is granted.
+    /// `INVALID_INPUT` if it requests more than is granted.
     pub(crate) fn narrowed(
         &self,
         mut requested: Sandbox,
@@ -175,7 +175,7 @@ impl Grant {
         Ok(())
     }
 
-    /// The hosts that it reaches. It inherits them where it names none.
+    /// Narrows the hosts that it may connect to. If it names none, it inherits them.
     fn narrow_network(&self, requested: &mut Sandbox) -> Result<(), Trouble> {
         if !requested.allow_network {
             return Ok(());
@@ -200,7 +200,8 @@ impl Grant {
         }
     }
 
-    /// The proxies and the secrets of the contract: only those of the enclosing sandbox.
+    /// Checks the proxies and the secrets of the contract: only those of the enclosing sandbox are
+    /// allowed.
     fn narrow_contract(&self, requested: &Sandbox) -> Result<(), Trouble> {
         let Some(requested) = contract(requested)? else { return Ok(()) };
         let is_other = |requested: &Option<String>, own: &Option<String>| {
@@ -225,14 +226,14 @@ impl Grant {
     }
 }
 
-/// The hosts that a sandbox reaches by its configuration.
+/// The hosts that a sandbox may connect to according to its configuration.
 fn reached(sandbox: &Sandbox, contract: Option<&Contract>) -> Result<Option<Policy>, Trouble> {
     let network = request::network(sandbox, contract)?;
     let policy = network.as_ref().map(Network::policy).transpose();
     policy.map_err(|problem| refused(problem.message))
 }
 
-/// The lesser of two limits, which are written as texts; `None` is no limit.
+/// The smaller of two limits, which are texts; `None` means no limit.
 fn least(
     name: &str,
     requested: Option<String>,
@@ -266,7 +267,7 @@ mod tests {
         Grant::of(&config, Some(Duration::from_secs(60)), config.tools, 0).unwrap()
     }
 
-    /// The refusal of a nested sandbox with this configuration, if it is refused.
+    /// The error for a nested sandbox with this configuration, if it is rejected.
     fn refusal(grant: &Grant, mut config: Value, timeout: Option<u64>) -> Option<String> {
         config["allowNested"] = true.into();
         let narrowed = grant.narrowed(sandbox(config), timeout.map(Duration::from_secs));
@@ -293,7 +294,8 @@ mod tests {
             |host: &str| json!({ "allowNetwork": true, "egress": { "allowHosts": [host] } });
         let bound =
             |name: &str, secret: &str| json!({ "egress": { "secretBindings": { name: secret } } });
-        // The request, and a part of the refusal where it is refused: by the bare one, by the rich one.
+        // The request, and a part of the error if it is rejected: by the bare grant, and by the rich
+        // grant.
         let cases = [
             (json!({}), None, None, None),
             (json!({ "allowNetwork": true }), None, Some("allowNetwork"), None),
@@ -317,7 +319,7 @@ mod tests {
             (volume("/data", false), None, Some("/data"), None),
             (volume("/books", true), None, Some("/books"), None),
             (volume("/books", false), None, Some("/books"), Some("/books")),
-            // A link below a volume may lead anywhere: only named volumes are granted.
+            // A link below a volume may point anywhere: only named volumes are granted.
             (volume("/data/link", true), None, Some("/data/link"), Some("/data/link")),
             (volume("/data/part", true), None, Some("/data/part"), Some("/data/part")),
             (volume("/data/../etc", true), None, Some("etc"), Some("etc")),

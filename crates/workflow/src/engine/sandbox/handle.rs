@@ -1,6 +1,6 @@
-//! The sandbox of one try on this host: it is created, executes a command, is read, and is ended. Each
-//! operation has an idempotency key that follows from the try, so that after a crash it is found again
-//! and not done twice.
+//! The sandbox of one attempt on this host: it is created, executes a command, is read, and is ended.
+//! Each operation has an idempotency key that is derived from the attempt, so that after a crash the
+//! operation is found again and not performed twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::engine::trouble::Trouble;
 
-/// How long a sandbox lives without its run. What a crash leaves expires after this time.
+/// How long a sandbox lives without its run. A sandbox that a crash leaves expires after this time.
 const LEASE: Duration = Duration::from_secs(15 * 60);
-/// How often its lease is renewed and a heartbeat is recorded.
+/// The interval at which its lease is renewed and a heartbeat is recorded.
 const BEAT: Duration = Duration::from_secs(15);
-/// How often a write is tried whose process was killed.
+/// How often a write is attempted whose process was killed.
 const MAX_WRITTEN: u32 = 8;
-/// How much of the standard error of a command is kept for messages, in bytes.
+/// How much of the standard error of a command is retained for messages, in bytes.
 const ERROR_BYTES: usize = 64 << 10;
 
-/// The sandbox of a try, whether it exists or not.
+/// The sandbox of an attempt, which may or may not exist.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxHandle {
     sandboxes: Arc<dyn Sandboxes>,
@@ -38,17 +38,18 @@ pub(crate) struct SandboxHandle {
 pub(crate) struct CommandOutput {
     /// How it ended.
     pub(crate) end: OutputEnd,
-    /// The last of what it wrote.
+    /// The end of its standard output.
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
 }
 
-/// What a wait for a command gave.
+/// The outcome of a wait for a command.
 #[derive(Debug)]
 pub(crate) enum WaitOutcome {
     /// It is still running.
     Running,
-    /// It was never started: its process was killed before, and its environment is lost with that.
+    /// It was never started: its process was killed earlier, and its environment was lost with the
+    /// process.
     NeverStarted,
     /// It has ended.
     Ended(CommandOutput),
@@ -67,13 +68,13 @@ pub(super) fn trouble(problem: &Problem) -> Trouble {
     if problem.code == Code::InvalidInput { trouble } else { trouble.retryable() }
 }
 
-/// The id of the sandbox of a try, by the name of the try.
+/// The id of the sandbox of an attempt, from the name of the attempt.
 pub(crate) fn sandbox_id(name: &str) -> Result<SandboxId, InvalidId> {
     SandboxId::new(format!("run-{name}"))
 }
 
 impl SandboxHandle {
-    /// The sandbox of the try of this name.
+    /// The sandbox of the attempt with this name.
     pub(crate) fn of(
         sandboxes: Arc<dyn Sandboxes>,
         owner: &str,
@@ -104,7 +105,7 @@ impl SandboxHandle {
         self.caller.clone().once(format!("{}:{operation}", self.id))
     }
 
-    /// Creates it, or finds it.
+    /// Creates the sandbox, or finds the one that was created.
     pub(crate) async fn create(&self, request: CreateSandbox) -> Result<(), Trouble> {
         let request = CreateSandbox {
             id: Some(self.id.clone()),
@@ -115,7 +116,7 @@ impl SandboxHandle {
         made.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// Makes a directory with its parents, under the name of an operation.
+    /// Creates a directory with its parents. `name` identifies the operation.
     pub(crate) async fn make_directory(&self, name: &str, path: &str) -> Result<(), Trouble> {
         let request =
             MakeDirectory { sandbox_id: self.id.clone(), path: path.into(), mode: Some(0o700) };
@@ -123,7 +124,7 @@ impl SandboxHandle {
         made.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// Starts a command, or finds it. `number` counts the starts, from 1.
+    /// Starts a command, or finds the one that was started. `number` counts the starts, from 1.
     pub(crate) async fn execute(
         &self,
         number: u32,
@@ -136,8 +137,8 @@ impl SandboxHandle {
         Ok(begun.map_err(|problem| trouble(&problem))?.workflow_id)
     }
 
-    /// Waits a while for a command to end, and keeps this much of its standard output. Renews the lease
-    /// of the sandbox meanwhile.
+    /// Waits a while for a command to end, and retains at most this much of its standard output. Renews
+    /// the lease of the sandbox meanwhile.
     pub(crate) async fn wait(
         &self,
         operation: &OperationId,
@@ -164,14 +165,15 @@ impl SandboxHandle {
         self.ended(operation, output_bytes).await.map(WaitOutcome::Ended)
     }
 
-    /// Renews its lease for this time from now on. `shorten` allows a shorter lease than it has.
+    /// Renews the lease for this time from now on. `shorten` allows a lease shorter than the current
+    /// one.
     pub(crate) async fn renew(&self, time: Duration, shorten: bool) -> Result<(), Trouble> {
         let request = Renew { id: self.id.clone(), ttl_seconds: time.as_secs_f64(), shorten };
         let renewed = self.sandboxes.renew(&self.caller, request).await;
         renewed.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// Whether it is known not to exist any more.
+    /// Whether it is known that the sandbox does not exist any more.
     pub(crate) async fn is_gone(&self) -> bool {
         let request = GetSandbox { id: self.id.clone(), metrics: false };
         match self.sandboxes.get_status(&self.caller, request).await {
@@ -180,8 +182,8 @@ impl SandboxHandle {
         }
     }
 
-    /// Waits a while for work that is done elsewhere; `None` if it is not done yet. Renews the lease of
-    /// the sandbox meanwhile.
+    /// Waits a while for work that is done elsewhere; returns `None` if it is not finished yet. Renews
+    /// the lease of the sandbox meanwhile.
     pub(crate) async fn while_alive<T>(
         &self,
         work: impl Future<Output = T>,
@@ -192,7 +194,7 @@ impl SandboxHandle {
         }
     }
 
-    /// Shortens its lease to that of a sandbox in which a command runs.
+    /// Shortens the lease to that of a sandbox in which a command runs.
     pub(crate) async fn wake(&self) -> Result<(), Trouble> {
         self.renew(LEASE, true).await
     }
@@ -233,7 +235,7 @@ impl SandboxHandle {
         }
     }
 
-    /// The content of a file, up to a length.
+    /// The content of a file, up to a maximum length.
     pub(crate) async fn read(&self, path: &[u8], most: u64) -> Result<Vec<u8>, Trouble> {
         let request = ReadFile {
             sandbox_id: self.id.clone(),
@@ -250,7 +252,7 @@ impl SandboxHandle {
         Ok(bytes)
     }
 
-    /// Writes a file, under the name of an operation.
+    /// Writes a file. `name` identifies the operation.
     pub(crate) async fn write(
         &self,
         name: &str,
@@ -269,7 +271,8 @@ impl SandboxHandle {
         written.map(drop).map_err(|problem| trouble(&problem))
     }
 
-    /// Writes a file, and again where the process that wrote it was killed. The content is still here.
+    /// Writes a file, and repeats that if the process that wrote it was killed. The content is still
+    /// available here.
     pub(crate) async fn write_again(
         &self,
         name: &str,
@@ -285,7 +288,8 @@ impl SandboxHandle {
         }
     }
 
-    /// Ends it, also where another process is about to create it: its id is taken from here on.
+    /// Ends the sandbox, even if another process is about to create it: its id cannot be used from now
+    /// on.
     pub(crate) async fn end_for_good(&self) {
         let request =
             CreateSandbox { id: Some(self.id.clone()), stopped: true, ..CreateSandbox::default() };
@@ -293,7 +297,8 @@ impl SandboxHandle {
         self.end().await;
     }
 
-    /// Ends it. That this fails is no failure of the try: the sandbox ends with its lease.
+    /// Ends the sandbox. A failure to end it does not fail the attempt: the sandbox ends with its
+    /// lease.
     pub(crate) async fn end(&self) {
         let ended = self.sandboxes.kill(&self.caller, ById { id: self.id.clone() }).await;
         if let Err(problem) = ended
@@ -304,7 +309,7 @@ impl SandboxHandle {
     }
 }
 
-/// Appends to what is kept, and drops the beginning of it.
+/// Appends to the retained bytes, and drops the first bytes beyond the limit.
 fn keep(kept: &mut Vec<u8>, more: &[u8], most: usize) {
     kept.extend_from_slice(more);
     if kept.len() > most.saturating_mul(2) {

@@ -1,6 +1,6 @@
 //! A `<Sandbox>` that a runtime of this host executes: the sandbox is created with the request mounted
 //! in it, the program of the child or the command of the workflow is executed, and the result is copied
-//! out.
+//! to the host.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,10 +28,10 @@ use crate::store::sandboxes::{self, Pause, SandboxRow, Stage};
 
 /// How often a command is started whose process was killed before it started the command.
 const MAX_STARTS: u32 = 64;
-/// The directory of our own program in the sandbox.
+/// The directory of Stockade's own program in the sandbox.
 const PROGRAMS: &str = "/opt/stockade/bin";
 
-/// The outcome of executing the command once.
+/// The outcome of one execution of the command.
 enum CommandOutcome {
     /// A result.
     Result(Box<CollectedResult>),
@@ -39,7 +39,7 @@ enum CommandOutcome {
     Waits(Waiting),
 }
 
-/// The outcome of executing the command until there is a result, or only an answer helps.
+/// The outcome of executing the command until there is a result, or an answer from outside is needed.
 enum WorkOutcome {
     /// A result.
     Result(Box<CollectedResult>),
@@ -48,7 +48,7 @@ enum WorkOutcome {
 }
 
 impl Try {
-    /// Executes the try up to its review.
+    /// Executes the attempt up to its review.
     pub(super) async fn execute_locally(
         &self,
         sandbox: &Sandbox,
@@ -73,7 +73,7 @@ impl Try {
             },
             Err(trouble) => Err(trouble),
         };
-        // The result is on the host by now, so the sandbox is ended in each case.
+        // The result is on the host by now, so the sandbox can be ended.
         let is_over = !is_stopped(&done);
         if is_over && sandbox.allow_nested {
             self.end_nested().await;
@@ -89,9 +89,9 @@ impl Try {
         tokio::join!(self.conclude(sandbox, done), end).0
     }
 
-    /// Executes the command until there is a result, or only an answer from outside helps. Nested
+    /// Executes the command until there is a result, or an answer from outside is needed. Nested
     /// sandboxes that a child waits for are executed in between. The child has no slot meanwhile:
-    /// nothing runs in its sandbox, and the nested ones may need one.
+    /// nothing runs in its sandbox, and the nested ones may need a slot.
     async fn work(
         &self,
         sandbox: &Sandbox,
@@ -134,7 +134,7 @@ impl Try {
         }
     }
 
-    /// Bounds the work by `timeoutMs`. Neither waits for answers nor the review count as work.
+    /// Bounds the work by `timeoutMs`. Waiting for answers and the review do not count as work.
     async fn in_time<T>(
         &self,
         worked: Duration,
@@ -174,7 +174,7 @@ impl Try {
             let create = self.create_request(&directory, local)?;
             let created = async {
                 handle.create(create).await?;
-                // The child's program makes the directory by itself.
+                // The child's program creates the directory itself.
                 match &sandbox.command {
                     Some(_) => handle.make_directory("result", request::RESULT).await,
                     None => Ok(()),
@@ -212,7 +212,7 @@ impl Try {
         Ok(CommandOutcome::Result(Box::new(collected)))
     }
 
-    /// Executes a command to its end. `rounds` is how often it was executed to its end before.
+    /// Executes a command to its end. `rounds` is the number of earlier executions that ended.
     async fn execute_command(
         &self,
         handle: &SandboxHandle,
@@ -220,7 +220,7 @@ impl Try {
         (command, tools): (&CommandLine, ToolLimits),
         environment: &BTreeMap<String, String>,
     ) -> Result<CommandOutput, Trouble> {
-        // The limit is for tools. A workflow is none, but its own commands are.
+        // The limit applies to tools. A workflow is not a tool, but its own commands are.
         let limit = tools.timeout.filter(|_| matches!(command, CommandLine::Shell(_)));
         let output_bytes = usize::try_from(request::output_bytes(tools)).unwrap_or(usize::MAX);
         for number in 1..=MAX_STARTS {
@@ -280,7 +280,7 @@ impl Try {
         labels
     }
 
-    /// The request for the sandbox.
+    /// The request to create the sandbox.
     fn create_request(
         &self,
         directory: &SandboxDirectory,

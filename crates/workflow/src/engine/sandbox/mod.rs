@@ -1,11 +1,12 @@
-//! One try of a `<Sandbox>` (seeds 000 and 001): a request bundle is written, a child workflow or a
-//! command is executed in a sandbox, its result is validated, its changes are reviewed, and its
-//! outputs become those of the task. A try that a crash ended goes on where its row says: what was
-//! executed is not executed again.
+//! One attempt of a `<Sandbox>` (seeds 000 and 001): a request bundle is written, a child workflow or a
+//! command is executed in a sandbox, its result is validated, its changes are reviewed, and its outputs
+//! become the outputs of the task. An attempt that a crash interrupted continues from the stage in its
+//! row: finished work is not repeated.
 //!
-//! Reading order: `attempt` (what a try has), `steps` (what it does, in order), `begin` (its row and
-//! its request), `local` and `provider` (the two ways to execute it), `collect` (its result), `settle`
-//! (its review). `child_wait` is for a child that waits, `nested` for sandboxes that a child requests.
+//! Reading order: `attempt` (the data of an attempt), `steps` (what it does, in order), `begin` (its
+//! row and its request), `local` and `provider` (the two ways to execute it), `collect` (its result),
+//! `settle` (its review). `child_wait` handles a child that waits, `nested` the sandboxes that a child
+//! requests.
 
 mod attempt;
 mod begin;

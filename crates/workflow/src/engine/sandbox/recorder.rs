@@ -1,5 +1,5 @@
-//! How a try of a sandbox records events and rows while it executes. Its run commits them in order with
-//! its own, and acknowledges them once they are on disk.
+//! How an attempt of a sandbox records events and rows during its execution. Its run commits them in
+//! order with its own changes, and acknowledges them when they are on disk.
 
 use serde_json::{Value, json};
 use stockade_durable::Statement;
@@ -10,7 +10,7 @@ use crate::engine::timings::Timings;
 use crate::engine::trouble::{INTERRUPTED, Trouble};
 use crate::schedule::Key;
 
-/// How many records may wait to be committed.
+/// How many records can wait to be committed.
 const MAX_PENDING: usize = 64;
 
 /// Events and statements that are committed together.
@@ -18,31 +18,31 @@ const MAX_PENDING: usize = 64;
 pub(crate) struct Record {
     pub(crate) events: Vec<Value>,
     pub(crate) statements: Vec<Statement>,
-    /// Is sent to once the record is on disk.
+    /// Is notified when the record is on disk.
     pub(crate) committed: oneshot::Sender<()>,
 }
 
 impl Record {
-    /// The channel from the tries of a run to the run.
+    /// The channel from the attempts of a run to the run.
     pub(crate) fn channel() -> (mpsc::Sender<Self>, mpsc::Receiver<Self>) {
         mpsc::channel(MAX_PENDING)
     }
 }
 
-/// Records what happens to one try of one sandbox.
+/// Records the events of one attempt of one sandbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
     pub(crate) sender: mpsc::Sender<Record>,
     pub(crate) key: Key,
     pub(crate) attempt: u32,
-    /// Where a nested sandbox is from.
+    /// The origin of a nested sandbox.
     pub(crate) lineage: Option<Lineage>,
-    /// Times for the next event.
+    /// Times to be added to the next event.
     pub(crate) timings: Timings,
 }
 
 impl Recorder {
-    /// Has events and statements committed together; returns when they are on disk.
+    /// Commits events and statements together, through the run; returns when they are on disk.
     pub(crate) async fn record(
         &self,
         events: Vec<Value>,
@@ -61,7 +61,7 @@ impl Recorder {
         task.unwrap_or(&self.key)
     }
 
-    /// An event of the sandbox. It takes the times.
+    /// Creates an event of the sandbox. It takes the collected times.
     pub(crate) fn event(&self, kind: &str, more: Value) -> Value {
         let mut event = json!({
             "type": kind, "sandboxId": self.key.node, "nodeId": self.task().node,
@@ -79,12 +79,12 @@ impl Recorder {
         event
     }
 
-    /// A heartbeat, with the progress in percent.
+    /// Creates a heartbeat, with the progress in percent.
     pub(crate) fn stage(&self, stage: &str, progress: u8) -> Value {
         self.stage_with(stage, progress, json!({}))
     }
 
-    /// The same with more data.
+    /// Creates a heartbeat with additional data.
     pub(crate) fn stage_with(&self, stage: &str, progress: u8, more: Value) -> Value {
         let mut data = json!({ "sandboxId": self.key.node, "stage": stage, "progress": progress });
         if let (Some(data), Value::Object(more)) = (data.as_object_mut(), more) {

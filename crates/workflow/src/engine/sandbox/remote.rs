@@ -1,6 +1,6 @@
-//! The ids of what executed a try elsewhere.
+//! The ids of the remote objects that executed an attempt.
 
-/// The ids of what executed a try, as far as it has any.
+/// The ids of the remote objects that executed an attempt, as far as there are any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RemoteIds {
     pub(super) run_id: Option<String>,

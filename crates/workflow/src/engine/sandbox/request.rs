@@ -1,5 +1,5 @@
-//! What a `<Sandbox>` requests, checked before anything is made for it. What is not supported is refused
-//! by name.
+//! The request of a `<Sandbox>`, which is checked before anything is created for it. Each unsupported
+//! attribute is rejected by name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,22 +14,22 @@ use crate::engine::commands::OUTPUT_LIMIT_BYTES;
 use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits, nearest};
 
-/// The runtime where none is named (seed 000).
+/// The default runtime (seed 000).
 pub(super) const USUAL: &str = "bubblewrap";
-/// The runtimes of this host: the usual name, and our own name for it.
+/// The runtimes of this host: the default name, and Stockade's own name for it.
 const LOCAL: [&str; 2] = [USUAL, "native"];
 const KNOWN: [&str; 5] = [USUAL, "native", "docker", "codeplane", "cloudflare"];
 /// The defaults of upstream.
 const MAX_OUTPUT_BYTES: u64 = 200_000;
 pub(super) const TOOL_TIMEOUT_MS: u64 = 60_000;
-/// The directories of the project, the request and the result in a sandbox.
+/// The mount points of the project, the request and the result in a sandbox.
 pub(super) const WORKSPACE: &str = "/workspace";
 pub(super) const REQUEST: &str = "/request";
 pub(super) const RESULT: &str = "/result";
 /// The directory below the result in which a child and the host exchange requests for nested sandboxes
 /// and their results.
 pub(super) const NESTED: &str = "nested";
-/// Stored in the place of a value that is not stored.
+/// Stored instead of a value that must not be stored.
 const REDACTED: &str = "[redacted]";
 
 /// A request to a runtime of this host.
@@ -37,15 +37,15 @@ const REDACTED: &str = "[redacted]";
 pub(super) struct Local {
     /// The service's name of the runtime.
     pub(super) runtime: &'static str,
-    /// The variables of each process in the sandbox.
+    /// The environment variables of each process in the sandbox.
     pub(super) environment: BTreeMap<String, String>,
     pub(super) mounts: Vec<HostMount>,
     pub(super) limits: Limits,
-    /// The hosts that it may reach; none when absent.
+    /// The hosts that it may connect to; none if absent.
     pub(super) network: Option<Network>,
 }
 
-/// The most that a command may write as its result; no more than is recorded.
+/// The maximum size of the result that a command writes; no more than is recorded.
 pub(super) fn output_bytes(tools: ToolLimits) -> u64 {
     tools.output_bytes.unwrap_or(MAX_OUTPUT_BYTES).min(OUTPUT_LIMIT_BYTES)
 }
@@ -71,13 +71,13 @@ pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, Trouble> {
     read.transpose().map_err(|error| invalid(error.to_string()))
 }
 
-/// What is stored of its configuration: no values of variables, no certificates, no bindings.
+/// The configuration as it is stored: without values of variables, certificates and bindings.
 pub(super) fn config(sandbox: &Sandbox, selected: &str, tools: ToolLimits) -> Value {
     let mut config = Map::new();
     config.insert("provider".to_owned(), json!(sandbox.provider));
     config.insert("runtime".to_owned(), runtime(sandbox).into());
     config.insert("selectedRuntime".to_owned(), selected.into());
-    // A provider always gets a time limit. A command of this host has no limit of its own.
+    // A provider always gets a time limit. A command on this host has no default limit.
     let usual = sandbox.provider.is_some().then_some(TOOL_TIMEOUT_MS);
     config.insert("maxOutputBytes".to_owned(), output_bytes(tools).into());
     config.insert("toolTimeoutMs".to_owned(), timeout_ms(tools).or(usual).into());
@@ -100,10 +100,10 @@ pub(super) fn config(sandbox: &Sandbox, selected: &str, tools: ToolLimits) -> Va
     Value::Object(config)
 }
 
-/// The request to a runtime of this host.
+/// Builds the request to a runtime of this host.
 ///
 /// # Errors
-/// With a code of seeds 000 and 001 for what is not supported. Nothing is made then.
+/// With a code of seeds 000 and 001 for unsupported attributes. In this case nothing is created.
 pub(super) fn local(
     sandbox: &Sandbox,
     contract: Option<&Contract>,
@@ -125,7 +125,7 @@ pub(super) fn local(
     let mut environment = sandbox.env.clone();
     environment.extend(contract.map(Contract::environment).unwrap_or_default());
     if let (Some(_), Some(contract)) = (&network, contract) {
-        // Many programs look at the lower-case names first, which the sandbox sets to its egress proxy.
+        // Many programs read the lower-case names first, which the sandbox sets to its egress proxy.
         for (name, value) in contract.environment() {
             let is_proxy = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"].contains(&name.as_str());
             if is_proxy {
@@ -152,7 +152,7 @@ pub(super) fn local(
     Ok(Local { runtime: "native", environment, mounts: mounts(sandbox)?, limits, network })
 }
 
-/// The hosts that a sandbox may reach: with `allowNetwork`, those of its contract.
+/// The hosts that a sandbox may connect to: with `allowNetwork`, those of its contract.
 ///
 /// # Errors
 /// `INVALID_INPUT` for hosts without `allowNetwork`.
@@ -174,7 +174,7 @@ pub(super) fn network(
     Ok(Some(Network { allow, default }))
 }
 
-/// The refusal of a runtime.
+/// The error for an unsupported runtime.
 fn unsupported_runtime(runtime: &str, environment: &BTreeMap<String, String>) -> Trouble {
     if !KNOWN.contains(&runtime) {
         let meant = nearest(runtime, KNOWN);

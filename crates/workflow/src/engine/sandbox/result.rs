@@ -1,5 +1,5 @@
-//! The result of a command in a sandbox. Its result directory is copied out as untrusted input, and
-//! validated within the limits of seed 000.
+//! The result of a command in a sandbox. Its result directory is copied to the host as untrusted input,
+//! and validated within the limits of seed 000.
 
 use std::io::{Read as _, Write as _};
 
@@ -15,20 +15,21 @@ use super::request::{self, NESTED, RESULT};
 use crate::engine::trouble::Trouble;
 use crate::graph::ToolLimits;
 
-/// How deep directories in a result may be.
+/// The maximum depth of directories in a result.
 const DEPTH: u32 = 32;
-/// How many files and directories a result may have: the patches, the artifacts, and those around.
+/// How many files and directories a result may contain: the patches, the artifacts, and the directories
+/// around them.
 const ENTRIES: usize = 4096;
-/// How much of what a command wrote is shown when it failed.
+/// How much of the output of a failed command is displayed.
 const SHOWN: usize = 2_000;
 const MANIFEST: &str = "README.md";
 
-/// Copies the result directory of a sandbox into an empty directory, and reads it. Also gives the files
-/// for [`sync`].
+/// Copies the result directory of a sandbox into an empty directory, and reads it. Also returns the
+/// files for [`sync`].
 ///
 /// # Errors
-/// The error codes of Smithers for what is refused, `SANDBOX_EXECUTION_FAILED` for a command that failed
-/// and left no result.
+/// The error codes of Smithers for rejected results, `SANDBOX_EXECUTION_FAILED` for a command that
+/// failed without leaving a result.
 pub(super) async fn collect(
     handle: &SandboxHandle,
     into: &Dir,
@@ -63,18 +64,19 @@ pub(super) async fn sync(dir: &Dir, files: &[RelativePath]) -> Result<(), Troubl
     synced.await.map_err(|error| kept(&error))?
 }
 
-/// Copies the wanted entries of a directory of a sandbox into an empty directory, within the limits; the
-/// files for [`sync`]. A directory that is missing has none.
+/// Copies the wanted entries of a directory of a sandbox into an empty directory, within the limits;
+/// returns the files for [`sync`]. A missing directory has no entries.
 ///
 /// # Errors
-/// `TOOL_PATH_ESCAPE` for a link and for what is no file, `INVALID_INPUT` beyond the limits.
+/// `TOOL_PATH_ESCAPE` for a link and for anything that is not a file or directory, `INVALID_INPUT`
+/// beyond the limits.
 pub(super) async fn copied_out(
     handle: &SandboxHandle,
     from: &str,
     into: &Dir,
     is_wanted: impl Fn(&RelativePath) -> bool,
 ) -> Result<Vec<RelativePath>, Trouble> {
-    // A program that was killed early has not created it.
+    // A program that was killed early has not created the directory.
     let entries = handle.list(from, DEPTH).await?.unwrap_or_default();
     if entries.len() > ENTRIES {
         let message = format!("Sandbox bundle has more than {ENTRIES} files and directories.");
@@ -94,12 +96,12 @@ pub(super) async fn copied_out(
     Ok(files)
 }
 
-/// Reads a result that is on the host.
+/// Reads a result on the host.
 pub(super) fn read(dir: &Dir) -> Result<SandboxBundle, Trouble> {
     sandbox::read(dir).map_err(|error| refused(&error))
 }
 
-/// The `diffBundle` of a result, as its manifest has it.
+/// The `diffBundle` of a result, from its manifest.
 pub(super) fn diff(dir: &Dir) -> Result<Option<Value>, Trouble> {
     let name = RelativePath::new(MANIFEST).map_err(escape)?;
     let mut text = String::new();
@@ -111,12 +113,12 @@ pub(super) fn diff(dir: &Dir) -> Result<Option<Value>, Trouble> {
     Ok(Some(manifest["diffBundle"].clone()).filter(|diff| !diff.is_null()))
 }
 
-/// What is wrong with a result.
+/// The failure of the task for an invalid result.
 pub(super) fn refused(error: &sandbox::Error) -> Trouble {
     Trouble::new(error.code(), error.to_string())
 }
 
-/// The failure of the task for a result that says that its child did not finish.
+/// The failure of the task for a result that states that its child did not finish.
 pub(super) fn unfinished(bundle: &SandboxBundle) -> Option<Trouble> {
     let word = match bundle.manifest.status {
         Status::Finished => return None,
@@ -190,8 +192,8 @@ fn exit_code(ended: &CommandOutput) -> i32 {
     ended.end.exit_code.unwrap_or(-1)
 }
 
-/// The manifest for a command that wrote none: that it finished, and its standard output if that is an
-/// object.
+/// The manifest for a command that wrote none: it states that the command finished, and contains its
+/// standard output if that is an object.
 fn stated(ended: &CommandOutput, is_default: bool, tools: ToolLimits) -> Result<Value, Trouble> {
     if is_default || exit_code(ended) != 0 {
         return Err(failed(ended, tools));
@@ -231,7 +233,7 @@ fn failed(ended: &CommandOutput, tools: ToolLimits) -> Trouble {
     Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
-/// The command that is executed: that of the workflow, else the program of the child.
+/// The command to execute: that of the workflow, or else the program of the child.
 pub(super) fn command(
     command: Option<&str>,
     run: &str,

@@ -1,5 +1,5 @@
 //! The changes of a sandbox: they become bundles, wait for a decision if one is required, and are
-//! applied, all of a bundle or none of it.
+//! applied, each bundle completely or not at all.
 
 use serde_json::{Value, json};
 use stockade_api::{
@@ -12,19 +12,20 @@ use super::handle::{SandboxHandle, trouble};
 use crate::engine::trouble::Trouble;
 use crate::store::sandboxes::Review;
 
-/// The directories of a workspace that are not the project's.
+/// The directories of a workspace that do not belong to the project.
 const NOT_THE_PROJECT: [&str; 2] = [".smithers", ".stockade"];
 
 /// A decision about changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) is_approved: bool,
-    /// Only these paths are accepted; all when empty.
+    /// Only these paths are accepted; if empty, all are.
     pub(super) only: Vec<Bytes>,
-    /// Whether files are accepted that tools of the host execute on their own.
+    /// Whether files are accepted that tools of the host execute automatically.
     pub(super) allow_executed: bool,
     pub(super) note: Option<String>,
-    /// When it was made. It is a part of idempotency keys, so that another decision has others.
+    /// The time of the decision. It is a part of idempotency keys, so that another decision has other
+    /// keys.
     pub(super) at: String,
 }
 
@@ -70,7 +71,7 @@ pub(super) async fn proposed(
     Ok(collected.map_err(|problem| refused(&problem))?.bundle)
 }
 
-/// A refusal. Its cause begins with the code of seed 001.
+/// The error for rejected changes. Its cause starts with the code of seed 001.
 fn refused(problem: &Problem) -> Trouble {
     let mut trouble = trouble(problem);
     let word = problem.cause.as_deref().and_then(|cause| cause.split(':').next());
@@ -81,7 +82,7 @@ fn refused(problem: &Problem) -> Trouble {
     trouble
 }
 
-/// The review of bundles and a result.
+/// Builds the review of bundles and a result.
 pub(super) async fn of(
     handle: &SandboxHandle,
     bundles: &[Bundle],
@@ -109,7 +110,7 @@ pub(super) async fn of(
     })
 }
 
-/// Applies the accepted changes to the project; those that were skipped.
+/// Applies the accepted changes to the project; returns those that were skipped.
 pub(super) async fn apply(
     handle: &SandboxHandle,
     review: &Review,
@@ -129,7 +130,7 @@ pub(super) async fn apply(
                 let skipped = applied.skipped.into_iter();
                 left.extend(skipped.map(|it| json!({ "path": it.path, "reason": it.reason })));
             }
-            // It was applied by hand meanwhile, which removes it.
+            // The user applied the bundle meanwhile, which removes it.
             Err(problem) if problem.code == Code::BundleNotFound => {}
             // None of its changes can ever be applied.
             Err(problem) if problem.code == Code::PathRefused && decision.only.is_empty() => {

@@ -1,4 +1,5 @@
-//! How a try ends: its changes are accepted or rejected, at once or by a decision, or it has failed.
+//! The end of an attempt: its changes are accepted or rejected, immediately or by a decision, or it has
+//! failed.
 
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use crate::graph::Sandbox;
 use crate::store::sandboxes::{self, Review, Stage};
 
 impl Try {
-    /// Ends a try that was executed: with its review, or as failed.
+    /// Ends an attempt that was executed: with its review, or as failed.
     pub(super) async fn conclude(
         &self,
         sandbox: &Sandbox,
@@ -48,7 +49,7 @@ impl Try {
         self.note_changes(&handle, &review).await?;
         let skipped = match review::apply(&handle, &review, &decision).await {
             Ok(skipped) => skipped,
-            // Nothing is lost: the person can see what prevents it, and decide again.
+            // Nothing is lost: the user can see the error, and decide again.
             Err(trouble) if by_person && !trouble.is_stop() => {
                 let more = json!({ "error": trouble.to_json() });
                 let event = self.recorder.event("SandboxDiffNotApplied", more);
@@ -77,7 +78,7 @@ impl Try {
         Ok(TryOutcome::Value(review.outputs))
     }
 
-    /// Records the review; whether it waits for a decision.
+    /// Records the review; returns whether it waits for a decision.
     async fn request_review(&self, sandbox: &Sandbox, review: &Review) -> Result<bool, Trouble> {
         let has_changes = review.patch_count > 0;
         let asks = has_changes && (sandbox.review_diffs || review.executed > 0);
@@ -101,7 +102,7 @@ impl Try {
         Ok(waits)
     }
 
-    /// Discards the changes, and records that; the failure of the try.
+    /// Discards the changes, and records that; returns the failure of the attempt.
     async fn reject(
         &self,
         sandbox: &Sandbox,
@@ -120,7 +121,7 @@ impl Try {
         Ok(trouble)
     }
 
-    /// Records that the try has failed. Errors are ignored: the failure itself is the task's.
+    /// Records that the attempt has failed. Errors are ignored: the task reports the failure itself.
     pub(super) async fn fail(&self, runtime: &str, trouble: &Trouble) {
         let more = json!({ "runtime": runtime, "error": trouble.to_json() });
         let events =

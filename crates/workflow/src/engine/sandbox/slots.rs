@@ -1,14 +1,14 @@
-//! How many sandboxes of a run are under way at once.
+//! How many sandboxes of a run may run at the same time.
 
 use std::collections::BTreeMap;
 
-/// The number of slots, unless a variable says otherwise (seed 000).
+/// The number of slots, unless a variable sets another number (seed 000).
 const USUAL_SLOTS: usize = 10;
-/// The variables that say otherwise; the first that is a number counts.
+/// The variables that set the number; the first one that contains a number applies.
 const VARIABLES: [&str; 2] =
     ["STOCKADE_MAX_CONCURRENT_SANDBOXES", "SMITHERS_MAX_CONCURRENT_SANDBOXES"];
 
-/// How many sandboxes a run with this environment may have under way.
+/// How many sandboxes of a run with this environment may run at the same time.
 pub(crate) fn slots(environment: &BTreeMap<String, String>) -> usize {
     let number = |name: &&str| environment.get(*name)?.trim().parse::<f64>().ok();
     let found = VARIABLES.iter().find_map(number).filter(|number| *number >= 1.0);

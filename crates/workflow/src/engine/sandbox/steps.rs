@@ -1,4 +1,4 @@
-//! The steps of a try, in order.
+//! The steps of an attempt, in order.
 
 use super::attempt::{Try, TryOutcome, failed};
 use super::review::Decision;
@@ -7,7 +7,7 @@ use crate::graph::{Sandbox, Work};
 use crate::store::sandboxes::{SandboxRow, Stage};
 
 impl Try {
-    /// Executes the try, or what is left of it after a crash.
+    /// Executes the attempt, or the rest of it after a crash.
     pub(crate) async fn execute(mut self) -> Result<TryOutcome, Trouble> {
         self.narrow()?;
         let Work::Sandbox(sandbox) = &self.task.work else {
@@ -20,7 +20,7 @@ impl Try {
         if let Some(row) = row.as_ref().filter(|row| row.stage == Stage::Waiting) {
             return Ok(TryOutcome::Waits(row.pause().unwrap_or_default()));
         }
-        // A try that was cancelled begins anew, unless its changes are still to be reviewed.
+        // A cancelled attempt starts anew, unless its changes are still to be reviewed.
         let is_over = |row: &SandboxRow| row.stage == Stage::Cancelled && row.review.is_none();
         let row = row.filter(|row| !is_over(row));
         if let Some(review) = row.as_ref().and_then(|row| row.review.clone()) {
@@ -37,7 +37,8 @@ impl Try {
         self.execute_locally(sandbox, row).await
     }
 
-    /// Ends what executed a try whose result is on the host. A crash may have prevented that before.
+    /// Ends the sandbox or provider of an attempt whose result is on the host, in case a crash
+    /// prevented that.
     async fn end_again(&self, sandbox: &Sandbox) -> Result<(), Trouble> {
         if sandbox.provider.is_some() {
             self.clean_up_again(sandbox).await
