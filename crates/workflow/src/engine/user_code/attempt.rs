@@ -1,4 +1,4 @@
-//! One try of a task that the user's code executes, within the limits of its time.
+//! One attempt of a task that the user's code executes, within its time limits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) async fn attempt(user_code: &UserCode, call: TaskCall<'_>) -> Result<
     let task = call.task;
     let is_agent = matches!(task.work, Work::Agent { .. });
     execute(user_code, call).await.map_err(|mut trouble| {
-        // An agent may answer better at the next try.
+        // An agent may give a better answer in the next attempt.
         trouble.is_retryable |= is_agent && trouble.code == "INVALID_OUTPUT";
         trouble
     })
@@ -53,7 +53,7 @@ async fn execute(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, Trou
     }
 }
 
-/// When the task has to have sent its next heartbeat.
+/// The deadline for the next heartbeat of a task.
 fn silence(task: &Task) -> Option<(Instant, Duration, &'static str)> {
     task.heartbeat_timeout.map(|limit| (Instant::now() + limit, limit, "TASK_HEARTBEAT_TIMEOUT"))
 }

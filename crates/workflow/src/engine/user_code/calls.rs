@@ -1,4 +1,4 @@
-//! What the user's code is called with, and what it gives.
+//! The arguments and results of calls of the user's code.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,26 +9,27 @@ use serde_json::Value;
 use crate::graph::{Graph, Task};
 use crate::schedule::Key;
 
-/// How long a rendering may take, and each other call that executes no task.
+/// The time limit of a rendering, and of each other call that does not execute a task.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// A workflow as it is to be executed now.
+/// The current state of a workflow.
 #[derive(Debug)]
 pub(crate) struct Rendering {
-    /// The same value as in the rendering before, where nothing has changed.
+    /// The graph. It is the same value as in the last rendering if nothing has changed.
     pub(crate) graph: Arc<Graph>,
     /// The tables that it depends on.
     pub(crate) read: BTreeSet<String>,
 }
 
 impl Rendering {
-    /// Whether all later renderings are the same: it depends on nothing that changes.
+    /// Whether all later renderings are the same, because the workflow depends on no values that
+    /// change.
     pub(crate) fn is_settled(&self) -> bool {
         self.read.is_empty() && !self.graph.has_loops()
     }
 }
 
-/// What is known of a workflow before it is rendered.
+/// The properties of a workflow that are known before it is rendered.
 #[derive(Debug, Clone)]
 pub(crate) struct Interface {
     /// The JSON Schema of its input.

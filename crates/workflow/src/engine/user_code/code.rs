@@ -57,7 +57,7 @@ impl UserCode {
         Self::Rust(RustCode::new(workflow))
     }
 
-    /// The program, to be stored.
+    /// The program in the form that is stored.
     pub(crate) fn program(&self) -> Program {
         match self {
             Self::Script(code) => Program::Files(code.sources().clone()),
@@ -73,7 +73,7 @@ impl UserCode {
         }
     }
 
-    /// The walls around its realm, while there is one.
+    /// The isolation of its realm, while there is one.
     pub(crate) async fn raised(&self) -> Option<Raised> {
         match self {
             Self::Script(code) => code.raised().await,
@@ -81,7 +81,7 @@ impl UserCode {
         }
     }
 
-    /// Begins with a run.
+    /// Opens a run.
     pub(crate) async fn open(&self, journal: &SharedJournal) -> Result<Interface, Error> {
         match self {
             Self::Script(code) => code.open(journal).await,
@@ -97,8 +97,8 @@ impl UserCode {
         }
     }
 
-    /// Calls the function of a task, or of the part of the task that `work` is. Dropping this gives
-    /// the call up. `beats` is notified with each heartbeat of the function.
+    /// Calls the function of a task, or of the part of the task that `work` specifies. Dropping the
+    /// future aborts the call. `beats` is notified with each heartbeat of the function.
     pub(crate) async fn work(
         &self,
         call: TaskCall<'_>,
@@ -111,7 +111,7 @@ impl UserCode {
         }
     }
 
-    /// Reads the answer of an agent that is a command, by a function of the run.
+    /// Reads the answer of an agent that is a command, by calling a function of the run.
     pub(crate) async fn read(
         &self,
         call: TaskCall<'_>,
@@ -125,8 +125,8 @@ impl UserCode {
     }
 
     /// A program that exports the workflow of an element in the rendering of a run, such as a
-    /// `<Sandbox>`: files by their names, which contain no other path. It has the modules that the
-    /// workflow needs, as they were when the run began, and nothing of the environment.
+    /// `<Sandbox>`: a map from names to files, which contain no other path. It has the modules that the
+    /// workflow needs, as they were when the run started, and nothing of the environment.
     pub(crate) async fn child_program(
         &self,
         run: &str,
@@ -154,8 +154,9 @@ impl UserCode {
         }
     }
 
-    /// Has the provider of a `<Sandbox>` do its work; what it gave, which may be any JSON. `request`
-    /// is the part of the provider's request that is data. Dropping this aborts the provider.
+    /// Makes the provider of a `<Sandbox>` do its work; returns its output, which may be any JSON.
+    /// `request` is the part of the provider's request that is data. Dropping the future aborts the
+    /// provider.
     pub(crate) async fn provide(
         &self,
         run: &str,
@@ -169,8 +170,8 @@ impl UserCode {
         }
     }
 
-    /// Lets the provider of a `<Sandbox>` clean up after a [request](Self::provide), however that
-    /// ended, also in another realm or process. Does nothing where it has no `cleanup`.
+    /// Makes the provider of a `<Sandbox>` clean up after a [request](Self::provide), no matter how the
+    /// request ended, also in another realm or process. Does nothing if the provider has no `cleanup`.
     pub(crate) async fn clean_up(
         &self,
         run: &str,

@@ -1,6 +1,6 @@
-//! The user's code of a run, whichever language it is in: a workflow file in its realm (`script`), or
-//! a workflow in Rust (`rust`). It renders the graph, and executes the functions and providers that
-//! tasks refer to.
+//! The user's code of a run, in any supported language: a workflow file in its realm (`script`), or a
+//! workflow in Rust (`rust`). It renders the graph, and executes the functions and providers that tasks
+//! refer to.
 
 mod attempt;
 mod calls;

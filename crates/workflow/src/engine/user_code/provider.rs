@@ -1,4 +1,4 @@
-//! Providers of sandboxes, as the user's code and programs of the host implement them.
+//! Providers of sandboxes: the interface that the user's code and programs of the host implement.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,17 +10,17 @@ use crate::authoring::ChildRequest;
 use crate::engine::trouble::Trouble;
 use crate::journal::WorkflowRef;
 
-/// What a provider may call while it works.
+/// The functions that a provider may call while it works.
 #[async_trait]
 pub(crate) trait ProviderHost: Send + Sync {
     /// Reports that the provider is alive, with its progress: JSON of at most a megabyte.
     async fn heartbeat(&self, data: Value);
 
-    /// Executes a workflow as a child of the provider's run: from its beginning, or what is left of
-    /// it. Dropping this gives it up.
+    /// Executes a workflow as a child of the provider's run: from its start, or the rest of it.
+    /// Dropping the future aborts it.
     ///
     /// # Errors
-    /// When it cannot be executed. A run that fails is a result.
+    /// If it cannot be executed. A run that fails is a result, not an error.
     async fn child(
         &self,
         workflow: WorkflowRef,
@@ -33,11 +33,11 @@ pub(crate) trait ProviderHost: Send + Sync {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ProviderName {
     pub(crate) id: String,
-    /// Whether the user's code has it: as an object, or registered under this id.
+    /// Whether the user's code contains it: as an object, or registered under this id.
     pub(crate) is_known: bool,
 }
 
-/// What `executeChildWorkflow` answers.
+/// The answer of `executeChildWorkflow`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ChildResult {
@@ -49,7 +49,7 @@ pub(crate) struct ChildResult {
     pub(crate) error: Option<Value>,
 }
 
-/// Counts a request to a provider while it is under way.
+/// Counts a request to a provider while it is running.
 pub(crate) struct ActiveGuard<'a>(&'a AtomicUsize);
 
 impl<'a> ActiveGuard<'a> {

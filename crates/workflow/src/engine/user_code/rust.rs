@@ -1,5 +1,5 @@
-//! The code of a workflow in Rust. Its closures are called here, each in a tokio task of its own, so
-//! that a panic ends nothing else and a call can be aborted.
+//! The code of a workflow in Rust. Its closures are called here, each in a separate tokio task, so that
+//! a panic ends nothing else and a call can be aborted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ impl RustCode {
         Self { workflow, runs: Mutex::default() }
     }
 
-    /// The name that its program is stored as.
+    /// The name under which its program is stored.
     pub(super) fn name(&self) -> BuiltName {
         BuiltName::of(&self.workflow)
     }
@@ -59,7 +59,7 @@ impl RustCode {
         let context = Context::new(&journal);
         let seen = context.clone();
         let build = Arc::clone(&workflow.build);
-        // It may block, and may panic.
+        // The closure may block, and may panic.
         let building = tokio::task::spawn_blocking(move || build(&seen));
         let late = |_| Error::Late { what: "build its graph", limit: CALL_LIMIT };
         let graph = tokio::time::timeout(CALL_LIMIT, building).await.map_err(late)?;
@@ -97,7 +97,7 @@ impl RustCode {
         }
     }
 
-    /// Reads the answer of a command: by the closure that its agent names, else as JSON.
+    /// Reads the answer of a command: with the closure that its agent names, or else as JSON.
     pub(super) async fn read(
         &self,
         call: TaskCall<'_>,
@@ -148,7 +148,7 @@ impl RustCode {
     }
 }
 
-/// Why a workflow in Rust cannot be executed in another process.
+/// The error for a workflow in Rust that would have to be executed in another process.
 pub(super) fn not_portable(node: &str) -> Error {
     let message = format!(
         "\"{node}\": a workflow in Rust cannot run inside a sandbox: give the sandbox a command, or a provider that is a program"
@@ -156,7 +156,7 @@ pub(super) fn not_portable(node: &str) -> Error {
     fault(None, message)
 }
 
-/// What is wrong with a graph that can never be executed.
+/// The errors in a graph that can never be executed.
 fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
     let mut faults = Vec::new();
     for task in graph.tasks() {

@@ -15,7 +15,7 @@ use crate::graph::Work;
 use crate::journal::{Journal, WorkflowRef};
 use crate::sync::lock;
 
-/// What starts realms: the example `realm`.
+/// The processes of realms: the example `realm`.
 fn realms() -> Processes {
     Processes::new(vec![stockade_test_support::program("realm").into()])
 }
@@ -41,7 +41,7 @@ pub(crate) async fn user_code(before: &str, provider: &str) -> Arc<UserCode> {
     user_code
 }
 
-/// A workflow with a run of the id `run`.
+/// A workflow with a run with the id `run`.
 pub(crate) async fn opened(source: &str) -> (Arc<UserCode>, Arc<Mutex<Journal>>) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("flow.tsx");

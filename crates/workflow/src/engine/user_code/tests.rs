@@ -1,4 +1,4 @@
-//! What a rendering refers to means the same after later renderings.
+//! Functions that a rendering refers to stay the same in later renderings.
 
 mod shapes;
 
@@ -20,8 +20,8 @@ const SHIFTING: &str = "import { createSmithers } from \"smithers-orchestrator\"
       {told(ctx, \"two\") ? null : task(\"late\")}\n\
     </Workflow>));\n";
 
-/// What was told in one rendering means the same after the next: a task that is about to be done, and
-/// one that is under way, when others come and go around it.
+/// A function of one rendering stays the same in the next: that of a task that is about to start, and
+/// that of a running one, when other tasks are added and removed around them.
 #[tokio::test]
 async fn a_function_is_the_same_after_another_rendering() {
     let (user_code, journal) = opened(SHIFTING).await;

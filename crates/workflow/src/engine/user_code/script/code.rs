@@ -1,4 +1,4 @@
-//! The code of a workflow file. It is called in a realm, which is started again when it was lost.
+//! The code of a workflow file. It is called in a realm, which is started again if it was lost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,11 +19,11 @@ use crate::graph::{self, Fault, Function, Prompt, Tree, Work};
 use crate::journal::{SharedJournal, WorkflowRef};
 use crate::sync::lock;
 
-/// How long a realm may take to respond to a call that does nothing.
+/// The time limit for a realm to respond to a call that does nothing.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// How many bytes one rendering and the updates of it may have, before a rendering is sent whole again.
-/// All that was sent is kept.
+/// How many bytes one rendering and its updates may have before a rendering is sent whole again. All
+/// bytes that were sent are retained.
 const MAX_TREE_BYTES: usize = 64 << 20;
 
 /// The code of one program.
@@ -34,7 +34,7 @@ pub(crate) struct ScriptCode {
     console: Arc<Lines>,
     runs: Mutex<HashMap<String, SharedJournal>>,
     pub(super) live: tokio::sync::Mutex<Option<LoadedRealm>>,
-    /// How many requests to providers are under way in the realm.
+    /// How many requests to providers are running in the realm.
     pub(super) provider_requests: AtomicUsize,
 }
 
@@ -55,7 +55,7 @@ impl ScriptCode {
         Self { realms, sources, environment, console, runs, live, provider_requests }
     }
 
-    /// The same with its realm loaded, from the files on disk.
+    /// Loads the code into a realm, from the files on disk.
     pub(crate) async fn load(
         realms: Processes,
         file: &std::path::Path,
@@ -86,12 +86,12 @@ impl ScriptCode {
         &self.sources
     }
 
-    /// The walls around its realm, while there is one.
+    /// The isolation of its realm, while there is one.
     pub(crate) async fn raised(&self) -> Option<Raised> {
         self.live.lock().await.as_ref().map(|live| live.realm.raised())
     }
 
-    /// Begins with a run.
+    /// Opens a run.
     pub(crate) async fn open(&self, journal: &SharedJournal) -> Result<Interface, Error> {
         let run = lock(journal).run.clone();
         lock(&self.runs).insert(run.clone(), Arc::clone(journal));
@@ -126,7 +126,7 @@ impl ScriptCode {
         Ok(Rendering { graph, read: rendered.read.into_iter().collect() })
     }
 
-    /// Calls the function of a task. Dropping this aborts the call. `beats` is notified with each
+    /// Calls the function of a task. Dropping the future aborts the call. `beats` is notified with each
     /// heartbeat of the function.
     pub(crate) async fn work(
         &self,
@@ -149,7 +149,7 @@ impl ScriptCode {
         self.ask(run, function, argument, beats).await
     }
 
-    /// Reads what an agent wrote, by a function of the run.
+    /// Reads the output of an agent, by calling a function of the run.
     pub(crate) async fn read(
         &self,
         run: &str,
@@ -184,7 +184,7 @@ impl ScriptCode {
             tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
-                // Any message of it is a heartbeat.
+                // Any message of the call is a heartbeat.
                 Some(_) = words.recv() => beats.notify_one(),
             }
         }
@@ -192,7 +192,7 @@ impl ScriptCode {
 
     /// Ends the realm while it is idle. The next call starts it again.
     pub(crate) async fn rest(&self) {
-        // A provider in it may wait for a child that waits.
+        // A provider in it may wait for a child run that is waiting itself.
         if self.provider_requests.load(Ordering::Relaxed) > 0 {
             return;
         }
@@ -213,7 +213,7 @@ impl ScriptCode {
         }
     }
 
-    /// The realm; a new one where there is none.
+    /// The realm; starts a new one if there is none.
     pub(super) async fn load_if_needed<'a>(
         &self,
         live: &'a mut Option<LoadedRealm>,
@@ -237,7 +237,7 @@ impl ScriptCode {
         }
     }
 
-    /// The realm, with a rendering of a run. Functions are called by their places in it.
+    /// The realm, with a rendering of a run. Functions are called by their locations in the rendering.
     pub(super) async fn ready<'a>(
         &self,
         live: &'a mut Option<LoadedRealm>,
@@ -250,7 +250,7 @@ impl ScriptCode {
         Ok(live)
     }
 
-    /// Opens a run in a realm that does not know it yet; whether that was so.
+    /// Opens a run in a realm that does not know it yet; returns whether it was opened.
     pub(super) async fn ensure_open(
         &self,
         live: &mut LoadedRealm,
@@ -298,7 +298,8 @@ impl ScriptCode {
         self.render_as(live, run, None, None).await
     }
 
-    /// A rendering. With a `number` it is sent, as an update of the rendering `before`.
+    /// A rendering. With a `number`, the realm records it and sends it as an update of the rendering
+    /// `before`.
     async fn render_as(
         &self,
         live: &mut LoadedRealm,
@@ -321,7 +322,7 @@ impl ScriptCode {
         Ok(rendered)
     }
 
-    /// What has changed in the journal of a run since the last call. It has to be sent to the realm.
+    /// The changes in the journal of a run since the last call. They have to be sent to the realm.
     pub(super) fn changes(&self, live: &mut LoadedRealm, run: &str) -> Value {
         let Ok(journal) = self.journal(run) else { return json!({}) };
         let journal = lock(&journal);

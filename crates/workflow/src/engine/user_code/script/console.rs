@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use crate::authoring::Console;
 use crate::sync::lock;
 
-/// Levels and texts that were written and not taken yet.
+/// Levels and texts that were written and not yet taken.
 pub(super) type Lines = Mutex<Vec<(String, String)>>;
 
-/// How many lines are kept until they are taken. Further lines are dropped.
+/// How many lines are retained until they are taken. Further lines are dropped.
 const MAX_LINES: usize = 10_000;
 
-/// A console that adds to the lines.
+/// A console that appends to the lines.
 pub(super) fn writer(lines: &Arc<Lines>) -> Console {
     let lines = Arc::clone(lines);
     Arc::new(move |level: &str, text: &str| {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::authoring::Realm;
 use crate::graph::Tree;
 
-/// A realm, and what was sent to it.
+/// A realm, and the data that was sent to it.
 pub(super) struct LoadedRealm {
     pub(super) realm: Arc<Realm>,
     /// How many rows of the journal of each run were sent to it.
@@ -35,7 +35,7 @@ impl LoadedRealm {
     }
 }
 
-/// Aborts a call of a realm when it is dropped, unless the call has ended.
+/// Aborts a call of a realm when it is dropped, unless the call has already ended.
 pub(super) struct AbortGuard<'a> {
     pub(super) realm: &'a Realm,
     pub(super) id: u64,

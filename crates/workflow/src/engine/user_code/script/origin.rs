@@ -1,4 +1,4 @@
-//! Where a workflow of a program is made, and the portable program that makes it again elsewhere.
+//! Where a workflow of a program is created, and the portable program that creates it elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::sync::lock;
 /// One of the workflows that a run knows.
 #[derive(Debug, Clone, Copy)]
 enum Selector<'a> {
-    /// The run's own.
+    /// The workflow of the run itself.
     Run,
     /// The workflow of an element.
     Node(&'a str),
@@ -25,8 +25,8 @@ enum Selector<'a> {
 
 impl ScriptCode {
     /// A program that exports the workflow of an element in the rendering of a run, such as a
-    /// `<Sandbox>`: files by their names, which hold no other path. It has the modules that the
-    /// workflow needs, as they were when the run began, and nothing of the environment.
+    /// `<Sandbox>`: a map from names to files, which contain no other path. It has the modules that the
+    /// workflow needs, as they were when the run started, and nothing of the environment.
     pub(crate) async fn child_program(
         &self,
         run: &str,
@@ -41,7 +41,7 @@ impl ScriptCode {
         Ok(pack(&self.sources, &origin))
     }
 
-    /// Where a workflow was made.
+    /// Where a workflow was created.
     async fn origin(
         &self,
         live: &LoadedRealm,

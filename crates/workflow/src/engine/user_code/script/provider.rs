@@ -1,5 +1,5 @@
 //! Providers of sandboxes that are objects of a workflow file. They are called in the realm, and may
-//! request child runs while they work. The length of their messages is limited before they come here;
+//! request child runs while they work. The length of their messages is limited before they arrive here;
 //! their meaning is checked here.
 
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ use crate::engine::user_code::calls::CALL_LIMIT;
 use crate::engine::user_code::provider::{ActiveGuard, ChildResult, ProviderHost, ProviderName};
 use crate::journal::WorkflowRef;
 
-/// How long a provider may take to clean up.
+/// The time limit for a provider's cleanup.
 const CLEANING: Duration = Duration::from_secs(60);
 /// How many child runs one call may request. The library requests no more.
 const MAX_CHILDREN: usize = 16;
 
 impl ScriptCode {
-    /// The provider of a `<Sandbox>`, and whether the realm has it.
+    /// The provider of a `<Sandbox>`, and whether the realm contains it.
     pub(crate) async fn provider(&self, run: &str, sandbox: &str) -> Result<ProviderName, Error> {
         let provider = {
             let mut live = self.live.lock().await;
@@ -37,8 +37,9 @@ impl ScriptCode {
         tokio::time::timeout(CALL_LIMIT, provider).await.map_err(late)?
     }
 
-    /// Has the provider of a `<Sandbox>` do its work; what it gave, which may be any JSON. `request`
-    /// is the part of the provider's request that is data. Dropping this aborts the provider.
+    /// Makes the provider of a `<Sandbox>` do its work; returns its output, which may be any JSON.
+    /// `request` is the part of the provider's request that is data. Dropping the future aborts the
+    /// provider.
     pub(crate) async fn provide(
         &self,
         run: &str,
@@ -67,7 +68,7 @@ impl ScriptCode {
                 biased;
                 answer = &mut answer => return answer,
                 Some((ask, outcome)) = children.next(), if !children.is_empty() => {
-                    // A request that was abandoned needs no answer.
+                    // An abandoned request needs no answer.
                     if let Ok(outcome) = outcome {
                         realm.notify("answered", child_answer(id, ask, outcome));
                     }
@@ -98,8 +99,8 @@ impl ScriptCode {
         }
     }
 
-    /// Lets the provider of a `<Sandbox>` clean up after a [request](Self::provide), however that
-    /// ended, also in another realm or process. Does nothing where it has no `cleanup`.
+    /// Makes the provider of a `<Sandbox>` clean up after a [request](Self::provide), no matter how the
+    /// request ended, also in another realm or process. Does nothing if the provider has no `cleanup`.
     pub(crate) async fn clean_up(
         &self,
         run: &str,
@@ -125,7 +126,7 @@ impl ScriptCode {
     }
 }
 
-/// The answer to a request of a call, as the realm expects it.
+/// The answer to a request of a call, in the form that the realm expects.
 fn child_answer(call: u64, ask: u32, outcome: Result<ChildResult, Trouble>) -> Value {
     let mut answer = json!({ "call": call, "ask": ask });
     match outcome {

@@ -12,7 +12,7 @@ use crate::journal::{Journal, WorkflowRef};
 use crate::schedule::Key;
 use crate::sync::lock;
 
-/// Renders the shape that it was told last.
+/// Renders the shape that it received last.
 const SHAPES: &str = r#"
 import { createSmithers, Approval, Branch, Loop, MergeQueue, Parallel, Sandbox, Sequence, Subflow, Timer } from "smithers-orchestrator";
 const { Workflow, Task, smithers, outputs } = createSmithers({ shape: {}, a: {}, b: {} });
@@ -57,7 +57,7 @@ export default smithers((ctx: any) => {
 });
 "#;
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same in each execution.
 struct Random(u64);
 
 const WORDS: [&str; 5] = ["x", "y", "other", "odd", "z"];
@@ -93,7 +93,7 @@ impl Random {
             3 => shape["label"] = json!(self.of(&WORDS)),
             4 => shape["cache"] = json!({ "by": self.below(2) }),
             5 => shape["odd"] = json!({ "meta": "shared" }),
-            // Most of these are refused.
+            // Most of these are rejected.
             6 if self.below(5) == 0 => {
                 shape["odd"] = json!({ self.of(&ATTRIBUTES): self.of(&ODD) });
             }
@@ -124,7 +124,7 @@ impl Random {
         shapes
     }
 
-    /// The same with something else in it.
+    /// Changes something in the shapes.
     fn change(&mut self, shapes: &mut Vec<Value>) {
         for shape in shapes.iter_mut() {
             if let Some(Value::Array(inner)) = shape.get_mut("inner") {
@@ -161,13 +161,13 @@ async fn differences_make_what_a_whole_rendering_makes() {
             1 => {}
             _ => random.change(&mut shapes),
         }
-        // What went wrong is not kept, as a run is not.
+        // A failed rendering is not recorded, just as a run records none.
         let name = if random.below(40) == 0 { "other" } else { "w" };
         let value = json!({ "shape": shapes, "name": name, "seen": random.below(3) });
         let row = json!({ "table": "shape", "node": "s", "iteration": step, "value": value });
         lock(&journal).rows.push(row.clone());
         let rendered = user_code.render("run").await;
-        // Nothing is known of this one.
+        // The realm knows nothing of this run.
         let anew = format!("run {step}");
         let other = Journal { rows: vec![row], ..Journal::new(&anew, json!({})) };
         user_code.open(&Arc::new(Mutex::new(other))).await.unwrap();

@@ -1,10 +1,10 @@
-//! Providers in real realms, good and hostile.
+//! Tests of correct and hostile providers in real realms.
 
 use super::*;
 use crate::engine::user_code::testing::{RecordingHost, listening, request, user_code};
 use crate::sync::lock;
 
-/// What comes of a provider whose `run` has that body.
+/// The outcome of a provider with this body of `run`.
 async fn ran(body: &str) -> (Result<Value, Error>, RecordingHost) {
     let user_code = user_code(
         &format!("const provider = {{ id: \"p\", async run(request) {{ {body} }} }};"),
@@ -16,7 +16,7 @@ async fn ran(body: &str) -> (Result<Value, Error>, RecordingHost) {
     (outcome, host)
 }
 
-/// The code and message that something was thrown with.
+/// The code and message of the error that was thrown.
 fn thrown(outcome: Result<Value, Error>) -> (String, String) {
     match outcome {
         Err(Error::Threw(failure)) => (failure.code.unwrap_or_default(), failure.message),
@@ -72,7 +72,7 @@ async fn heartbeats_are_heard_twice_a_second_at_most() {
     outcome.unwrap();
     let beats = lock(&host.beats).clone();
     assert_eq!(beats.first(), Some(&json!({ "n": 0 })));
-    // The last one comes at the end of the pause.
+    // The last heartbeat is sent at the end of the pause.
     assert_eq!(beats.last(), Some(&Value::Null), "{beats:?}");
     for (data, code) in [
         ("'x'.repeat(1000001)", "HEARTBEAT_PAYLOAD_TOO_LARGE"),
@@ -103,7 +103,7 @@ async fn children_are_asked_for_once() {
     assert_eq!(output, expected);
     let asked: Vec<_> = lock(&host.children).iter().map(|child| child.name.clone()).collect();
     assert_eq!(asked, [None, Some("other".to_owned())]);
-    // Limits are told where they are narrower.
+    // Limits are sent if they are narrower.
     let children = lock(&host.children);
     let limits = children.iter().map(|child| (child.max_output_bytes, child.tool_timeout_ms));
     assert_eq!(limits.collect::<Vec<_>>(), [(None, None), (Some(10), None)]);
@@ -246,7 +246,7 @@ async fn who_does_not_answer_is_told_and_cleans_up() {
     let expected =
         json!({ "aborted": true, "child": "AbortError", "cleaned": [true, "box", 7, true] });
     assert_eq!(seen["output"], expected);
-    // One that goes on for ever takes its realm with it; its provider cleans up in the next.
+    // A function that never returns ends its realm; its provider cleans up in the next realm.
     request["config"]["spin"] = true.into();
     let work = user_code.provide("run", "box", &request, &host);
     assert!(tokio::time::timeout(Duration::from_secs(1), work).await.is_err());
@@ -259,7 +259,8 @@ async fn who_does_not_answer_is_told_and_cleans_up() {
     assert!(error.to_string().contains("cannot clean"), "{error}");
 }
 
-/// A kit's provider whose session answers to every command with `ended`, and its file holds `file`.
+/// A provider of the kit whose session answers every command with `ended`, and whose file contains
+/// `file`.
 fn kit(ended: &str, file: &str) -> String {
     format!(
         "import {{ createCommandSandboxProvider }} from \"smithers-orchestrator/sandbox\";\n\
