@@ -1,4 +1,4 @@
-//! The process of a realm, and that of a command, as the binary `stockade` runs it.
+//! The processes of a realm and of a command, as the binary `stockade` runs them.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Agents that are commands: what they are given, where they are executed, and what is refused.
+//! Agents that are commands: their input, where they are executed, and which of them are rejected.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,14 +18,14 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::world::World;
 
-/// Sandboxes that only remember what they were asked. Their commands write what `answer` makes of
-/// what they read.
+/// Sandboxes that only record their requests. The output of their commands is the result of `answer`
+/// for their input.
 #[derive(Debug)]
 pub(crate) struct Fake {
     asked: Mutex<Vec<(String, String, Value)>>,
     answer: fn(u32, &str) -> (i32, String),
     executions: Mutex<u32>,
-    /// What was written last into a file.
+    /// The content that was last written into a file.
     written: Mutex<String>,
 }
 
@@ -39,7 +39,7 @@ impl Fake {
         })
     }
 
-    /// The operations that were asked for, with their requests.
+    /// The operations that were requested, with their requests.
     fn asked(&self) -> Vec<(String, Value)> {
         let asked = self.asked.lock().unwrap();
         asked.iter().map(|(operation, _, request)| (operation.clone(), request.clone())).collect()
@@ -154,7 +154,7 @@ pub(crate) async fn world(fake: &Arc<Fake>) -> World {
     World::with_sandboxes(Some(Arc::new(Remote(Way(Arc::clone(fake)))))).await
 }
 
-/// A file with one task that asks an agent.
+/// A workflow file with one task that calls an agent.
 fn flow(agent: &str, rest: &str) -> String {
     format!(
         "import {{ ClaudeCodeAgent, createSmithers }} from \"smithers-orchestrator\";\n\
@@ -185,7 +185,7 @@ async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
     assert_eq!(create["workspace"]["inside"], "/workspace");
     assert_eq!(create["workspace"]["host"], world.path().canonicalize().unwrap().to_str().unwrap());
     assert_eq!(create["metadata"]["stockade.run"], run.id.as_str());
-    // What is kept of a sandbox is no place for secrets.
+    // The stored request of a sandbox must not contain secrets.
     assert!(!create.to_string().contains("hush"));
     assert_eq!(execute["environment"]["TOKEN"], "hush");
     assert_eq!(execute["timeoutSeconds"], 5.0);
@@ -196,7 +196,7 @@ async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
 
 #[tokio::test]
 async fn a_try_that_goes_on_elsewhere_has_the_same_name_and_another_try_has_not() {
-    // Nobody knows what it was to read; then it fails; then it answers.
+    // The first answer cannot be parsed, the second attempt fails, the third answers.
     let fake = Fake::new(|number, read| match number {
         1 => (-1, String::new()),
         2 => (1, "hush is what I was told".to_owned()),
@@ -234,7 +234,7 @@ async fn what_is_no_answer_is_asked_for_again() {
     let run = world.run(&source, json!({ "word": "hi" })).await;
     assert_eq!(run.status, RunStatus::Finished, "{run:?}");
     assert_eq!(world.tasks(&run).await[0].attempts, 3);
-    // What is not there is not looked for again.
+    // A missing program is not looked up again.
     let missing = Fake::new(|_, _| (127, "agent: not found".to_owned()));
     let world = self::world(&missing).await;
     let run = world.run(&source, json!({})).await;
@@ -315,7 +315,7 @@ async fn commands_are_executed_nowhere_but_in_sandboxes() {
     assert!(refused.message.contains("there are no sandboxes here"), "{refused:?}");
 }
 
-/// A world whose engine is told that it is inside a sandbox.
+/// A world whose engine is configured to be inside a sandbox.
 async fn inside() -> World {
     World::with_options(|options| options.inside = Some(Inside::default())).await
 }
@@ -338,7 +338,7 @@ async fn inside_a_sandbox_commands_are_executed_in_the_same() {
 #[tokio::test]
 async fn what_a_command_leaves_behind_inside_is_ended_with_it() {
     let world = inside().await;
-    // A child of a child in a session of its own, which would live on.
+    // A grandchild in a session of its own, which would keep running.
     let agent = "{ timeoutMs: 2000, command: \"cat > /dev/null; (setsid sh -c 'echo $$ > left; exec sleep 600' &); \
                  while [ ! -s left ]; do sleep 0.01; done; LATE\" }";
     for (late, code) in [("echo '{\\\"said\\\": 1}'", None), ("sleep 600", Some("TASK_TIMEOUT"))] {

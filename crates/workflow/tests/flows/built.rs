@@ -1,4 +1,4 @@
-//! Workflows in Rust: the same graph as a file's, the same rows, the same rules.
+//! Workflows in Rust: the same graph as that of a file, the same rows, the same rules.
 
 use std::process::Command as Process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +20,7 @@ use stockade_workflow::graph::{
 use crate::agents::{Fake, Way};
 use crate::world::{World, program};
 
-/// A world whose engine has these workflows, and sandboxes whose commands answer with what they read.
+/// A world whose engine has these workflows, and sandboxes whose commands answer with their input.
 async fn world(built: Vec<Built>) -> World {
     let fake = Fake::new(|_, read| (0, format!("Here:\n```json\n{{\"said\": \"{read}\"}}\n```\n")));
     World::with_options(|options| {
@@ -80,7 +80,7 @@ export default smithers((ctx) => (
 ));
 "#;
 
-/// The same in Rust.
+/// The same workflow in Rust.
 fn same() -> Built {
     let part = |task: Task| task.into_table("part", Some(json!({})));
     let inner = Built::new("inner", |_| {
@@ -139,7 +139,7 @@ fn same() -> Built {
     })
 }
 
-/// A graph without places, and with one number for all functions.
+/// A graph without source locations, and with one number for all functions.
 fn plain(graph: Graph) -> Graph {
     let nodes = graph.body.into_iter().map(plain_node).collect::<Vec<_>>();
     Graph::new(&graph.name, nodes)
@@ -169,8 +169,8 @@ fn plain_node(node: Node) -> Node {
     }
 }
 
-/// What is kept of a run and of those below it, without names and times that are never the same, and
-/// what happened in it.
+/// The stored state of a run and of its descendants, without names and times that always differ, and
+/// its events.
 async fn kept(world: &World, run: &Run) -> Value {
     let tasks = world.tasks(run).await;
     let told = |task: &stockade_api::TaskInfo| {
@@ -180,7 +180,7 @@ async fn kept(world: &World, run: &Run) -> Value {
         }
         match task.kind.as_str() {
             "timer" | "approval" => told["output"] = Value::Null,
-            // A frame of a file has no like in Rust.
+            // The stack frames of a file have no counterpart in Rust.
             _ if task.error.is_some() => told["error"]["frames"] = json!([]),
             _ => {}
         }
@@ -191,7 +191,7 @@ async fn kept(world: &World, run: &Run) -> Value {
         .iter()
         .filter(|event| event["type"] != "RunStarted")
         .map(|event| json!([event["type"], event["nodeId"], event["iteration"], event["attempt"]]));
-    // What is done at once ends in any order.
+    // Tasks that run in parallel end in any order.
     let mut events: Vec<Value> = events.collect();
     events.sort_by_key(Value::to_string);
     let mut tasks: Vec<Value> = tasks.iter().map(told).collect();
@@ -261,7 +261,7 @@ async fn a_run_goes_on_where_it_was_left() {
     assert_eq!(keys, [keys[0].clone(), keys[0].clone()]);
 }
 
-/// One task that an agent of Rust does, which fails as often as that.
+/// One task with an agent in Rust, which fails this many times.
 fn failing(version: &str, tries: u32) -> Built {
     let failed = AtomicU32::new(0);
     Built::new("failing", |_| {

@@ -1,4 +1,5 @@
-//! What is kept of tasks for other runs: who gets it, and what makes a task be done again.
+//! Outputs of tasks that are cached for other runs: which runs can use them, and which changes cause a
+//! task to be executed again.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use stockade_core::OwnerId;
 
 use crate::world::World;
 
-/// A file whose workflow has tasks, with a schema of the table `output`.
+/// A workflow file with these tasks, and a schema of the table `output`.
 fn flow(attributes: &str, body: &str) -> String {
     format!(
         "import {{ createSmithers }} from \"stockade\";\n\
@@ -20,7 +21,7 @@ fn flow(attributes: &str, body: &str) -> String {
     )
 }
 
-/// A task that is kept, under what its author says.
+/// A cached task, with this `cache` attribute.
 fn task(cache: &str) -> String {
     format!(
         "<Task id=\"t\" output={{outputs.output}} cache={cache}>\
@@ -28,13 +29,13 @@ fn task(cache: &str) -> String {
     )
 }
 
-/// How often the task `t` of a run was begun.
+/// How often the task `t` of a run was started.
 async fn executions(world: &World, run: &Run) -> u32 {
     assert_eq!(run.status, RunStatus::Finished, "{run:?}");
     world.tasks(run).await.iter().find(|task| task.id == "t").unwrap().executions
 }
 
-/// How often the task `t` is begun by a new run.
+/// How often a new run starts the task `t`.
 async fn begun(world: &World, source: &str, input: Value) -> u32 {
     let run = world.run(source, input).await;
     executions(world, &run).await
@@ -55,7 +56,7 @@ async fn an_answer_is_taken_by_the_next_run_with_the_same_question() {
     assert_eq!(found("NodeCached")["cachedBy"], first.id.as_str());
     assert_eq!(found("NodeFinished")["cacheHit"], true);
     assert!(events.iter().all(|event| event["type"] != "NodeStarted"), "{events:?}");
-    // Another input, and any other code, are other questions.
+    // Another input and any other code have other keys.
     assert_eq!(begun(&world, &source, json!({ "n": 2 })).await, 1);
     let changed = source.replace("\"one\"", "\"two\"");
     assert_eq!(begun(&world, &changed, json!({ "n": 1 })).await, 1);
@@ -75,14 +76,14 @@ async fn what_an_author_says_decides() {
     assert_eq!(twice(&by("{{ key: \"b\" }}")).await, (1, 0));
     assert_eq!(twice(&by("{{ scope: \"run\" }}")).await, (1, 1));
     assert_eq!(twice(&by("{{ scope: \"global\" }}")).await, (1, 0));
-    // Only what `by` says matters besides the code.
+    // Only `by` affects the key, in addition to the code.
     let only = by("{{ by: (ctx) => ctx.input.n % 10 }}");
     assert_eq!(begun(&world, &only, json!({ "n": 1 })).await, 1);
     assert_eq!(begun(&world, &only, json!({ "n": 11 })).await, 0);
     assert_eq!(begun(&world, &only, json!({ "n": 12 })).await, 1);
-    // What cannot be said is not kept.
+    // If `by` fails, the output is not cached.
     assert_eq!(twice(&by("{{ by: (ctx) => ctx.gone.x }}")).await, (1, 1));
-    // A value is what it is, whatever the file says besides.
+    // The key of a constant does not depend on the rest of the file.
     let value = flow("", "<Task id=\"t\" output={outputs.output} cache>{{ n: 1 }}</Task>");
     assert_eq!(twice(&value).await, (1, 0));
     assert_eq!(twice(&(value.clone() + "// more\n")).await, (0, 0));
@@ -97,7 +98,7 @@ async fn an_answer_gets_too_old() {
     assert_eq!(begun(&world, &brief, json!({})).await, 1);
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert_eq!(begun(&world, &brief, json!({})).await, 1);
-    // How long it is good for is said by who asks, too.
+    // The reader of the cache limits the lifetime too.
     let long = flow("", &task("{{ by: 1, ttlMs: 3_600_000 }}"));
     assert_eq!(begun(&world, &long, json!({})).await, 1);
     assert_eq!(begun(&world, &long, json!({})).await, 0);

@@ -1,5 +1,5 @@
-//! The child workflow of a `<Sandbox>` as a program of its own: it is the same where nothing else of
-//! the project is.
+//! The child workflow of a `<Sandbox>` as a separate program: it behaves the same without the other
+//! files of the project.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ async fn made(world: &World, file: &str, input: &Value, id: &str) -> Result<File
     child_program(Processes::new(vec![program().into()]), &file, input, &environment, id).await
 }
 
-/// What the child gives in a world that has its program and nothing else.
+/// The output of the child in a world that contains its program and nothing else.
 async fn given(files: &Files, input: Value) -> Value {
     assert!(files.keys().all(|name| ["bundle.tsx", "bundle.json"].contains(&name.as_str())));
     let elsewhere = World::new().await;
@@ -33,7 +33,7 @@ async fn given(files: &Files, input: Value) -> Value {
     run.output.unwrap()
 }
 
-/// The modules that a program carries.
+/// The modules that a program contains.
 fn modules(files: &Files) -> Vec<String> {
     let sources: Value = serde_json::from_slice(&files["bundle.json"]).unwrap();
     sources["files"].as_object().unwrap().keys().cloned().collect()
@@ -112,7 +112,7 @@ async fn one_that_was_rendered_is_rendered_again_with_what_it_was_made_of() {
     let files = made(&world, "flow.tsx", &input, "f").await.unwrap();
     let wanted = json!({ "who": "bo", "n": 1, "id": false });
     assert_eq!(given(&files, json!({ "n": 1 })).await, wanted);
-    // What the rendering did not look into is not there, and that is said.
+    // Rows that the rendering did not read are missing, and the error states that.
     let files = made(&world, "flow.tsx", &input, "x").await.unwrap();
     let told = given(&files, json!({})).await;
     assert!(told.as_str().unwrap().contains("the rows of \"other\" are not in this sandbox"));
@@ -148,7 +148,7 @@ async fn a_program_is_what_it_was_when_it_was_made() {
            export default smithers((ctx) => <Workflow name=\"w\"><Sandbox id=\"s\" workflow={child} output=\"output\" /></Workflow>);\n";
     world.write("flow.tsx", &source);
     let mut files = made(&world, "flow.tsx", &json!({}), "s").await.unwrap();
-    // Beside it are files that its imports would mean, were they looked for.
+    // Files beside it have names that its imports would resolve to if they were looked up on disk.
     files.insert("shout.ts".to_owned(), b"export const shout = () => \"changed\";\n".to_vec());
     let elsewhere = World::new().await;
     for (name, content) in &files {
@@ -157,7 +157,7 @@ async fn a_program_is_what_it_was_when_it_was_made() {
     let file = elsewhere.path().join("bundle.tsx");
     let run = elsewhere.up(&file, json!({ "name": "x" })).await.unwrap();
     assert_eq!(elsewhere.settled(&run.id).await.output.unwrap()["said"], "X!");
-    // One whose modules are gone, or are something else, is refused and nothing is looked for.
+    // A program whose modules are missing or invalid is rejected, and no other files are read.
     elsewhere.write("bundle.json", "{}");
     let refused = elsewhere.up(&file, json!({ "name": "x" })).await.unwrap_err();
     assert!(refused.cause.unwrap().contains("bundle.json holds no modules"));

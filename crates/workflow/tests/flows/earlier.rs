@@ -1,4 +1,4 @@
-//! Runs that an earlier program left in its database go on.
+//! Runs that an earlier version of the program left in its database continue.
 
 use serde_json::json;
 use stockade_api::{Decide, RunById, RunStatus, Workflows as _};

@@ -1,11 +1,11 @@
-//! What each element does.
+//! The behaviour of each element.
 
 use serde_json::json;
 use stockade_api::{Decide, Run, RunStatus, SendSignal, Workflows as _};
 
 use crate::world::World;
 
-/// A file with one workflow, whose body is given.
+/// A workflow file with this body.
 fn flow(body: &str) -> String {
     format!(
         "/** @jsxImportSource smithers-orchestrator */\n\
@@ -170,7 +170,7 @@ async fn decisions_and_signals_are_waited_for() {
         |task: &str| Decide { note: Some("fine".to_owned()), ..decision(&run.id, task, true) };
     let refused = workflows.decide(caller, decide("of")).await.unwrap_err();
     assert!(refused.cause.unwrap().contains("ok"));
-    // Signals that come early wait; those that are for others stay.
+    // Signals that arrive early are stored; those for other waits remain.
     for (correlation, payload) in [("8", json!("no")), ("7", json!({ "said": "yes" }))] {
         let (id, name) = (run.id.clone(), "word".to_owned());
         let signal = SendSignal { id, name, correlation: Some(correlation.to_owned()), payload };
@@ -256,7 +256,7 @@ async fn a_task_can_need_a_word_before_it_is_begun() {
     };
     world.workflows.decide(&world.caller, decide(&run, true)).await.unwrap();
     let run = world.ended(&run.id).await;
-    // It is asked once, however often it is tried.
+    // The approval is requested once, no matter how often the task is retried.
     assert_eq!(run.output, Some(json!({ "tries": 2 })), "{run:?}");
     let run = world.run(&source, json!({})).await;
     world.workflows.decide(&world.caller, decide(&run, false)).await.unwrap();

@@ -1,11 +1,11 @@
-//! Files that are no workflows, and what is told of them.
+//! Files that are not workflows, and the errors for them.
 
 use serde_json::json;
 use stockade_api::{ListRuns, Workflows as _};
 
 use crate::world::World;
 
-/// What is told of a file that cannot be started; nothing was.
+/// The error for a file that cannot be started; asserts that nothing was started.
 async fn told(source: &str) -> String {
     let world = World::new().await;
     let file = world.write("flow.tsx", source);
@@ -110,7 +110,7 @@ async fn files_import_each_other_while_they_run() {
           {ctx.outputs(\"part\").map((part) => <Subflow id=\"s\" workflow={child} input={{ said: part.said }} output=\"output\" />)}\n\
         </Workflow>));\n");
     let run = world.up(&file, json!({})).await.unwrap();
-    // It goes on with the files that there were when it began.
+    // The run continues with the files that existed when it started.
     std::fs::remove_file(world.path().join("lib/words.ts")).unwrap();
     let world = world.restarted().await;
     let run = world.ended(&run.id).await;

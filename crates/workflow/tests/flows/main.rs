@@ -1,4 +1,4 @@
-//! Workflow files are loaded, rendered and done, on a real store and with real realms.
+//! Workflow files are loaded, rendered and executed, on a real store and with real realms.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
 mod agents;

@@ -1,4 +1,4 @@
-//! Providers of sandboxes, in whole runs: those of Smithers' documentation, and hostile ones.
+//! Providers of sandboxes in whole runs: those of Smithers' documentation, and hostile ones.
 
 use serde_json::{Value, json};
 use stockade_api::{Decide, Run, RunById, RunStatus, Wait, Workflows as _};
@@ -10,7 +10,7 @@ async fn world() -> World {
     agents::world(&Fake::new(|_, _| (0, String::new()))).await
 }
 
-/// A workflow with one sandbox, which has these attributes, after `before`.
+/// A workflow with one sandbox that has these attributes, after the code `before`.
 fn flow(before: &str, attributes: &str) -> String {
     format!(
         "/** @jsxImportSource stockade */\n\
@@ -30,7 +30,7 @@ fn flow(before: &str, attributes: &str) -> String {
     )
 }
 
-/// A provider whose `run` has that body, and which says when it cleans up.
+/// A provider with this body of `run`, which logs its cleanup.
 fn provider(body: &str) -> String {
     let before = format!(
         "const provider = {{ id: \"p\", async run(request) {{ {body} }},\n\
@@ -41,7 +41,7 @@ fn provider(body: &str) -> String {
     flow(&before, "provider={provider}")
 }
 
-/// What was written to the console of a run.
+/// The lines that a run wrote to its console.
 async fn lines(world: &World, run: &Run) -> Vec<String> {
     let events = world.events(run).await;
     let lines = events.iter().filter(|event| event["type"] == "Log");
@@ -110,7 +110,7 @@ async fn a_registered_id_means_its_provider() {
         let run = world.run(source, json!({})).await;
         assert_eq!(code(&run), "INVALID_INPUT", "{run:?}");
         assert!(run.error.as_ref().unwrap()["message"].as_str().unwrap().contains(told));
-        // Nothing was made for it.
+        // No sandbox was created for it.
         let events = world.events(&run).await;
         assert!(events.iter().all(|event| event["type"] != "SandboxCreated"), "{events:?}");
     }
@@ -241,7 +241,7 @@ async fn children_have_runs_of_their_own_and_are_never_done_twice() {
         (&json!("failed"), &Value::Null)
     );
     assert_eq!(output["bad"]["error"]["message"], "bad");
-    // A provider that fails is called again; what its child has done is not done again.
+    // A provider that fails is called again; finished tasks of its child are not executed again.
     let body = "const one = await childOf(request); console.log(\"provider\");\n\
         if (globalThis.again === undefined) { globalThis.again = 1; throw new Error(\"once more\"); }\n\
         return { status: \"finished\", output: one.output };";
@@ -283,7 +283,8 @@ async fn a_provider_goes_on_after_a_crash_with_the_child_that_it_had() {
         }
     };
     waits(&world).await;
-    // The parent waits with it, and says for what; its provider is asked all the while.
+    // The parent waits together with the child, and lists the child's wait; its provider is still
+    // running.
     let settled = world.settled(&run.id).await;
     assert_eq!(settled.status, RunStatus::Waiting, "{settled:?}");
     let by_id = RunById { id: run.id.clone() };
@@ -304,7 +305,7 @@ async fn a_provider_goes_on_after_a_crash_with_the_child_that_it_had() {
     assert!(cleaned >= 2, "before it began again, and in the end: {lines:?}");
 }
 
-/// The tasks of a run, and how often each was begun.
+/// The tasks of a run, and how often each was started.
 async fn waits_no_more(world: &World, run: &str) -> Value {
     let run = RunById { id: run.to_owned() };
     let tasks = world.workflows.inspect(&world.caller, run).await.unwrap().tasks;
@@ -353,7 +354,7 @@ async fn secrets_are_in_nothing_that_is_stored() {
     assert!(stored.contains("no: [redacted] [redacted]"), "{stored}");
 }
 
-/// Says that a program is a provider called `mine`.
+/// Registers a program as the provider `mine`.
 fn grant(world: &World, what: Value) {
     let mut granted = what;
     granted["owners"] = json!(["uid:0"]);
@@ -362,7 +363,8 @@ fn grant(world: &World, what: Value) {
     std::fs::set_permissions(file, mode).unwrap();
 }
 
-/// Whether there is a program on the path; a test says when it did not run for want of it.
+/// Whether a program is on the path; if not, prints that the test is skipped because the program is
+/// missing.
 fn has(program: &str, test: &str) -> bool {
     let found = std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
@@ -411,7 +413,7 @@ async fn a_module_of_the_users_is_a_provider_where_it_is_granted() {
     let run = world.run(&source, json!({})).await;
     let output = run.output.clone().unwrap_or_else(|| panic!("{run:?}"));
     assert_eq!((&output["n"], &output["sandbox"]), (&json!(7), &json!("box")));
-    // What it knows of the environment is what it was granted.
+    // Its environment contains only the variables that were granted.
     let names = output["names"].as_array().unwrap();
     assert!(names.contains(&json!("GREETING")) && !names.contains(&json!("CARGO")), "{names:?}");
     let events = world.events(&run).await;
@@ -467,7 +469,8 @@ async fn any_command_is_a_provider_where_it_is_granted() {
     }
 }
 
-/// What a provider runs is in its sandbox: a sandbox there gets no more than that has.
+/// The child runs of a provider count as inside its sandbox: a sandbox there gets no more than that
+/// sandbox has.
 #[tokio::test]
 async fn a_sandbox_in_a_providers_child_is_held_to_what_is_around_it() {
     let world = world().await;

@@ -1,4 +1,4 @@
-//! What is asked again and again: each answer is for one question.
+//! Repeated questions: each answer is for one question.
 
 use serde_json::{Value, json};
 use stockade_api::{Decide, RunById, RunStatus, SendSignal, Workflows as _};
@@ -29,7 +29,7 @@ fn signal(run: &str, name: &str) -> SendSignal {
     SendSignal { id, name, correlation: None, payload: json!({ "n": 1 }) }
 }
 
-/// However often somebody says yes at once, nothing is approved that was not asked yet.
+/// No matter how many approvals are sent concurrently, no question is approved before it was asked.
 #[tokio::test]
 async fn a_decision_is_about_the_question_that_was_asked() {
     let world = World::new().await;
@@ -41,7 +41,7 @@ async fn a_decision_is_about_the_question_that_was_asked() {
         for said in [one, other, third] {
             match said {
                 Ok(_) => decided += 1,
-                // Decided already, or nothing is asked at this moment.
+                // It was already decided, or there is no question at this moment.
                 Err(problem) => assert_eq!(problem.code, Code::InvalidState, "{problem:?}"),
             }
         }
@@ -74,7 +74,7 @@ async fn signals_in_a_loop_are_taken_one_by_one() {
     assert_eq!(world.ended(&run.id).await.status, RunStatus::Finished);
 }
 
-/// The same signal is waited for twice, and both were sent before the first wait.
+/// Two tasks wait for the same signal, and both signals were sent before the first wait.
 #[tokio::test]
 async fn a_signal_is_taken_once() {
     let world = World::new().await;
@@ -104,7 +104,7 @@ async fn what_waits_can_be_cancelled_after_any_answer() {
     assert_eq!(cancelled.status, RunStatus::Cancelled);
 }
 
-/// Who sends something else is told so, and what waits goes on waiting.
+/// The sender of an invalid signal gets an error, and the task continues to wait.
 #[tokio::test]
 async fn a_signal_is_what_is_waited_for() {
     let world = World::new().await;

@@ -16,7 +16,7 @@ use stockade_workflow::authoring::Processes;
 use stockade_workflow::built::Built;
 use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};
 
-/// How long anything may take, on a machine under heavy load.
+/// The time limit for any wait, on a machine under heavy load.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A project and its engine.
@@ -37,12 +37,12 @@ impl World {
         Self::with_sandboxes(None).await
     }
 
-    /// One whose engine has sandboxes.
+    /// A world whose engine has sandboxes.
     pub(crate) async fn with_sandboxes(sandboxes: Option<Arc<dyn Sandboxes>>) -> Self {
         Self::with_options(|options| options.sandboxes = sandboxes).await
     }
 
-    /// One whose engine is another than usual.
+    /// A world whose engine has changed options.
     pub(crate) async fn with_options(change: impl FnOnce(&mut Options)) -> Self {
         let place = tempfile::tempdir().unwrap();
         let mut options = Options {
@@ -86,7 +86,7 @@ impl World {
         self.workflows.up(&self.caller, up).await
     }
 
-    /// Waits until a run has ended, or nothing of it can be done but by others.
+    /// Waits until a run has ended, or can continue only with an answer from outside.
     pub(crate) async fn settled(&self, id: &str) -> Run {
         let mut changes = self.workflows.changes();
         let settled = async {
@@ -102,7 +102,7 @@ impl World {
         tokio::time::timeout(PATIENCE, settled).await.unwrap()
     }
 
-    /// Waits until a run's tasks, as they are told, are as they should be.
+    /// Waits until the tasks of a run, as the engine reports them, satisfy a condition.
     pub(crate) async fn until(&self, run: &Run, is_so: impl Fn(&[Value]) -> bool) {
         let mut changes = self.workflows.changes();
         let waits = async {
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// Runs a file to where it can go by itself.
+    /// Starts a workflow file, and waits until it ends or needs an answer from outside.
     pub(crate) async fn run(&self, source: &str, input: Value) -> Run {
         let file = self.write("flow.tsx", source);
         let run = self.up(&file, input).await.unwrap();
@@ -139,7 +139,8 @@ impl World {
         self.workflows.inspect(&self.caller, by_id(&run.id)).await.unwrap().tasks
     }
 
-    /// The same project and database, with another engine: what the last one left is gone on with.
+    /// The same project and database with a new engine, which continues the runs that the last one
+    /// left.
     pub(crate) async fn restarted(self) -> Self {
         let Self { place, workflows, caller, options } = self;
         workflows.shutdown(Duration::ZERO).await;
@@ -148,13 +149,13 @@ impl World {
         Self { place, workflows, caller, options }
     }
 
-    /// The same with an engine that has other workflows in Rust.
+    /// The same world with an engine that has other workflows in Rust.
     pub(crate) async fn with_built(mut self, built: Vec<Built>) -> Self {
         self.options.built = built;
         self.restarted().await
     }
 
-    /// What happened in a run.
+    /// The events of a run.
     pub(crate) async fn events(&self, run: &Run) -> Vec<Value> {
         let follow = Follow { id: run.id.clone(), from: 0, wait_ms: 0 };
         self.workflows.follow(&self.caller, follow).await.unwrap().events
@@ -178,7 +179,7 @@ fn by_id(id: &str) -> RunById {
 async fn launch(place: &Path, options: Options) -> Workflows {
     let path = place.join("test.db");
     let store = StoreOptions { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
-    // The last engine may have work that still lets go of it.
+    // The last engine may still have work that holds a reference.
     let mut tries = 0..500;
     let store: Arc<dyn Store> = loop {
         match Sqlite::open(store.clone()).await {

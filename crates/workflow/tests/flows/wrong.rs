@@ -1,7 +1,7 @@
-//! What people write wrong who know Smithers' documentation alone, one file each below `wrong`, and what they
-//! are told: the file begins with that. `up` is told before anything is begun, `run` of a run that
-//! failed, `ok` is what comes of a file that only looks wrong; ` … ` stands for whatever is between.
-//! Those with `zod` need it installed.
+//! Typical mistakes of people who know only Smithers' documentation, one file each below `wrong`, and
+//! the resulting errors, with which the file starts. `up` is an error before the run starts, `run` the
+//! error of a failed run, and `ok` the output of a file that only looks wrong; ` … ` stands for any
+//! text. Files with `zod` need it installed.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::zod;
 
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/flows/wrong");
 
-/// What is told of a file.
+/// The outcome of a file.
 async fn told(world: &World, file: &Path) -> (&'static str, String) {
     let run = match world.up(file, json!({})).await {
         Ok(run) => world.settled(&run.id).await,
@@ -33,12 +33,12 @@ async fn told(world: &World, file: &Path) -> (&'static str, String) {
     }
 }
 
-/// JSON as it is told.
+/// JSON in compact form.
 fn compact(text: &str) -> String {
     serde_json::from_str::<Value>(text).unwrap().to_string()
 }
 
-/// Whether a file needs zod, how it ends, and what is told of it.
+/// Whether a file needs zod, the kind of its outcome, and the texts that the outcome must contain.
 fn expected(source: &str) -> (bool, String, Vec<String>) {
     let lines = source.lines().map_while(|line| line.strip_prefix("// "));
     let (mut is_zod, mut kind, mut told) = (false, String::new(), Vec::new());

@@ -9,7 +9,8 @@ use stockade_api::{ListRuns, Workflows as _};
 use crate::agents::{self, Fake};
 use crate::world::World;
 
-/// A world whose project has zod; `None`, and the test says that it did not run, where there is none.
+/// A world whose project has zod; `None` if zod is not installed, which is printed as the reason for
+/// the skip.
 pub(crate) async fn world(test: &str) -> Option<World> {
     let packages = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages/npm/node_modules");
     if !packages.join("zod/package.json").exists() {
@@ -87,7 +88,7 @@ async fn the_seeds_complete_file_runs_as_it_stands() {
     let child = runs.iter().find(|child| child.parent_id.as_ref() == Some(&run.id)).unwrap();
     assert_eq!(child.id, format!("{}:child:remote-summary:0", run.id));
     assert_eq!(child.output, run.output);
-    // Its child workflow is one like any other, and needs no `{ output }`.
+    // Its child workflow is an ordinary workflow, and does not need `{ output }`.
     let child =
         SEED.replace("export default parent.smithers", "export const other = parent.smithers");
     let run =
