@@ -1,5 +1,5 @@
-// Agents that are programs of the command line, as `smithers-orchestrator` names them. What each is
-// called with is the host's to know, by its adapter.
+// Agents that are command-line programs, under the names of `smithers-orchestrator`.
+// The host knows from its adapters how each of them is called.
 
 const cli = (adapter) =>
   class {
@@ -18,7 +18,7 @@ export const KimiAgent = cli("kimi");
 export const OpenCodeAgent = cli("opencode");
 export const PiAgent = cli("pi");
 
-// What the host is told of an agent that is a command; undefined for one that is a function.
+// The description of an agent that is a command, for the host; undefined for an agent that is a function.
 export const described = (given) => {
   if (typeof given === "string") return { adapter: given };
   if (typeof given !== "object" || given === null || typeof given.generate === "function") return undefined;

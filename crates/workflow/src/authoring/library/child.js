@@ -1,5 +1,5 @@
-// What the program of a `<Sandbox>` is made of: a workflow of the program that has the `<Sandbox>`,
-// found again where it was made.
+// The functions with which the program of a `<Sandbox>` gets its workflow: a workflow of
+// the program that contains the `<Sandbox>`, which is created again in the same place.
 import { Run } from "stockade:context";
 import { placedAt } from "stockade:places";
 import { given, renderingOf, workflowOf } from "stockade:render";
@@ -12,7 +12,7 @@ export const made = (module, number) => {
   throw new SmithersError("INVALID_INPUT", `${module} did not make this workflow again: it makes others each time that it is loaded`);
 };
 
-// A workflow that was made while another was rendered, which is rendered again with what it knew then.
+// A workflow that was created while another one was rendered, which is rendered again with its former state.
 export const rendered = (workflow, node, { runId, input, rows, iterations, tables }) => {
   const run = new Run(runId, workflow, given(workflow, input), tables);
   run.take({ rows, iterations });

@@ -1,10 +1,10 @@
-// What the function of a workflow is called with: its input, and what its tasks have given so far.
+// The argument of a workflow's function: its input, and the outputs of its tasks so far.
 import { SmithersError, tableOf } from "stockade:smithers";
 import { LastRendering } from "stockade:differences";
 
 const keyOf = (table) => (typeof table === "string" ? table : tableOf(table)?.key);
 
-// The rows of a table, in the order in which there was one for each node and iteration.
+// The rows of a table, in the order in which each node and iteration first got one.
 class Table {
   #rows = new Map();
   #ofNodes = new Map();
@@ -35,7 +35,7 @@ class Table {
 const NO_ROWS = new Table();
 
 export class Run {
-  // What its renderings have that is no plain value, and what the host has of them.
+  // The parts of its renderings that are not plain values, and the last rendering that the host has.
   functions = new Map();
   nodes = new Map();
   sandboxes = new Map();
@@ -44,7 +44,7 @@ export class Run {
   #iterations = {};
   #signals = [];
   #read;
-  // The tables whose rows are here, where not all are.
+  // The tables whose rows are available here; undefined if all are.
   #known;
 
   constructor(id, workflow, input, known) {
@@ -53,7 +53,7 @@ export class Run {
     this.ctx = this.#context(id, input);
   }
 
-  // Takes what is new since the last time.
+  // Adds the changes since the last call.
   take({ rows = [], iterations, signals = [] }) {
     for (const row of rows) {
       if (!this.#tables.has(row.table)) this.#tables.set(row.table, new Table());
@@ -63,7 +63,7 @@ export class Run {
     this.#signals.push(...signals);
   }
 
-  // Does something; answers with the tables that it looked into.
+  // Calls a function; returns its value and the tables that it read.
   watching(look) {
     this.#read = new Set();
     const value = look();
@@ -72,7 +72,7 @@ export class Run {
     return { value, read };
   }
 
-  // The last value of a task, whatever its table.
+  // The last value of a task, in any table.
   valueOf(node) {
     let last;
     for (const table of this.#tables.values()) {
@@ -91,7 +91,7 @@ export class Run {
     return this.#tables.get(key) ?? NO_ROWS;
   }
 
-  // Those of a node, else all.
+  // The rows of a node, or else all rows.
   #rows(table, node) {
     const found = this.#table(table);
     return node === undefined ? found.all : found.of(node);

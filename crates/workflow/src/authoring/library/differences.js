@@ -1,12 +1,12 @@
-// What the host was told of the renderings of a run, so that it is told again only what is different. An
-// element has a head, which is all of it but what is in it, and, where it is a group, a list of that.
+// The last rendering of a run that was sent to the host, so that only differences are sent again.
+// The head of an element is everything except its child elements; a group also has a list of these.
 import { GROUPS, placeOf } from "stockade:elements";
 
 const { parse, stringify } = JSON;
 const { getPrototypeOf, hasOwn, keys, prototype, setPrototypeOf } = Object;
 const { isArray } = Array;
 
-// Whether a value is told as `was`, which is from JSON. It is not where that is not seen at once.
+// Whether a value is sent as `was`, which was parsed from JSON. False if their equality is not obvious.
 const isTold = (value, was) => {
   if (typeof value !== "object" || value === null) return value === was && value !== undefined;
   if (typeof was !== "object" || was === null || isArray(value) !== isArray(was)) return false;
@@ -35,11 +35,11 @@ const isSameList = (one, other) => {
   return true;
 };
 
-// What is told of an element. What JSON cannot say stays in the element, which is that of the last
-// rendering that told the same.
+// The part of an element that is sent. Values that JSON cannot express stay in
+// the element, which is that of the last rendering with the same head.
 export class Head {
-  // The names of the attributes that are compared, what was told of each, and which are functions that
-  // are called by their numbers.
+  // The names of the attributes that are compared, the sent value of each, and
+  // which of them are functions that are called by their numbers.
   names;
   values;
   calls;
@@ -50,8 +50,8 @@ export class Head {
     this.element = element;
   }
 
-  // `props` is what is told of the attributes; `isPlain` is whether what stands between the tags is told
-  // as it is.
+  // `props` are the attributes as they are sent; `isPlain` is whether the
+  // content between the tags is sent unchanged.
   tell(props, isPlain) {
     const { props: given, source } = this.element;
     this.handles = { output: given.output, schema: given.schema };
@@ -60,21 +60,21 @@ export class Head {
     return this;
   }
 
-  // Makes ready to be compared, which most heads never are.
+  // Prepares the head for comparisons, which most heads never need.
   learn() {
     const { props: given } = this.element;
     const { props: told } = parse(this.text);
     this.names = keys(given).filter((name) => !isInner(this, name));
     this.calls = this.names.map((name) => (name === "agent" || (name === "children" && this.kind === "task")) && told[name]?.$ === "function");
     this.values = this.names.map((name) => {
-      // Handles of tables are told the same as long as they are the same, whatever is in them.
+      // Table handles are sent the same way as long as they are identical, whatever their content.
       if (!this.isGroup && hasOwn(this.handles, name)) return this.handles[name];
       return hasOwn(told, name) ? told[name] : undefined;
     });
   }
 }
 
-// What a group holds is told by itself; a branch holds what it chooses.
+// The children of a group are sent separately; a branch contains the children that it selects.
 const isInner = ({ isGroup, kind }, name) => isGroup && (kind === "branch" ? name === "then" || name === "else" : name === "children");
 
 const isLike = ({ isGroup, kind, isPlain }, name, value, was) => {
@@ -89,15 +89,15 @@ const isLike = ({ isGroup, kind, isPlain }, name, value, was) => {
     case "schema":
     case "agent":
     case "cache":
-      // What they depend on may be something else now.
+      // The values that they depend on may have changed.
       return false;
     default:
       return isTold(value, was);
   }
 };
 
-// Whether the same would be told of an element. It may be where this says no. Most of the time of a
-// rendering goes by here.
+// Whether the same head would be sent for an element. May return false although
+// it would. Most of the time of a rendering is spent here.
 const isOf = (head, element) => {
   const before = head.element;
   const { source, props } = element;
@@ -106,7 +106,7 @@ const isOf = (head, element) => {
   const { names, values, calls } = head;
   let at = 0;
   for (const name in props) {
-    // Names in another order are not seen to be the same.
+    // Names in another order are treated as different.
     if (name !== names[at]) {
       if (isInner(head, name)) continue;
       return false;
@@ -119,13 +119,13 @@ const isOf = (head, element) => {
   return at === names.length;
 };
 
-// An element from one rendering to the next.
+// An element, from one rendering to the next.
 class Node {
-  // What was told of it, of what element in the rendering under way, and which rendering that is.
+  // Its head that was sent, its element in the current rendering, and the last rendering that has it.
   head;
   element;
   seen;
-  // What it holds, and what in the rendering under way.
+  // Its children that were sent, and its children in the current rendering.
   list = [];
   next = this.list;
 
@@ -148,23 +148,23 @@ export class LastRendering {
   }
 }
 
-// What one rendering sends to the host.
+// The data that one rendering sends to the host.
 export class Differences {
   #told;
   #root;
-  // The nodes of which the same is told, and those of which it may not be, with what is.
+  // The nodes whose heads are unchanged, and those whose heads may have changed, with their heads.
   #kept = [];
   #nodes = [];
   #heads = [];
-  // The groups that hold something else.
+  // The groups whose children changed.
   #groups = [];
 
   constructor(told) {
     this.#told = told;
   }
 
-  // The node of an element that was there before: a group by its place among those around, another one
-  // by its id. Two of one name are two.
+  // The node of an element that existed before: a group is found by its position among its
+  // siblings, other elements by their ids. Two elements with the same name have different nodes.
   #known(element, inPlace) {
     const { type, props } = element;
     let node = inPlace;
@@ -176,7 +176,7 @@ export class Differences {
     return node.seen === this ? undefined : node;
   }
 
-  // The node of an element of which the same is told as before; undefined where that is not known.
+  // The node of an element whose head is unchanged; undefined if that is not known.
   kept(element, inPlace) {
     let node = inPlace;
     if (node === undefined || node.seen === this || !isOf(node.head, element)) {
@@ -189,7 +189,7 @@ export class Differences {
     return node;
   }
 
-  // That of another one, of which the same may be told in the end.
+  // The node of another element, whose head may still prove to be unchanged.
   other(head, inPlace) {
     const node = this.#known(head.element, inPlace) ?? this.#told.node(head);
     node.seen = this;
@@ -207,7 +207,7 @@ export class Differences {
     this.#root = root;
   }
 
-  // As JSON: what is different, or all where the host has nothing.
+  // As JSON: the differences, or the whole rendering if the host has none.
   text(isKnown) {
     const isOther = (at) => this.#nodes[at].head?.text !== this.#heads[at].text;
     const isWhole = !isKnown || this.#root !== this.#told.root || this.#nodes.some((node, at) => node === this.#root && isOther(at));
@@ -221,7 +221,7 @@ export class Differences {
     return `{"isWhole":${isWhole},"root":${this.#root.number},"heads":[${heads}],"lists":[${lists}]}`;
   }
 
-  // The rendering has come to its end: the next is told from here.
+  // The rendering is complete: the next one is compared with it.
   keep() {
     for (const node of this.#kept) node.head.element = node.element;
     this.#nodes.forEach((node, at) => (node.head = this.#heads[at]));

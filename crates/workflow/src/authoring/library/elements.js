@@ -1,8 +1,8 @@
-// Elements, the JSX runtime that makes them, and the components of workflows. An element is only
-// remembered here; what it means is decided when a workflow is rendered.
+// Elements, the JSX runtime that creates them, and the components of workflows. An
+// element is only stored here; its meaning is determined when a workflow is rendered.
 
 export class Element {
-  // `source` is where it was written, as the JSX runtime is told.
+  // `source` is its location in the source, as the JSX runtime receives it.
   constructor(type, props, source) {
     this.type = type;
     this.props = props ?? {};
@@ -12,7 +12,7 @@ export class Element {
 
 export const Fragment = Symbol.for("stockade.fragment");
 
-// What the host calls the element that a component stands for.
+// The property with the host's name of the element that a component creates.
 export const KIND = Symbol("kind");
 
 export const placeOf = (source) =>
@@ -46,7 +46,7 @@ export const Sandbox = component("sandbox");
 
 const PREFIX = "smithers:";
 
-// The name of the host's element, also of `<smithers:task>`; undefined for other components.
+// The host's name of an element, also for `<smithers:task>`; undefined for other components.
 export const kindOf = (type) => {
   if (typeof type === "function") return type[KIND];
   if (typeof type !== "string") return undefined;
@@ -54,5 +54,5 @@ export const kindOf = (type) => {
   return kind === "ralph" ? "loop" : kind;
 };
 
-// The elements that hold others. What is in the others is told with them.
+// The elements that contain others. The children of all other elements are sent with them.
 export const GROUPS = new Set(["workflow", "sequence", "parallel", "merge-queue", "loop", "branch"]);

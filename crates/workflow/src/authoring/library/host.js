@@ -1,4 +1,4 @@
-// The way to the host, taken before anything of the author's runs.
+// The connection to the host, which is taken before any code of the author runs.
 const say = globalThis["stockade.say"];
 delete globalThis["stockade.say"];
 
@@ -11,12 +11,12 @@ export { later, now };
 
 const wellFormed = (_, value) => (typeof value === "string" ? value.toWellFormed() : value);
 
-// A value as JSON; undefined for what JSON has no word for.
+// A value as JSON; undefined for a value that JSON cannot express.
 export const textOf = (value) => stringify(value, wellFormed);
 
-// Whether a text has more bytes than that.
+// Whether a text has more than this number of bytes.
 export const isLonger = (text, bytes) =>
   text.length > bytes || (text.length * 3 > bytes && encoder.encode(text).length > bytes);
 
-// Says something to whoever waits for a call; `text` is JSON.
+// Sends a message to the waiter for a call; `text` is JSON.
 export const tell = (call, word, text) => say(`{"call":${call},"word":{"${word}":${text}}}`);

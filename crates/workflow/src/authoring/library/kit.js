@@ -1,5 +1,5 @@
-// Providers that are made of a session somewhere else: something with files that executes a command.
-// What the command is given and how its result is found is the same for all of them.
+// Providers that are built from a remote session, which has files and executes a command.
+// The input of the command and the way its result is found are the same for all of them.
 import { SmithersError } from "stockade:smithers";
 
 export const SANDBOX_PROVIDER_REQUEST_ENV = "SMITHERS_SANDBOX_REQUEST_PATH";
@@ -15,7 +15,7 @@ const failed = (message, details) => new SmithersError("SANDBOX_EXECUTION_FAILED
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
-// The same value without what its names call secret.
+// The same value without the parts whose names indicate secrets.
 export const redactSandboxProviderValue = (value, around = []) => {
   if (typeof value !== "object" || value === null) return value;
   if (around.includes(value)) return "[Circular]";
@@ -24,7 +24,7 @@ export const redactSandboxProviderValue = (value, around = []) => {
   return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, SECRET.test(name) ? REDACTED : redactSandboxProviderValue(item, within)]));
 };
 
-// How a sandbox reaches the network, without what may be secret.
+// The network configuration of a sandbox, without parts that may be secret.
 const redactedEgress = (egress) => {
   if (!isObject(egress)) return undefined;
   const { env, caCertPath, secretBindings, ...rest } = egress;
@@ -35,7 +35,7 @@ const redactedEgress = (egress) => {
   return redacted;
 };
 
-// What a command finds in its environment to reach the network (upstream's names).
+// The variables with which a command connects to the network (upstream's names).
 const egressEnvironment = (egress, workdir) => {
   if (!isObject(egress)) return {};
   const { env, httpProxy, httpsProxy, noProxy, caCertPem, caCertPath } = egress;
@@ -52,20 +52,20 @@ const egressEnvironment = (egress, workdir) => {
 
 const absolute = (workdir, path) => (path.startsWith("/") ? path : `${workdir.replace(/\/+$/, "")}/${path}`);
 
-// What must not be in a message: values that go by a secret's name, and all that lead to the network.
+// The values that must not be in a message: those whose names indicate secrets, and the network configuration.
 const secretsOf = (environment = {}, egress) => {
   const named = Object.entries(environment).filter(([name]) => SECRET.test(name)).map(([, value]) => value);
   const bound = isObject(egress?.secretBindings) ? Object.entries(egress.secretBindings).flat() : [];
   const all = [...named, ...bound, ...Object.values(egress?.env ?? {}), egress?.httpProxy, egress?.httpsProxy, egress?.caCertPem];
   const texts = all.filter((value) => typeof value === "string" && value !== "");
-  // The longest first: one may be part of another.
+  // The longest come first: one may be part of another.
   return texts.sort((one, other) => other.length - one.length);
 };
 const scrubbed = (text, secrets) => secrets.reduce((left, secret) => left.replaceAll(secret, REDACTED), text);
 
 const cut = (text, longest) => (text.length > longest ? `${text.slice(0, longest)}… [truncated ${text.length - longest} chars]` : text);
 
-// Reads what a command gave; ids that it does not tell are the session's.
+// Parses the result of a command; missing ids are replaced by that of the session.
 export const parseSandboxProviderResult = (raw, remoteId, { provider, resultPath, secrets = [] } = {}) => {
   const details = { provider, remoteId };
   const text = String(raw ?? "").trim();
@@ -88,7 +88,7 @@ export const parseSandboxProviderResult = (raw, remoteId, { provider, resultPath
   };
 };
 
-// Writes what the command is to know of its request.
+// Writes the parts of the request that the command may know.
 export const writeSandboxProviderRequestFile = async (session, path, request) => {
   const { runId, sandboxId, input, config, allowNetwork, maxOutputBytes, egress } = request;
   const told = { runId, sandboxId, input, config, allowNetwork, maxOutputBytes, egress: redactedEgress(egress) };
@@ -96,7 +96,7 @@ export const writeSandboxProviderRequestFile = async (session, path, request) =>
   return told;
 };
 
-// Gives the session the authority that its way to the network has; where, or null.
+// Uploads the CA certificate of the egress proxy to the session; returns its path, or null.
 export const uploadEgressCaToSession = async (session, egress, workdir) => {
   if (typeof egress?.caCertPem !== "string") return null;
   const path = absolute(workdir, CA_FILE);
@@ -153,7 +153,7 @@ export const createCommandSandboxProvider = (options) => {
     const ended = await tried(() => session.exec(command.trim(), { cwd: workdir, env: environment, timeoutMs: request.toolTimeoutMs, signal: request.signal }));
     const printed = String(ended?.stdout ?? "").trim();
     const exitCode = Number(ended?.exitCode ?? 0);
-    // What was printed counts, however the command ended.
+    // JSON on the standard output is the result, whatever the exit code is.
     const isPrinted = printed.startsWith("{");
     if (exitCode !== 0 && !isPrinted) {
       const said = cut(scrubbed(String(ended?.stderr || printed), secrets), request.maxOutputBytes);

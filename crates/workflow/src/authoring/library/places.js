@@ -1,5 +1,5 @@
-// Which workflow is which, in every realm of the same program: those that are made while modules are
-// evaluated are numbered, for each module from the first to the last.
+// Identifies workflows in every realm of the same program: those that are created while
+// modules are evaluated are numbered for each module, in the order of their creation.
 
 const FRAME = /^\s*at (?:.*? \()?(.+?):\d+(?::\d+)?\)?$/;
 
@@ -7,7 +7,7 @@ const made = new Map();
 const places = new WeakMap();
 let evaluates = true;
 
-// The module whose evaluation has come to this: the outermost of the files that are being run.
+// The module that is being evaluated: the outermost file on the stack.
 const evaluated = () => {
   const { stackTraceLimit } = Error;
   Error.stackTraceLimit = Infinity;
@@ -25,7 +25,7 @@ export const place = (definition) => {
   made.get(module).push(definition);
 };
 
-// All modules are evaluated: what is made from now on has no place.
+// All modules are evaluated: workflows that are created from now on have no place.
 export const settle = () => {
   evaluates = false;
 };

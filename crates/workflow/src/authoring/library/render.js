@@ -1,17 +1,17 @@
-// From elements to a tree of plain values, which the host reads and checks. Functions stay here and
-// are known to the host by their numbers.
+// Converts elements to a tree of plain values, which the host reads and checks.
+// Functions stay here; the host knows them by their numbers.
 import { described } from "stockade:agents";
 import { Element, Fragment, GROUPS, kindOf, placeOf } from "stockade:elements";
 import { idOf } from "stockade:sandbox";
 import { SmithersError, isWorkflow, isZod, tableOf, useCtx, within } from "stockade:smithers";
 import { Head, Differences } from "stockade:differences";
 
-// Every schema that was met, in the order of its number.
+// All schemas so far, by their numbers.
 const schemas = [];
 const numbers = new Map();
 const zods = [];
 
-// Every zod that the program imports.
+// Adds all copies of zod that the program imports.
 export const useZods = (modules) => {
   for (const name in modules) zods.push(modules[name]);
 };
@@ -21,8 +21,8 @@ const zodOf = (target) => {
   return typeof schema?.safeParse === "function" && isZod(schema) ? schema : undefined;
 };
 
-// A schema of zod says itself what a value is, with defaults and refinements; others leave the value
-// as it is, and the host looks at it.
+// A zod schema converts a value itself, with defaults and refinements. Other
+// schemas leave the value unchanged, and the host validates it.
 export const parsed = (target, value, code) => {
   const schema = zodOf(target);
   if (schema === undefined) return value;
@@ -32,7 +32,7 @@ export const parsed = (target, value, code) => {
   throw new SmithersError(code, told.join("; "));
 };
 
-// The input of a workflow as its function gets it.
+// The input of a workflow, as its function receives it.
 export const given = (workflow, input) => {
   const schema = workflow.schemas?.input;
   return schema === undefined ? input : parsed(schema, input, "INVALID_INPUT_VALUE");
@@ -59,7 +59,7 @@ export const schemaNumber = (schema) => {
 export const schemasFrom = (first) => schemas.slice(first);
 
 const output = (target, known) => {
-  // Whoever wrote a name that is not there has one that is nothing.
+  // A misspelt name of an output is undefined.
   if (target === undefined) return { $: "nothing", known };
   if (typeof target === "string" || target === null) return target;
   if (typeof target !== "object" && typeof target !== "function") return target;
@@ -68,7 +68,7 @@ const output = (target, known) => {
   return { $: "table", schema: schemaNumber(target) };
 };
 
-// What JSON cannot say is said by an object with the key `$`.
+// A value that JSON cannot express is replaced by an object with the key `$`.
 const plain = (value) => {
   if (typeof value === "function") return { $: "function" };
   if (typeof value === "number" && !Number.isFinite(value)) return { $: "number", value: String(value) };
@@ -82,7 +82,7 @@ const plain = (value) => {
   return value;
 };
 
-// `by` says what a result depends on; it may look for what is not there yet.
+// `by` returns what a result depends on; it may read values that do not exist yet.
 const kept = (cache) => {
   if (typeof cache?.by !== "function") return cache;
   try {
@@ -92,7 +92,7 @@ const kept = (cache) => {
   }
 };
 
-// Text of what stands between the tags of a prompt.
+// The text of the content between the tags of a prompt.
 const text = (content) => {
   if (content === undefined || content === null || typeof content === "boolean") return "";
   if (Array.isArray(content)) return content.map(text).join("");
@@ -121,8 +121,8 @@ const agent = (given) => {
   return undefined;
 };
 
-// A number for each function that does not change between renderings: who was told it in one may
-// call it after the next. It follows from the element and from what the function is to it.
+// A number for each function that is the same in all renderings, so that a number from one rendering
+// can be used after the next. It is derived from the element and from the role of the function in it.
 const numberOf = (id, role) => {
   let high = 0x811c9dc5;
   let low = 0x1b873593;
@@ -140,7 +140,7 @@ const named = (source, message) => {
   return new SmithersError("INVALID_INPUT", place === undefined ? message : `${place.file}:${place.line}:${place.column} — ${message}`);
 };
 
-// What something is that is no element, for people.
+// A description of a value that is not an element, for messages.
 const kindOfValue = (value) => {
   if (typeof value === "function") return "a function";
   if (typeof value?.then === "function") return "a promise";
@@ -149,11 +149,11 @@ const kindOfValue = (value) => {
 
 const hasElement = (content) => content instanceof Element || (Array.isArray(content) && content.some(hasElement));
 
-// The numbers that were given, and for what.
+// The numbers that were assigned, by name, and the names.
 const refs = new Map();
 const names = new Map();
 
-// What is called under a number, from the attributes of the element that has it.
+// The function for each role, from the attributes of its element.
 const FUNCTIONS = {
   workflow: ({ workflow }) => workflow,
   read: ({ output: target }) => (written) => parsed(target, answer(written), "INVALID_OUTPUT"),
@@ -162,7 +162,7 @@ const FUNCTIONS = {
     return async (...given) => parsed(target, await call(...given), "INVALID_OUTPUT");
   },
   content: ({ children, agent: asked, output: target }) => {
-    // What is no value of its table is no failure of the rendering, but of the task.
+    // An invalid value for the table is a failure of the task, not of the rendering.
     if (typeof children !== "function") return () => parsed(target, children, "INVALID_OUTPUT");
     if (asked !== undefined) return async (...given) => text(await children(...given));
     return async (...given) => parsed(target, await children(...given), "INVALID_OUTPUT");
@@ -179,11 +179,11 @@ export class Rendering {
     this.#differences = new Differences(told);
   }
 
-  // By their numbers, those of elements that are not told as before.
+  // The functions of elements that were not sent unchanged, by their numbers.
   functions = new Map();
-  // The ids of the elements that have a workflow, by its number among the functions.
+  // The ids of the elements that have a workflow, by the number of its function.
   nodes = new Map();
-  // What sandboxes have besides plain values, by their ids.
+  // The parts of sandboxes that are not plain values, by the ids of the sandboxes.
   sandboxes = new Map();
 
   #function(head, role) {
@@ -200,7 +200,7 @@ export class Rendering {
     return { $: "function", ref };
   }
 
-  // `made` is an error of the place where the workflow was made.
+  // `made` is an error from the place where the workflow was created.
   read(root, before, made) {
     const found = [];
     const wrong = (message) => Object.assign(made ?? new SmithersError(), { name: "SmithersError", code: "INVALID_INPUT", message });
@@ -211,12 +211,12 @@ export class Rendering {
     this.#differences.ends(found[0]);
   }
 
-  // As JSON: what is different from the last one that was kept, where the host has that.
+  // As JSON: the differences to the last rendering that was kept if the host has that, or the whole.
   text(isKnown) {
     return this.#differences.text(isKnown);
   }
 
-  // What a run knows from here on. What the rendering has no more may still be under way.
+  // Updates the run. Functions that the rendering no longer contains are retained, since they may still run.
   keep(run) {
     this.#differences.keep();
     for (const [number, called] of this.functions) run.functions.set(number, called);
@@ -224,8 +224,8 @@ export class Rendering {
     run.sandboxes = this.sandboxes;
   }
 
-  // `before` are the nodes that were found here the last time, `source` is where the nearest element
-  // around was written.
+  // `before` contains the nodes that were found here the last time, `source` is
+  // the location of the nearest enclosing element.
   #walk(value, found, before, source) {
     if (value === undefined || value === null || typeof value === "boolean") return;
     if (Array.isArray(value)) {
@@ -250,7 +250,7 @@ export class Rendering {
     if (node.isGroup) this.#group(node, value);
   }
 
-  // What stands for others.
+  // Expands a fragment or a component.
   #other({ type, props }, found, before, source) {
     if (type === Fragment) this.#walk(props.children, found, before, source);
     else if (typeof type === "function") this.#walk(type(props), found, before, source);
@@ -284,7 +284,7 @@ export class Rendering {
       this.nodes.set(told.workflow.ref, props.id);
     } else if (workflow !== undefined) told.workflow = plain(workflow);
     if (provider !== undefined && provider !== null) {
-      // Which one an id means is known when it is asked for something.
+      // The provider that an id refers to is looked up when it is called.
       this.sandboxes.set(props.id, { provider, workflow, input: props.input });
       told.provider = { $: "provider", id: idOf(provider) };
     }
@@ -298,7 +298,7 @@ export class Rendering {
     return head.tell(told, asked !== undefined || zodOf(target) === undefined);
   }
 
-  // What stands between the tags of a task.
+  // The content between the tags of a task.
   #content(head) {
     const { children, agent: asked, output: target } = head.element.props;
     if (typeof children === "function") return this.#function(head, "content");
@@ -315,19 +315,19 @@ export class Rendering {
   }
 }
 
-// What is called under a number that the host was told.
+// The function with a number that was sent to the host.
 export const functionOf = (run, number) => {
   const found = run.functions.get(number);
   return found && FUNCTIONS[found.role](found.head.element.props);
 };
 
-// The workflow that an element has.
+// The workflow of an element.
 export const workflowOf = (run, id) => {
   const found = [...run.nodes].find(([, node]) => node === id);
   return found && functionOf(run, found[0]);
 };
 
-// Renders the workflow of a run: the rendering, and the tables that it looked into.
+// Renders the workflow of a run; returns the rendering, and the tables that it read.
 export const renderingOf = (run) => {
   const rendering = new Rendering(Object.keys(run.workflow.schemas ?? {}), run.lastRendering);
   const { read } = run.watching(() => within(run.ctx, () => rendering.read(run.workflow.build(run.ctx), run.lastRendering.root, run.workflow.made)));

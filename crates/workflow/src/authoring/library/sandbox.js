@@ -1,14 +1,14 @@
-// Providers of sandboxes: which there are, what one is given, and what it may ask for while it runs.
+// Providers of sandboxes: their registration, their requests, and the functions that they may call while they run.
 import { isLonger, later, now, tell, textOf } from "stockade:host";
 import { SmithersError, isWorkflow } from "stockade:smithers";
 
-// What upstream allows a heartbeat, and how often one is written there.
+// Upstream's size limit of a heartbeat, and the interval at which upstream writes heartbeats.
 const HEARTBEAT_BYTES = 1_000_000;
 const HEARTBEAT_PAUSE_MS = 500;
-// What goes over the wire at once.
+// The size limits of single messages.
 const INPUT_BYTES = 4 << 20;
 const RESULT_BYTES = 48 << 20;
-// How many runs one call may have below itself.
+// How many child runs one call may have.
 const MAX_CHILDREN = 16;
 const NAME = /^[A-Za-z0-9._-]{1,128}$/;
 
@@ -26,7 +26,7 @@ export const registerSandboxProvider = (provider) => {
   };
 };
 
-// The provider that is meant: an object, or the id of one that is registered now.
+// The provider of a sandbox: an object, or the provider that is now registered under the id.
 const resolved = (sandbox) => {
   if (sandbox === undefined) throw invalid("the workflow has this <Sandbox> no more");
   const given = sandbox.provider;
@@ -39,7 +39,7 @@ const resolved = (sandbox) => {
   return given;
 };
 
-// What a provider is called before it is asked anything.
+// The id of a provider, before any of its functions is called.
 export const idOf = (given) => {
   try {
     const id = typeof given === "string" ? given : given?.id;
@@ -49,13 +49,13 @@ export const idOf = (given) => {
   }
 };
 
-// Which provider would be asked now. One that is not known here may be known to the host.
+// The provider that would be called now. If it is not known here, the host may know it.
 export const resolve = (sandbox) => {
   const id = typeof sandbox?.provider === "string" ? sandbox.provider.trim() : "";
   return id === "" || providers.has(id) ? { id: idOf(resolved(sandbox)), isKnown: true } : { id, isKnown: false };
 };
 
-// What `run` is given besides plain values, for as long as it runs.
+// The parts of the request of `run` that are not plain values, valid while `run` is running.
 class Call {
   #id;
   #facts;
@@ -95,7 +95,7 @@ class Call {
       this.#beat(text);
       return;
     }
-    // The last one of a pause is told at its end.
+    // The last heartbeat of a pause is sent at the end of the pause.
     if (this.#waitingBeat === undefined) {
       later(() => {
         if (this.#waitingBeat !== undefined && !this.#hasEnded) this.#beat(this.#waitingBeat);
@@ -148,7 +148,7 @@ class Call {
     const ask = this.#asks.length;
     this.workflows.push(workflow);
     const { promise, resolve, reject } = Promise.withResolvers();
-    // Whoever asked may have gone on without it.
+    // The caller may have continued without waiting for the answer.
     promise.catch(() => {});
     this.#asks.push({ resolve, reject });
     tell(this.#id, "child", `{"ask":${ask},"request":${text}}`);
@@ -179,7 +179,7 @@ export const callOf = (id) => {
 };
 export const answered = (what) => calls.get(what.call)?.answered(what);
 
-// The limits that a child is told: those that are narrower than its sandbox's.
+// The limits that are sent for a child: those that are narrower than the limits of its sandbox.
 const narrower = (limits, facts) => {
   const told = {};
   for (const name of Object.keys(limits)) {
@@ -193,7 +193,7 @@ const narrower = (limits, facts) => {
 
 const FIELDS = ["bundlePath", "status", "output", "outputs", "runId", "remoteRunId", "workspaceId", "containerId", "diffBundle", "patches", "artifacts", "streamLogPath"];
 
-// What a provider gave, as plain values; what it must be is for the host to say.
+// The result of a provider, as plain values; the host validates it.
 const plain = (result, id) => {
   if (typeof result !== "object" || result === null || Array.isArray(result)) return null;
   const unreadable = (why) => new SmithersError("SANDBOX_EXECUTION_FAILED", `Sandbox provider "${id}" returned a result that cannot be read: ${why}`);
@@ -207,7 +207,7 @@ const plain = (result, id) => {
   return JSON.parse(text);
 };
 
-// The requests of providers that were not cleaned up, with the provider of each.
+// The requests that were not cleaned up, with the provider of each.
 const requests = new Map();
 
 const requestOf = (parentWorkflow, { workflow, input }, facts, call, signal) => ({
@@ -220,7 +220,7 @@ const requestOf = (parentWorkflow, { workflow, input }, facts, call, signal) => 
   heartbeat: (data) => call.heartbeat(data),
 });
 
-// Runs a provider. `text` is what the host says of the request; `cleanUp` is known by it.
+// Runs a provider. `text` is the request from the host; `cleanUp` finds the request by it.
 export const provide = async (id, parentWorkflow, sandbox, text, signal) => {
   const provider = resolved(sandbox);
   const facts = JSON.parse(text);
@@ -236,7 +236,7 @@ export const provide = async (id, parentWorkflow, sandbox, text, signal) => {
   }
 };
 
-// Lets a provider clean up: with the request that it had, or the same again in another realm.
+// Makes a provider clean up: with its original request, or in another realm with an equal one.
 export const cleanUp = async (parentWorkflow, sandbox, text) => {
   const known = requests.get(text);
   requests.delete(text);

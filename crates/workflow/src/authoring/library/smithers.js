@@ -1,4 +1,4 @@
-// What `smithers-orchestrator` and `stockade` export: workflows and where their results are kept.
+// The exports of `smithers-orchestrator` and `stockade`: workflows and the tables of their results.
 import { place } from "stockade:places";
 import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
 
@@ -25,14 +25,14 @@ export class SmithersError extends Error {
   }
 }
 
-// The table of each schema that `createSmithers` was given.
+// The table of each schema that was passed to `createSmithers`.
 const tables = new WeakMap();
 export const tableOf = (schema) => tables.get(schema);
 
 export const isZod = (schema) => schema._zod !== undefined || schema._def !== undefined;
 
 class WorkflowDefinition {
-  // An error of the place where it was made, for what is told of it later.
+  // An error from the place where the workflow was created, for later messages about it.
   #made = new SmithersError("INVALID_INPUT", "");
 
   constructor(build, opts, schemas) {
@@ -65,8 +65,8 @@ export const within = (ctx, render) => {
   }
 };
 
-// What is written between the tags of a bound `<Sandbox>` is its child workflow.
-// What it is given is what the element says, whatever the input of the file's own workflow is.
+// The content between the tags of a bound `<Sandbox>` is its child workflow. The
+// element determines its input, independent of the input of the file's own workflow.
 const bound = (schemas) => {
   const inner = { ...schemas, input: undefined };
   const Bound = (props) => {
@@ -79,7 +79,7 @@ const bound = (schemas) => {
   return Object.assign(Bound, { schemas });
 };
 
-// What something is that is no schema.
+// A description of a value that is not a schema.
 const noSchema = (schema) => {
   if (schema === null || (typeof schema !== "object" && typeof schema !== "function")) return JSON.stringify(schema) ?? "nothing";
   if (isZod(schema)) return undefined;
@@ -96,7 +96,7 @@ export const createSmithers = (schemas = {}, options = {}) => {
   for (const [key, schema] of Object.entries(schemas)) {
     const wrong = noSchema(schema);
     if (wrong !== undefined) throw new SmithersError("INVALID_INPUT", `createSmithers(): "${key}" is no schema, but ${wrong}: give it z.object({ … }), or a JSON Schema`);
-    // One schema can stand for two tables; the handles differ.
+    // One schema can be used for two tables; the handles differ.
     const handle = tables.has(schema) && tables.get(schema).key !== key ? Object.create(schema) : schema;
     tables.set(handle, { key, schema });
     outputs[key] = handle;

@@ -1,4 +1,4 @@
-// What the host calls. Each function takes a text of JSON and answers with one, in a promise.
+// The functions that the host calls. Each of them takes JSON text and returns a promise of JSON text.
 import "stockade:environment";
 import { now, tell } from "stockade:host";
 import * as entry from "stockade:entry";
@@ -17,7 +17,7 @@ const runs = new Map();
 
 const listening = (take) => (text) => {
   const answer = (async () => JSON.stringify((await take(JSON.parse(text))) ?? null))();
-  // Whoever called looks at it later.
+  // The caller handles a rejection later.
   answer.catch(() => {});
   return answer;
 };
@@ -39,13 +39,13 @@ const described = (workflow) => {
   };
 };
 
-// The file's own workflow, one that a rendering of another run has, or one that a provider gave.
+// The file's own workflow, one in a rendering of another run, or one that a provider requested.
 const definitionOf = ({ within, workflow, call }) => {
   if (within === undefined) return entry.default;
   return call === undefined ? functionOf(runOf(within), workflow) : callOf(call).workflows[workflow];
 };
 
-// What a file exports that exports no workflow.
+// A description of the exports of a file that does not export a workflow.
 const exported = () => {
   const named = Object.entries(entry).find(([name, value]) => name !== "default" && isWorkflow(value))?.[0];
   if (named !== undefined) return `it exports \`${named}\`, but not as its default`;
@@ -53,7 +53,7 @@ const exported = () => {
   return entry.default instanceof Element ? "its default export is an element, which smithers() has to be given" : "its default export is something else";
 };
 
-// A workflow is begun.
+// Opens a run of a workflow.
 export const open = listening(({ run, input, ...where }) => {
   const definition = definitionOf(where);
   if (!isWorkflow(definition)) {
@@ -64,8 +64,8 @@ export const open = listening(({ run, input, ...where }) => {
   return { ...about, schemas: schemasFrom(0) };
 });
 
-// `number` names the rendering that the host keeps; null for one that it does not. Of that which has the
-// name `before` it needs no more than the differences.
+// `number` identifies the rendering if the host stores it, or else is null. If the
+// last rendering has the number `before`, only the differences to it are needed.
 const rendered = ({ run: id, changes, schemas, before, number }) => {
   const run = runOf(id);
   run.take(changes);
@@ -82,8 +82,8 @@ export const render = (text) => {
   return answer;
 };
 
-// Where a workflow is from, a run's own or the one of an element: the place where a module made it,
-// and the element.
+// Where a workflow of a run, or of one of its elements, was created: the place
+// at which a module created it, and the element.
 export const origin = listening(({ run: id, node, workflow: number }) => {
   const run = runOf(id);
   if (node === null && number === null) return { place: placeOf(run.workflow) ?? null, node: null };
@@ -92,7 +92,7 @@ export const origin = listening(({ run: id, node, workflow: number }) => {
   return { place: placeOf(functionOf(run, found[0])) ?? null, node: found[1] };
 });
 
-// What is given to a function: the values of tasks by names, or nothing.
+// The argument of a function: the values of tasks by name, or undefined.
 const inputsOf = (run, inputs) =>
   inputs === null || inputs === undefined
     ? undefined
@@ -110,7 +110,7 @@ const running = async (id, call) => {
   }
 };
 
-// How often a function is heard, however often it tells that it is alive.
+// The minimum interval between the heartbeats of a function that are sent.
 const BEAT_PAUSE_MS = 10;
 
 const beating = (call) => {
@@ -139,7 +139,7 @@ export const ask = listening(({ run: id, call, changes, agent, prompt, function:
   });
 });
 
-// What an agent wrote that is a command.
+// Reads the answer of an agent that is a command.
 export const read = listening(({ run: id, call, changes, function: number, text }) => {
   const run = runOf(id);
   run.take(changes);
@@ -152,7 +152,7 @@ export const provider = listening(({ run: id, changes, sandbox }) => {
   return resolve(run.sandboxes.get(sandbox));
 });
 
-// A provider works. What it says meanwhile goes its own way.
+// Calls a provider. Its messages are sent separately while it runs.
 export const provide = listening(({ run: id, call, changes, sandbox, request }) => {
   const run = runOf(id);
   run.take(changes);

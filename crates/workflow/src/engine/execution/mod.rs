@@ -8,7 +8,7 @@
 //!  ┌─────────────────────────────────────────────────────────────────────────────────────────────┐
 //!  ▼                                                                                             │
 //! render, if stale ─► use answers, ─► plan ──► look up ──► commit ──► start ──► wait for an outcome,
-//!  │            ▲     due times        │       outputs                tries     a record, an answer
+//!  │            ▲     due times        │       outputs               attempts   a record, an answer
 //!  │            │         │            │          │                             or a time
 //!  │            └─────────┴────────────┼──────────┘
 //!  ▼          something has changed    ▼
@@ -18,7 +18,7 @@
 //! The status of the run:
 //!
 //! ```text
-//!     ┌── nothing helps but answers from outside ──┐
+//!     ┌── only answers from outside can help ──────┐
 //!     │                                            ▼
 //!  running ◄─── an answer, a time, an outcome ── waiting
 //!     │

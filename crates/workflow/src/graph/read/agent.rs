@@ -1,4 +1,4 @@
-//! Reads the attribute `agent` where it is a command.
+//! Reads the attribute `agent` if it is a command.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

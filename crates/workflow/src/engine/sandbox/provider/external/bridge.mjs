@@ -1,5 +1,5 @@
-// Runs a provider of sandboxes that is a module, for whoever started this process: one JSON object a
-// line on standard input and output. What the module prints goes to standard error.
+// Runs a sandbox provider that is a module, for the process that started this one. Messages are one
+// JSON object per line on standard input and output. The module's own output goes to standard error.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
@@ -57,7 +57,7 @@ const failure = (error) => ({ message: String(error?.message ?? error), code: ty
 
 const take = async ({ run, cleanup, answer, abort }) => {
   if (abort !== undefined) {
-    // One that has given its result has nothing to abort.
+    // A provider that has returned its result has nothing to abort.
     if (!isDone) controller.abort();
     return say({ aborted: null });
   }
