@@ -196,7 +196,7 @@ async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
 
 #[tokio::test]
 async fn a_try_that_goes_on_elsewhere_has_the_same_name_and_another_try_has_not() {
-    // The first answer cannot be parsed, the second attempt fails, the third answers.
+    // The input of the first command is lost, the second command fails, the third answers.
     let fake = Fake::new(|number, read| match number {
         1 => (-1, String::new()),
         2 => (1, "hush is what I was told".to_owned()),

@@ -178,7 +178,7 @@ impl<'a> Props<'a> {
         texts.unwrap_or_else(|| self.wrong(name, "a list of ids", &found).unwrap_or_default())
     }
 
-    /// An object whose values are texts; `what` is the term for it in messages.
+    /// An object whose values are texts; `what` is the term for the values in messages.
     pub(super) fn pairs(&mut self, name: &'static str, what: &str) -> BTreeMap<String, String> {
         let Some(found) = self.take(name) else { return BTreeMap::new() };
         let pairs = found.as_object().and_then(|pairs| {

@@ -65,7 +65,7 @@ pub(super) fn is_made(copy: &Dir, entry: &Entry) -> Result<bool, Trouble> {
     else {
         return holds(copy, &entry.path, new);
     };
-    // The nodes differ only in permissions.
+    // Both nodes may be there: then they differ only in permissions.
     Ok(holds(copy, &entry.path, new)?
         && look(copy, &entry.path)?.is_some_and(|stat| stat.mode & 0o777 == *mode))
 }
