@@ -41,7 +41,7 @@ fn absent_settings_are_not_made(world: &World) {
     }
 }
 
-/// The same for files that already exist, and once more for a file given by name.
+/// The same for files that already exist.
 fn present_settings_are_not_changed(world: &World) {
     for name in EXECUTED {
         world.write(name, "before\n");

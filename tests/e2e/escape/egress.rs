@@ -32,7 +32,7 @@ fn host_loopback_tcp(world: &World) {
         ];
         let mut words = vec!["reach", &token];
         words.extend(addresses.iter().map(String::as_str));
-        // Nothing is sent to the other addresses unless the probe has its own network namespace.
+        // Without the sandbox's own network, nothing is sent to the other addresses.
         world.attack_bare(&["reach", &token, &addresses[0]]).escaped();
         let came = server.connections();
         // Also if all public addresses are allowed.

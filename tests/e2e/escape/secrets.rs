@@ -112,7 +112,7 @@ fn environment(world: &World) {
     for name in names {
         call = call.env(name, &secret);
     }
-    // While the loop renames the data directory, Stockade would use another one by default.
+    // The loop also set this variable, with which Stockade would use another data directory.
     let outcome = call.env("STOCKADE_DATA_DIR", world.data()).finish();
     outcome.succeeds();
     assert!(!outcome.stdout.contains(&secret), "{outcome}");
