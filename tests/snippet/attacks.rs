@@ -229,7 +229,7 @@ async fn assault(runner: Runner, sources: Vec<String>) {
         skipped("only root sees the descriptors of what workers are forked from");
     }
     assert_eq!(before.descriptors, after.descriptors);
-    // The shared state is still unchanged.
+    // The attacks changed nothing that later snippets see.
     let transcript = run(&runner, "console.log(1 + 1);", 1_000.0).await;
     assert_eq!(transcript.logs, ["[log] 2"], "{transcript:?}");
     drop(runner);
