@@ -124,7 +124,7 @@ impl Outcome {
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
-    /// The pid of the process, which the program keeps.
+    /// The pid of the process that becomes the program.
     pub(crate) fn pid(&self) -> u32 {
         self.0.as_ref().unwrap().id()
     }

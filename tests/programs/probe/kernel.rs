@@ -136,8 +136,8 @@ fn setns(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// Takes descriptors from pid 1 and from the parent, which shares its own, by their numbers and by
-/// their names.
+/// Takes descriptors from pid 1 and from the parent, whose descriptors are shared, by number
+/// (`pidfd_getfd`) and by name (/proc).
 fn pidfd_getfd(_: &[String]) -> Verdict {
     let mut attempts = Vec::new();
     for pid in [1, std::os::unix::process::parent_id(), std::process::id()] {
