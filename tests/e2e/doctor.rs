@@ -1,4 +1,4 @@
-//! `stockade doctor`: what it reports must be what `run` then does.
+//! `stockade doctor`: its report must agree with what `run` then does.
 
 use crate::harness::World;
 

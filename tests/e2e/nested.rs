@@ -18,7 +18,8 @@ fn works_or_refuses(world: &World, kind: &[&str]) {
         let json = outcome.json();
         let stdout = json["stdout"].as_str().unwrap();
         assert!(!stdout.contains("ESCAPED"), "{json}");
-        // Without /proc, two of the attacks have nothing to inspect; then the report says so.
+        // Without /proc, two of the attacks have nothing to inspect; the report then mentions
+        // /proc.
         let wanted = if json["isolation"]["reasons"].to_string().contains("/proc") { 2 } else { 4 };
         assert_eq!(stdout.matches("held: ").count(), wanted, "{json}");
         for wall in json["isolation"]["walls"].as_array().unwrap() {

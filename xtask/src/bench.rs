@@ -21,7 +21,7 @@ const ROUNDS: usize = 300;
 /// Rounds that are run and not counted.
 const WARM_UP_ROUNDS: usize = 10;
 
-/// The contender that ratios are taken to.
+/// The contender to which ratios refer.
 const BASE: &str = "bwrap";
 
 /// Measures the start of a sandbox and prints the table; false when a contender failed.

@@ -120,8 +120,8 @@ fn file_as_standard_input(world: &World) {
     drop(outcome);
 }
 
-/// What is read from a file as standard input is what the command consumed or more, and never
-/// the position of a writer.
+/// A file as standard input is read as far as the command consumed it, or further, and its offset
+/// is never that of a writer.
 fn standard_output_keeps_its_order(world: &World) {
     let path = world.outside().join("order");
     let mut file = fs::File::create(&path).unwrap();

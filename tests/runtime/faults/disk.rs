@@ -12,7 +12,7 @@ use crate::identity::on_small_disk;
 use crate::native::Kept;
 
 const SIZE_MEBIBYTES: u64 = 24;
-/// The output of a command that cannot be stored.
+/// The size of the output of a command that cannot be stored.
 const FLOOD_BYTES: u64 = 1 << 20;
 
 /// A file that fills the disk.
