@@ -433,7 +433,7 @@ fn altered_bundles(world: &World) {
     assert_eq!(world.read("new"), "inside\n");
 }
 
-/// A full disk or a directory that cannot be written leaves everything as it was.
+/// If a directory cannot be written, an apply leaves everything as it was.
 fn unwritable_project(world: &World) {
     world.review("echo x > src/new; echo more >> a.txt");
     if world.identity.uid() == 0 {

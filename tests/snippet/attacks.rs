@@ -95,7 +95,7 @@ const ATTACKS: &[&str] = &[
     "Array.from({ length: -1 >>> 0 }); new Array(2 ** 32 - 1).join(\"x\".repeat(N));",
     "\"x\".padEnd(2 ** 30 - N); \"ab\".repeat(2 ** 29);",
     "new RegExp(\"(\".repeat(N) + \")\".repeat(N)); new RegExp(\"a{\" + N + \"}\".repeat(9));",
-    // Exhaustion of all memory.
+    // Exhaustion of memory, stack, time and output.
     "const a = []; for (;;) a.push(new Array(N).fill(a.length));",
     "let s = \"N\"; for (;;) s += s;",
     "const a = []; for (;;) a.push(new ArrayBuffer(1 << 16));",

@@ -138,7 +138,7 @@ fn own_loopback_works(world: &World) {
     assert_eq!(outcome.stdout, "connected\n", "{outcome}");
 }
 
-/// A program that removes the egress proxy has no network at all, and not the host's.
+/// If the egress process is killed, programs have no network at all, and not the host's.
 fn without_the_way_out(world: &World) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();

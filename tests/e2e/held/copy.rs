@@ -376,8 +376,8 @@ fn names_from_a_sandbox_do_not_steer_the_terminal(world: &World) {
     assert!(!json.stdout.contains('\u{1b}'), "{json}");
 }
 
-/// A link that the caller names is followed. Links below it are not: wherever they lead, also if a
-/// link is the only path component, nothing is copied through them.
+/// A link that the caller names is followed. Links below it are not: wherever they lead, and even
+/// if a link is the only entry there, nothing is copied through them.
 fn no_link_below_what_is_named_is_followed_into_a_sandbox(world: &World) {
     let id = create(world, &[]);
     let (tree, named) = (world.path("tree"), world.path("named"));

@@ -67,8 +67,8 @@ pub(crate) fn in_child(action: impl FnOnce() -> i32) -> Attempt {
     if libc::WIFSIGNALED(status) {
         Attempt::Killed(libc::WTERMSIG(status))
     } else if libc::WIFSTOPPED(status) {
-        // A traced child stopped: the tracing was granted.
-        // SAFETY: the child is ours and has not been waited for to its end.
+        // A traced child stopped: tracing was allowed.
+        // SAFETY: the child was forked above and has not been reaped yet.
         unsafe { libc::kill(child, libc::SIGKILL) };
         Attempt::Done
     } else {

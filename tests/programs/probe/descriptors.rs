@@ -31,7 +31,7 @@ fn open_descriptors() -> Vec<i32> {
 }
 
 fn is_open(number: i32) -> bool {
-    // SAFETY: asks for a flag of a descriptor that may or may not be open.
+    // SAFETY: reads a flag of a descriptor that may or may not be open.
     unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
 }
 
@@ -65,7 +65,7 @@ fn walk_descriptors(arguments: &[String]) -> Verdict {
             // SAFETY: `path` outlives the call.
             let found = unsafe { libc::openat(number, path.as_ptr(), libc::O_RDONLY) };
             if found >= 0 {
-                // SAFETY: the descriptor was just opened and belongs to nobody else.
+                // SAFETY: the descriptor was just opened and has no other owner.
                 drop(unsafe { File::from_raw_fd(found) });
                 escapes.push(format!("opened below descriptor {number}"));
             }

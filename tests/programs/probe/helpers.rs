@@ -219,7 +219,8 @@ fn with_open(arguments: &[String]) -> Verdict {
     let (Ok(file), Ok(number)) = (file, number.parse()) else {
         return Verdict::Broken(format!("{path} cannot be opened"));
     };
-    // SAFETY: `dup2` makes a copy without the close-on-exec flag; the number is ours to choose.
+    // SAFETY: `dup2` makes a copy without the close-on-exec flag; this process may choose any
+    // number.
     if unsafe { libc::dup2(file.as_raw_fd(), number) } < 0 {
         return Verdict::Broken(format!("dup2: {}", error_name(last_error())));
     }

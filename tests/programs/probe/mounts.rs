@@ -186,7 +186,8 @@ fn statmount_texts() -> Vec<(String, Vec<u8>)> {
     for id in ids.iter().take(usize::try_from(count).unwrap_or(0)) {
         let request: [u64; 4] = [32, *id, STRINGS, 0];
         let mut answer = vec![0_u8; 16 * 1024];
-        // SAFETY: the request has the length that it states, `answer` that which is passed.
+        // SAFETY: the request has the length that it states, and `answer` has the length that is
+        // passed.
         let result = unsafe {
             libc::syscall(STATMOUNT, request.as_ptr(), answer.as_mut_ptr(), answer.len(), 0)
         };

@@ -100,12 +100,12 @@ fn fill(arguments: &[String]) -> Verdict {
 /// `fill-memory-files BYTES`: the same in an anonymous memory file and in /dev/shm, which count
 /// as memory.
 fn fill_memory_files(arguments: &[String]) -> Verdict {
-    // SAFETY: the name is a C string; a new descriptor or -1 comes back.
+    // SAFETY: the name is a C string; the call returns a new descriptor or -1.
     let descriptor = unsafe { libc::memfd_create(c"probe".as_ptr(), 0) };
     if descriptor < 0 {
         return Verdict::Broken(format!("memfd_create: {}", error_name(last_error())));
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     let mut file = unsafe { <File as std::os::fd::FromRawFd>::from_raw_fd(descriptor) };
     let block = vec![7_u8; 1 << 20];
     let wanted = number(arguments, 0) >> 20;

@@ -179,7 +179,7 @@ fn sysv_hold(arguments: &[String]) -> Verdict {
         (libc::shmget(key, 4096, flags), libc::semget(key, 1, flags), libc::msgget(key, flags))
     };
     let name = queue_name(key);
-    // SAFETY: the name outlives the call; the attributes are the system's own.
+    // SAFETY: the name outlives the call; null attributes select the system's defaults.
     let queue = unsafe {
         libc::mq_open(
             name.as_ptr(),
