@@ -1,7 +1,7 @@
-//! How a run begins and ends: whatever it starts ends with it, at whichever moment that is.
+//! How a run starts and ends: every process that it starts ends with it, whenever that is.
 //!
-//! These tests become the parent of every process that a run leaves behind, so each needs a process of
-//! its own: nextest gives each test one.
+//! These tests become the parent of every process that a run leaves behind, so each needs its own
+//! process: nextest runs each test in one.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use rustix::process::{Signal, WaitOptions, getpid, set_child_subreaper, wait};
 use crate::harness::World;
 use crate::host;
 
-/// How long what ends may take to be gone.
+/// How long processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A run has begun its command after some of these, on a machine that is not slow.
+/// How much later each round kills its run. On a machine that is not slow, a run has started its
+/// command after some of these steps.
 const STEP: Duration = Duration::from_micros(40);
 
-/// Fails unless all that was left to this process ends.
+/// Fails unless all processes that this process adopted end.
 #[track_caller]
 fn assert_nothing_is_left(told: &str) {
     let deadline = Instant::now() + PATIENCE;
@@ -45,7 +46,7 @@ fn killed_at_any_moment(world: &World) {
     world.shell("true").succeeds();
 }
 
-/// What is asked for is no run after all.
+/// Calls of `stockade run` that start no run.
 fn no_run_after_all(world: &World) {
     set_child_subreaper(Some(getpid())).unwrap();
     let calls: [(&[&str], i32); 5] = [
@@ -62,7 +63,7 @@ fn no_run_after_all(world: &World) {
             assert!(Instant::now() < deadline, "{words:?} goes on");
             std::thread::sleep(Duration::from_millis(1));
         }
-        // It has waited for its own.
+        // It has waited for all of its children.
         assert_eq!(wait(WaitOptions::NOHANG).unwrap_err(), Errno::CHILD, "{words:?}");
         running.finish().ends_with(code);
     }

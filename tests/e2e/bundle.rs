@@ -1,4 +1,4 @@
-//! What comes back: every kind of change, shown, applied or rejected.
+//! Bundles: every kind of change, displayed, applied or rejected.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,7 +17,8 @@ fn mode(world: &World, name: &str) -> u32 {
     fs::symlink_metadata(world.project.join(name)).unwrap().permissions().mode() & 0o7777
 }
 
-/// One run with every kind of change: untouched until applied, exact afterwards.
+/// One run with every kind of change: the project is untouched until they are applied, and has
+/// exactly these changes afterwards.
 fn every_kind_of_change(world: &World) {
     world.write("old/name", "moved content, long enough to be told by\n");
     world.write("bits", "b\n");
@@ -91,7 +92,7 @@ fn apply_and_discard_at_once(world: &World) {
     assert!(world.bundles().is_empty());
     world.run(&["--apply"], &["sh", "-c", "echo x > x; rm a.txt"]).succeeds();
     assert!(world.has("x") && !world.has("a.txt"));
-    // A command that fails is not applied behind the user's back, nor is its work lost.
+    // The changes of a command that fails are not applied silently, but they are not lost either.
     let outcome = world.run(&["--apply"], &["sh", "-c", "echo y > y; exit 9"]);
     outcome.ends_with(9);
     assert!(world.has("y") || world.bundles().len() == 1, "{outcome}");
@@ -145,7 +146,7 @@ fn diff_is_a_unified_diff(world: &World) {
         assert!(diff.stdout.lines().any(|l| l == line), "{line}: {diff}");
     }
     assert!(!diff.stdout.contains('\u{1b}'), "no colour but on a terminal: {diff}");
-    // Git on the host understands it.
+    // Git on the host accepts the diff as a patch.
     let patch = world.path("patch");
     let text = world.stockade(&["diff", "latest", "a.txt", "new", "src"]).finish().stdout;
     assert!(!text.contains("bin"), "{text}");
@@ -193,7 +194,7 @@ fn conflicts(world: &World) {
     }
 }
 
-/// A change of the host that does not touch what the bundle touches is no conflict.
+/// A change on the host to a file that the bundle does not touch is no conflict.
 fn other_edits_of_the_host_are_kept(world: &World) {
     world.review("echo inside >> a.txt; mkdir d; echo x > d/x");
     world.write("host-file", "host\n");
@@ -203,7 +204,7 @@ fn other_edits_of_the_host_are_kept(world: &World) {
     assert_eq!(world.read("a.txt"), "alpha\ninside\n");
 }
 
-/// The host edits while the command runs, before there is a bundle.
+/// The host edits while the command runs, before the bundle exists.
 fn edit_during_the_run(world: &World) {
     for (name, inside, host) in [
         ("before the command does", "read x; echo inside > a.txt", "a.txt"),
@@ -230,7 +231,7 @@ fn edit_during_the_run(world: &World) {
     }
 }
 
-/// The host makes files of its own where the command renames and links some: no conflict.
+/// The host creates files where the command renames and links others: no conflict.
 fn edit_beside_what_is_renamed(world: &World) {
     for (inside, expected) in [
         ("mv a.txt b.txt; echo n >> b.txt", &[("b.txt", "alpha\nn\n")][..]),
@@ -281,7 +282,7 @@ fn removal_during_the_run(world: &World) {
     }
 }
 
-/// Git's own rules, nested; what is tracked is not ignored.
+/// Git's own rules, nested; tracked files are not ignored.
 fn ignored_files(world: &World) {
     world.write("tracked.log", "t\n");
     world.git(&["add", "--force", "tracked.log"]);
@@ -300,7 +301,7 @@ fn ignored_files(world: &World) {
     assert_eq!(world.read("tracked.log"), "t\nmore\n", "a tracked file is not ignored");
 }
 
-/// In a submodule, and in a clone that git ignores, their own rules and indexes count.
+/// In a submodule, and in a clone that git ignores, the rules and index of that repository count.
 fn ignored_files_of_other_repositories(world: &World) {
     let source = world.path("source");
     let source = source.to_str().unwrap();
@@ -328,7 +329,7 @@ fn ignored_files_of_other_repositories(world: &World) {
     assert!(!world.has("q.log") && world.has("q.tmp"));
 }
 
-/// Whether case counts is a setting of the project's.
+/// Whether matching is case-sensitive is a setting of the project.
 fn ignored_files_in_any_case(world: &World) {
     for (setting, applied) in [("false", true), ("true", false)] {
         let world = World::new(world.identity);
@@ -340,7 +341,7 @@ fn ignored_files_in_any_case(world: &World) {
     }
 }
 
-/// The command cannot hide its work by rules that it writes itself.
+/// The command cannot hide its changes with ignore rules that it writes itself.
 fn rules_written_inside(world: &World) {
     world.review(
         "printf '*\\n' >> .gitignore; echo evil >> a.txt; echo evil > evil; \
@@ -390,7 +391,7 @@ fn one_gigabyte(world: &World) {
     assert_eq!(sum.stdout, outcome.stdout);
 }
 
-/// A bundle that was altered on disk is neither applied nor shown as if it had not been.
+/// A bundle that was altered on disk is neither applied nor displayed as if it were unaltered.
 fn altered_bundles(world: &World) {
     world.review("echo inside > new; echo more >> a.txt");
     let before = Tree::of(&world.project);
@@ -411,7 +412,8 @@ fn altered_bundles(world: &World) {
             fs::write(&path, content).unwrap();
             let diff = world.stockade(&["diff", "latest"]).finish();
             refused_to_show += u32::from(diff.code() != 0);
-            // The content before the change is there to be shown only, and then not as text.
+            // The content before the change is only stored for display, and an altered one is not
+            // shown as text.
             if path.parent().is_some_and(|parent| parent.ends_with("base")) {
                 let shown = diff.code() == 0 && diff.stdout.contains("+more");
                 assert!(!shown, "{}: {diff}", path.display());
@@ -431,7 +433,7 @@ fn altered_bundles(world: &World) {
     assert_eq!(world.read("new"), "inside\n");
 }
 
-/// A full disk or a directory that cannot be written leaves everything as it was.
+/// If a directory cannot be written, an apply leaves everything as it was.
 fn unwritable_project(world: &World) {
     world.review("echo x > src/new; echo more >> a.txt");
     if world.identity.uid() == 0 {
@@ -447,7 +449,7 @@ fn unwritable_project(world: &World) {
     assert!(world.has("src/new"));
 }
 
-/// Metadata that is no change makes no bundle, and times are not applied.
+/// Metadata updates that are no change create no bundle, and times are not applied.
 fn touching_is_no_change(world: &World) {
     world.review(
         "touch a.txt; touch src; cp a.txt b && cat b > a.txt && rm b; chmod 644 a.txt; \

@@ -1,4 +1,4 @@
-//! One run of a program with a deadline: nothing that a test starts may hang it.
+//! One run of a program with a deadline: no program that a test starts may hang the test.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write as _};
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// How long a call may take unless its test says otherwise. Generous: the machine may be busy.
+/// How long a call may take unless its test sets another deadline. Generous: the machine may be
+/// busy.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A program that is about to be started.
@@ -38,13 +39,13 @@ impl Call {
         self
     }
 
-    /// What the program finds on standard input; nothing unless this is called.
+    /// The program's standard input; empty unless this is called.
     pub(crate) fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.input = bytes.into();
         self
     }
 
-    /// Connects standard output to something of the test's own.
+    /// Connects standard output to a file descriptor of the test.
     pub(crate) fn output_to(mut self, output: impl Into<Stdio>) -> Self {
         self.command.stdout(output);
         self.piped_output = false;
@@ -77,13 +78,13 @@ impl Call {
         running
     }
 
-    /// Runs the program to its end.
+    /// Runs the program until it ends.
     pub(crate) fn finish(self) -> Outcome {
         self.start().finish()
     }
 }
 
-/// What one of a program's outputs has given so far, read on a thread of its own.
+/// The output of a program on one stream so far, read by a separate thread.
 #[derive(Debug)]
 struct Collected {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -111,7 +112,7 @@ impl Collected {
         String::from_utf8_lossy(&self.bytes.lock().unwrap()).into_owned()
     }
 
-    /// Waits for the end of the output: only a process that survived can hold it open for long.
+    /// Waits for the end of the output: only a surviving process can keep it open for long.
     fn wait(&self, patience: Duration) -> bool {
         self.end.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
     }
@@ -142,7 +143,7 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// What standard output has given so far.
+    /// The standard output so far.
     pub(crate) fn stdout(&self) -> String {
         self.stdout.text()
     }
@@ -152,7 +153,7 @@ impl Running {
         self.stdin.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
-    /// Waits until standard output holds a text.
+    /// Waits until standard output contains a text.
     pub(crate) fn wait_for_output(&mut self, wanted: &str) {
         while !self.stdout().contains(wanted) {
             let ended = !self.is_running();
@@ -172,7 +173,7 @@ impl Running {
         }
     }
 
-    /// Waits for the end; past the deadline the program is killed and the test fails.
+    /// Waits for the end; after the deadline the program is killed and the test fails.
     pub(crate) fn finish(mut self) -> Outcome {
         drop(self.stdin.take());
         let status = loop {
@@ -220,14 +221,14 @@ pub(crate) struct Outcome {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) took: Duration,
-    /// Whether both outputs were at their end soon after the program was: else something that
-    /// it started still holds them.
+    /// Whether both outputs ended soon after the program: otherwise a process that it started still
+    /// has them open.
     pub(crate) outputs_closed: bool,
     text: String,
 }
 
 impl Outcome {
-    /// The exit code, or 128 and the signal for a program that was itself killed.
+    /// The exit code, or 128 plus the signal for a program that was itself killed.
     pub(crate) fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
@@ -243,7 +244,7 @@ impl Outcome {
         self
     }
 
-    /// Stockade itself refused, and says why.
+    /// Stockade itself refused and printed the reason.
     #[track_caller]
     pub(crate) fn is_refused(&self) -> &Self {
         assert!(matches!(self.code(), 1 | 2 | 125), "expected a refusal: {self}");
@@ -251,14 +252,14 @@ impl Outcome {
         self
     }
 
-    /// The probe tried and met a wall.
+    /// The probe's attack failed.
     #[track_caller]
     pub(crate) fn held(&self) -> &Self {
         assert!(self.stdout.contains("held: "), "the attack was not held: {self}");
         self.ends_with(0)
     }
 
-    /// The probe got through.
+    /// The probe's attack succeeded.
     #[track_caller]
     pub(crate) fn escaped(&self) -> &Self {
         assert!(self.stdout.contains("ESCAPED: "), "the attack proves nothing: {self}");

@@ -1,5 +1,5 @@
-//! `kill -9` at random moments: a project is as it was or as it was meant to be,
-//! never in between once the next command has run.
+//! `kill -9` at random times: once the next command has run, a project is in its old or its new
+//! state, never in between.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use rustix::process::Signal;
 use crate::harness::World;
 use crate::host::Tree;
 
-/// How often `apply` is killed; `STOCKADE_CRASH_ROUNDS` asks for more.
+/// How often `apply` is killed; `STOCKADE_CRASH_ROUNDS` sets another number.
 fn rounds() -> u32 {
     std::env::var("STOCKADE_CRASH_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(25)
 }
 
-/// Moments between nothing and `longest`, spread without a generator of random numbers.
+/// Delays between zero and `longest`, spread without a random number generator.
 fn moment(round: u32, longest: Duration) -> Duration {
     longest.mul_f64(f64::from(round.wrapping_mul(2_654_435_761) >> 8 & 0xffff) / 65_536.0)
 }
@@ -32,7 +32,7 @@ fn prepare(world: &World) {
     }
 }
 
-/// The project without what Stockade may keep in it while it works.
+/// The project without the files that Stockade may store in it while it works.
 fn settled(world: &World) -> Tree {
     let mut tree = Tree::of(&world.project);
     let git = world.project.join(".git");
@@ -82,7 +82,7 @@ fn killed_apply(world: &World) {
         std::thread::sleep(moment(round, longest));
         running.signal(Signal::KILL);
         let killed = running.finish();
-        // Any command will do to finish or to undo it.
+        // Any command finishes or undoes it.
         let recovery = world.stockade(&["bundles"]).finish();
         recovery.succeeds();
         let state = settled(world);
@@ -111,7 +111,7 @@ fn killed_apply(world: &World) {
     assert!(all_old > 0 || rounds() < 10, "no kill came early enough to mean anything");
 }
 
-/// The recovery itself is killed too.
+/// The recovery itself is also killed.
 fn killed_recovery(world: &World) {
     let (longest, old, new) = rehearse(world);
     for round in 0..rounds() {
@@ -172,7 +172,7 @@ fn edit_between_kill_and_recovery(world: &World) {
     }
 }
 
-/// A run that is killed while its bundle is made loses nothing and leaves nothing half made.
+/// A run that is killed while its bundle is created loses nothing and leaves no partial bundle.
 fn killed_while_bundling(world: &World) {
     let script = "for i in $(seq 300); do echo $i > made-$i; done; echo written";
     for round in 0..rounds().min(20) {
@@ -197,7 +197,7 @@ fn killed_while_bundling(world: &World) {
     }
 }
 
-/// Two applies of the same bundle, and of two that touch the same file, at the same time.
+/// Two concurrent applies of the same bundle, and of two bundles that touch the same file.
 fn applies_at_the_same_time(world: &World) {
     for round in 0..5 {
         world.review(&format!("echo one-{round} > a.txt; echo 1 > first-{round}"));

@@ -1,4 +1,4 @@
-//! Secrets that go with requests and never enter: `run --secret`.
+//! Secrets that are inserted into requests and never enter the sandbox: `run --secret`.
 
 use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
@@ -23,13 +23,13 @@ mod support;
 
 use support::{drive, no_driver, same};
 
-/// A server with TLS on the host's loopback that repeats to everybody what it was asked.
+/// A TLS server on the host's loopback that repeats each request to its client.
 struct Secured {
     port: u16,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
-/// Two names, their server, and the file of the authority by which it is known.
+/// A server with two names, and the file of the certificate authority that signed its certificate.
 fn secured(world: &World) -> (Secured, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -81,8 +81,8 @@ fn pem(certificate: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
-/// `stockade run --discard OPTIONS -- COMMAND` of a caller who has the secret, on a host that believes
-/// that authority.
+/// `stockade run --discard OPTIONS -- COMMAND` of a caller who has the secret, on a host that
+/// trusts that authority.
 fn run(world: &World, authorities: &str, value: &str, options: &[&str], command: &[&str]) -> Call {
     let [hosts, resolver] = files_of_names(world, NAMES);
     let mut words = vec!["run", "--discard"];
@@ -126,7 +126,7 @@ fn a_secret_goes_with_requests_to_its_host_alone(world: &World) {
     let fetch = ["./probe", "fetch-secured", "API_KEY", &bound, &other];
     let outcome = run(world, &authorities, &value, &options, &fetch).finish();
     outcome.held();
-    // Both hosts repeat what they hear, and no value comes in by that.
+    // Both hosts repeat what they receive, and no value enters the sandbox by that.
     assert!(!outcome.stdout.contains(&value), "{outcome}");
     let placeholder = placeholder(&outcome);
     let covered = format!("Authorization: Bearer {}", "*".repeat(value.len()));
@@ -137,7 +137,7 @@ fn a_secret_goes_with_requests_to_its_host_alone(world: &World) {
     assert!(heard[1].contains(&placeholder) && !heard[1].contains(&value), "{heard:?}");
 }
 
-/// What the probe says that it has.
+/// The placeholder that the probe prints.
 fn placeholder(outcome: &Outcome) -> String {
     let (_, rest) = outcome.stdout.split_once("with ").unwrap();
     let (placeholder, _) = rest.split_once(':').unwrap();
@@ -145,7 +145,7 @@ fn placeholder(outcome: &Outcome) -> String {
     placeholder.to_owned()
 }
 
-/// Without TLS anybody on the way could read it.
+/// Without TLS the secret could be read in transit.
 fn a_secret_goes_nowhere_in_the_clear(world: &World) {
     let server = Server::start("127.0.0.1:0", "greetings").unwrap();
     let (_, authorities) = secured(world);
@@ -159,7 +159,7 @@ fn a_secret_goes_nowhere_in_the_clear(world: &World) {
     assert!(outcome.stdout.contains("greetings") && !outcome.stdout.contains(&value), "{outcome}");
 }
 
-/// It is in no environment, no file and no memory that programs inside can reach.
+/// It is in no environment, no file and no memory that programs inside can read.
 fn a_secret_is_found_nowhere_inside(world: &World) {
     let (server, authorities) = secured(world);
     let (first, second) = host::token();
@@ -179,7 +179,7 @@ fn a_secret_is_found_nowhere_inside(world: &World) {
     assert!(world.holds(&world.data(), &value).is_empty(), "it is in the data directory");
 }
 
-/// What is told of a run has names and hosts, and no value.
+/// The report of a run contains names and hosts, but no value.
 fn a_run_tells_which_secrets_went_with_it(world: &World) {
     let (server, authorities) = secured(world);
     let value = value();
@@ -215,7 +215,7 @@ fn what_cannot_be_kept_is_refused(world: &World) {
         assert!(outcome.stderr.contains(hint), "{hint}: {outcome}");
         assert!(!outcome.stderr.contains(&value), "{outcome}");
     }
-    // Values that no header can have.
+    // Values that a header cannot contain.
     let options = ["--secret", "API_KEY@service.test", allow[0], allow[1]];
     let not_text = OsStr::from_bytes(b"no-text-\xff");
     for value in [OsStr::new("two-of-these\nlines"), OsStr::new(""), not_text] {

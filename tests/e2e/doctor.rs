@@ -1,4 +1,4 @@
-//! `stockade doctor`: what it says must be what `run` then does.
+//! `stockade doctor`: its report must agree with what `run` then does.
 
 use crate::harness::World;
 
@@ -44,7 +44,7 @@ fn is_readable_for_people(world: &World) {
     assert!(!outcome.stdout.contains('\u{1b}'), "no colour but on a terminal: {outcome}");
 }
 
-/// What `doctor` says of a network by policy is what `run` then does.
+/// What `doctor` reports about a network by policy is what `run` then does.
 fn proves_a_network_by_policy(world: &World) {
     let json = world.stockade(&["doctor", "--json"]).finish().json();
     let proof = json["network"]["policy"].clone();
@@ -58,11 +58,11 @@ fn proves_a_network_by_policy(world: &World) {
     }
 }
 
-/// Where a wall cannot be raised, `doctor` and `run` say the same.
+/// Where a wall is unavailable, `doctor` and `run` agree.
 fn agrees_with_run_where_a_wall_is_missing(world: &World) {
     let binary = world.binary().display().to_string();
     let probe = world.probe();
-    // A namespace in which no further one can be made.
+    // A user namespace in which no further one can be created.
     let script = |command: &str| {
         format!("echo 0 > /proc/sys/user/max_user_namespaces && exec {binary} {command}")
     };

@@ -1,4 +1,4 @@
-//! The commands that documents show, run as they show them.
+//! The commands in documents, run exactly as documented.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -75,7 +75,8 @@ fn the_commands_for_a_project_of_ones_own_do_what_readme_says(world: &World) {
     for command in commands {
         let outcome = documented(world, command);
         if command.contains("--memory") && outcome.code() == 125 {
-            // Without control groups of its own the caller gets a refusal, never a weaker run.
+            // Without control groups of its own, the caller's run is refused and never has weaker
+            // limits.
             assert!(outcome.stderr.contains("LIMIT_UNAVAILABLE"), "{outcome}");
             continue;
         }
@@ -194,7 +195,7 @@ fn what_is_measured_is_what_its_page_says(world: &World) {
 /// The commands in the `sh` blocks below a heading of README.
 fn commands_below(heading: &str) -> Vec<&'static str> {
     let commands = blocks_below(heading, "sh").into_iter().flat_map(str::lines);
-    // What is tested is built already.
+    // The tested programs are already built.
     commands.filter(|command| !command.starts_with("cargo build ")).collect()
 }
 
@@ -211,7 +212,7 @@ fn blocks_below(heading: &str, kind: &str) -> Vec<&'static str> {
     blocks.filter_map(|block| block.strip_prefix(kind)?.strip_prefix('\n')).collect()
 }
 
-/// Each quoted line is one that the command wrote, but for the ids of bundles.
+/// Each quoted line is one that the command printed, except for the ids of bundles.
 fn assert_told(outcome: &Outcome, quoted: &str) {
     let written: Vec<_> =
         outcome.stdout.lines().chain(outcome.stderr.lines()).map(without_ids).collect();
@@ -230,13 +231,13 @@ fn without_ids(line: &str) -> String {
     words.collect()
 }
 
-/// Runs a command line of a document with the binary that was built already. None of them needs
-/// a shell.
+/// Runs a command line of a document with the binary that is already built. None of them needs a
+/// shell.
 fn documented(world: &World, line: &str) -> Outcome {
     let rest =
         line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("stockade "));
     let words: Vec<&str> = rest.expect("a command of stockade").split_whitespace().collect();
     assert!(!line.contains(['"', '\'', '$', '|', '>', '&', ';']), "{line} needs a shell");
-    // What the documents suppose that the reader has.
+    // What the documents expect the reader to have.
     world.stockade(&words).env("API_TOKEN", "an-example-token").finish()
 }

@@ -1,6 +1,6 @@
-//! The two doors to a sandbox, `run` and `create`: what one shows, refuses and answers, the other does
-//! too. Whether both make the same request of a flag is tested beside the flags
-//! (`crates/cli/src/request/tests.rs`); here it is tried.
+//! The two commands that start a sandbox, `run` and `create`: both mount, refuse and print the
+//! same. Whether both make the same request of a flag is tested beside the flags
+//! (`crates/cli/src/request/tests.rs`); here they are executed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +12,8 @@ use serde_json::Value;
 use crate::call::Outcome;
 use crate::harness::{Identity, World, skip};
 
-/// The output of a script in a run, and in a new sandbox with the project as its workspace, where both
-/// were made with these options.
+/// The output of a script in a run, and in a new sandbox with the project as its workspace; both
+/// were started with these options.
 fn both(world: &World, options: &[&str], script: &str) -> [Outcome; 2] {
     let run = world.run(&[&["--discard"], options].concat(), &["sh", "-c", script]);
     let created = create(world, options);
@@ -28,19 +28,19 @@ fn create(world: &World, options: &[&str]) -> Outcome {
     world.stockade(&[&["create", "--workspace", "."], options].concat()).finish()
 }
 
-/// The error code that an outcome shows.
+/// The error code in an outcome.
 fn code(outcome: &Outcome) -> String {
     let rest = outcome.stderr.split_once('[').map(|(_, rest)| rest).unwrap_or_default();
     rest.split_once(']').map(|(code, _)| code.to_owned()).unwrap_or_default()
 }
 
-/// The line of an error that says what is wrong.
+/// The line of an error with the message.
 fn message(outcome: &Outcome) -> String {
     let line = outcome.stderr.lines().find(|line| line.ends_with(']'));
     line.unwrap_or_default().to_owned()
 }
 
-/// Every way in which a path of the host comes in, to a place that must not be shown.
+/// Every option that makes a host path visible inside, with a path that must not be.
 fn doors(path: &Path) -> Vec<Vec<String>> {
     let shown = path.display();
     let mut doors = vec![
@@ -51,7 +51,8 @@ fn doors(path: &Path) -> Vec<Vec<String>> {
     doors
 }
 
-/// The data directory is shown by no door, under no name, and through no link in any part of a path.
+/// No option makes the data directory visible, under any name, or through a symbolic link in any
+/// part of a path.
 fn own_data_is_never_shown(world: &World) {
     world.review("echo two > new");
     let top = world.data().parent().unwrap().to_owned();
@@ -88,8 +89,8 @@ fn own_data_is_never_shown(world: &World) {
     assert_eq!(world.bundles().len(), 1);
 }
 
-/// A bind mount is another name too: of what holds the data directory, of what is in it, and of a part of
-/// it below what is shown.
+/// A bind mount is another name, too: of a directory that contains the data directory, of a
+/// directory in it, and of a part of it below the mounted directory.
 fn own_data_behind_a_bind_mount(world: &World) {
     const NAME: &str = "doors::own_data_behind_a_bind_mount";
     if world.identity != Identity::Root {
@@ -106,7 +107,7 @@ fn own_data_behind_a_bind_mount(world: &World) {
         (&data.join("bundles"), &alias, alias.clone()),
         (&data.join("bundles"), &tree.join("deep"), tree.clone()),
     ] {
-        // The mount is in a mount namespace of this one command.
+        // Only this one command has the mount in its mount namespace.
         let script = format!(
             "mount --bind {} {} && exec {} run --discard --mount {}:/m:ro -- ls -R /m",
             from.display(),
@@ -121,7 +122,7 @@ fn own_data_behind_a_bind_mount(world: &World) {
     }
 }
 
-/// A home directory behind a link, as `/home` often is, is no other home directory.
+/// A home directory behind a symbolic link, as `/home` often is, is the same home directory.
 fn own_data_in_a_home_behind_a_link(world: &World) {
     let real = world.path("real");
     fs::create_dir_all(real.join("user")).unwrap();
@@ -146,7 +147,7 @@ fn own_data_in_a_home_behind_a_link(world: &World) {
     assert_eq!(bundles["bundles"].as_array().map(Vec::len), Some(1), "{bundles}");
 }
 
-/// A project in the data directory would show it as well.
+/// A project in the data directory would also make it visible.
 fn a_project_in_the_data_directory_is_refused(world: &World) {
     world.review("echo two > new");
     let refused = world
@@ -156,7 +157,7 @@ fn a_project_in_the_data_directory_is_refused(world: &World) {
     assert_eq!(code(&refused), "PROJECT_REFUSED", "{refused}");
 }
 
-/// A user, a home and an environment are the same behind both doors.
+/// User, home and environment are the same for both commands.
 fn who_commands_are(world: &World) {
     let script = "id -u; id -un; echo $HOME; echo ~; touch $HOME/x && ls $HOME; env | cut -d= -f1 | sort | \
         grep -vE '^(LANG|OLDPWD|PWD|SHLVL|_)$'; pwd";
@@ -165,13 +166,13 @@ fn who_commands_are(world: &World) {
     held.succeeds();
     assert_eq!(run.stdout, held.stdout);
     assert!(run.stdout.contains("/home/user"), "{run}");
-    // A sandbox without a workspace has its home at the same place.
+    // The home of a sandbox without a workspace has the same path.
     world.stockade(&["create", "--id", "bare"]).finish().succeeds();
     let bare = world.stockade(&["exec", "bare", "--", "sh", "-c", "echo $HOME"]).finish();
     assert_eq!(bare.stdout, "/home/user\n", "{bare}");
 }
 
-/// `--user`: as root any id, as an ordinary user one's own.
+/// `--user`: root may use any id, an ordinary user only their own.
 fn users(world: &World) {
     let own = world.identity.uid().to_string();
     for outcome in both(world, &["--user", &own], "id -u; touch $HOME/x") {
@@ -190,7 +191,8 @@ fn users(world: &World) {
     }
 }
 
-/// `--access` hides a file of the project; a rule for a missing path holds, and is no change.
+/// `--access` hides a file of the project; a rule for a missing path is enforced, and makes no
+/// change.
 fn access_rules(world: &World) {
     world.write(".env", "TOKEN=secret\n");
     let hidden = format!("deny:read:{}/.env", world.project.display());
@@ -214,13 +216,13 @@ fn access_rules(world: &World) {
     }
 }
 
-/// A tar archive is a root behind both doors.
+/// Both commands accept a tar archive as an image.
 fn tar_images(world: &World) {
     let root = world.path("root");
     for directory in ["bin", "proc", "dev", "tmp", "sys", "etc"] {
         fs::create_dir_all(root.join(directory)).unwrap();
     }
-    // The attacker is the one program here that needs no library of an image.
+    // The probe is the only program here that needs no library of an image.
     crate::harness::copy_program(&world.probe(), &root.join("bin/probe"));
     let archive = world.path("image.tar");
     let tar = ["-C", root.to_str().unwrap(), "-cf", archive.to_str().unwrap(), "."];
@@ -238,7 +240,7 @@ fn tar_images(world: &World) {
     assert_eq!((&run["ending"], &run["exitCode"]), (&Value::from("notRun"), &Value::from(127)));
 }
 
-/// One form of JSON for the end of a command, with the same values.
+/// The end of a command has one JSON form, with the same values.
 fn answers(world: &World) {
     create(world, &["--id", "box"]).succeeds();
     let about = |answer: &Value| -> BTreeSet<String> {
@@ -268,7 +270,7 @@ fn answers(world: &World) {
     }
 }
 
-/// Limits: one word for each, and one text where a host cannot enforce it.
+/// Limits: one flag for each, and one message where a host cannot enforce it.
 fn limits(world: &World) {
     for options in [
         &["--pids", "64"][..],
@@ -287,7 +289,7 @@ fn limits(world: &World) {
     }
 }
 
-/// `create --max-output` bounds each command that says nothing else.
+/// `create --max-output` limits each command that sets no limit itself.
 fn output_limits(world: &World) {
     create(world, &["--id", "box", "--max-output", "1K"]).succeeds();
     let exec = |options: &[&str]| {
@@ -296,7 +298,7 @@ fn output_limits(world: &World) {
     assert_eq!((exec(&[]), exec(&["--max-output", "2K"])), (137, 137));
 }
 
-/// A run's bundle is found by its labels, as a sandbox is.
+/// Bundles of runs and sandboxes can both be found by their labels.
 fn labels(world: &World) {
     world.run(&["--label", "team=x", "--label", "n=1"], &["sh", "-c", "echo 1 > one"]).succeeds();
     world.run(&[], &["sh", "-c", "echo 2 > two"]).succeeds();

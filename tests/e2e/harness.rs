@@ -1,5 +1,5 @@
-//! A world for one test: a throw-away home, data directory and git project that
-//! belong to one identity, and the way to run `stockade` in it.
+//! A world for one test: a temporary home, data directory and git project that belong to one
+//! identity, and functions that run `stockade` in it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,10 +13,10 @@ use stockade_test_support::{program, require_nextest};
 
 use crate::call::{Call, Outcome};
 
-/// The ordinary user that root's test runs lend themselves to.
+/// The ordinary user whose id the tests use when they run as root.
 const ORDINARY_USER: u32 = 1000;
 
-/// As whom a test runs.
+/// The user that a test runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Identity {
     Root,
@@ -24,7 +24,7 @@ pub(crate) enum Identity {
 }
 
 /// Declares, for each function that takes a [`World`], one test as root and one as an ordinary
-/// user. A function that is written and not listed is dead code, which is a warning.
+/// user. The compiler warns about a function that is not listed, because it is dead code.
 macro_rules! as_root_and_as_user {
     ($($(#[$attribute:meta])* $name:ident),+ $(,)?) => {$(
         mod $name {
@@ -49,7 +49,8 @@ pub(crate) fn tests_run_as_root() -> bool {
 }
 
 impl Identity {
-    /// Runs a test in a fresh world of this identity, or records that it cannot be had.
+    /// Runs a test in a new world of this identity, or records a skip if this identity is not
+    /// available.
     pub(crate) fn runs(self, name: &str, test: impl FnOnce(&World)) {
         if self == Self::Root && !tests_run_as_root() {
             skip(name, "the tests do not run as root");
@@ -75,11 +76,12 @@ impl Identity {
         }
     }
 
-    /// Makes a command run as this identity, in none but its own group.
+    /// Makes a command run as this identity, in no group but its own.
     pub(crate) fn assume(self, command: &mut Command) {
         use std::os::unix::process::CommandExt as _;
         if self == Self::User && tests_run_as_root() {
-            // With a user id given and no groups, the standard library clears the groups.
+            // When a user id but no groups are set, the standard library clears the supplementary
+            // groups.
             command.uid(self.uid()).gid(self.gid());
         }
     }
@@ -117,7 +119,8 @@ impl World {
             place(&program(name), &programs.join(name));
         }
         place(&probe, &programs.join("probe"));
-        // Not a link: tests give the project's files to others, which changes all names of one.
+        // Not a hard link: tests change the owner of the project's files, which would affect all
+        // links.
         let attacker = world.project.join("probe");
         copy_program(&probe, &attacker);
         fs::set_permissions(&attacker, PermissionsExt::from_mode(0o755)).unwrap();
@@ -147,12 +150,12 @@ impl World {
         self.path("data")
     }
 
-    /// A directory of the same identity that no sandbox has any business with.
+    /// A directory of the same identity that no sandbox may access.
     pub(crate) fn outside(&self) -> PathBuf {
         self.path("outside")
     }
 
-    /// Gives a path to this world's identity.
+    /// Makes this world's identity the file owner of a path.
     pub(crate) fn own(&self, path: &Path) {
         if tests_run_as_root() {
             std::os::unix::fs::lchown(path, Some(self.identity.uid()), Some(self.identity.gid()))
@@ -160,8 +163,8 @@ impl World {
         }
     }
 
-    /// Gives everything below a path to other ids. The programs there, which are links to files
-    /// that all tests share, become files of their own.
+    /// Changes the file owner of everything below a path. Programs there that are hard links to
+    /// files shared by all tests are replaced by copies.
     pub(crate) fn give(&self, root: &Path, uid: impl Fn(u32) -> u32) {
         for (path, entry) in crate::host::Tree::of(root).entries {
             let metadata = fs::symlink_metadata(&path).unwrap();
@@ -175,7 +178,7 @@ impl World {
         }
     }
 
-    /// Writes a file of the project, with the directories above it.
+    /// Writes a file of the project and creates missing parent directories.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.project.join(name);
         let missing: Vec<_> = path.ancestors().skip(1).take_while(|up| !up.exists()).collect();
@@ -204,12 +207,12 @@ impl World {
         fs::read_to_string(self.project.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// Whether anything, even a dangling link, is at a path of the project.
+    /// Whether anything, even a dangling symbolic link, exists at a path of the project.
     pub(crate) fn has(&self, name: &str) -> bool {
         fs::symlink_metadata(self.project.join(name)).is_ok()
     }
 
-    /// Runs git in the project as this identity. What it prints is returned.
+    /// Runs git in the project as this identity and returns its output.
     pub(crate) fn git(&self, arguments: &[&str]) -> String {
         let mut command = self.plain(OsStr::new("git"));
         command.args(["-c", "user.name=Test", "-c", "user.email=test@localhost"]).args(arguments);
@@ -227,7 +230,7 @@ impl World {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
             .env("HOME", self.home())
             .env("STOCKADE_DATA_DIR", self.data())
-            // Each test has a server of its own, and few of them need more than one sandbox.
+            // Each test has its own server, and few of them need more than one sandbox.
             .env("STOCKADE_POOL", "2")
             .env("LANG", "C.UTF-8");
         self.identity.assume(&mut command);
@@ -239,7 +242,7 @@ impl World {
         self.path("bin/stockade")
     }
 
-    /// The path of the attacker on the host's side; in the project it is `./probe`.
+    /// The path of the probe on the host; in the project it is `./probe`.
     pub(crate) fn probe(&self) -> PathBuf {
         self.path("bin/probe")
     }
@@ -251,14 +254,14 @@ impl World {
         Call::new(command)
     }
 
-    /// Any program on the host's side as this identity, not yet started.
+    /// Any program on the host as this identity, not yet started.
     pub(crate) fn on_host<S: AsRef<OsStr>>(&self, program: &Path, arguments: &[S]) -> Call {
         let mut command = self.plain(program.as_os_str());
         command.args(arguments);
         Call::new(command)
     }
 
-    /// `stockade` started by the probe's helper `words`, which ends with starting a command.
+    /// `stockade` started by the probe's helper `words`, which finally starts a command.
     pub(crate) fn stockade_by(&self, words: &[&str], arguments: &[&str]) -> Call {
         let binary = self.binary();
         let mut all = words.to_vec();
@@ -267,7 +270,7 @@ impl World {
         self.on_host(&self.probe(), &all)
     }
 
-    /// `stockade run OPTIONS -- COMMAND`, to its end.
+    /// Runs `stockade run OPTIONS -- COMMAND` until it ends.
     pub(crate) fn run(&self, options: &[&str], command: &[&str]) -> Outcome {
         let mut arguments = vec!["run"];
         arguments.extend(options);
@@ -276,12 +279,12 @@ impl World {
         self.stockade(&arguments).finish()
     }
 
-    /// `stockade run --discard -- sh -c SCRIPT`, to its end.
+    /// Runs `stockade run --discard -- sh -c SCRIPT` until it ends.
     pub(crate) fn shell(&self, script: &str) -> Outcome {
         self.run(&["--discard"], &["sh", "-c", script])
     }
 
-    /// `stockade run --review -- sh -c SCRIPT`, to its end, which must be a good one.
+    /// Runs `stockade run --review -- sh -c SCRIPT` until it ends; it must succeed.
     pub(crate) fn review(&self, script: &str) -> Outcome {
         let outcome = self.run(&["--review"], &["sh", "-c", script]);
         outcome.succeeds();
@@ -293,7 +296,7 @@ impl World {
         self.attack_with(&[], words)
     }
 
-    /// Attacks from inside a sandbox that was started with more options.
+    /// Attacks from inside a sandbox that was started with additional options.
     pub(crate) fn attack_with(&self, options: &[&str], words: &[&str]) -> Outcome {
         let mut all = vec!["--discard"];
         all.extend(options);
@@ -302,12 +305,12 @@ impl World {
         self.run(&all, &command)
     }
 
-    /// The same attack with no sandbox, as this identity.
+    /// The same attack without a sandbox, as this identity.
     pub(crate) fn attack_bare(&self, words: &[&str]) -> Outcome {
         self.on_host(&self.probe(), words).finish()
     }
 
-    /// The same attack with no sandbox, with every capability in throw-away namespaces.
+    /// The same attack without a sandbox, with every capability in temporary namespaces.
     pub(crate) fn attack_apart(&self, words: &[&str]) -> Outcome {
         let probe = self.probe();
         let mut all = vec!["apart", probe.to_str().unwrap()];
@@ -322,7 +325,7 @@ impl World {
         outcome.json()["bundles"].as_array().expect("a list of bundles").clone()
     }
 
-    /// Everything at and below a path whose file name or content holds the token.
+    /// Everything at and below a path whose file name or content contains the token.
     pub(crate) fn holds(&self, root: &Path, token: &str) -> Vec<PathBuf> {
         crate::host::Tree::of(root)
             .entries
@@ -336,11 +339,11 @@ impl World {
 }
 
 impl Drop for World {
-    /// An ordinary user cannot remove what is in a directory that he may not enter, such as an
-    /// overlay's `work`; root can. What lives on in the data directory is ended first.
+    /// An ordinary user cannot remove the content of a directory that they may not enter, such as
+    /// an overlay's `work`; root can. Processes of the data directory are ended first.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // What the server has to say helps who reads why a test failed.
+            // The server's log helps to find out why a test failed.
             let log = fs::read_to_string(self.data().join("server/log")).unwrap_or_default();
             let _ = writeln!(std::io::stderr(), "the server's log:\n{log}");
         }
@@ -360,8 +363,8 @@ impl Drop for World {
     }
 }
 
-/// Makes a program of the build reachable for everybody: by a hard link where that can be had,
-/// else by a copy.
+/// Makes a program of the build accessible to all users: by a hard link where possible, otherwise
+/// by a copy.
 pub(crate) fn place(from: &Path, to: &Path) {
     let readable = fs::metadata(from).unwrap().permissions().mode() & 0o555 == 0o555;
     if !readable || fs::hard_link(from, to).is_err() {
@@ -370,13 +373,13 @@ pub(crate) fn place(from: &Path, to: &Path) {
     }
 }
 
-/// Copies a program in a process of its own: a descriptor of ours that another test's fork held
-/// open for a moment would make the copy too busy to be run.
+/// Copies a program in a separate process: if a fork of another test inherited a writable
+/// descriptor of the copy, executing the copy would fail with `ETXTBSY`.
 pub(crate) fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
 
-/// What is given to somebody else in one world stays as it is in all others.
+/// A change of file owners in one world does not affect other worlds.
 #[test]
 fn worlds_are_given_away_one_by_one() {
     if !tests_run_as_root() {

@@ -1,4 +1,4 @@
-//! What the host sees: its processes, and trees of files to compare.
+//! The host's perspective: its processes, and file trees to compare.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Files larger than this are compared by size and time only.
 const COMPARED_BYTES: u64 = 4 << 20;
 
-/// The host's processes whose command line holds the token.
+/// The host's processes whose command line contains the token.
 pub(crate) fn processes_with(token: &str) -> Vec<u32> {
     fs::read_dir("/proc")
         .unwrap()
@@ -21,14 +21,14 @@ pub(crate) fn processes_with(token: &str) -> Vec<u32> {
             String::from_utf8_lossy(&line).contains(token)
         })
         .filter(|pid| {
-            // A zombie holds nothing but its number.
+            // A zombie has no resources except its pid.
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
             !status.contains("State:\tZ") && !status.is_empty()
         })
         .collect()
 }
 
-/// On which processors this thread may run, as a line of its `/proc/thread-self/status`.
+/// The processors on which this thread may run, as a line of its `/proc/thread-self/status`.
 pub(crate) fn processors() -> String {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list"));
@@ -53,7 +53,7 @@ pub(crate) fn assert_none_survives(token: &str) {
 }
 
 /// Waits until the host has a process with the token in its command line whose program is the
-/// probe, and gives its number.
+/// probe, and returns its pid.
 #[track_caller]
 pub(crate) fn wait_for_process(token: &str) -> u32 {
     let patience = Instant::now() + Duration::from_secs(20);
@@ -77,18 +77,18 @@ pub(crate) fn token() -> (String, String) {
     (format!("canary-{}-", std::process::id()), format!("{number}-of-the-host"))
 }
 
-/// A namespace of the test's own process, as `/proc` names it.
+/// A namespace of the test's own process, by its name in `/proc`.
 pub(crate) fn namespace(name: &str) -> String {
     fs::read_link(format!("/proc/self/ns/{name}")).unwrap().display().to_string()
 }
 
-/// One thing in a tree, as far as two trees are compared.
+/// One file or directory of a tree, with what is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Bytes of a file, target of a link; empty for everything else.
+    /// The content of a file, the target of a symbolic link; empty for everything else.
     content: Vec<u8>,
     size: u64,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Reads a tree without following a link.
+    /// Reads a tree without following symbolic links.
     pub(crate) fn of(root: &Path) -> Self {
         let mut entries = BTreeMap::new();
         let mut pending = vec![root.to_owned()];
@@ -144,14 +144,14 @@ impl Tree {
         Self { entries }
     }
 
-    /// Fails with what differs.
+    /// Fails with the differences.
     #[track_caller]
     pub(crate) fn assert_same(&self, other: &Self, what: &str) {
         let differences = self.differences(other);
         assert!(differences.is_empty(), "{what}: {differences:#?}");
     }
 
-    /// One line for each path at which the other tree is different, with what it has there.
+    /// One line for each path that differs in the other tree, with its entry there.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let paths: BTreeSet<_> = self.entries.keys().chain(other.entries.keys()).collect();
         paths

@@ -1,5 +1,4 @@
-//! What is said of limits: each is enforced, watched or refused, and never
-//! silently absent.
+//! The report of limits: each is enforced, watched or refused, and never silently missing.
 
 use crate::harness::World;
 
@@ -40,8 +39,8 @@ fn every_limit_is_reported(world: &World) {
     }
 }
 
-/// A limit that cannot be held runs only when it is named as best effort, and is then reported
-/// as not held.
+/// With a limit that cannot be enforced, a command runs only if the limit is declared best effort,
+/// which is then reported as not enforced.
 fn best_effort(world: &World) {
     for (option, value, name) in
         [("--memory", "256M", "memory"), ("--cpus", "0.5", "cpus"), ("--pids", "64", "pids")]
@@ -55,7 +54,7 @@ fn best_effort(world: &World) {
     }
 }
 
-/// As a user, a refusal names the command that would give the right.
+/// For an ordinary user, a refusal names the command that would give the permission.
 fn refusals_name_a_remedy(world: &World) {
     let outcome = world.run(&["--discard", "--memory", "64M"], &["true"]);
     if outcome.code() == 125 {
@@ -66,7 +65,7 @@ fn refusals_name_a_remedy(world: &World) {
     }
 }
 
-/// A kill by the memory limit is told apart from any other.
+/// A kill by the memory limit is distinguished from any other.
 fn out_of_memory_is_told_apart(world: &World) {
     let run = |words: &[&str]| {
         let mut arguments = vec!["run", "--json", "--discard", "--memory", "64M", "--", "./probe"];
@@ -86,7 +85,7 @@ fn out_of_memory_is_told_apart(world: &World) {
     assert!(!is_memory(&killed.json()), "{killed}");
 }
 
-/// A limit that leaves no room for the sandbox itself is a refusal with a remedy.
+/// A limit that is too low for the sandbox itself is refused with a remedy.
 fn too_little_memory_to_start(world: &World) {
     let outcome = world.run(&["--discard", "--memory", "64k"], &["true"]);
     outcome.ends_with(125);
@@ -94,7 +93,7 @@ fn too_little_memory_to_start(world: &World) {
     assert!(outcome.stderr.contains("hint: "), "{outcome}");
 }
 
-/// The groups of a limited command are the roots of what it sees of them.
+/// A limited command sees its own control groups as the roots.
 fn outer_groups_are_hidden(world: &World) {
     for options in [&["--discard"][..], &["--discard", "--memory", "64M"]] {
         let outcome = world.run(options, &["cat", "/proc/self/cgroup"]);
@@ -117,7 +116,8 @@ fn no_cgroup_is_left(world: &World) {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) && depth < 5 {
                     if entry.file_name().to_string_lossy().contains("stockade") {
                         let path = entry.path();
-                        // That of a held sandbox; a test that ends kills its keeper, too.
+                        // The group of a persistent sandbox; the end of a test kills its keeper,
+                        // too.
                         if path.join("commands").is_dir() || path.ends_with("commands") {
                             continue;
                         }
@@ -138,7 +138,7 @@ fn no_cgroup_is_left(world: &World) {
             &words,
         );
     }
-    // Other tests run beside this one: only a group that is empty, and stays, is left over.
+    // Other tests run concurrently: only a group that is empty, and stays, was left behind.
     let empty = |groups: Vec<(std::path::PathBuf, bool)>| {
         groups
             .into_iter()
@@ -155,7 +155,7 @@ fn no_cgroup_is_left(world: &World) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Whether a command ended for want of memory, or for using more of it than it may.
+/// Whether a command ended because of missing memory, or because it exceeded its memory limit.
 fn is_memory(answer: &serde_json::Value) -> bool {
     answer["ending"] == "outOfMemory"
         || (answer["ending"] == "limitExceeded" && answer["reason"] == "memory")

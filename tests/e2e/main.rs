@@ -1,10 +1,9 @@
-//! The end-to-end tests: the built `stockade` binary, run as a person would run
-//! it, as root and as an ordinary user.
+//! The end-to-end tests: the built `stockade` binary, run as a user would run it, as root and as an
+//! ordinary user.
 //!
-//! `escape/` attacks from inside a sandbox with the `probe` program; `held/` is about
-//! sandboxes that live on and the server behind them; the other files hold the promises of
-//! the command line. Nothing here calls into the product's crates: what is tested is what
-//! is shipped.
+//! `escape/` attacks from inside a sandbox with the `probe` program; `held/` tests persistent
+//! sandboxes and the server that manages them; the other files test the promises of the command
+//! line. Nothing here calls the product's crates: the tests run the programs that are shipped.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

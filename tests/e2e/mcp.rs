@@ -1,5 +1,5 @@
-//! `stockade mcp`: agents speak to it by the Model Context Protocol, with the client library of PyPI
-//! where `cargo xtask ci` has installed it.
+//! `stockade mcp`: agents use it with the Model Context Protocol, here with the client library of
+//! PyPI if `cargo xtask ci` has installed it.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Identity, World, skip, tests_run_as_root};
 
-/// A request and a notification to begin with.
+/// The initial request and notification.
 const HELLO: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{\
     \"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\
     \"clientInfo\":{\"name\":\"test\",\"version\":\"1\"}}}\n\
@@ -84,7 +84,7 @@ as_root_and_as_user![
     serves_packages_of_a_directory,
 ];
 
-/// The client in each of its two ways to begin.
+/// The client, with each of its two handshakes.
 #[test]
 fn the_client_of_pypi_is_served() {
     let test = "mcp::the_client_of_pypi_is_served";

@@ -1,5 +1,5 @@
-//! Inside something that is itself a container: the run works with every wall,
-//! or refuses and says why; it never runs with less.
+//! Inside a container of another kind: the run works with every wall, or it is refused with the
+//! reason; it never runs with fewer walls.
 
 use crate::harness::{Identity, World};
 use crate::host::Tree;
@@ -18,7 +18,8 @@ fn works_or_refuses(world: &World, kind: &[&str]) {
         let json = outcome.json();
         let stdout = json["stdout"].as_str().unwrap();
         assert!(!stdout.contains("ESCAPED"), "{json}");
-        // Without a /proc two of the attacks have nothing to look at; then the answer says so.
+        // Without /proc, two of the attacks have nothing to inspect; the report then mentions
+        // /proc.
         let wanted = if json["isolation"]["reasons"].to_string().contains("/proc") { 2 } else { 4 };
         assert_eq!(stdout.matches("held: ").count(), wanted, "{json}");
         for wall in json["isolation"]["walls"].as_array().unwrap() {
@@ -49,7 +50,7 @@ fn a_range_of_ids(world: &World) {
     works_or_refuses(world, &["range", "masked"]);
 }
 
-/// In the container and out of it: applied changes belong to whom they should.
+/// Inside the container and outside: applied changes have the right file owners.
 fn review_in_a_container(world: &World) {
     let run = ["run", "--review", "--", "sh", "-c", "echo new > new"];
     let outcome = world.stockade_by(&["container", "one", "plain"], &run).finish();
@@ -63,7 +64,7 @@ fn review_in_a_container(world: &World) {
     assert_eq!(Tree::of(&path).entries[&path].uid, world.identity.uid());
 }
 
-/// Where the project has to be copied, a file that is all hole stays one.
+/// If the project has to be copied, a file that consists of one hole stays sparse.
 fn a_copy_keeps_holes(world: &World) {
     if world.identity == Identity::User {
         return;
@@ -78,7 +79,8 @@ fn a_copy_keeps_holes(world: &World) {
     assert!(kib < 1024, "{kib} KiB are used: {outcome}");
 }
 
-/// A sandbox in a sandbox would need namespaces that the outer one refuses: told, not skipped.
+/// A sandbox in a sandbox would need namespaces that the outer one denies: this is reported, not
+/// skipped.
 fn inside_itself(world: &World) {
     crate::harness::copy_program(&world.binary(), &world.project.join("stockade"));
     let script = "./stockade run --discard -- echo ran; echo code $?";
@@ -87,7 +89,7 @@ fn inside_itself(world: &World) {
     assert!(!outcome.stdout.contains("ran\n"), "{outcome}");
 }
 
-/// In a container a way out is one, or the run is refused.
+/// In a container a network by policy works fully, or the run is refused.
 fn a_network_by_policy(world: &World) {
     let command = ["./probe", "reach", "nobody says this", "10.0.0.1:80"];
     let mut run = vec!["run", "--json", "--discard", "--net", "policy", "--"];

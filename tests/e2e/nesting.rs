@@ -1,6 +1,7 @@
-//! Sandboxes in sandboxes: the host makes the inner ones on what the workspace around them holds, and
-//! their changes go there and nowhere else. What a child asks for is never more than there is around it,
-//! and nothing is left of it when its own sandbox ends, whoever is killed.
+//! Nested sandboxes: the host creates the inner ones on the content of the outer sandbox's
+//! workspace, and their changes go there and nowhere else. A child can never request more than the
+//! outer sandbox has, and nothing of an inner sandbox is left when the outer one ends, whichever
+//! process is killed.
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use crate::harness::World;
 use crate::sandbox::{call, ended, events, inspected, is_clean};
 use crate::servants::{kill_server, wait_until};
 
-/// A workflow file whose only task is a sandbox with these attributes, around a child with this in it.
+/// A workflow file whose only task is a sandbox with these attributes and with this child inside.
 fn flow(world: &World, name: &str, attributes: &str, child: &str) -> String {
     let source = format!(
         "/** @jsxImportSource smithers-orchestrator */\n\
@@ -34,7 +35,7 @@ fn flow(world: &World, name: &str, attributes: &str, child: &str) -> String {
     world.write(&format!("{name}.tsx"), source).to_str().unwrap().to_owned()
 }
 
-/// One whose child has one sandbox, which executes a script.
+/// A workflow file whose child has one sandbox, which executes a script.
 fn inner(world: &World, name: &str, outer: &str, inner: &str, script: &str) -> String {
     let outer = format!("workflow={{outer}} {outer}");
     let command = json!(script);
@@ -83,7 +84,7 @@ fn inner_changes_are_decided_about_and_go_to_the_workspace_around(world: &World)
     assert_eq!(inner["parentSandboxId"], outer["remoteRunId"], "{run}");
     call(world, &["approve", "r", "box"]).succeeds();
     let run = ended(world, "r");
-    // Nothing of the outer one but its workspace is in the inner one.
+    // Of the outer sandbox, only its workspace is visible in the inner one.
     assert_eq!(run["run"]["output"], json!({ "secret": "", "outer": 0 }), "{run}");
     let read = |name: &str| world.read(name);
     assert_eq!((read("a.txt"), read("b.txt")), ("one\ntwo\n".to_owned(), "one\n".to_owned()));
@@ -122,8 +123,8 @@ fn it_is_off_unless_both_allow_it(world: &World) {
     is_clean(world);
 }
 
-/// A script that asks the host for a sandbox of this description, whatever a child's engine would
-/// ask for, and gives what it is answered.
+/// A script that requests a sandbox of this description from the host, including requests that a
+/// child's engine would never make, and prints the response.
 fn asks(described: &str, more: &str) -> String {
     let name = "ab".repeat(20);
     let at = format!("/result/nested/{name}");
@@ -177,7 +178,7 @@ fn nobody_gets_more_than_is_around(world: &World) {
         let outcome = up(world, &file, name);
         let run = inspected(world, name);
         if name == "memory" && outcome.code() == 1 {
-            // A limit that cannot be held here is refused before all this.
+            // A limit that cannot be enforced here is refused before all this.
             let error = run["run"]["error"].to_string();
             assert!(error.contains("memory"), "{error}");
             continue;
@@ -187,7 +188,7 @@ fn nobody_gets_more_than_is_around(world: &World) {
         assert_eq!(given["status"], "failed", "{name}: {run}");
         let message = given["outputs"]["error"]["message"].as_str().unwrap();
         assert!(message.contains(told), "{name}: {message}");
-        // Nothing was begun for it.
+        // Nothing was started for it.
         assert_eq!(run["sandboxes"].as_array().unwrap().len(), 1, "{name}: {run}");
     }
     let plain = command(json!({}));
@@ -213,7 +214,7 @@ fn nobody_gets_more_than_is_around(world: &World) {
     is_clean(world);
 }
 
-/// A child that asks for a sandbox anew while the changes of the same one wait: those are nobody's.
+/// A child requests a sandbox again while changes of the same sandbox wait: those are discarded.
 fn who_asks_anew_gives_up_what_was_asked_before(world: &World) {
     let name = |letter: &str| letter.repeat(40);
     let ask = |letter: &str, more: Value| {
@@ -278,7 +279,7 @@ fn there_is_an_end_to_how_deep_they_are(world: &World) {
     is_clean(world);
 }
 
-/// What a child of an inner one waits for is the parent's to answer, by its address.
+/// The parent answers what a child of an inner sandbox waits for, by its address.
 fn a_child_in_an_inner_one_is_answered(world: &World) {
     let child = "<Sequence><Sandbox id=\"in\" allowNested workflow={asks} output={outputs.a} />\n\
                  <Task id=\"end\" output={outputs.result}>{() => ({ yes: ctx.output(outputs.a).approved })}</Task></Sequence>";
@@ -293,7 +294,7 @@ fn a_child_in_an_inner_one_is_answered(world: &World) {
     is_clean(world);
 }
 
-/// Two that begin with the same workspace and change the same file: the second does not fit.
+/// Two sandboxes start with the same workspace and change the same file: the second one conflicts.
 fn what_no_longer_fits_is_not_made(world: &World) {
     world.write("a.txt", "one\n");
     let one = |id: &str, table: &str| {
@@ -313,13 +314,13 @@ fn what_no_longer_fits_is_not_made(world: &World) {
     is_clean(world);
 }
 
-/// A time, so that texts compare as times do.
+/// A time as texts that sort in order of time.
 fn moment(time: &str) -> (String, String) {
     let (seconds, fraction) = time.trim_end_matches('Z').split_once('.').unwrap_or((time, "0"));
     (seconds.trim_end_matches('Z').to_owned(), format!("{fraction:0<9}"))
 }
 
-/// The sandboxes of a run were terminated, the inner one before.
+/// The sandboxes of a run were terminated, the inner one first.
 fn ended_in_order(world: &World, run: &str) {
     let all = call(world, &["ls", "--all", "--label", &format!("stockade.run={run}"), "--json"]);
     let all = all.json();
@@ -357,7 +358,7 @@ fn an_inner_one_ends_before_the_one_around_it(world: &World) {
     is_clean(world);
     ended_in_order(world, "long");
 
-    // And with a decision outstanding.
+    // With an outstanding decision, too.
     let file = inner(world, "idle", "allowNested", "allowNested", "touch lost; echo '{}'");
     up(world, &file, "idle").ends_with(3);
     call(world, &["cancel", "idle"]).succeeds();
@@ -378,7 +379,7 @@ fn nothing_is_done_twice_when_the_server_is_killed(world: &World) {
     assert_eq!(run["run"]["output"], json!({ "n": 3 }), "{run}");
     assert_eq!(row(&run, "box/in")["attempt"], 1, "{run}");
     is_clean(world);
-    // Wherever it is killed, from the first to the last of it.
+    // It is killed at points from the start to the end of the run.
     for number in 0..6 {
         let name = format!("k{number}");
         let mut running = world.stockade(&["up", &file, "--run-id", &name, "--json"]).start();

@@ -1,4 +1,4 @@
-//! What a run reaches: nothing, or what `--allow` names, by whatever way a program takes.
+//! What a run can connect to: nothing, or what `--allow` names, whichever mechanism a program uses.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -14,7 +14,7 @@ use crate::harness::World;
 use crate::host::processes_with;
 use crate::servants::wait_until;
 
-/// A server on the host's loopback, which says one sentence to everybody.
+/// A server on the host's loopback that sends one sentence to every client.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -43,13 +43,13 @@ impl Server {
         Some(Self { address, connections })
     }
 
-    /// How many have come.
+    /// The number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
-/// `stockade WORDS` on a host that knows these names and asks nobody for others.
+/// `stockade WORDS` on a host that resolves these names and has no name server for others.
 pub(crate) fn with_names(world: &World, names: &str, words: &[&str]) -> Outcome {
     let [hosts, resolver] = files_of_names(world, names);
     world.stockade_by(&["with-names", &hosts, &resolver], words).finish()
@@ -61,7 +61,7 @@ pub(crate) fn files_of_names(world: &World, names: &str) -> [String; 2] {
     // No name server listens there.
     let texts = [format!("127.0.0.1 localhost\n{names}\n"), "nameserver 127.0.0.53\n".to_owned()];
     for (file, text) in files.iter().zip(&texts) {
-        // A server that runs already may read it just now, and would find it empty.
+        // A server that is already running may be reading the file, and would find it empty.
         if std::fs::read_to_string(file).ok().as_ref() != Some(text) {
             world.plant(file, text);
         }
@@ -138,7 +138,7 @@ fn what_is_not_allowed_is_refused_and_told_with_how_to_allow_it(world: &World) {
     assert_eq!(server.connections(), 0, "somebody was reached");
 }
 
-/// A name that is allowed leads nowhere that is the host's own, unless that is allowed too.
+/// An allowed name gives no access to the host's own addresses, unless those are allowed too.
 fn a_name_alone_does_not_open_the_host(world: &World) {
     let server = Server::start("127.0.0.1:0", "greetings").unwrap();
     let name = format!("service.test:{}", server.address.port());
@@ -193,7 +193,7 @@ fn what_cannot_be_meant_is_refused(world: &World) {
     }
 }
 
-/// The process that lets traffic out ends with its run, however that ends.
+/// The egress process ends with its run, however the run ends.
 fn nothing_outlives_a_run(world: &World) {
     let script = "echo ready; exec sleep 100";
     let run = ["run", "--discard", "--net", "policy", "--", "sh", "-c", script];

@@ -1,5 +1,5 @@
-//! Standard streams that are not there: a full disk is told, a reader that has gone is not, and one that
-//! is closed is taken by nothing else.
+//! Standard streams that are unavailable: a full disk is reported, a closed reader is not, and no
+//! other file gets the number of a closed descriptor.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::call::Outcome;
 use crate::harness::World;
 
-/// What answers with data, or with an error as data.
+/// Commands that print data, or an error as data.
 const COMMANDS: [&[&str]; 12] = [
     &["--help"],
     &["doctor"],
@@ -28,7 +28,7 @@ fn full() -> Stdio {
     File::options().write(true).open("/dev/full").unwrap().into()
 }
 
-/// A pipe that nobody reads.
+/// A pipe without a reader.
 fn closed() -> Stdio {
     let (_, writer) = std::io::pipe().unwrap();
     writer.into()
@@ -60,7 +60,7 @@ fn a_reader_that_has_gone_is_not(world: &World) {
         outcome.ends_with(141);
         assert!(!outcome.stderr.contains("cannot write"), "{outcome}");
     }
-    // Who writes no more ends as it likes.
+    // A command that writes nothing more ends with its own exit code.
     into(world, closed(), &["exec", "box", "--", "sh", "-c", "echo once; exit 3"]).ends_with(3);
     for words in COMMANDS {
         let outcome = into(world, closed(), words);
@@ -71,7 +71,7 @@ fn a_reader_that_has_gone_is_not(world: &World) {
     }
 }
 
-/// What is opened next gets the lowest number: what is told would be written there.
+/// The next opened file gets the lowest free descriptor: output would be written into that file.
 fn what_is_closed_is_taken_by_nothing(world: &World) {
     let binary = world.binary();
     for closed in ["<&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"] {

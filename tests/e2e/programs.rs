@@ -39,7 +39,7 @@ fn a_program_of_another_build_is_refused(world: &World) {
     let refused = world.on_host(&server, &["--build=0-other", "graph", "a.tsx"]).finish();
     refused.ends_with(125);
     assert!(refused.stderr.contains(refusal), "{refused}");
-    // What started the server reads this.
+    // The process that started the server reads this.
     let refused = world.on_host(&server, &["__server", "--build=0-other", &data]).finish();
     assert!(refused.stdout.contains(refusal), "{refused}");
     let words = ["__keeper", "--build=0-other", &data, "0"];
@@ -74,8 +74,8 @@ as_root_and_as_user![
     a_program_of_another_build_is_refused,
 ];
 
-/// What the linker has to make of both (`elf(5)`): position independent code, relocations that cannot
-/// be written once the program runs, and nothing that can be both written and executed.
+/// The linker must produce for both (`elf(5)`): position independent code, relocations that are
+/// read-only once the program runs, and no segment that is both writable and executable.
 #[test]
 fn the_programs_are_hardened() {
     for name in ["stockade", "stockade-server"] {
@@ -98,7 +98,7 @@ fn the_programs_are_hardened() {
     }
 }
 
-/// A program for a 64-bit machine that is little-endian.
+/// A little-endian program for a 64-bit machine.
 struct Elf {
     bytes: Vec<u8>,
     kind: u64,

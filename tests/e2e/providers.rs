@@ -1,6 +1,6 @@
-//! Providers of a `<Sandbox>` with the server that people have: what they give is reviewed as what a
-//! sandbox of this host gives, they clean up behind a run that is cancelled, and nothing of them is
-//! left, or done twice, when the server is killed.
+//! Providers of a `<Sandbox>` with the local server: their results are reviewed like those of a
+//! sandbox of this host, they clean up after a run that is cancelled, and when the server is
+//! killed, nothing of them is left or executed twice.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -34,14 +34,15 @@ fn up(world: &World, file: &str, run: &str) -> Outcome {
     call(world, &["up", file, "--run-id", run])
 }
 
-/// Says that a program is the provider `mine`.
+/// Configures a program as the provider `mine`.
 fn grant(world: &World, what: &Value) {
     let file = world.data().join("providers.json");
     world.plant(&file, &json!({ "mine": what }).to_string());
     std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
 }
 
-/// A program that runs modules of JavaScript, if it is here; else the test says that it did not run.
+/// A program that runs JavaScript modules, if it is installed; otherwise the test is recorded as
+/// skipped.
 fn runner(world: &World, name: &str, test: &str) -> Option<PathBuf> {
     let installed = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("packages/npm");
     let bun = installed.join("node_modules/@oven/bun-linux-x64-baseline/bin/bun");
@@ -60,13 +61,13 @@ fn runner(world: &World, name: &str, test: &str) -> Option<PathBuf> {
     if name != "bun" {
         return Some(found);
     }
-    // The target directory may be closed to others.
+    // Other users may have no access to the target directory.
     let reachable = world.path("bin/bun");
     crate::harness::place(&found, &reachable);
     Some(reachable)
 }
 
-/// What a provider gives is reviewed: all, some or none of it is applied, at its very lines.
+/// The result of a provider is reviewed: all, some or none of it is applied, at exactly its lines.
 fn what_a_provider_proposes_is_reviewed(world: &World) {
     world.write("a.txt", "one\n");
     world.git(&["add", "a.txt"]);
@@ -108,19 +109,19 @@ fn what_a_provider_proposes_is_reviewed(world: &World) {
     std::fs::remove_file(world.project.join("b.txt")).unwrap();
     up(world, &file, "whole").ends_with(3);
     assert!(is_untouched());
-    // A server that is killed while it waits changes nothing about it.
+    // Killing a server that waits for the decision changes nothing.
     kill_server(&world.data());
     call(world, &["approve", "whole", "box"]).succeeds();
     was_applied_whole(world, "whole");
     assert_eq!(call(world, &["logs", "whole"]).stdout, "runs 1\n");
 
-    // It does not fit any more: nothing of it is applied, and who decided can do it again.
+    // It conflicts now: nothing of it is applied, and the user can repeat the decision.
     let run = up(world, &file, "stale");
     assert!(run.code() != 0 && world.read("a.txt") == "one\nmore\n", "{run}");
     is_clean(world);
 }
 
-/// A module that notes in the project what happens to it.
+/// A module that records in the project what happens to it.
 const MODULE: &str = "import { appendFileSync } from \"node:fs\";\n\
     const note = (text) => appendFileSync(\"notes\", `${text}\\n`);\n\
     export default {\n\
@@ -139,7 +140,7 @@ const MODULE: &str = "import { appendFileSync } from \"node:fs\";\n\
       cleanup(request) { note(`cleaned ${request.sandboxId}`); },\n\
     };\n";
 
-/// The processes of the world's identity whose arguments hold a text.
+/// The processes of the world's identity whose arguments contain a text.
 fn processes_with(text: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| {
@@ -154,7 +155,7 @@ fn processes_with(text: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// A run of a module's, which is told this `way`, when the module has begun.
+/// Starts a run of a module, which receives this `way`, and waits until the module has started.
 fn begun(world: &World, file: &str, run: &str, way: &str) -> crate::call::Running {
     let input = json!({ "way": way }).to_string();
     let words = ["up", file, "--run-id", run, "--json", "--input", &input];
@@ -174,7 +175,7 @@ fn notes(world: &World) -> String {
     std::fs::read_to_string(world.project.join("notes")).unwrap_or_default()
 }
 
-/// All that a module of the user's can do, in a runner of theirs.
+/// Everything that a user's module can do, in the user's own runner.
 fn a_module_works_and_is_cleaned_up_behind(world: &World, name: &str, test: &str) {
     let Some(runner) = runner(world, name, test) else { return };
     let file = a_module(world, runner.to_str().unwrap());
@@ -207,7 +208,7 @@ fn a_module_of_bun_is_cleaned_up_behind(world: &World) {
     a_module_works_and_is_cleaned_up_behind(world, "bun", "a_module_of_bun_is_cleaned_up_behind");
 }
 
-/// A server that is killed leaves no provider behind, and the next one goes on with the same try.
+/// A killed server leaves no provider behind, and the next server continues the same attempt.
 fn a_killed_server_leaves_no_module_behind(world: &World) {
     let Some(node) = runner(world, "node", "a_killed_server_leaves_no_module_behind") else {
         return;
@@ -222,7 +223,8 @@ fn a_killed_server_leaves_no_module_behind(world: &World) {
         (&run["run"]["output"], &run["tasks"][0]["attempts"]),
         (&json!({ "n": 7 }), &json!(1))
     );
-    // What the first left is cleaned up before the second begins, and the first does nothing more.
+    // The remains of the first are cleaned up before the second starts, and the first does nothing
+    // more.
     assert_eq!(notes(world), "run node\ncleaned box\nrun node\ndone\ncleaned box\n", "{outcome}");
     let children = call(world, &["runs", "--json"]).json()["runs"].clone();
     assert_eq!(children.as_array().unwrap().len(), 2, "one child, of one try: {children}");
@@ -231,7 +233,7 @@ fn a_killed_server_leaves_no_module_behind(world: &World) {
         ["SandboxCreated", "SandboxShipped", "SandboxBundleReceived", "SandboxCompleted"];
     assert_eq!(types(&told), expected);
 
-    // One whose run is cancelled by who comes next: it is cleaned up behind, and not begun again.
+    // A run that is cancelled at the next server: the provider is cleaned up and not started again.
     std::fs::remove_file(world.project.join("notes")).unwrap();
     let mut running = begun(world, &file, "cancelled", "wait");
     running.signal(rustix::process::Signal::KILL);
@@ -240,7 +242,7 @@ fn a_killed_server_leaves_no_module_behind(world: &World) {
     call(world, &["cancel", "cancelled"]).succeeds();
     assert_eq!(notes(world), "run node\ncleaned box\n");
 
-    // One that hears nothing any more.
+    // A provider that no longer handles any message.
     std::fs::remove_file(world.project.join("notes")).unwrap();
     let running = begun(world, &file, "spins", "spin");
     kill_server(&world.data());
@@ -258,7 +260,7 @@ fn a_killed_server_leaves_no_module_behind(world: &World) {
     wait_until("none is left", || processes_with(module.to_str().unwrap()).is_empty());
 }
 
-/// The same for a command, which may have started others that try to get away.
+/// The same for a command, which may have started processes that try to escape.
 fn a_killed_server_leaves_no_command_behind(world: &World) {
     let script = "echo begun >> notes; (setsid sh -c 'sleep 5; echo late >> notes' &); \
                   test -e go || sleep 5; echo '{\"status\": \"finished\", \"output\": {}}'";

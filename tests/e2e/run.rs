@@ -30,7 +30,7 @@ fn missing_and_unusable_commands(world: &World) {
     world.shell("chmod +x foreign; exec ./foreign").ends_with(126);
 }
 
-/// Failures of Stockade itself are told apart from those of the command.
+/// Failures of Stockade itself can be distinguished from those of the command.
 fn bad_arguments(world: &World) {
     for arguments in [
         &["run", "--no-such-option", "--", "true"][..],
@@ -72,14 +72,14 @@ fn standard_input_is_passed(world: &World) {
     let outcome = world.stockade(&run).input(text.clone()).finish();
     outcome.succeeds();
     assert!(outcome.stdout == text, "{} bytes came back", outcome.stdout.len());
-    // Binary, and nothing at all.
+    // Binary input, and empty input.
     let bytes: Vec<u8> = (0..=255).cycle().take(70_000).collect();
     let count = ["run", "--discard", "--", "sh", "-c", "wc -c"];
     assert_eq!(world.stockade(&count).input(bytes).finish().stdout.trim(), "70000");
     assert_eq!(world.stockade(&count).finish().stdout.trim(), "0");
 }
 
-/// A command that reads nothing does not wait for its input to end.
+/// A command that reads nothing does not wait for the end of its input.
 fn unread_input_does_not_hold_the_end(world: &World) {
     let mut running = world.stockade(&["run", "--discard", "--", "true"]).start();
     running.send(b"never read");
@@ -156,7 +156,7 @@ fn timeouts(world: &World) {
     outcome.ends_with(124);
     assert!(outcome.took < Duration::from_secs(8), "{outcome}");
     world.run(&["--discard", "--timeout", "30s"], &["true"]).succeeds();
-    // A command that will not be told, and what it wrote before.
+    // A command that ignores the signals; what it wrote before is kept.
     let script = "trap '' TERM INT HUP; echo kept > kept; while :; do sleep 0.1; done";
     let outcome = world.run(&["--review", "--timeout", "1s"], &["sh", "-c", script]);
     outcome.ends_with(124);
@@ -164,7 +164,7 @@ fn timeouts(world: &World) {
     assert!(outcome.last_line().contains("stockade diff"), "{outcome}");
 }
 
-/// Ctrl-C is a signal to the foreground group: the tree ends, what was written stays.
+/// Ctrl-C signals the foreground process group: the process tree ends, what was written remains.
 fn interrupt_loses_nothing(world: &World) {
     for (signal, name) in [(Signal::INT, "INT"), (Signal::TERM, "TERM"), (Signal::HUP, "HUP")] {
         let (first, second) = host::token();
@@ -175,7 +175,7 @@ fn interrupt_loses_nothing(world: &World) {
         running.wait_for_output("ready");
         host::wait_for_process(&word);
         running.signal(signal);
-        // The command ignores the signal: a second one means it.
+        // The command ignores the signal: a second signal forces the end.
         std::thread::sleep(Duration::from_millis(500));
         if running.is_running() {
             running.signal(signal);
@@ -199,7 +199,7 @@ fn interrupt_reaches_the_command(world: &World) {
     assert_eq!((outcome.code(), outcome.stdout.as_str()), (7, "ready\ncaught\n"), "{outcome}");
 }
 
-/// `kill -9` of Stockade: the tree ends, and what was in the view is still to be had.
+/// `kill -9` of Stockade: the process tree ends, and the content of the view is still available.
 fn killed_run_keeps_its_view(world: &World) {
     let (first, second) = host::token();
     let word = format!("{first}{second}");
@@ -210,7 +210,7 @@ fn killed_run_keeps_its_view(world: &World) {
     running.signal(Signal::KILL);
     running.finish();
     host::assert_none_survives(&word);
-    // The next command finds it: as a bundle, or as a view that it names.
+    // The next command lists it: as a bundle, or as a view that it names.
     let listing = world.stockade(&["bundles"]).finish();
     listing.succeeds();
     let kept = world.holds(&world.data(), &format!("precious-{word}"));
@@ -287,7 +287,7 @@ fn last_line_says_what_to_do(world: &World) {
     let quiet = world.review("true");
     assert!(!quiet.stderr.contains("stockade apply"), "{quiet}");
     assert_eq!(world.bundles().len(), 1, "no change, no bundle");
-    // Reading, and writing elsewhere, is no change either.
+    // Reading, and writing outside the project, is no change either.
     world
         .review("cat a.txt src/main.rs; ls -lR; echo x > /tmp/x; touch \"$HOME/y\"; cat .git/HEAD");
     assert_eq!(world.bundles().len(), 1, "no change, no bundle");

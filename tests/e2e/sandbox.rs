@@ -1,5 +1,5 @@
-//! `<Sandbox>`: workflows and commands are executed inside, their results are held to the limits,
-//! and what they change in the project waits, is applied, or is not.
+//! `<Sandbox>`: workflows and commands are executed inside, their results are checked against the
+//! limits, and their changes to the project wait for a decision, are applied, or are not.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ fn flow(world: &World, name: &str, attributes: &str) -> String {
     world.write(&format!("{name}.tsx"), source).to_str().unwrap().to_owned()
 }
 
-/// One that executes a script.
+/// A workflow file whose sandbox executes a script.
 fn script(world: &World, name: &str, script: &str, attributes: &str) -> String {
     flow(world, name, &format!("command={{{}}} {attributes}", json!(script)))
 }
@@ -76,7 +76,7 @@ const KNOWN: [&str; 10] = [
     "SandboxFailed",
 ];
 
-/// All changes that waited were made, once, by a run that did its work once.
+/// All waiting changes were applied, once, by a run that executed its work once.
 pub(crate) fn was_applied_whole(world: &World, id: &str) {
     let run = ended(world, id);
     assert_eq!(run["run"]["output"], json!({ "n": 1 }), "{run}");
@@ -98,17 +98,17 @@ pub(crate) fn was_applied_whole(world: &World, id: &str) {
     );
 }
 
-/// Nothing is left of what a run had.
+/// No resource of a run is left.
 pub(crate) fn is_clean(world: &World) {
     assert_eq!(call(world, &["ls", "--json"]).json()["sandboxes"], json!([]));
 }
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/workflows/sandbox");
 
-/// Files of a project, with what is in them.
+/// Files of a project, with their contents.
 type Files = &'static [(&'static str, &'static str)];
 
-/// What each example gives, with which exit code, and what is then in the project.
+/// The output of each example, its exit code, and the files that are then in the project.
 const GIVEN: &[(&str, i32, &str, Files)] = &[
     ("approval", 3, "", &[]),
     ("artifacts", 0, "{\"bytes\": 18}", &[]),
@@ -159,7 +159,7 @@ fn every_example_does_what_it_says(world: &World) {
             assert_eq!(world.read(path), *content, "{name}");
         }
     }
-    // It waits for an answer to its child, which goes on with it.
+    // It waits for an answer to its child, which then continues.
     call(world, &["approve", "approval", "release/publish"]).succeeds();
     let output = ended(world, "approval")["run"]["output"].clone();
     assert_eq!(output, json!({ "version": "2.0.0", "published": true }));
@@ -168,7 +168,7 @@ fn every_example_does_what_it_says(world: &World) {
     assert_eq!(tries, 2);
     let log = world.read(".smithers/sandboxes/artifacts/count/result/logs/stream.ndjson");
     assert!(log.contains("counted"));
-    // Of the values that are nobody else's, the events have none.
+    // The events contain none of the private values.
     let told = json!(events(world, "egress")).to_string();
     assert!(told.contains("[redacted]") && !told.contains("sk-placeholder"), "{told}");
     assert!(!told.contains("8080") && !told.contains("BEGIN"), "{told}");
@@ -192,7 +192,7 @@ fn changes_wait_for_a_decision_that_can_choose(world: &World) {
     assert_eq!((world.read("a.txt").as_str(), world.has("b.txt")), ("one\n", false));
     let diff = call(world, &["diff", "latest"]);
     assert!(diff.stdout.contains("+more") && diff.stdout.contains("b.txt"), "{diff}");
-    // A server that is killed while it waits changes nothing about it.
+    // Killing a server that waits for the decision changes nothing.
     kill_server(&world.data());
     call(world, &["approve", "whole", "box"]).succeeds();
     was_applied_whole(world, "whole");
@@ -286,7 +286,7 @@ fn what_cannot_be_had_is_refused_by_name(world: &World) {
     assert!(outcome.stderr.contains("did you mean `command`"), "{outcome}");
 }
 
-/// What a command inside makes of its result directory never reaches the host.
+/// Hostile content of the result directory never reaches the host.
 fn hostile_results_are_refused(world: &World) {
     let manifest = |text: &str| format!("printf '%s' '{text}' > /result/README.md");
     let finished = manifest("{\"status\": \"finished\", \"outputs\": {}}");
@@ -331,7 +331,7 @@ fn hostile_results_are_refused(world: &World) {
         assert_eq!(error["code"], *code, "{name}: {error}");
         let told = events(world, name);
         assert_eq!(types(&told).last(), Some(&"SandboxFailed"), "{name}: {told:?}");
-        // A failed child's changes are never applied.
+        // The changes of a failed child are never applied.
         assert!(!world.has("changed"), "{name}");
     }
     assert!(!world.path(".git/hooks/post-commit").exists());
@@ -339,7 +339,7 @@ fn hostile_results_are_refused(world: &World) {
     is_clean(world);
 }
 
-/// A sandbox goes on while its server is dead, and what it did is found.
+/// A sandbox keeps running while its server is dead, and the next server finds its result.
 fn nothing_is_executed_twice_when_the_server_is_killed(world: &World) {
     let slow = "echo x >> runs.txt; sleep 1.5; echo '{\"n\": 3}'";
     let file = script(world, "slow", slow, "reviewDiffs={false}");
@@ -397,7 +397,7 @@ fn one_sandbox_too_many_fails_at_once_or_waits(world: &World) {
     is_clean(world);
 }
 
-/// What a command inside can see and reach.
+/// What a command inside can see and access.
 fn nothing_of_the_host_is_inside(world: &World) {
     let probe = "ls /root /home/* >&2; cat /workspace/.smithers/../.git/HEAD >/dev/null && \
                  touch /request/x /workspace/.smithers/x /opt/stockade/bin/x 2>/dev/null; \
@@ -412,7 +412,7 @@ fn nothing_of_the_host_is_inside(world: &World) {
     assert_eq!(outcome.json(), expected, "{outcome}");
 }
 
-/// What is measured follows from what is kept: a server that is killed forgets nothing of it.
+/// Metrics are computed from stored records: they are the same after a server is killed.
 fn what_is_measured_outlives_the_server(world: &World) {
     let good = script(world, "good", "echo new > new.txt; echo '{}'", "");
     up(world, &good, "waits").ends_with(3);
@@ -459,7 +459,7 @@ fn what_is_measured_outlives_the_server(world: &World) {
     assert_eq!(operations, expected, "{told}");
     kill_server(&world.data());
     let mut told = told;
-    // How long sandboxes took to end is counted from the start of a server on.
+    // The times that sandboxes took to end are only counted since the start of a server.
     let operations = told["sandboxTransportDurationMs"]["series"].as_array_mut().unwrap();
     operations.retain(|one| one["labels"]["operation"] != "cleanup");
     assert_eq!(measured(), told);

@@ -1,5 +1,5 @@
-//! The types on Smithers' pages about `<Sandbox>`: each of their props is accepted, each
-//! member of a request is there, editors know them all, and the blocks are those of the pages.
+//! The types on Smithers' pages about `<Sandbox>`: each of their props is accepted, each member of
+//! a request exists, editors know all of them, and the blocks are those of the pages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ const PROPS: &str = block!("001-props.ts");
 const PROVIDER: &str = block!("001-provider.ts");
 const DECLARED: &str = include_str!("../../crates/cli/src/first/stockade.d.ts");
 
-/// The members of a type of which this is the first line, and whether each may be left out.
+/// The members of the type that starts with this line, and whether each is optional.
 fn members(text: &str, head: &str) -> BTreeMap<String, bool> {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let mut lines = text.lines().skip_while(|line| line.trim() != head);
@@ -57,7 +57,7 @@ fn editors_know_what_the_pages_name() {
             assert_eq!(declared.get(name), Some(is_optional), "{name} of {head}");
         }
     }
-    // What 001 says can be imported.
+    // Names that can be imported according to 001.
     for name in [
         "SandboxProvider",
         "SandboxProviderRequest",
@@ -77,7 +77,7 @@ fn editors_know_what_the_pages_name() {
     assert!(DECLARED.contains("export function registerSandboxProvider("));
 }
 
-/// Each prop of 001, as it can be written.
+/// Each prop of 001 with an attribute that uses it.
 const WRITTEN: &[(&str, &str)] = &[
     ("id", ""),
     ("output", ""),
@@ -133,7 +133,7 @@ fn every_prop_of_the_page_is_accepted(world: &World) {
             format!("<Bound id=\"p-{name}\" output={{outputs.result}} provider={{provider}} {attributes}>{content}</Bound>\n")
         })
         .collect();
-    // The block itself stands where files import and name types.
+    // The block itself is where files have imports and types.
     let before = format!(
         "{PROPS}{import}const outputs = {{ result: {{}} }};\n\
          const provider = {{ id: \"p\", run: (request) => ({{ status: \"finished\", output: {{ config: request.config }} }}) }};\n\
@@ -180,7 +180,7 @@ fn every_member_of_a_request_is_there(world: &World) {
 
 as_root_and_as_user![every_prop_of_the_page_is_accepted, every_member_of_a_request_is_there];
 
-/// The blocks of 000 in their order, which stand between fences.
+/// The blocks of 000 in their order, each between fences.
 const OF_000: [&str; 9] = [
     block!("000-import.tsx"),
     block!("000-basic-docker.tsx"),

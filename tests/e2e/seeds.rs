@@ -1,6 +1,7 @@
-//! The code blocks of Smithers' pages about `<Sandbox>`, which `tests/cases/seeds` has: each
-//! is executed as it stands. What a block leaves open, such as `ctx` or the child workflow, is put
-//! around it; only what is remote is a double. What its types name is in `seed_types.rs`.
+//! The code blocks of Smithers' pages about `<Sandbox>`, from `tests/cases/seeds`: each is executed
+//! unchanged. What a block does not define, such as `ctx` or the child workflow, is added around
+//! it; only remote services are replaced by doubles. The names in its types are tested in
+//! `seed_types.rs`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,12 +21,12 @@ macro_rules! block {
 }
 pub(crate) use block;
 
-/// Most fragments of 000 leave this one out, which the page begins with.
+/// The import at the start of the page, which most fragments of 000 omit.
 const IMPORT: &str = block!("000-import.tsx");
 const OUTPUTS: &str = "const outputs = { result: {}, analysis: {} };";
 
-/// A workflow file around a block: what the block states stays where files state things, and the
-/// workflow or the sandbox that it shows is what is rendered.
+/// A workflow file around a block: its statements stay at the top level of the file, and its
+/// workflow or sandbox is rendered.
 pub(crate) fn around(before: &str, block: &str) -> String {
     let at = if block.starts_with('<') { 0 } else { block.find("\n<").unwrap() + 1 };
     let (stated, shown) = block.split_at(at);
@@ -42,7 +43,7 @@ pub(crate) fn around(before: &str, block: &str) -> String {
     )
 }
 
-/// Writes a module with a child workflow, which says what it was given; how it is imported.
+/// Writes a module with a child workflow, which outputs its input; returns the import statement.
 pub(crate) fn child(world: &World, module: &str, name: &str) -> String {
     let source = format!(
         "/** @jsxImportSource smithers-orchestrator */\n\
@@ -56,7 +57,7 @@ pub(crate) fn child(world: &World, module: &str, name: &str) -> String {
     format!("import {{ {name} }} from \"./{module}\";\n")
 }
 
-/// Runs a file of this text, with more words on the command line.
+/// Runs a file with this text, with additional arguments.
 pub(crate) fn up(world: &World, run: &str, source: &str, more: &[&str]) -> Outcome {
     let file = world.write(&format!("{run}.tsx"), source);
     let words = ["up", file.to_str().unwrap(), "--run-id", run];
@@ -86,14 +87,14 @@ fn has_zod(world: &World, test: &str) -> bool {
     true
 }
 
-/// Nothing was made for the only sandbox of a run, nor executed.
+/// For the only sandbox of a run, nothing was created or executed.
 fn nothing_was_executed(world: &World, run: &str) {
     assert!(types(&events(world, run)).is_empty(), "{:?}", events(world, run));
     assert!(!world.has(&format!(".smithers/sandboxes/{run}")), "{run}");
     is_clean(world);
 }
 
-/// The examples with runtimes that are not there yet, and their modules.
+/// The examples with runtimes that are not available yet, and their modules.
 fn runtimes_that_are_not_there_are_refused_by_name(world: &World) {
     let import = child(world, "mine", "myWorkflow");
     let source = around(&format!("{IMPORT}{import}{OUTPUTS}"), block!("000-command.tsx"));
@@ -128,7 +129,7 @@ fn refused(world: &World, run: &str, source: &str, more: &[&str], code: &str, to
     nothing_was_executed(world, run);
 }
 
-/// With the runtime of this host in its place, the example does what its words say.
+/// With the runtime of this host instead, the example does what the page describes.
 fn changes_are_accepted_when_the_parent_says_so(world: &World) {
     if !has_zod(world, "changes_are_accepted_when_the_parent_says_so") {
         return;
@@ -168,14 +169,14 @@ fn a_child_is_executed_inside_with_its_input(world: &World) {
         ["SandboxCreated", "SandboxShipped", "SandboxBundleReceived", "SandboxCompleted"];
     assert_eq!(types(&told), expected);
     assert_eq!(told[0]["runtime"], "bubblewrap", "{told:?}");
-    // The host has no run for it: there is one inside, which was told of.
+    // The host has no run for it: the run is inside the sandbox, and its id was reported.
     let runs = call(world, &["runs", "--json"]).json()["runs"].clone();
     assert_eq!(runs.as_array().unwrap().len(), 1, "{runs}");
     assert!(json!(told).to_string().contains(output["run"].as_str().unwrap()), "{told:?}");
     is_clean(world);
 }
 
-/// The command line of 000, by the name that it has there.
+/// The command line of 000, with the program name that it has there.
 fn one_sandbox_too_many_fails_at_once(world: &World) {
     symlink("stockade", world.path("bin/smithers")).unwrap();
     let providers = "const later = () => new Promise((done) => setTimeout(done, 2_000));\n\
@@ -200,7 +201,7 @@ fn one_sandbox_too_many_fails_at_once(world: &World) {
     assert!(failed[0]["error"]["message"].as_str().unwrap().contains("limit reached: 5"));
 }
 
-/// The manifest of 000, written by what is executed inside, in the layout of 000.
+/// The manifest of 000, written by a command inside, in the layout of 000.
 fn the_manifest_in_its_layout_is_a_result(world: &World) {
     let manifest = block!("000-manifest.json");
     let write = format!("cat > /result/README.md <<'END'\n{manifest}END\n");
@@ -244,12 +245,12 @@ fn the_manifest_in_its_layout_is_a_result(world: &World) {
     call(world, &["approve", "whole", "box"]).succeeds();
     let run = ended(world, "whole");
     assert_eq!(run["run"]["output"], json!({ "summary": "Done" }), "{run}");
-    // Patches as files are reviewed, but what is applied is a diffBundle (Smithers).
+    // Patches in files are reviewed, but only a diffBundle is applied (Smithers).
     assert_eq!(world.read("a.txt"), "alpha\n");
     is_clean(world);
 }
 
-/// The paths of a layout that is drawn by indentation.
+/// The paths of a layout that is drawn with indentation.
 fn layout(drawn: &str) -> Vec<String> {
     let mut directory = String::new();
     let mut paths = Vec::new();
@@ -264,7 +265,7 @@ fn layout(drawn: &str) -> Vec<String> {
     paths
 }
 
-/// The complete file of 001, and its child workflow inside and at a provider.
+/// The complete file of 001, with its child workflow inside a sandbox and at a provider.
 fn complete_files_give_what_the_pages_say(world: &World) {
     if !has_zod(world, "complete_files_give_what_the_pages_say") {
         return;
@@ -348,13 +349,14 @@ fn with_provider(result: &str) -> String {
 
 fn a_structured_result_with_a_diff_is_reviewed(world: &World) {
     world.write("src/app.ts", "export const app = 1;\n");
-    // Its diff is an ellipsis: what cannot be applied is told before anybody is asked.
+    // Its diff is an ellipsis: that it cannot be applied is reported before a decision is
+    // requested.
     let block = block!("001-structured.ts");
     up(world, "ellipsis", &with_provider(block), &[]).ends_with(1);
     let refused = error(world, "ellipsis");
     assert_eq!(refused["code"], "INVALID_INPUT", "{refused}");
     assert!(refused["message"].as_str().unwrap().contains("src/app.ts"), "{refused}");
-    // With a diff in its place, all else of it as it stands.
+    // The same block with a diff instead, otherwise unchanged.
     let diff = "\\n--- a/src/app.ts\\n+++ b/src/app.ts\\n@@ -1 +1 @@\\n\
                 -export const app = 1;\\n+export const app = 2;\\n";
     let source = with_provider(&block.replace("\\n...", diff));
@@ -367,7 +369,7 @@ fn a_structured_result_with_a_diff_is_reviewed(world: &World) {
     assert!(json!(events(world, "diff")).to_string().contains("vm-7"));
 }
 
-/// The one directory of that name, which only one test at a time can have.
+/// The only directory of that name, which one test at a time can use.
 struct ResultBundle(PathBuf);
 
 impl ResultBundle {
@@ -406,7 +408,7 @@ fn a_bundle_that_a_provider_wrote_is_taken_from_its_path(world: &World) {
     assert_eq!(outcome.json(), json!({ "written": true }));
     assert!(json!(events(world, "r")).to_string().contains("vm-7"));
     assert_eq!(world.read(".smithers/sandboxes/r/box/collected/artifacts/large.bin"), "x");
-    // A link in its place is not followed.
+    // A symbolic link in its place is not followed.
     fs::rename(&bundle.0, world.path("moved")).unwrap();
     symlink(world.path("moved"), &bundle.0).unwrap();
     up(world, "link", &source, &[]).ends_with(1);

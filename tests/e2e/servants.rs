@@ -1,5 +1,5 @@
-//! The processes that Stockade leaves behind for a data directory: its local server, its keeper,
-//! and what the keeper holds. A test finds them, kills them, and a world ends them with itself.
+//! The processes that Stockade leaves running for a data directory: its local server, its keeper,
+//! and the keeper's jails. Tests find and kill them, and a world ends them when it is dropped.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long what was told to end may take.
+/// How long processes that were requested to end may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Servers of a data directory that were started on demand.
@@ -15,12 +15,12 @@ pub(crate) fn servers(data: &Path) -> Vec<Pid> {
     with_arguments("__server", data)
 }
 
-/// Keepers of a data directory, and forks of them that are not anything else yet.
+/// Keepers of a data directory, and forks of them that have not become another process yet.
 pub(crate) fn keepers(data: &Path) -> Vec<Pid> {
     with_arguments("__keeper", data)
 }
 
-/// The processes that are the way out of sandboxes, of the servers of a data directory.
+/// The egress processes of the servers of a data directory.
 pub(crate) fn egresses(data: &Path) -> Vec<Pid> {
     let mut below = Vec::new();
     for server in servers(data) {
@@ -35,7 +35,7 @@ pub(crate) fn egresses(data: &Path) -> Vec<Pid> {
     below
 }
 
-/// Kills them on the spot and waits until they are gone.
+/// Kills them immediately and waits until they no longer exist.
 pub(crate) fn kill_egress(data: &Path) {
     let killed = egresses(data);
     assert!(!killed.is_empty(), "there is no way out of {}", data.display());
@@ -43,16 +43,16 @@ pub(crate) fn kill_egress(data: &Path) {
     wait_until("it is gone", || !egresses(data).iter().any(|one| killed.contains(one)));
 }
 
-/// Kills a server of a data directory on the spot and waits until it is gone.
+/// Kills a server of a data directory immediately and waits until it no longer exists.
 pub(crate) fn kill_server(data: &Path) {
     let killed = servers(data);
     assert!(!killed.is_empty(), "there is no server of {}", data.display());
     kill_all(&killed);
-    // Somebody may have started another one already.
+    // Another process may have started a new server already.
     wait_until("the server is gone", || !servers(data).iter().any(|one| killed.contains(one)));
 }
 
-/// Waits until something is so; fails the test when it never is.
+/// Waits until a condition is true; fails the test if it never is.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -63,7 +63,7 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Ends every sandbox of a data directory, then its server and its keeper. `prune` ends all
-/// sandboxes. Never fails: it runs when a test has failed, too.
+/// sandboxes. Never fails: it also runs when a test has failed.
 pub(crate) fn end_all(data: &Path, mut prune: Command) {
     if keepers(data).is_empty() && servers(data).is_empty() {
         return;
@@ -114,7 +114,7 @@ fn processes() -> impl Iterator<Item = Pid> {
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
 
-/// The processes whose first argument is this word and whose second is the data directory.
+/// The processes whose first argument is this and whose second is the data directory.
 fn with_arguments(word: &str, data: &Path) -> Vec<Pid> {
     let data = data.to_string_lossy();
     let is_one = |process: &Pid| {
@@ -131,7 +131,7 @@ fn descendants(of: Pid, into: &mut Vec<Pid>) {
     for process in processes() {
         let path = format!("/proc/{}/stat", process.as_raw_nonzero());
         let stat = std::fs::read_to_string(path).unwrap_or_default();
-        // The name in parentheses may hold anything.
+        // The name in parentheses may contain any character.
         let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
         if after.split_whitespace().nth(1) == Some(parent.as_str()) && !into.contains(&process) {
             into.push(process);

@@ -1,4 +1,4 @@
-//! `stockade snippet`: what a snippet did is told, and it was done behind walls.
+//! `stockade snippet`: the effects of a snippet are reported, and it runs in a jail.
 
 use serde_json::json;
 
@@ -47,7 +47,7 @@ fn ends_in_time_with_what_was_written(world: &World) {
 }
 
 fn survives_what_takes_its_worker_down(world: &World) {
-    // Deeper than the stack on which files are read.
+    // Nested more deeply than the stack with which files are parsed allows.
     let file = world.write("main.ts", "(".repeat(199_000));
     let outcome = world.stockade(&["snippet", "run", "--json", file.to_str().unwrap()]).finish();
     outcome.ends_with(1);
@@ -84,7 +84,7 @@ fn checks_every_file_of_a_directory(world: &World) {
     nothing.ends_with(2);
 }
 
-/// A package of one module, and one that only Node.js can use.
+/// A package of one module, and one that works only in Node.js.
 fn plant_packages(world: &World) {
     world.write(
         "node_modules/greet/package.json",
@@ -153,7 +153,7 @@ fn gates_documents(world: &World) {
     assert!(outcome.stdout.contains("failed  docs/guide.md:9\n"), "{outcome}");
     assert!(outcome.stdout.contains("skipped docs/guide.md:14\n"), "{outcome}");
     assert!(outcome.stdout.contains("passed  docs/more/several.md:1\n"), "{outcome}");
-    // The place in the document, not in the block.
+    // The location in the document, not in the block.
     assert!(
         outcome.stdout.contains("(docs/guide.md:11:")
             || outcome.stdout.contains(" docs/guide.md:11:"),

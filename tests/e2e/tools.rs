@@ -1,6 +1,6 @@
-//! What the tools of a `<Sandbox>` may take: its command, and the commands of the agents of its
-//! workflow. A tool whose time is up ends with all that it started; what it writes beyond its limit is
-//! never taken for a result.
+//! The limits of the tools of a `<Sandbox>`: its command, and the commands of the agents of its
+//! workflow. A tool that times out ends with all its processes; output beyond its limit never
+//! becomes a result.
 
 use serde_json::{Value, json};
 
@@ -91,7 +91,8 @@ fn a_command_has_its_time_and_its_output(world: &World) {
     is_clean(world);
 }
 
-/// The commands of agents inside, in the same sandbox as their workflow, which goes on after them.
+/// The commands of agents inside, in the same sandbox as their workflow, which continues after
+/// them.
 fn an_agent_inside_has_its_time_and_its_output(world: &World) {
     let agent = |id: &str, command: &str, more: &str| {
         let command = json!(command);
@@ -130,7 +131,7 @@ fn an_agent_inside_has_its_time_and_its_output(world: &World) {
     is_clean(world);
 }
 
-/// A provider can give its child less than the sandbox has, and no more.
+/// A provider can give its child lower limits than the sandbox has, but not higher ones.
 fn a_child_of_a_provider_has_no_more_than_its_sandbox(world: &World) {
     let body =
         "<Task id=\"b\" output={outputs.b} retries={0} agent={{ command: \"sleep 60\" }}>Do</Task>";

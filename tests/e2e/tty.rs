@@ -1,4 +1,4 @@
-//! With a terminal: a terminal of its own inside, and the caller's untouched.
+//! With a terminal: a separate terminal inside, and the caller's stays untouched.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use crate::call::{Outcome, Running};
 use crate::harness::World;
 
-/// A pseudo-terminal of the test, whose other side `stockade` has as its controlling terminal.
+/// A pseudo-terminal of the test, whose other end is the controlling terminal of `stockade`.
 pub(crate) struct Terminal {
     near: File,
     path: String,
@@ -32,7 +32,7 @@ impl Terminal {
         let sink = Arc::clone(&seen);
         std::thread::spawn(move || {
             let mut block = [0; 4096];
-            // The end is an error here: the other side was closed for good.
+            // The end is an error here: the other end was closed for good.
             loop {
                 match reader.read(&mut block) {
                     Ok(length) => sink.lock().unwrap().extend_from_slice(&block[..length]),
@@ -55,7 +55,7 @@ impl Terminal {
         world.stockade_by(&["on-terminal", &self.path], arguments).start()
     }
 
-    /// The path of the side that a program has.
+    /// The path of the end that a program uses.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
@@ -80,7 +80,7 @@ impl Terminal {
         (&self.near).write_all(bytes).unwrap();
     }
 
-    /// The terminal's settings, as far as a program changes them.
+    /// The settings of the terminal that programs change.
     fn settings(&self) -> String {
         let settings = tcgetattr(self.near.as_fd()).unwrap();
         format!(
@@ -105,7 +105,7 @@ fn is_a_terminal_inside(world: &World) {
 
 fn without_the_option_there_is_none(world: &World) {
     let terminal = Terminal::open(world);
-    // The caller's terminal is nobody's inside, also when everything is connected to it.
+    // No process inside has the caller's terminal, even if all streams are connected to it.
     let run = ["run", "--discard", "--", "./probe", "open-terminal"];
     terminal.run(world, &run).succeeds();
     terminal.wait_for("held: ");
@@ -116,7 +116,7 @@ fn without_the_option_there_is_none(world: &World) {
     bare.wait_for("ESCAPED: ");
 }
 
-/// With or without a terminal of its own: nothing inside can type into the caller's.
+/// With or without a separate terminal, no process inside can push input into the caller's.
 fn input_cannot_be_pushed(world: &World) {
     for option in ["--tty", "--discard"] {
         let terminal = Terminal::open(world);
@@ -150,7 +150,7 @@ fn keys_arrive_and_interrupt(world: &World) {
     terminal.wait_for("caught");
 }
 
-/// Ctrl-C without a terminal inside goes to the whole foreground group.
+/// Ctrl-C without a terminal inside signals the whole foreground process group.
 fn interrupt_without_a_terminal_inside(world: &World) {
     let terminal = Terminal::open(world);
     let script = "echo kept > kept; echo ready; sleep 100";
@@ -180,7 +180,7 @@ fn settings_are_put_back(world: &World) {
     assert_eq!(terminal.settings(), before, "after a time-out");
 }
 
-/// Without a terminal outside there is none to be had.
+/// Without a terminal outside, there is none inside.
 fn terminal_asked_for_and_not_there(world: &World) {
     let outcome = world.run(&["--discard", "--tty"], &["sh", "-c", "test -t 0 && echo yes"]);
     assert!(outcome.code() == 0 || outcome.code() == 125, "{outcome}");
@@ -189,8 +189,8 @@ fn terminal_asked_for_and_not_there(world: &World) {
     }
 }
 
-/// What the command wrote into its files is shown on the reviewer's terminal: it must not be
-/// able to say anything to that terminal, nor to hide behind a carriage return.
+/// The diff of files that the command wrote is shown on the reviewer's terminal: it must not be
+/// able to send escape sequences to that terminal, nor to hide text behind a carriage return.
 fn a_diff_cannot_write_to_the_terminal(world: &World) {
     world.write("plain", "before\n");
     world.review(
@@ -209,7 +209,7 @@ fn a_diff_cannot_write_to_the_terminal(world: &World) {
         world.stockade_by(&words, arguments).env("PAGER", "cat").finish();
         std::thread::sleep(Duration::from_millis(100));
         let text = terminal.text();
-        // Colours are Stockade's own.
+        // Colours come from Stockade itself.
         let mut rest = text.as_str();
         while let Some(at) = rest.find('\u{1b}') {
             rest = &rest[at + 1..];
@@ -225,14 +225,14 @@ fn a_diff_cannot_write_to_the_terminal(world: &World) {
     }
 }
 
-/// Another terminal of the host is not among those inside.
+/// Another terminal of the host is not visible inside.
 fn terminals_of_the_host_are_not_seen(world: &World) {
     let other = Terminal::open(world);
     let outcome = world.shell(&format!("ls /dev/pts; test -e {} && echo seen", other.path));
     assert!(!outcome.stdout.contains("seen"), "{outcome}");
 }
 
-/// Ctrl-C is the pager's: it ends neither the pager's input nor what waits for it.
+/// Ctrl-C is for the pager: it ends neither the pager's input nor the command that waits for it.
 fn interrupt_in_the_pager(world: &World) {
     world.review("echo new > new");
     let terminal = Terminal::open(world);

@@ -1,5 +1,5 @@
-//! Children in sandboxes that wait for something from outside: their parents wait with them, are
-//! answered by whoever answers, and go on where they were, whoever is killed meanwhile.
+//! Children in sandboxes that wait for something from outside: their parents wait with them, any
+//! client may answer, and they continue where they were, whichever process is killed meanwhile.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn flow(world: &World, name: &str, attributes: &str, child: &str) -> String {
     world.write(&format!("{name}.tsx"), source).to_str().unwrap().to_owned()
 }
 
-/// A child that works, asks, and works on.
+/// A child that works, waits for an approval, and continues to work.
 const ASKS: &str = "<Task id=\"build\" output={outputs.b}>{() => ({ built: true })}</Task>\n\
     <Approval id=\"deploy\" output={outputs.a} request={{ title: \"Deploy?\", summary: \"It is built.\" }} />\n\
     <Task id=\"end\" output={outputs.result}>{async () => { await later(700); return { note: ctx.output(outputs.a).note }; }}</Task>";
@@ -38,7 +38,7 @@ fn up(world: &World, file: &str, run: &str) -> Outcome {
     call(world, &["up", file, "--run-id", run])
 }
 
-/// How often the child of a run began each of its tasks, as its log says.
+/// How often the child of a run started each of its tasks, according to its log.
 fn begun(world: &World, run: &str, task: &str) -> usize {
     let log = format!(".smithers/sandboxes/{run}/box/result/logs/stream.ndjson");
     let log = world.read(&log);
@@ -71,7 +71,7 @@ fn a_parent_waits_with_its_child(world: &World) {
     let hint =
         "box/deploy waits for a decision (Deploy? It is built.): stockade approve r box/deploy";
     assert!(outcome.stderr.contains(hint), "{outcome}");
-    // Nobody need be awake for it; the sandbox is there all the same.
+    // No server needs to run for it; the sandbox still exists.
     wait_until("the server ends", || servers(&world.data()).is_empty());
     std::thread::sleep(std::time::Duration::from_secs(8));
     let found = inspected(world, "r");
@@ -89,7 +89,7 @@ fn a_parent_waits_with_its_child(world: &World) {
     wrong.ends_with(1);
     assert!(wrong.stderr.contains("box/deploy"), "{wrong}");
     call(world, &["approve", "r", "box/deploy", "--note", "go"]).succeeds();
-    // What it may take bounds what it does, not how long it waits.
+    // Its timeout limits the execution, not the wait.
     finished(world, "r", &json!({ "note": "go" }));
     assert_eq!((begun(world, "r", "build"), begun(world, "r", "end")), (1, 1));
     let expected = [
@@ -104,7 +104,7 @@ fn a_parent_waits_with_its_child(world: &World) {
     let result = world.project.join(".smithers/sandboxes/r/box/result");
     assert!(!result.join("waiting.json").exists() && !result.join("answers.json").exists());
 
-    // Its own name is enough where no other has it.
+    // The name inside the child is enough if it is unique.
     call(world, &["up", &file, "--run-id", "no"]).ends_with(3);
     call(world, &["deny", "no", "deploy", "--note", "not now"]).succeeds();
     let error = ended(world, "no")["run"]["error"].clone();
@@ -127,7 +127,7 @@ fn signals_reach_a_child_and_what_is_below_it(world: &World) {
     let nodes: Vec<&Value> = waits.iter().map(|wait| &wait["node"]).collect();
     assert_eq!(nodes, ["box/one", "box/two", "box/sub/word"], "{found}");
     assert_eq!(found["tasks"][0]["status"], "waiting-event", "{found}");
-    // A name is enough for what waits, and for what goes on with something else meanwhile.
+    // A name is enough for a child that waits, and for one that does something else meanwhile.
     for (name, payload) in [("box/sub/go", "{\"n\": 3}"), ("one", "{\"n\": 1}")] {
         call(world, &["signal", "r", name, "--payload", payload]).succeeds();
     }
@@ -156,8 +156,8 @@ fn a_time_that_a_child_waits_for_is_its_parents(world: &World) {
     assert!(types(world, "r").contains(&"SandboxWaiting".to_owned()));
 }
 
-/// Killed at each thing that happens: before it waits, while it does, between the answer and what
-/// follows from it, while that is done, and after.
+/// Killed at each event: before the child waits, while it waits, between the answer and its effect,
+/// during the effect, and after it.
 fn nothing_is_done_twice_whenever_the_server_is_killed(world: &World) {
     let file = flow(world, "asks", "", ASKS);
     let at_events = [
@@ -195,7 +195,7 @@ fn nothing_is_done_twice_whenever_the_server_is_killed(world: &World) {
     }
 }
 
-/// The run that a server is killed in at that.
+/// The name of the run in which a server is killed at that event.
 fn event_run(event: &str) -> &str {
     event.strip_prefix("Sandbox").unwrap_or(event)
 }
@@ -208,7 +208,7 @@ fn nothing_is_left_of_a_child_whose_run_is_over(world: &World) {
     let found = inspected(world, "r");
     assert_eq!(found["sandboxes"][0]["status"], "cancelled", "{found}");
     is_clean(world);
-    // Taken up again, it begins anew.
+    // After a resume, it starts from the beginning.
     call(world, &["resume", "r"]).ends_with(3);
     call(world, &["approve", "r", "box/deploy"]).succeeds();
     assert_eq!(ended(world, "r")["run"]["status"], "finished");
@@ -229,7 +229,8 @@ fn nothing_is_left_of_a_child_whose_run_is_over(world: &World) {
     is_clean(world);
 }
 
-/// One whose sandbox somebody ended cannot go on; another try begins anew, and asks again.
+/// A child whose sandbox was ended cannot continue; another attempt starts from the beginning, and
+/// waits for an approval again.
 fn a_child_whose_sandbox_is_gone_is_begun_anew(world: &World) {
     let attributes = "retryPolicy={{ initialDelayMs: 1 }}";
     let file = flow(world, "asks", attributes, ASKS);
@@ -239,7 +240,7 @@ fn a_child_whose_sandbox_is_gone_is_begun_anew(world: &World) {
     let sandboxes = call(world, &["ls", "--json"]).json()["sandboxes"].clone();
     call(world, &["kill", sandboxes[0]["id"].as_str().unwrap()]).succeeds();
     kill_server(&world.data());
-    // Whoever goes on with the run sees that.
+    // The process that continues the run notices that.
     wait_until("it is tried again", || {
         let found = inspected(world, "r");
         found["tasks"][0]["attempts"] == 2 && found["run"]["status"] == "waiting"

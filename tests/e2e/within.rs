@@ -1,5 +1,5 @@
-//! Inside a sandbox: a workflow is done there too, by the very binary, with what walls can still be
-//! raised. It says so, and nothing but the kernel makes it believe that it is inside.
+//! Inside a sandbox: the same binary executes workflows there too, with the walls that are
+//! available inside. It reports that, and only the kernel makes it conclude that it is inside.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn a_workflow_is_done_inside_a_sandbox(world: &World) {
     assert_eq!(serde_json::from_str::<Value>(&done.stdout).unwrap(), json!({ "n": 42 }), "{done}");
     assert!(done.stderr.contains("inside another confinement"), "{done}");
     assert!(done.stderr.contains("[log] hello"), "{done}");
-    // Outside, the same says nothing of the kind, whatever the environment is.
+    // Outside, the same command reports nothing like that, whatever the environment is.
     let outside = world.stockade(&words).env("STOCKADE_SANDBOX_ID", "x").finish();
     outside.succeeds();
     assert!(!outside.stderr.contains("confinement"), "{outside}");
@@ -53,7 +53,8 @@ fn there_are_no_sandboxes_inside(world: &World) {
     assert!(refused.stderr.contains("no sandboxes inside a confinement"), "{refused}");
 }
 
-/// Commands are executed beside the engine in a sandbox of ours, and in no confinement of others.
+/// Commands are executed beside the engine in Stockade's own sandbox, and not in other
+/// confinements.
 fn commands_are_executed_in_our_confinement_only(world: &World) {
     let agent = "<Task id=\"t\" output={outputs.result} noRetry agent={{ command: \"touch executed; echo '{}'\" }}>Do</Task>";
     flow(world, "agent.tsx", agent);
@@ -68,7 +69,7 @@ fn commands_are_executed_in_our_confinement_only(world: &World) {
     assert!(others.stderr.contains("there are no sandboxes here"), "{others}");
 }
 
-/// A flow whose one task is this.
+/// A workflow file with this task only.
 fn flow(world: &World, name: &str, task: &str) -> String {
     let source = format!(
         "/** @jsxImportSource smithers-orchestrator */\n\
@@ -113,7 +114,7 @@ fn a_result_is_a_bundle_beside_what_tasks_left(world: &World) {
         .collect();
     assert_eq!(kinds[0], "RunStarted", "{log}");
     assert!(kinds.contains(&json!("Log")) && kinds.contains(&json!("NodeFinished")), "{log}");
-    // The state is one whole file, and is all that there is of the command.
+    // The state is one complete file, and nothing else of the command remains.
     let state: Vec<_> = std::fs::read_dir(result.join("artifacts/state")).unwrap().collect();
     let names: Vec<_> = state.into_iter().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
@@ -122,7 +123,7 @@ fn a_result_is_a_bundle_beside_what_tasks_left(world: &World) {
         "{names:?}"
     );
     assert!(!world.data().join("stockade.db").exists());
-    // The same run again is not done again.
+    // The finished run is not executed again.
     up(&good, "good").succeeds();
     let again = std::fs::read_to_string(result.join("logs/stream.ndjson")).unwrap();
     assert_eq!(again.lines().count(), log.lines().count());
@@ -153,7 +154,7 @@ fn a_result_tells_how_a_run_ended(world: &World) {
     assert_eq!(error["code"], "INVALID_INPUT", "{error}");
 }
 
-/// One that waits leaves what it waits for, and goes on in the same place when that is there.
+/// A waiting run stores what it waits for, and continues at the same point once it is answered.
 fn a_run_that_waits_says_for_what_and_goes_on(world: &World) {
     let result = world.outside().join("result");
     let path = result.to_str().unwrap().to_owned();
@@ -175,13 +176,13 @@ fn a_run_that_waits_says_for_what_and_goes_on(world: &World) {
     let wait = json!({ "kind": "approval", "node": "a", "iteration": 0 });
     assert_eq!(waiting(), json!({ "run": "r", "waits": [wait] }));
     assert!(!result.join("README.md").exists());
-    // Without a word it waits on.
+    // Without an answer it continues to wait.
     up().ends_with(3);
     tell(1, &json!({ "kind": "approval", "node": "a", "iteration": 0, "approved": true }));
     up().ends_with(3);
     let wait = json!({ "kind": "signal", "node": "w", "iteration": 0, "name": "go" });
     assert_eq!(waiting()["waits"], json!([wait]));
-    // What it was told is not told again.
+    // An answer that it already received is not applied again.
     up().ends_with(3);
     let said = json!({ "n": 7 });
     tell(
@@ -194,8 +195,8 @@ fn a_run_that_waits_says_for_what_and_goes_on(world: &World) {
     assert!(!result.join("waiting.json").exists());
 }
 
-/// The way of a `<Sandbox>`: its child's program is shipped to a sandbox with a view of the project,
-/// is done there, and its result comes out.
+/// What a `<Sandbox>` does: its child's program is sent to a sandbox with a view of the project, is
+/// executed there, and its result is returned.
 fn a_child_is_done_in_a_sandbox_and_its_result_comes_out(world: &World) {
     world.write("name.ts", "export const name = \"child\";\n");
     let source = "/** @jsxImportSource smithers-orchestrator */\n\
@@ -214,7 +215,7 @@ fn a_child_is_done_in_a_sandbox_and_its_result_comes_out(world: &World) {
     world.plant(&request.join("README.md"), "{\"status\": \"pending\"}");
     let words = ["debug", "child", file.to_str().unwrap(), "s", request.to_str().unwrap()];
     world.stockade(&words).finish().succeeds();
-    // What the project says now is nothing to a run that has begun.
+    // A run that has started is not affected by later changes of the project.
     world.write("name.ts", "export const name = \"changed\";\n");
     let project = world.project.to_str().unwrap();
     let mounts = [
@@ -237,7 +238,7 @@ fn a_child_is_done_in_a_sandbox_and_its_result_comes_out(world: &World) {
     assert_eq!(told["status"], "finished", "{told}");
     assert_eq!(told["outputs"], json!({ "name": "child", "n": 2 }), "{told}");
     assert!(result.join("artifacts/state/stockade.db").exists());
-    // Nothing of it is in the view of the project.
+    // No file of it is in the view of the project.
     let seen = world.stockade(&["exec", id, "--", "ls", "-A", project]).finish();
     let mut seen: Vec<String> = seen.stdout.lines().map(str::to_owned).collect();
     let there = std::fs::read_dir(&world.project).unwrap();
@@ -250,7 +251,7 @@ fn a_child_is_done_in_a_sandbox_and_its_result_comes_out(world: &World) {
     assert_eq!(seen, there);
 }
 
-/// A child that was rendered, below a run below another: it sees what its parents saw.
+/// A rendered child in a child run of another run: it gets the values that its parents read.
 fn a_child_knows_what_the_workflow_around_it_read(world: &World) {
     let source = "/** @jsxImportSource smithers-orchestrator */\n\
         import { createSmithers } from \"smithers-orchestrator\";\n\

@@ -1,4 +1,4 @@
-//! What a person has typed and cannot be meant: it is said what, and what to type instead.
+//! Invalid arguments: the error names the mistake and what to type instead.
 
 use crate::call::Outcome;
 use crate::harness::World;
@@ -16,7 +16,7 @@ fn says(outcome: &Outcome, code: i32, texts: &[&str]) {
 }
 
 fn a_name_that_nothing_has(world: &World) {
-    // One that is searched for, and one in the form of an id, which is not.
+    // A name that is searched for, and one in the form of an id, which is not.
     for name in ["typo", "0123456789ab"] {
         let nothing = format!("there is no run and no sandbox {name} [NOT_FOUND]");
         for command in ["resume", "events"] {

@@ -1,5 +1,5 @@
-//! `stockade up` and its companions: workflows are done, wait, are refused, and survive the death of
-//! whoever does them.
+//! `stockade up` and related commands: workflows are executed, wait, are refused, and survive the
+//! death of the process that executes them.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::call::Outcome;
 use crate::harness::World;
 use crate::servants::{kill_server, servers, wait_until};
 
-/// A workflow file of the project, by its path.
+/// Writes a workflow file of the project; returns its path.
 fn flow(world: &World, name: &str, body: &str) -> String {
     let source = format!(
         "/** @jsxImportSource smithers-orchestrator */\n\
@@ -26,7 +26,7 @@ fn call(world: &World, words: &[&str]) -> Outcome {
     world.stockade(words).finish()
 }
 
-/// The tasks of a run: their status, tries and executions by their ids.
+/// The tasks of a run: their status, attempts and executions by their ids.
 fn tasks(world: &World, words: &[&str]) -> Value {
     let outcome = call(world, &[&["inspect", "--json"], words].concat());
     outcome.succeeds();
@@ -85,7 +85,7 @@ fn a_run_is_named_by_its_beginning_or_as_the_latest(world: &World) {
     assert_eq!(resumed.json()["approved"], true, "{resumed}");
     let events = call(world, &["events", "latest"]);
     assert!(events.stdout.contains("RunFinished"), "{events}");
-    // What is paused is meant before a run that is finished, and before no other.
+    // `latest` prefers a paused sandbox to a finished run, but not to other runs.
     call(world, &["create", "--id", "box"]).succeeds();
     call(world, &["pause", "box"]).succeeds();
     let resumed = call(world, &["resume", "latest", "--json"]);
@@ -94,7 +94,7 @@ fn a_run_is_named_by_its_beginning_or_as_the_latest(world: &World) {
         (&json!("box"), &json!("running"))
     );
     call(world, &["deny", "one-a", "ok"]).succeeds();
-    // The beginning of a run's id does not hide a sandbox.
+    // A prefix of a run's id does not hide a sandbox.
     let file = flow(world, "boxed", "<Approval id=\"ok\" output={outputs.output} />");
     call(world, &["up", &file, "--run-id", "boxed"]).ends_with(3);
     let events = call(world, &["events", "box"]);
@@ -140,7 +140,7 @@ fn exit_codes_tell_how_a_run_ended(world: &World) {
     assert!(refused.stderr.contains("waits.tsx:1:11"), "{refused}");
 }
 
-/// A workflow that is killed in its second task, which takes its time.
+/// A workflow that is killed in its second task, which is slow.
 fn slow(world: &World) -> String {
     flow(
         world,
@@ -166,7 +166,7 @@ fn goes_on_where_it_was_killed(world: &World) {
         "first": ["finished", 1, 1], "known": ["finished", 1, 1], "second": ["finished", 1, 2],
     });
     assert_eq!(told, expected);
-    // Of a finished run, its result is told again.
+    // The result of a finished run is printed again.
     let again = call(world, &["resume", "r", "--in-process"]);
     again.succeeds();
     assert_eq!(again.json(), json!({ "n": 3 }), "{again}");
@@ -178,7 +178,7 @@ fn a_killed_server_is_followed_by_one_that_goes_on(world: &World) {
     let mut running = world.stockade(&["up", &file, "--run-id", "r", "--json"]).start();
     running.wait_for_output("\"nodeId\":\"second\"");
     kill_server(&world.data());
-    // Whoever follows the run asks the next server, which goes on with it.
+    // The client that follows the run connects to the next server, which continues it.
     let outcome = running.finish();
     outcome.succeeds();
     assert_eq!(tasks(world, &["r"])["first"], json!(["finished", 1, 1]));
@@ -223,7 +223,8 @@ fn a_workflow_reaches_nothing_of_the_host(world: &World) {
     assert_eq!(outcome.json(), expected, "{outcome}");
 }
 
-/// A run that leaves its result in a directory has no sandboxes; on the host it executes nothing.
+/// A run that stores its result in a directory has no sandboxes; it executes no commands on the
+/// host.
 fn commands_are_never_executed_beside_a_host(world: &World) {
     let file = flow(
         world,
@@ -239,7 +240,7 @@ fn commands_are_never_executed_beside_a_host(world: &World) {
     assert!(!world.has("executed"));
 }
 
-/// An agent that is a command: it is asked in a sandbox, on a copy of the project.
+/// An agent that is a command: it is executed in a sandbox, on a copy of the project.
 fn an_agent_is_asked_once_whoever_is_killed(world: &World) {
     world.write("known.txt", "known");
     let file = flow(
@@ -259,14 +260,15 @@ fn an_agent_is_asked_once_whoever_is_killed(world: &World) {
     let told = call(world, &["resume", "r"]).json();
     assert_eq!((&told["read"], &told["again"]), (&json!("Say hello"), &json!("1")), "{told}");
     assert_eq!(tasks(world, &["r"])["t"], json!(["finished", 1, 2]));
-    // Neither the host's files nor any record has what was the agent's alone.
+    // Neither the host's files nor any record contain the agent's private data.
     assert_eq!(world.read("known.txt"), "known");
     assert!(!world.has("begun"));
     assert!(!call(world, &["events", "r", "--json"]).stdout.contains("hush"));
     assert!(!call(world, &["ls", "--json"]).stdout.contains("agent-"));
 }
 
-/// A run that waits for somebody needs no server; whoever decides starts one, which goes on with it.
+/// A run that waits for a decision needs no server; the command that decides starts one, which
+/// continues it.
 fn a_run_that_waits_lets_its_server_end(world: &World) {
     let file = flow(
         world,
@@ -282,7 +284,7 @@ fn a_run_that_waits_lets_its_server_end(world: &World) {
     assert_eq!(end.json(), json!({ "done": true }), "{end}");
 }
 
-/// What each example gives for which input, and what is to be done while it waits.
+/// The output of each example for its input, and the commands to run while it waits.
 const EXAMPLES: &[(&str, &str, &[&[&str]], &str)] = &[
     ("agent", "{\"topic\": \"walls\"}", &[], "{\"summary\": \"READ ABOUT WALLS, THEN WRITE\"}"),
     ("approval", "{}", &[&["approve", "approval", "deploy"]], "{\"deployed\": true}"),
@@ -307,7 +309,7 @@ const EXAMPLES: &[(&str, &str, &[&[&str]], &str)] = &[
     ("timer", "{}", &[], "{\"rested\": true}"),
 ];
 
-/// The example of each element is done, in the server, and where it waits, on the word from outside.
+/// The example of each element is executed in the server, and answered from outside where it waits.
 fn every_example_does_what_it_says(world: &World) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workflows");
     let mut names: Vec<String> = std::fs::read_dir(&directory)
@@ -339,7 +341,7 @@ fn every_example_does_what_it_says(world: &World) {
     assert!(graph.stdout.contains("2 at a time:") && graph.stdout.contains("part-4 (compute)"));
 }
 
-/// The end of a run that was told what it waits for, which it may not have heard yet.
+/// The end of a run that was answered, and may not have received the answer yet.
 fn finished(world: &World, run: &str) -> Outcome {
     let status = || call(world, &["inspect", run, "--json"]).json()["run"]["status"].clone();
     wait_until("the run ends", || status() == "finished");

@@ -64,7 +64,7 @@ async def main(mode, command, arguments):
                 group.start_soon(one, number)
         report["beside"] = [beside[number]["payload"]["logs"] for number in range(8)]
 
-        # Taken back while they run: as many as there could be places, and then some.
+        # Cancelled while they run: as many calls as there can be permits, and some more.
         endless = {"source": "for (;;) {}", "timeoutMs": 10_000}
         with anyio.move_on_after(1) as scope:
             async with anyio.create_task_group() as group:

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use stockade_snippet::library::{Wanted, installed};
 use stockade_snippet::{Imports, Input, Transcript, execute};
 
-/// The directory of packages; `None`, and the test says that it did not run, where there is none.
+/// The directory of packages; if it does not exist, records a skip and returns `None`.
 fn node_modules() -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages/npm/node_modules");
     if directory.join("zod/package.json").exists() {

@@ -1,6 +1,6 @@
-//! A server for the tests of runtimes, to be started in a sandbox: `echo tcp PORT` on the
-//! loopback or `echo unix PATH`. It sends back what it gets, on any number of connections at once,
-//! and ends each when its other side has.
+//! A server for the tests of runtimes, to be started in a sandbox: `echo tcp PORT` on the loopback
+//! or `echo unix PATH`. It sends back what it receives, on any number of concurrent connections,
+//! and closes each when the other side has closed it.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};

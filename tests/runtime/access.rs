@@ -1,5 +1,5 @@
-//! Access rules against processes: whatever a command does inside, it reads, changes and executes
-//! only what the rules of its sandbox let it.
+//! Access rules for processes: whatever a command does inside, it can read, change and execute only
+//! what the rules of its sandbox allow.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,10 +17,10 @@ use crate::attacks::Attacked;
 use crate::support;
 use stockade_test_support::program;
 
-/// How often a name is used that changes meanwhile.
+/// How often a name is used while it changes.
 const ROUNDS: u32 = 2_000;
 
-/// What no command may ever write out.
+/// The text that no command may ever output.
 const SECRET: &str = "what-nobody-may-read";
 
 crate::identity::scenes! {
@@ -39,7 +39,7 @@ crate::identity::scenes! {
     a_snapshot_that_lays_traps_is_held_to_the_rules,
 }
 
-/// A keeper, and a project that becomes `/w` of its sandboxes.
+/// A keeper, and a project that is mounted at `/w` in its sandboxes.
 struct Stage {
     native: Native,
     project: std::path::PathBuf,
@@ -77,7 +77,7 @@ fn play(scene: fn(Stage) -> Pin<Box<dyn Future<Output = ()>>>) {
     });
 }
 
-/// The modes of files are in nobody's way: what is refused is refused by a rule.
+/// All file modes allow access: every refusal comes from a rule.
 fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
@@ -106,21 +106,21 @@ impl Stage {
         Attacked::raise_with(&self.native, &name, &self.spec(rules)).await
     }
 
-    /// How making a sandbox with these rules is refused.
+    /// The error that creating a sandbox with these rules returns.
     async fn refusal(&self, rules: &[(&str, &str, &str)]) -> Error {
         let id = SandboxId::new("refused").unwrap();
         self.native.create(&id, &self.spec(rules)).await.unwrap_err()
     }
 }
 
-/// Everything may be executed, `/w` may be changed, and then these.
+/// Rules that allow to execute everything and to change `/w`, followed by these.
 fn rules<'a>(more: &[(&'a str, &'a str, &'a str)]) -> Vec<(&'a str, &'a str, &'a str)> {
     let base = [("allow", "execute", "/"), ("allow", "readwrite", "/w")];
     [&base, more].concat()
 }
 
 impl Attacked {
-    /// Every line fails by itself.
+    /// Each line must fail when it runs alone.
     async fn fails(&self, lines: &[&str]) {
         for line in lines {
             let (ending, written) = self.run(&["sh", "-c", line], None).await;
@@ -216,7 +216,7 @@ fn what_may_not_be_executed_does_not_run(stage: Stage) -> Pin<Box<dyn Future<Out
                 "ln /w/programs/echo /w/src/hard && /w/src/hard ran",
             ])
             .await;
-        // It is still data, and what is copied elsewhere has the rights of that place.
+        // A program there can still be read, and its copy elsewhere has the rights of the new path.
         assert_eq!(sandbox.shell("sh /w/programs/script").await, "ran\n");
         assert_eq!(sandbox.shell("cp /w/programs/echo /w/src/e; /w/src/e ran").await, "ran\n");
         assert_eq!(sandbox.shell("echo x >/w/programs/new; cat /w/programs/new").await, "x\n");
@@ -271,7 +271,7 @@ fn what_leads_to_a_denied_path_stays_where_it_is(
                 "rm -rf /w/a",
             ])
             .await;
-        // What is beside can be moved.
+        // Paths beside it can be moved.
         sandbox.shell("echo x >/w/a/b/file && mv /w/a/b/file /w/a/file && mv /w/src /w/s").await;
     })
 }
@@ -406,13 +406,13 @@ fn operations_from_outside_go_by_where_paths_lead(
         assert!(moved.err().is_some_and(denied));
         assert!(native.remove(id, &path("/w/link/passwd")).await.err().is_some_and(denied));
 
-        // A name that is a directory now and leads out the next moment.
+        // A name that alternates between a directory and a symbolic link that leads outside.
         let flipping = "cd /w; rm -r d/f; echo ready; while :; do
             mv -T d x; ln -s /etc d; rm d; mv -T x d; done 2>/dev/null";
         let (exec, running) = sandbox.stays(flipping, None).await;
         for _ in 0..ROUNDS {
             assert!(native.read_file(id, &path("/w/d/passwd"), all).await.is_err());
-            // Written, refused, or the directory was not there.
+            // It was written or refused, or the directory did not exist.
             let _ = native.write_file(id, &path("/w/d/f"), content(), options).await;
         }
         native.kill(id, &exec).await.unwrap();
@@ -514,7 +514,7 @@ fn a_snapshot_that_lays_traps_is_held_to_the_rules(
     })
 }
 
-/// The case that asks for processes what the others ask for operations.
+/// The case that tests with processes what the others test with operations.
 #[test]
 fn cases_of_processes() {
     play(|stage| {

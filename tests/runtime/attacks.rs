@@ -1,5 +1,5 @@
-//! Attacks from inside held sandboxes: on the kernel, on init and its subreapers, on commands of
-//! other users, and of one sandbox on another. The attacker is `tests/programs/probe`.
+//! Attacks from inside persistent sandboxes: on the kernel, on init and its subreapers, on commands
+//! of other users, and of one sandbox on another. The attacks are in `tests/programs/probe`.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,10 +19,10 @@ use stockade_runtime_native::{Native, Options};
 
 use stockade_test_support::program;
 
-/// Where the probe is inside.
+/// The path of the probe inside.
 const PROBE: &str = "/opt/probe/probe";
 
-/// Every attack of the probe that needs no word about the sandbox: none may work, as no user.
+/// Every attack of the probe that needs no argument about the sandbox: none may work, as any user.
 const ATTACKS: &[&[&str]] = &[
     &["syscall", "unshare-user"],
     &["syscall", "unshare-mount", "unshare-network", "unshare-pid"],
@@ -78,14 +78,14 @@ attacks! {
     the_keeper_is_out_of_sight,
 }
 
-/// Two sandboxes of one keeper, and where its data is.
+/// Two sandboxes of one keeper, and the path of its data.
 struct Scene {
     one: Attacked,
     other: Attacked,
     data: PathBuf,
 }
 
-/// Sets the scene for an attack.
+/// Creates the scene and runs an attack in it.
 fn under_attack(attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
     let place = tempfile::Builder::new().prefix("stockade-attacks-").tempdir().unwrap();
     let data = place.path().join("data");
@@ -122,7 +122,8 @@ pub(crate) struct Attacked {
 }
 
 impl Attacked {
-    /// Makes a sandbox with the probe in it. `probe` is a directory of the host with the probe in it.
+    /// Creates a sandbox with the probe in it. `probe` is a directory of the host with the probe in
+    /// it.
     async fn raise(native: &Native, name: &str, probe: &Path) -> Self {
         let spec = SandboxSpec {
             mounts: vec![HostMount {
@@ -136,7 +137,7 @@ impl Attacked {
         Self::raise_with(native, name, &spec).await
     }
 
-    /// Makes a sandbox.
+    /// Creates a sandbox.
     pub(crate) async fn raise_with(native: &Native, name: &str, spec: &SandboxSpec) -> Self {
         let id = SandboxId::new(name).unwrap();
         native.create(&id, spec).await.unwrap();
@@ -148,7 +149,7 @@ impl Attacked {
         ExecId::new(format!("c{}", self.commands.get())).unwrap()
     }
 
-    /// Runs a command to its end: how it ended, and what it wrote to both streams.
+    /// Runs a command until it ends: how it ended, and what it wrote to both streams.
     pub(crate) async fn run(&self, words: &[&str], user: Option<User>) -> (Ending, String) {
         self.run_command(&Command { user, ..self::words(words) }).await
     }
@@ -169,14 +170,14 @@ impl Attacked {
         }
     }
 
-    /// What a script writes that must succeed.
+    /// The output of a script that must succeed.
     pub(crate) async fn shell(&self, script: &str) -> String {
         let (ending, written) = self.run(&["sh", "-c", script], None).await;
         assert_eq!(ending, Ending::Exited(0), "{script}: {written}");
         written
     }
 
-    /// Starts a command that stays, once it has written something.
+    /// Starts a command that keeps running, and waits until it has written something.
     pub(crate) async fn stays(
         &self,
         script: &str,
@@ -195,8 +196,8 @@ impl Attacked {
     }
 }
 
-/// The users to attack as: root inside, the ordinary one and a stranger; where there is only one
-/// id, that.
+/// The users to attack as: root inside, the ordinary user and another one; if there is only one id,
+/// that one.
 fn users() -> Vec<Option<User>> {
     if rustix::process::geteuid().is_root() {
         [0, 1000, 4000].map(|id| Some(User { user: id, group: id })).to_vec()
@@ -220,7 +221,7 @@ fn every_attack_is_held(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     })
 }
 
-/// Nothing but its own streams is open in a command, and it has no right that others lack.
+/// A command has no open descriptors but its own streams, and no privileges that others lack.
 fn a_command_inherits_nothing(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one: sandbox, .. } = &scene;
@@ -238,12 +239,13 @@ fn a_command_inherits_nothing(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>>
     })
 }
 
-/// A command reads the input that it is given as often as it likes, and writes nothing to it, whatever
-/// it makes of its descriptor.
+/// A command can read its input any number of times, and cannot write to it, whatever it does with
+/// the descriptor.
 fn given_input_is_nobodys_to_change(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one: sandbox, .. } = &scene;
-        // The two streams are collected as they arrive, so complaints could split a line of output.
+        // The two streams are collected as they arrive, so an error message could split a line of
+        // output.
         let attack = "exec 2>/dev/null; cat; chmod 777 /dev/stdin
             for file in /dev/stdin /proc/self/fd/0; do
                 echo bad >&0 && echo wrote; echo bad >$file && echo wrote
@@ -258,8 +260,8 @@ fn given_input_is_nobodys_to_change(scene: Scene) -> Pin<Box<dyn Future<Output =
     })
 }
 
-/// Init cannot be killed, stopped or read from inside, by anybody. As root the subreapers cannot
-/// either; where there is one id, a command that kills its own ends whole.
+/// Init cannot be killed, stopped or read from inside, by any user. As root the subreapers cannot
+/// either; where there is one id, a command that kills its own subreaper ends completely.
 fn init_is_out_of_reach(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one: sandbox, .. } = &scene;
@@ -276,14 +278,14 @@ fn init_is_out_of_reach(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
                 assert_eq!((ending, written.as_str()), (Ending::Unknown, ""));
             }
         }
-        // Whoever kills everything that can be killed is told of, and the sandbox stays.
+        // A command that kills everything that it can is reported, and the sandbox stays.
         sandbox.run(&["sh", "-c", "kill -9 -1; sleep 0.1; exit 5"], None).await;
         assert_eq!(sandbox.shell("echo alive").await, "alive\n");
     })
 }
 
-/// Where a command has init's id, it can take init's descriptors away, or its memory. That ends its
-/// own sandbox, and soon.
+/// Where a command has init's id, it can lower init's limits on descriptors or memory. That ends
+/// its own sandbox, and soon.
 fn limits_of_init_end_nobody_else(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one, other, .. } = &scene;
@@ -308,7 +310,7 @@ fn limits_of_init_end_nobody_else(scene: Scene) -> Pin<Box<dyn Future<Output = (
     })
 }
 
-/// Commands of one user cannot touch those of another.
+/// Commands of one user cannot affect those of another.
 fn users_are_apart(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one: sandbox, .. } = &scene;
@@ -329,7 +331,7 @@ fn users_are_apart(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     })
 }
 
-/// Neither sandbox sees anything of the other, by files, processes, ports or abstract sockets.
+/// Neither sandbox can access the other, by files, processes, ports or abstract sockets.
 fn sandboxes_are_apart(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one, other, .. } = &scene;
@@ -354,7 +356,7 @@ fn sandboxes_are_apart(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     })
 }
 
-/// What the host's sandboxes are kept in cannot be seen from inside.
+/// The host directories of sandboxes cannot be seen from inside.
 fn the_keeper_is_out_of_sight(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one: sandbox, data, .. } = &scene;

@@ -1,8 +1,8 @@
-//! Faults of the machine: what holds the sandboxes is killed, or the disk, descriptors or room in
-//! the process table run out. What was held goes on, what cannot be had is refused with a typed
-//! error, and when there is room again everything is as it was.
+//! Faults of the machine: the keeper is killed, or the disk, descriptors or the process table are
+//! exhausted. Existing sandboxes keep running, requests that cannot be executed are refused with a
+//! typed error, and when resources are free again everything is as before.
 //!
-//! Faults that every backend has to stand are cases of `stockade_runtime::conformance`: the holder
+//! Faults that every backend must survive are cases of `stockade_runtime::conformance`: the holder
 //! is killed (`holder`), and commands flood, close their streams, fork away, stop themselves or
 //! fill the disk (`streams`, `survivors`, `limits`). Clocks are set in `tests/programs/guest`.
 #![expect(

@@ -1,4 +1,4 @@
-//! As whom a case runs. Root lends itself to an ordinary user by running the same test again.
+//! The user that a case runs as. Root runs the same test again as an ordinary user.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,9 +11,9 @@ use stockade_test_support::{DIRECTORY, program, require_nextest};
 
 use crate::native::backend;
 
-/// The ordinary user that root's test runs lend themselves to.
+/// The ordinary user whose id the tests use when they run as root.
 const ORDINARY_USER: u32 = 1000;
-/// Tells a test that its temporary files are where it wants them.
+/// Informs a test that its temporary files are on the file system that it needs.
 const MOUNTED: &str = "STOCKADE_TEST_MOUNTED";
 const NAMES: [&str; 3] = ["stockade", "echo", "probe"];
 
@@ -21,7 +21,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs a case as root, or records that it cannot be done.
+/// Runs a case as root, or records that this is not possible.
 pub(crate) fn as_root(case: &str) {
     require_nextest();
     let no_root = || Err("the tests do not run as root".to_owned());
@@ -33,7 +33,7 @@ pub(crate) fn as_user(case: &str) {
     do_as_user(|| conformance::run(case, backend()));
 }
 
-/// Runs part of a test as root, or records that it cannot be done.
+/// Runs part of a test as root, or records that this is not possible.
 pub(crate) fn do_as_root(run: impl FnOnce()) {
     require_nextest();
     if is_root() { run() } else { conformance::skipped("the tests do not run as root") }
@@ -57,17 +57,17 @@ pub(crate) fn do_as_user(run: impl FnOnce()) {
     run_again(&mut again);
 }
 
-/// Runs part of a test whose temporary files are on a file system of this size, which nobody else
-/// sees.
+/// Runs part of a test whose temporary files are on a file system of this size, which no other
+/// process sees.
 pub(crate) fn on_small_disk(mebibytes: u64, run: impl FnOnce()) {
     let mount = format!("mount -t tmpfs -o size={mebibytes}m,mode=1777 small \"$0\"");
     on_mount(&mount, run);
 }
 
-/// Runs part of a test whose temporary files are on an overlay, which holds no overlay's changes, as
-/// in a container.
+/// Runs part of a test whose temporary files are on an overlay, which cannot be the upper layer of
+/// another overlay, as in a container.
 pub(crate) fn on_overlay(run: impl FnOnce()) {
-    // Mounted by a user, it keeps its marks where a user may.
+    // If a user mounts it, it stores its attributes where a user may write them.
     let options = if is_root() { "" } else { ",userxattr" };
     let mount = format!(
         "mount -t tmpfs -o mode=1777 below \"$0\" && cd \"$0\" && mkdir lower upper work && \
@@ -78,7 +78,8 @@ pub(crate) fn on_overlay(run: impl FnOnce()) {
     on_mount(&mount, run);
 }
 
-/// Runs part of a test whose temporary files are on what a shell command has mounted at `$0`.
+/// Runs part of a test whose temporary files are on the file system that a shell command has
+/// mounted at `$0`.
 fn on_mount(mount: &str, run: impl FnOnce()) {
     if std::env::var_os(MOUNTED).is_some() {
         return run();
@@ -86,7 +87,7 @@ fn on_mount(mount: &str, run: impl FnOnce()) {
     let place = tempfile::Builder::new().prefix("stockade-disk-").tempdir().unwrap();
     let mut again = Command::new("unshare");
     again.args(["--mount", "--propagation", "private"]);
-    // A user may mount in a namespace of the user's own, and loses that again.
+    // A user may mount in a separate user namespace, and then drops the capabilities again.
     let weaken = if is_root() {
         ""
     } else {
@@ -98,12 +99,12 @@ fn on_mount(mount: &str, run: impl FnOnce()) {
     run_again(again.env(MOUNTED, "yes").env("TMPDIR", place.path()));
 }
 
-/// Runs this test again, by a program that is given the arguments of a test.
+/// Runs this test again in a program that gets the arguments of a test.
 fn run_again(program: &mut Command) {
     let thread = std::thread::current();
     let output = program
         .args([thread.name().unwrap(), "--exact", "--include-ignored", "--nocapture"])
-        // The log is its first writer's.
+        // Only the first process writes the log.
         .env_remove("STOCKADE_SKIP_LOG")
         .current_dir("/")
         .output()
@@ -117,12 +118,12 @@ fn run_again(program: &mut Command) {
     }
 }
 
-/// Makes a program reachable for everybody: by a hard link where that can be had, else by a copy.
+/// Makes a program accessible to all users: by a hard link where possible, otherwise by a copy.
 fn link(from: &Path, to: &Path) {
     let readable = from.metadata().unwrap().permissions().mode() & 0o555 == 0o555;
     if !readable || std::fs::hard_link(from, to).is_err() {
-        // Copied by another process: a descriptor of ours that a fork held open for a moment
-        // would make the copy too busy to be run.
+        // Copied by another process: if a fork inherited a writable descriptor of the copy,
+        // executing the copy would fail with `ETXTBSY`.
         assert!(Command::new("cp").args([from, to]).status().unwrap().success());
         open_to_all(to);
     }
@@ -132,7 +133,7 @@ fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// One test as root and one as an ordinary user for each scene, given to the `play` of its file.
+/// One test as root and one as an ordinary user for each scene, passed to the `play` of its file.
 macro_rules! scenes {
     ($($name:ident),+ $(,)?) => {
         mod root {

@@ -1,5 +1,5 @@
-//! The native backend under test: a data directory of its own for each case, and the keeper that
-//! serves it.
+//! The native backend under test: each case has its own data directory and the keeper that serves
+//! it.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -31,14 +31,14 @@ use tempfile::TempDir;
 
 use stockade_test_support::program;
 
-/// What the binary's first argument is when it is a keeper.
+/// The first argument of the binary as a keeper.
 const KEEPER: &str = "__keeper";
-/// Some cases take a sandbox that was made before, the others one of their own.
+/// Some cases get a sandbox from the pool, the others a new one.
 const POOL: usize = 1;
 /// How long a keeper may take to end.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A backend with no sandboxes yet.
+/// A backend without sandboxes.
 pub(crate) fn backend() -> Result<Arc<dyn Backend>, String> {
     Ok(Arc::new(Kept::new(POOL)))
 }
@@ -100,11 +100,11 @@ impl Backend for Kept {
         left
     }
 
-    /// Asks the keeper to go when it holds nothing, and sees that it does.
+    /// Requests the keeper to end when it has no sandboxes, and checks that it does.
     async fn close(&self) {
         let Some((socket, keeper)) = self.keeper() else { return };
         for request in [Request::Hello { protocol: PROTOCOL }, Request::Drain] {
-            // Each message has a first byte that says how it travels.
+            // The first byte of each message states how it is sent.
             let message = [vec![0], encode(&request, &[]).unwrap()].concat();
             send(&socket, &message, SendFlags::NOSIGNAL).unwrap();
             let mut answer = vec![0; 4096];
@@ -119,19 +119,19 @@ impl Backend for Kept {
 }
 
 impl Kept {
-    /// A data directory whose keepers hold so many jails ready.
+    /// A data directory whose keepers have a pool of this size.
     pub(crate) fn new(pool: usize) -> Self {
         let place = tempfile::Builder::new().prefix("stockade-runtime-").tempdir().unwrap();
         Self { place, keeper: vec![program("stockade").into(), KEEPER.into()], pool }
     }
 
-    /// The same, with keepers that another program becomes, called with these words.
+    /// The same, with keepers that are started through another program with these arguments.
     pub(crate) fn under(mut self, words: &[&str]) -> Self {
         self.keeper.splice(0..0, words.iter().map(OsString::from));
         self
     }
 
-    /// A client of its own.
+    /// A separate client.
     pub(crate) fn client(&self) -> Native {
         let (data, keeper) = (self.data(), self.keeper.clone());
         Native::open(Options { data, keeper, pool: self.pool }).unwrap()
@@ -147,7 +147,7 @@ impl Kept {
         self.data().join("runtime").join(PROTOCOL.to_string())
     }
 
-    /// The process of the keeper that lives.
+    /// The process of the running keeper.
     pub(crate) fn process(&self) -> Option<OwnedFd> {
         self.keeper().map(|(_, process)| process)
     }
@@ -157,12 +157,12 @@ impl Kept {
         assert!(remove(&self.data()), "what is in use can be removed");
     }
 
-    /// A connection to the keeper that lives, and nothing said on it.
+    /// A connection to the running keeper, on which nothing was sent.
     pub(crate) fn connection(&self) -> Option<OwnedFd> {
         self.keeper().map(|(socket, _)| socket)
     }
 
-    /// A connection to the keeper that lives, and its process.
+    /// A connection to the running keeper, and its process.
     fn keeper(&self) -> Option<(OwnedFd, OwnedFd)> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -182,15 +182,15 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // What the keeper has to say helps who reads why a case failed.
+            // The keeper's log helps to find out why a case failed.
             let _ = writeln!(std::io::stderr(), "the keeper's log:\n{}", self.log());
         }
         remove(self.place.path());
     }
 }
 
-/// Removes a directory; whether it is gone. What a keeper has begun may go on for a moment, and
-/// there may be directories in it that an ordinary user cannot remove as they are.
+/// Removes a directory; returns whether it no longer exists. What a keeper has started may run for
+/// a moment longer, and it may contain directories that an ordinary user cannot remove as they are.
 fn remove(directory: &Path) -> bool {
     for _ in 0..100 {
         if fs::remove_dir_all(directory).is_ok() {
@@ -202,7 +202,7 @@ fn remove(directory: &Path) -> bool {
     false
 }
 
-/// Lets the owner of a directory into it and into all that are below it.
+/// Gives the file owner of a directory access to it and to all directories below it.
 fn open(directory: &Path) {
     let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -216,7 +216,7 @@ fn names(directory: &Path) -> impl Iterator<Item = OsString> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name())
 }
 
-/// Whether a process ends in time.
+/// Whether a process ends within the deadline.
 fn has_ended(process: &OwnedFd) -> bool {
     let mut news = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
     poll(&mut news, Some(&Timespec::try_from(DEADLINE).unwrap())).unwrap() == 1

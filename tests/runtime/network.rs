@@ -1,5 +1,5 @@
-//! Held sandboxes with a network by policy: what is reached from them is what their policy names, as
-//! long as somebody serves their ways out, and nothing that runs inside changes that.
+//! Persistent sandboxes with a network by policy: they can connect to what their policy names, as
+//! long as an egress process serves them, and nothing that runs inside changes that.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -29,9 +29,9 @@ use crate::attacks::Attacked;
 use crate::native::Kept;
 use stockade_test_support::program;
 
-/// Where the probe is inside.
+/// The path of the probe inside.
 const PROBE: &str = "/opt/probe/probe";
-/// What the host's side knows of names: nobody else is asked.
+/// The names that the host resolves: no name server is queried.
 const NAMES: &str = "127.0.0.1 service.test other.test";
 
 crate::identity::scenes! {
@@ -44,7 +44,7 @@ crate::identity::scenes! {
     what_an_image_has_in_the_way_leads_nowhere,
 }
 
-/// A data directory, and a server of the host's.
+/// A data directory, and a server of the host.
 struct Stage {
     kept: Kept,
     native: Native,
@@ -78,7 +78,7 @@ fn play(scene: fn(Stage) -> Pin<Box<dyn Future<Output = ()>>>) {
 }
 
 impl Stage {
-    /// A sandbox with the probe in it. The server may be reached by its name.
+    /// A sandbox with the probe in it. It may connect to the server by its name.
     async fn sandbox(&self, name: &str) -> Attacked {
         Attacked::raise_with(&self.native, name, &self.spec()).await
     }
@@ -110,7 +110,7 @@ impl Stage {
         format!("{name}:{}", self.server.address.port())
     }
 
-    /// A small root file system: the host's shell and what it needs.
+    /// A small root file system: the host's shell and the files that it needs.
     fn image(&self, name: &str) -> PathBuf {
         let root = self.place.path().join(name);
         let script = "set -e; mkdir -p \"$0/bin\" \"$0/etc\" \"$0/root\" \"$0/tmp\"; cp /bin/sh /bin/cat \
@@ -123,7 +123,7 @@ impl Stage {
     }
 }
 
-/// A server on the host's loopback, which says one sentence to everybody.
+/// A server on the host's loopback that sends one sentence to every client.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -152,20 +152,20 @@ impl Server {
     }
 }
 
-/// Whoever decides what is reached. It ends when this is dropped.
+/// The egress process, which enforces the policy. It ends when this is dropped.
 struct Egress {
     owner: Arc<OwnerSocket>,
     serving: tokio::task::JoinHandle<()>,
 }
 
 impl Egress {
-    /// Serves a sandbox by a policy.
+    /// Serves a sandbox with a policy.
     async fn serve(sandbox: &Attacked, policy: Policy) -> Self {
         let listeners = sandbox.native.listeners(&sandbox.id).await.unwrap();
         let (owner, theirs) = OwnerSocket::pair().unwrap();
         let serving = tokio::spawn(async { stockade_egress::serve(theirs).await.unwrap() });
         let egress = Self { owner: Arc::new(owner), serving };
-        // Nobody listens there.
+        // No name server listens there.
         let resolv_conf = "nameserver 127.0.0.53\n".to_owned();
         egress.request(Request::Names { resolv_conf, hosts: NAMES.to_owned() }, None).await;
         let add = Request::Add { sandbox: sandbox.id.clone(), policy };
@@ -189,7 +189,7 @@ impl Drop for Egress {
 }
 
 impl Attacked {
-    /// What the probe says of servers that it asks.
+    /// The probe's output after requests to servers.
     async fn fetch(&self, way: &str, servers: &[&str]) -> String {
         let words: Vec<&str> = [PROBE, "fetch", way].iter().chain(servers).copied().collect();
         let (ending, written) = self.run(&words, None).await;
@@ -198,8 +198,8 @@ impl Attacked {
     }
 }
 
-/// The users to attack as: root inside, the ordinary one and a stranger; where there is only one
-/// id, that.
+/// The users to attack as: root inside, the ordinary user and another one; if there is only one id,
+/// that one.
 fn users() -> Vec<Option<User>> {
     if rustix::process::geteuid().is_root() {
         [0, 1000, 4000].map(|id| Some(User { user: id, group: id })).to_vec()
@@ -244,7 +244,7 @@ fn it_is_reached_again_whoever_was_killed(stage: Stage) -> Pin<Box<dyn Future<Ou
             assert!(sandbox.fetch("proxy", &[&service]).await.contains("greetings"));
             let keeper = stage.kept.process().unwrap();
             pidfd_send_signal(&keeper, Signal::KILL).unwrap();
-            // The way out does not depend on the keeper.
+            // The egress proxy does not depend on the keeper.
             assert!(sandbox.fetch("direct", &[&service]).await.contains("greetings"));
             drop(egress);
         }
@@ -260,7 +260,7 @@ fn it_is_reached_again_whoever_was_killed(stage: Stage) -> Pin<Box<dyn Future<Ou
     })
 }
 
-/// What is sent arrives at the ways out, and goes no further.
+/// Traffic arrives at the listeners of the sandbox, and goes no further.
 fn where_nobody_serves_nobody_is_reached(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let sandbox = stage.sandbox("one").await;
@@ -279,7 +279,7 @@ fn where_nobody_serves_nobody_is_reached(stage: Stage) -> Pin<Box<dyn Future<Out
     })
 }
 
-/// No socket of another kind, no rule, no route and no port of those who listen is anybody's inside.
+/// No other kind of socket, no rule, no route and no port of the listeners is accessible inside.
 fn nothing_inside_changes_the_way(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let sandbox = stage.sandbox("one").await;
@@ -287,7 +287,7 @@ fn nothing_inside_changes_the_way(stage: Stage) -> Pin<Box<dyn Future<Output = (
         let namespace = std::fs::read_link("/proc/self/ns/net").unwrap();
         let namespace = namespace.to_str().unwrap();
         let here = stage.server.address.to_string();
-        // Nobody has allowed this one.
+        // No policy allows this one.
         let unnamed = Server::start();
         let port = unnamed.address.port();
         let addresses = [
@@ -339,7 +339,7 @@ fn nothing_inside_changes_the_way(stage: Stage) -> Pin<Box<dyn Future<Output = (
     })
 }
 
-/// Each has a loopback and ways out of its own.
+/// Each has its own loopback and listeners.
 fn sandboxes_do_not_meet(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let (one, other) = (stage.sandbox("one").await, stage.sandbox("other").await);
@@ -362,8 +362,8 @@ fn sandboxes_do_not_meet(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
     })
 }
 
-/// Whatever an image has at its resolver's place, names are asked of ours, and what it had is there
-/// again without a network.
+/// Whatever an image has at the path of the resolver file, names are resolved by Stockade's, and
+/// the image's own file is visible again without a network.
 fn an_image_keeps_its_own_resolver(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let canary = stage.place.path().join("canary");
@@ -412,8 +412,9 @@ fn an_image_keeps_its_own_resolver(stage: Stage) -> Pin<Box<dyn Future<Output = 
     })
 }
 
-/// An image, or what somebody has made of it before a snapshot, has links where the resolver's
-/// directory is: nothing of the host's is written, and no sandbox is made without its resolver.
+/// An image, or a process that changed it before a snapshot, has symbolic links instead of the
+/// resolver's directory: no file of the host is written, and no sandbox is created without its
+/// resolver.
 fn what_an_image_has_in_the_way_leads_nowhere(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let outside = stage.place.path().join("outside");
@@ -427,7 +428,7 @@ fn what_an_image_has_in_the_way_leads_nowhere(stage: Stage) -> Pin<Box<dyn Futur
             let image = stage.image(&format!("image-{number}"));
             let of_image = Root::Directory(image.clone());
             let spec = SandboxSpec { mounts: Vec::new(), root: of_image, ..stage.spec() };
-            // By the image itself, and by somebody inside.
+            // By the image itself, and by a process inside.
             let plain = SandboxSpec { network: None, ..spec.clone() };
             let first = Attacked::raise_with(&stage.native, &format!("a-{number}"), &plain).await;
             let script = format!("rm -rf /etc && ln -s {target} /etc");

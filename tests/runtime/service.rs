@@ -1,5 +1,5 @@
-//! The operations on files against processes inside that change what names lead to, through the
-//! whole way: the service with its rules, the native runtime, a keeper and a jail.
+//! The operations on files, against processes inside that change what names refer to, through all
+//! layers: the service with its rules, the native runtime, a keeper and a jail.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -20,18 +20,18 @@ use tokio::io::AsyncReadExt as _;
 use crate::support;
 use stockade_test_support::program;
 
-/// How often something is read and written while names change: all together as often as the case
-/// says, for there are two places that are written to.
+/// How often something is read and written while names change: the total is the number of the case,
+/// because there are two directories that are written to.
 const READS: u64 = 4_000;
 const WRITES: u64 = 3_000;
-/// How long it is gone on until both sides of the race were met.
+/// How long the race may continue until both outcomes were observed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const SECRET: &str = "what-nobody-may-read";
 const OPEN: &str = "what-anybody-may-read";
 
-/// A service on the native runtime, and a sandbox in which two names are swapped all the time: a
-/// directory of its own, and a link to what the rules close.
+/// A service on the native runtime, and a sandbox in which two names are exchanged all the time: a
+/// directory of its own, and a symbolic link to files that the rules deny.
 struct Race {
     service: Service,
     native: Native,
@@ -58,7 +58,7 @@ impl Race {
         }
         std::fs::create_dir(project.join("programs")).unwrap();
         std::fs::copy(program("probe"), project.join("programs/probe")).unwrap();
-        // The modes of files are in nobody's way: what is refused is refused by a rule.
+        // All file modes allow access: every refusal comes from a rule.
         open_to_all(place.path());
         symlink("/w/secret", project.join("to-secret")).unwrap();
         symlink("/etc", project.join("to-etc")).unwrap();
@@ -86,7 +86,7 @@ impl Race {
         let id = serde_json::from_value(made["id"].clone()).unwrap();
         let race = Self { service, native, store, id, place };
         for directory in ["d", "e"] {
-            // One that the project has could not change its name in a view of it.
+            // A directory of the project itself could not be renamed in a view of it.
             let path = format!("/w/{directory}");
             race.ask("make_directory", json!({"path": path})).await.unwrap();
             race.write(&format!("{path}/key"), OPEN).await.unwrap();
@@ -94,14 +94,14 @@ impl Race {
         race
     }
 
-    /// Swaps two names from now on; the operation that does.
+    /// Starts to exchange two names repeatedly; returns the operation that does.
     async fn swap(&self, one: &str, other: &str) -> Value {
         let command = ["/w/programs/probe", "exchange", one, other, "600000"];
         let started = self.ask("execute_stream", json!({"command": command})).await;
         started.unwrap()["workflowId"].clone()
     }
 
-    /// Ends the swapping.
+    /// Ends the exchange of names.
     async fn rest(&self, swapping: Value) {
         ask(&self.service, "cancel_operation", swapping.clone()).await.unwrap();
         ask(&self.service, "wait_operation", swapping).await.unwrap();
@@ -128,7 +128,7 @@ impl Race {
         self.service.write_file(&me(), request, content).await.map(drop)
     }
 
-    /// Every host path of a file of this name that belongs to the sandbox or its project.
+    /// Every host path of a file with this name that belongs to the sandbox or its project.
     fn holding(&self, name: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut pending = vec![self.place.path().to_owned()];
@@ -164,7 +164,7 @@ fn open_to_all(path: &Path) {
     }
 }
 
-/// How often the race was met on either side.
+/// How often each outcome of the race was observed.
 #[derive(Default)]
 struct Met {
     done: AtomicU64,
@@ -178,7 +178,7 @@ impl Met {
         side.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether to go on: there are rounds left, or one side was not met yet.
+    /// Whether to continue: there are rounds left, or one outcome was not observed yet.
     fn goes_on(&self, rounds: u64, begun: Instant) -> bool {
         let both = [&self.allowed, &self.refused].map(|side| side.load(Ordering::Relaxed) > 0);
         let has_rounds = self.done.fetch_add(1, Ordering::Relaxed) < rounds;
@@ -190,7 +190,7 @@ impl Met {
     }
 }
 
-/// Does something again and again with several hands at once.
+/// Repeats something with several concurrent futures.
 async fn again(rounds: u64, work: impl AsyncFn(&Met)) -> Met {
     let (met, begun) = (Met::default(), Instant::now());
     let hand = async || {
@@ -202,7 +202,7 @@ async fn again(rounds: u64, work: impl AsyncFn(&Met)) -> Met {
     met
 }
 
-/// No read returns what the rules close, and no name of it is told.
+/// No read returns what the rules deny, or the name of a denied file.
 async fn reads_are_held(race: &Race) {
     let swapping = race.swap("/w/d", "/w/to-secret").await;
     let met = again(READS, async |met: &Met| {
@@ -227,7 +227,7 @@ async fn reads_are_held(race: &Race) {
     race.rest(swapping).await;
 }
 
-/// Nothing is made or changed but in the sandbox's own directory.
+/// Files are created and changed only in the sandbox's own directory.
 async fn writes_are_held(race: &Race) {
     for (directory, link) in [("/w/d", "/w/to-secret"), ("/w/e", "/w/to-etc")] {
         let swapping = race.swap(directory, link).await;
@@ -237,7 +237,7 @@ async fn writes_are_held(race: &Race) {
         let edit = json!({"path": format!("{directory}/key"), "old": SECRET, "new": "changed"});
         for _ in 0..WRITES / 50 {
             let replaced = race.ask("replace_text", json!({"edits": [edit]})).await;
-            // Where it was the sandbox's own directory, there was no such text.
+            // In the sandbox's own directory the text did not occur.
             assert!(replaced.is_err() || replaced == Ok(json!({"counts": [0]})), "{replaced:?}");
         }
         race.rest(swapping).await;
@@ -265,7 +265,7 @@ fn race() {
     });
 }
 
-/// The case as its file has it, as root.
+/// The case from its file, as root.
 #[test]
 fn names_that_are_swapped() {
     crate::identity::do_as_root(|| {

@@ -1,5 +1,5 @@
-//! A thousand hostile snippets, half of them as packages that no validator reads: whatever they try,
-//! each ends, nothing of it is seen outside, and nothing is left.
+//! A thousand hostile snippets, half of them as packages, which are not validated: each ends, has
+//! no effect outside, and leaves nothing behind.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use stockade_test_support::skipped;
 
 use crate::support::{children_of, options, run, zygote};
 
-/// What is written when something was reached that must not be.
+/// The text that is printed when an attack reached something that it must not.
 const TRACE: &str = "ESCAPED";
 /// How many snippets of each kind.
 const COUNT: usize = 500;
-/// How much larger the process may be afterwards that workers are forked from.
+/// How much larger the zygote may be afterwards.
 const GROWTH_KIB: u64 = 4 << 10;
 
-/// Ways out that were ways out of other sandboxes, and ways to use up what there is. `N` is a number
-/// from the attack's own, `E` writes the trace.
+/// Escapes that worked in other sandboxes, and ways to exhaust resources. `N` is replaced by a
+/// number of the attack, `E` by code that prints the trace.
 const ATTACKS: &[&str] = &[
-    // Code from text.
+    // Code from strings.
     "const F = (() => {})[\"construct\" + \"or\"]; F(\"E\")();",
     "const F = (async () => {})[[\"con\", \"structor\"].join(\"\")]; await F(\"E\")();",
     "const F = Object.getPrototypeOf(async function* () {})[`${\"constructor\"}`]; await F(\"E\")().next();",
@@ -39,13 +39,13 @@ const ATTACKS: &[&str] = &[
     "const r = await import(\"data:text/javascript,E\").catch(() => null); if (r) { E; }",
     "for (const m of [\"fs\", \"node:fs\", \"os\", \"std\", \"qjs:std\", \"bjson\"]) { const r = await import(m).catch(() => null); if (r) { E; } }",
     "new ShadowRealm().evaluate(\"E\");",
-    // What other hosts have.
+    // Globals of other hosts.
     "if (typeof process !== \"undefined\") { E; }",
     "for (const n of [\"process\", \"require\", \"module\", \"Deno\", \"Bun\", \"std\", \"os\", \"bjson\", \"print\", \"scriptArgs\", \"load\", \"Worker\", \"SharedWorker\", \"BroadcastChannel\", \"MessageChannel\", \"postMessage\", \"WebAssembly\", \"importScripts\", \"XMLHttpRequest\", \"WebSocket\", \"Buffer\", \"navigator\", \"performance\", \"gc\", \"read\", \"host\"]) { if (n !== \"performance\" && globalThis[n] !== undefined) { E; } }",
     "globalThis.postMessage?.({ type: \"result\", logs: [] }); self.postMessage?.(N);",
     "console.log(import.meta.url?.includes(\"/\") ? \"TRACE\" : \"no\");",
     "const g = (function () { return this; })(); if (g && g.process) { E; }",
-    // The host's own functions, and what they are given.
+    // The host's own functions, and their arguments.
     "Array.prototype.map = function () { E; return []; }; console.log([1]);",
     "Object.prototype.then = function (r) { r(N); }; await {};",
     "String.prototype.toWellFormed = () => ({ toString() { throw N; } }); console.log(\"x\");",
@@ -73,7 +73,7 @@ const ATTACKS: &[&str] = &[
     "await Promise.all(Array.from({ length: 300 }, () => globalThis[\"fet\" + \"ch\"](\"http://[::1]:N/\"))); E;",
     "await globalThis[\"fet\" + \"ch\"](\"http://localhost\", { method: \"POST\", body: \"x\".repeat(6e6) }); E;",
     "await globalThis[\"fet\" + \"ch\"](\"http://a.example\", { headers: { \"x\\r\\ny\": \"z\" } }); E;",
-    // The engine: memory that moves under callbacks.
+    // The engine: memory that moves during callbacks.
     "const a = [1, 2, 3]; a.sort(() => { a.length = 0; for (let i = 0; i < N; i++) a.push({}); return -1; });",
     "const a = new Array(N).fill(0); a.map(() => { a.length = 1; return [].concat(a); }); a.splice(0, N, ...a);",
     "const b = new ArrayBuffer(N, { maxByteLength: 1 << 20 }); const v = new Uint8Array(b); v.set({ get length() { b.resize(1); return 8; } }); v[N] = 1;",
@@ -95,7 +95,7 @@ const ATTACKS: &[&str] = &[
     "Array.from({ length: -1 >>> 0 }); new Array(2 ** 32 - 1).join(\"x\".repeat(N));",
     "\"x\".padEnd(2 ** 30 - N); \"ab\".repeat(2 ** 29);",
     "new RegExp(\"(\".repeat(N) + \")\".repeat(N)); new RegExp(\"a{\" + N + \"}\".repeat(9));",
-    // Everything that there is.
+    // Exhaustion of memory, stack, time and output.
     "const a = []; for (;;) a.push(new Array(N).fill(a.length));",
     "let s = \"N\"; for (;;) s += s;",
     "const a = []; for (;;) a.push(new ArrayBuffer(1 << 16));",
@@ -118,14 +118,14 @@ const ATTACKS: &[&str] = &[
     "const g = (async function* () { for (;;) yield N; })(); for await (const x of g) { if (x < 0) { E; } }",
     "while (true) { Date.now(); Math.random(); }",
     "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 60000);",
-    // The answer itself.
+    // The response itself.
     "import(\"stockade:systems\").then((m) => m.register({ facts: { $store: { toObject: () => \"TRACE\" } } }, [])).catch(() => {});",
     "Object.prototype.toJSON = () => ({ Ran: { logs: [\"TRACE\"] } });",
     "JSON.stringify = () => { throw N; }; JSON.parse = () => ({ facts: {}, derived: {}, errors: [] });",
     "console.log(\"\\n\\u0000A\\u0001\\u0000\\u0000\\u0000{}\");",
 ];
 
-/// The attack with this number: one of the list, with a number of its own, in one of some settings.
+/// The attack with this number: one of the list, with its own number, in one of several settings.
 fn attack(index: usize) -> String {
     let number = [1, 7, 100, 4_096, 65_535][index / ATTACKS.len() % 5] + index % 3;
     let body = ATTACKS[index % ATTACKS.len()]
@@ -155,7 +155,7 @@ fn attack(index: usize) -> String {
     }
 }
 
-/// What is seen of a process from outside.
+/// What can be observed of a process from outside.
 #[derive(Debug)]
 struct Seen {
     resident_kib: u64,
@@ -170,7 +170,7 @@ fn look(process: u32) -> Seen {
     Seen { resident_kib: resident, descriptors: descriptors.map(Iterator::count) }
 }
 
-/// The same once it has no workers, and has let go of what it knew them by.
+/// The same once it has no workers, and has released the resources of the former ones.
 async fn look_at_rest(zygote: u32) -> Seen {
     let pause = || tokio::time::sleep(std::time::Duration::from_millis(20));
     while !children_of(zygote).is_empty() {
@@ -187,7 +187,7 @@ async fn look_at_rest(zygote: u32) -> Seen {
     }
 }
 
-/// What is wrong with the end of an attack.
+/// What is wrong with the result of an attack.
 fn judge(transcript: &Transcript) -> Option<&'static str> {
     let told = serde_json::to_string(&(&transcript.facts, &transcript.derived)).unwrap();
     let lines: usize = transcript.logs.iter().map(String::len).sum();
@@ -203,7 +203,7 @@ fn judge(transcript: &Transcript) -> Option<&'static str> {
     }
 }
 
-/// Runs every source with a runner, some at a time, and looks at what is left.
+/// Runs every source with a runner, several concurrently, and checks what is left.
 async fn assault(runner: Runner, sources: Vec<String>) {
     let runner = Arc::new(runner);
     runner.warm().await.unwrap();
@@ -229,7 +229,7 @@ async fn assault(runner: Runner, sources: Vec<String>) {
         skipped("only root sees the descriptors of what workers are forked from");
     }
     assert_eq!(before.descriptors, after.descriptors);
-    // What is nobody's is still nobody's.
+    // The attacks changed nothing that later snippets see.
     let transcript = run(&runner, "console.log(1 + 1);", 1_000.0).await;
     assert_eq!(transcript.logs, ["[log] 2"], "{transcript:?}");
     drop(runner);

@@ -1,5 +1,5 @@
-//! What packages of a library set fetch: through the caller, from a server on loopback that stands
-//! for the public hosts.
+//! What packages of a library set fetch: through the caller, from a server on loopback that
+//! represents the public hosts.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -35,7 +35,7 @@ impl Connect for World {
     }
 }
 
-/// A runner whose library set has a package that fetches what it is asked to.
+/// A runner whose library set has a package that fetches a given URL.
 async fn runner(hosts: Hosts) -> Runner {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let world = Arc::new(World(listener.local_addr().unwrap()));
@@ -46,7 +46,7 @@ async fn runner(hosts: Hosts) -> Runner {
                 let length = stream.read(&mut request).await.unwrap();
                 let text = String::from_utf8_lossy(&request[..length]).into_owned();
                 if text.starts_with("GET /silent") {
-                    // Until the other side has had enough.
+                    // Until the client closes the connection.
                     let _ = stream.read(&mut request).await;
                     return;
                 }

@@ -1,4 +1,4 @@
-//! The life of workers and of what they are forked from.
+//! The life cycle of workers and of the zygote.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ async fn a_worker_ends_with_its_call_and_lines_are_kept() {
         assert_eq!(transcript.logs, ["[log] before"], "{source}");
         assert_eq!(transcript.timed_out, code == ErrorCode::Timeout);
     }
-    // Whatever was killed or ended is reaped by what it was forked from.
+    // The zygote reaps every worker that was killed or ended.
     let zygote = zygote();
     while !children_of(zygote).is_empty() {
         tokio::task::yield_now().await;
@@ -76,7 +76,7 @@ async fn what_is_taken_back_is_killed() {
     let transcript = runner.run(input.clone(), abort).await.unwrap();
     assert_eq!(transcript.errors, ["sandbox: aborted by caller signal"]);
     assert_eq!((transcript.phase, transcript.error_code), (Phase::Run, Some(ErrorCode::Aborted)));
-    // A future that is dropped does the same.
+    // Dropping the future has the same effect.
     let mut dropped = Box::pin(runner.run(input, std::future::pending()));
     while children_of(zygote).is_empty() {
         let tick = std::time::Duration::from_millis(1);
@@ -93,7 +93,7 @@ async fn what_workers_are_forked_from_is_replaced_when_it_is_gone() {
     let runner = Runner::new(options());
     assert!(run(&runner, COUNTER, 5_000.0).await.is_clean());
     let before = zygote();
-    // By the process outside: only root may send a signal to the one inside.
+    // Through the process outside: only root may signal the one inside.
     let outer = children_of(std::process::id())[0];
     let outer = Pid::from_raw(outer.try_into().unwrap()).unwrap();
     kill_process(outer, Signal::KILL).unwrap();
@@ -126,7 +126,7 @@ async fn files_are_checked_in_a_worker_and_deep_ones_refused() {
     ] {
         let checked = runner.check(file(deep.clone())).await.unwrap();
         let transcript = run(&runner, &deep, 1_000.0).await;
-        // Deep or not, there is an answer; and nothing ran.
+        // Whatever the depth, there is a response, and nothing ran.
         assert!(transcript.logs.is_empty(), "{transcript:?}");
         if checked.iter().any(|fault| fault.message.contains("too deeply")) {
             assert_eq!(transcript.phase, Phase::Validate, "{transcript:?}");
@@ -161,7 +161,7 @@ async fn a_library_set_that_cannot_be_used_is_told() {
     let source = format!("//{}\nexport const a = \"{}\";", "y", "z".repeat(20_000));
     let input = Input { source: Some(source), ..input };
     let error = runner.run(input, std::future::pending()).await;
-    // Either the set alone is too large, or with the snippet.
+    // Either the set alone is too large, or together with the snippet.
     let text = match error {
         Ok(transcript) => {
             assert_eq!(transcript.error_code, Some(ErrorCode::CodeTooLarge));

@@ -1,4 +1,4 @@
-//! Snippets in workers: how calls end, what workers reach, and what is left of them.
+//! Snippets in workers: how calls end, what workers can access, and what is left of them.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! The program that workers of the tests are forked from.
+//! The program from which the workers of the tests are forked.
 
 use std::process::ExitCode;
 

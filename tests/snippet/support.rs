@@ -1,4 +1,4 @@
-//! Runners for tests, and what is seen of their processes from outside.
+//! Runners for tests, and functions that observe their processes from outside.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ pub(crate) fn options() -> Options {
     Options::new(Program { path, arguments: Vec::new() })
 }
 
-/// Runs one source to its end.
+/// Runs one source until it ends.
 pub(crate) async fn run(runner: &Runner, source: &str, timeout_ms: f64) -> Transcript {
     let source = Some(source.to_owned());
     let input = Input { source, timeout_ms: Some(timeout_ms), ..Input::default() };
     runner.run(input, std::future::pending()).await.unwrap()
 }
 
-/// The processes that this one has started and not reaped.
+/// The processes that a process has started and not reaped.
 pub(crate) fn children_of(process: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let lists = tasks.filter_map(|task| {
@@ -29,7 +29,7 @@ pub(crate) fn children_of(process: u32) -> Vec<u32> {
     all.split_ascii_whitespace().map(|id| id.parse().unwrap()).collect()
 }
 
-/// The process that workers are forked from: the child of the one child of this process.
+/// The zygote: the child of the only child of this process.
 pub(crate) fn zygote() -> u32 {
     let outer = children_of(std::process::id());
     let [outer] = outer.as_slice() else { panic!("{outer:?}") };

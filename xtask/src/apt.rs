@@ -1,11 +1,11 @@
-//! Debian's package manager, called without questions.
+//! Debian's package manager, in non-interactive mode.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-/// Runs `apt-get VERB PACKAGES` in a directory, where `download` leaves files; the error is its
+/// Runs `apt-get VERB PACKAGES` in a directory, in which `download` stores files; the error is its
 /// last line.
 pub(crate) fn get(verb: &str, packages: &[&str], directory: &Path) -> anyhow::Result<()> {
     let mut command = Command::new("apt-get");

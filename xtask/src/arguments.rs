@@ -1,4 +1,4 @@
-//! What can be asked of `cargo xtask`, and how it is written.
+//! The command line of `cargo xtask`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: what SPECIFICATION.md promises, measured beside its peers. All
-//! contenders take turns in one run, so that whatever else the machine does hits them alike.
+//! `cargo xtask bench`: measures what SPECIFICATION.md promises, beside comparable programs. All
+//! contenders take turns in one run, so that other load on the machine affects all of them equally.
 
 mod contenders;
 pub(crate) mod programs;
@@ -15,13 +15,13 @@ use crate::programs::released;
 use crate::workspace::Workspace;
 use contenders::{Contender, Skipped};
 
-/// Rounds that are counted, where no other number is asked for.
+/// The number of counted rounds, unless another number is given.
 const ROUNDS: usize = 300;
 
 /// Rounds that are run and not counted.
 const WARM_UP_ROUNDS: usize = 10;
 
-/// The contender that ratios are taken to.
+/// The contender to which ratios refer.
 const BASE: &str = "bwrap";
 
 /// Measures the start of a sandbox and prints the table; false when a contender failed.
@@ -47,9 +47,10 @@ pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Re
     Ok(true)
 }
 
-/// Lets all contenders take turns, every other time from the last to the first: what has just been
-/// used is used again sooner, and nobody is to follow the same one always. One that is not in every
-/// round pauses in the others; it takes so long that whom it follows makes no difference to it.
+/// Lets all contenders take turns, in every other round from the last to the first, so that no
+/// contender always follows the same one and benefits from the caches that it filled. A contender
+/// that is not in every round pauses in the others; it takes so long that its predecessor does not
+/// matter.
 fn measure(contenders: &[Contender], rounds: usize) -> anyhow::Result<Vec<Series>> {
     let mut all: Vec<Series> = contenders.iter().map(series).collect();
     for round in 0..WARM_UP_ROUNDS + rounds {
@@ -80,8 +81,8 @@ fn series(contender: &Contender) -> Series {
     }
 }
 
-/// Starts the contender and waits for its end. One that fails is an error: the time in which a
-/// sandbox refuses to start is no measurement.
+/// Starts the contender and waits until it ends. A failure is an error: the time in which a sandbox
+/// refuses to start is not a measurement.
 fn time_once(contender: &Contender) -> anyhow::Result<Duration> {
     let mut command = contender.command();
     let start = Instant::now();
@@ -91,7 +92,8 @@ fn time_once(contender: &Contender) -> anyhow::Result<Duration> {
     Ok(time)
 }
 
-/// What the file tells besides the rows: how the contenders were started, and who was not.
+/// The data of the file besides the rows: the command lines of the contenders, and the skipped
+/// ones.
 fn more(rounds: usize, contenders: &[Contender], skipped: &[Skipped]) -> Value {
     let commands = contenders.iter().map(|contender| (contender.name, contender.line()));
     let skipped = skipped
@@ -111,7 +113,7 @@ mod tests {
         let contenders = [Contender::new(BASE, &["true"], 1), Contender::new("rare", &["true"], 3)];
         let series = measure(&contenders, 5).unwrap();
         assert_eq!(series[0].count(), 5);
-        // Rounds 10 to 14 are counted: 12 is the one that three divides.
+        // Rounds 10 to 14 are counted: 12 is the only one divisible by three.
         assert_eq!(series[1].count(), 1);
 
         let skipped = [Skipped { name: "docker", reason: "none".to_owned() }];

@@ -1,5 +1,5 @@
-//! `cargo xtask check`: what to run while one works. It takes some three minutes where little was
-//! changed since the last time, and finds most of what `cargo xtask ci` would.
+//! `cargo xtask check`: the checks for everyday work. They take about three minutes if little was
+//! changed since the last time, and find most of what `cargo xtask ci` would.
 
 use crate::arguments::Suite;
 use crate::ci::report::Report;
@@ -8,7 +8,7 @@ use crate::ci::{clippy, fmt};
 use crate::workspace::Workspace;
 use crate::{programs, suites, tidy};
 
-/// Runs every step, whatever the others say; true when none failed.
+/// Runs every step, even if others fail; true when none failed.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     suites::require_nextest(workspace)?;
     let report = Report::new();

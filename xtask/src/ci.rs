@@ -1,10 +1,10 @@
-//! `cargo xtask ci`: everything that must hold before a change is merged, from nothing but cargo
-//! and a C compiler, as root or as an ordinary user. A step that cannot run here is reported as
+//! `cargo xtask ci`: everything that must hold before a change is merged. It needs only cargo and a
+//! C compiler, and runs as root or as an ordinary user. A step that cannot run here is reported as
 //! skipped with its reason, never as passed.
 //!
-//! What is compiled comes first, one after the other, for cargo takes all processors. Then the tests
-//! run, and beside them what shares nothing with them: parsers, a database, an emulated machine. What
-//! fills a machine or kills on it comes last.
+//! Compilation comes first, one step after another, because cargo uses all processors. Then the
+//! tests run, concurrently with steps that share nothing with them: parsers, a database, an
+//! emulated machine. Steps that exhaust the machine or kill processes on it come last.
 
 mod packages;
 mod registries;
@@ -23,17 +23,17 @@ use report::Report;
 use skip_log::SkipLog;
 use steps::Step;
 
-/// How many seconds each fuzz target runs: enough to notice a parser that panics on the first
-/// surprise; and with `--all`.
+/// How many seconds each fuzz target runs: enough to notice a parser that panics on its first
+/// inputs; and with `--all`.
 const FUZZ_SECONDS: [&str; 2] = ["5", "60"];
 
 /// How many processes each crash suite kills, and with `--all`.
 const KILLS: [&str; 2] = ["50", "300"];
 
-/// Whom root's runs lend themselves to.
+/// The ordinary user whose id is used when root runs the checks.
 const ORDINARY_USER: &str = "1000";
 
-/// Runs every step, whatever the others say; true when none failed.
+/// Runs every step, even if others fail; true when none failed.
 pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<bool> {
     let may_install = options.install || std::env::var_os("CI").is_some_and(|ci| ci == "true");
     let report = Report::new();
@@ -57,7 +57,7 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     Ok(report.is_good())
 }
 
-/// Checks of the sources, then everything that is compiled: the steps after these find it built.
+/// Checks of the sources, then all compilation: later steps do not compile again.
 fn compiled(workspace: &Workspace) -> anyhow::Result<Vec<Step>> {
     Ok(vec![
         fmt(workspace),
@@ -68,7 +68,7 @@ fn compiled(workspace: &Workspace) -> anyhow::Result<Vec<Step>> {
     ])
 }
 
-/// What the tests use and do without where it is missing.
+/// Packages that the tests use, and can do without.
 fn installed(workspace: &Workspace, may_install: bool) -> Vec<Step> {
     let (npm, pypi) = (workspace.clone(), workspace.clone());
     vec![
@@ -78,7 +78,7 @@ fn installed(workspace: &Workspace, may_install: bool) -> Vec<Step> {
     ]
 }
 
-/// What shares neither files nor limits with the tests.
+/// Steps that share neither files nor limits with the tests.
 fn apart(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<Vec<Step>> {
     let at = usize::from(options.all);
     Ok(vec![
@@ -88,7 +88,7 @@ fn apart(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<Vec<Step>
     ])
 }
 
-/// What kills processes under load, which mostly waits: two suites at a time.
+/// Steps that kill processes under load, which mostly wait: two suites at a time.
 fn crashes(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<Vec<Vec<Step>>> {
     let kills = KILLS[usize::from(options.all)];
     let crash = |name, suite: &[&str]| {
@@ -108,13 +108,13 @@ pub(crate) fn fmt(workspace: &Workspace) -> Step {
     component(workspace, "fmt", "rustfmt", &["--all", "--check"])
 }
 
-/// No lint has anything to say of any target.
+/// No lint reports anything for any target.
 pub(crate) fn clippy(workspace: &Workspace) -> Step {
     let arguments = ["--workspace", "--all-targets", "--", "-D", "warnings"];
     component(workspace, "clippy", "clippy", &arguments)
 }
 
-/// Runs `cargo NAME ARGUMENTS`, where `NAME` comes with a part of the toolchain that may be
+/// Runs `cargo NAME ARGUMENTS`, where `NAME` belongs to a component of the toolchain that may be
 /// missing.
 fn component(workspace: &Workspace, name: &'static str, part: &str, arguments: &[&str]) -> Step {
     if output(workspace.cargo().args([name, "--version"])).is_err() {
@@ -135,7 +135,7 @@ fn deny(workspace: &Workspace) -> Step {
     Step::program("deny", cargo)
 }
 
-/// Tests, which write down that they could not run.
+/// Tests, which record in the skip log that they could not run.
 fn of_suite(workspace: &Workspace, suite: Suite, skips: &SkipLog) -> anyhow::Result<Step> {
     let name = if suite == Suite::Slow { "slow tests" } else { "tests" };
     let mut nextest = suites::nextest(workspace, suite)?;
@@ -143,7 +143,7 @@ fn of_suite(workspace: &Workspace, suite: Suite, skips: &SkipLog) -> anyhow::Res
     Ok(Step::program(name, nextest))
 }
 
-/// A command of this very program, in a process of its own: what it writes is its own.
+/// A command of this program in a separate process, so that its output can be captured.
 fn xtask(workspace: &Workspace, name: &'static str, arguments: &[&str]) -> anyhow::Result<Step> {
     let mut command = Command::new(std::env::current_exe().context("find this program")?);
     command.args(arguments).current_dir(&workspace.root);

@@ -1,6 +1,5 @@
-//! `cargo xtask crash runtime`: kills clients, keepers, their helpers and inits at random under load,
-//! and looks at what is left. The work is done by `tests/programs/crash`; this
-//! builds it.
+//! `cargo xtask crash runtime`: kills clients, keepers, their helpers and inits at random under
+//! load, and checks what is left. `tests/programs/crash` does the work; this builds it.
 
 pub(crate) mod programs;
 
@@ -36,7 +35,7 @@ pub(crate) fn run(workspace: &Workspace, options: &CrashRuntimeOptions) -> anyho
     Ok(status.success())
 }
 
-/// A directory with the programs where every user can run them.
+/// A directory with the programs, in which every user can execute them.
 struct Place(PathBuf);
 
 impl Place {
@@ -60,12 +59,12 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Left in the temporary directory, it harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The seed that was given, else one of the clock.
+/// The given seed, or one from the clock.
 fn seed(options: &CrashOptions) -> anyhow::Result<u64> {
     match options.seed {
         Some(seed) => Ok(seed),

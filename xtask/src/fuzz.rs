@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: runs the targets of `fuzz/` as programs of their own, so that one that
-//! aborts, hangs or fills memory is caught with the input that did it.
+//! `cargo xtask fuzz`: runs the targets of `fuzz/` as separate processes, so that a target that
+//! aborts, hangs or exhausts memory is detected together with the input that caused it.
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -11,10 +11,10 @@ use crate::arguments::FuzzOptions;
 use crate::programs;
 use crate::workspace::{Workspace, output};
 
-/// How much longer than asked a target may run before it counts as hung.
+/// How much longer than requested a target may run before it counts as hung.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs each target for the time asked; true when none failed.
+/// Runs each target for the requested time; true when none failed.
 pub(crate) fn run(workspace: &Workspace, options: &FuzzOptions) -> anyhow::Result<bool> {
     let program = programs::that_fuzzes(workspace)?;
     let findings = workspace.target_directory()?.join("fuzz");
@@ -67,7 +67,7 @@ fn wait(
     }
 }
 
-/// Says how a target ended, and keeps the input only when it did harm.
+/// Reports how a target ended, and keeps the input only if it caused a failure.
 fn tell(target: &str, seed: u64, ended: Option<ExitStatus>, input: &Path) -> anyhow::Result<()> {
     let how = match ended {
         Some(status) if status.success() => {

@@ -1,7 +1,7 @@
-//! `cargo xtask guest`: boots a stock kernel whose control groups are all of version 2 in an
-//! emulated machine, and tries there what limits promise; then another machine, which is reset while
-//! Stockade is at work, and booted again with the same disk. Needs no rights and no hardware, so
-//! that it shows the same on every host that has QEMU.
+//! `cargo xtask guest`: boots a stock kernel with only control groups of version 2 in an emulated
+//! machine, and tests there what limits promise; then another machine, which is reset while
+//! Stockade is working, and booted again with the same disk. Needs no privileges and no hardware,
+//! so the result is the same on every host that has QEMU.
 
 mod initrd;
 mod kernel;
@@ -25,29 +25,29 @@ use programs::Programs;
 /// The package of the emulator.
 pub(crate) const PACKAGE: (&str, &str) = (machine::PROGRAM, "qemu-system-x86");
 
-/// What makes the file system of the disk that stays, and its package.
+/// The program that creates the file system of the persistent disk, and its package.
 const MAKE_DISK: (&str, &str) = ("mkfs.ext4", "e2fsprogs");
 const DISK_BYTES: u64 = 1 << 30;
 
-/// What the machines are booted for, as `tests/programs/guest` knows it: the first by itself, the other two one
-/// after the other with one disk.
+/// What the machines are booted for, as in `tests/programs/guest`: the first alone, the other two
+/// one after the other with the same disk.
 const BOOTS: [(&str, bool); 3] = [("boot", false), ("before-reset", true), ("after-reset", true)];
 
-/// Programs of the host with which remedies are followed word for word.
+/// Programs of the host with which remedies are followed literally.
 const SHELL: &[&str] = &["cat", "chown", "mkdir", "mount", "seq", "sh", "umount", "unshare"];
 
-/// What the machine came to.
+/// The result of the machines.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Every promise held.
+    /// Every promise was kept.
     Held,
-    /// Some did not, as was printed.
+    /// Some were not, as was printed.
     Broken,
-    /// There can be no such machine here: why.
+    /// Such a machine cannot run here: the reason.
     Missing(String),
 }
 
-/// Boots the machine and prints what did not hold.
+/// Boots the machines and prints the promises that were not kept.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Answer> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(Answer::Missing("the machine runs programs of x86-64, not of this host".into()));
@@ -101,7 +101,7 @@ fn disk(directory: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// All that the machine has: programs, and the accounts of root and one ordinary user.
+/// The content of the machine: programs, and the accounts of root and one ordinary user.
 fn initrd(kernel: &Kernel, programs: &Programs) -> anyhow::Result<Initrd> {
     let mut initrd = Initrd::default();
     for directory in ["/dev", "/home", "/new-root", "/proc", "/root", "/run", "/sys", "/tmp"] {

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one command: it fails when it ran and its answer is "no".
+/// Runs one command: it fails if it ran and its result is negative.
 fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
     let is_good = match command {
         Command::Check => check::run(workspace),

@@ -1,7 +1,7 @@
 //! The programs of this workspace that other commands start, built as those need them.
 //!
-//! Programs for tests are built for the whole workspace at once, as the tests are: cargo then gives
-//! every dependency the same features, and builds it once.
+//! Programs for tests are built for the whole workspace together, as the tests are: then cargo
+//! selects the same features for every dependency, and builds it once.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,10 +10,10 @@ use anyhow::ensure;
 
 use crate::workspace::Workspace;
 
-/// The program of the product that people start.
+/// The product's program that users start.
 const STOCKADE: &str = "stockade";
 
-/// The arguments of `cargo build` for both programs of the product, which find each other in one
+/// The arguments of `cargo build` for both programs of the product, which need to be in one
 /// directory.
 const PRODUCT: [&str; 4] = ["--bin", STOCKADE, "--bin", "stockade-server"];
 
@@ -23,27 +23,27 @@ const PACKAGES: [&str; 4] = ["--package", "stockade-cli", "--package", "stockade
 /// The program with the fuzz targets.
 const FUZZ: &str = "stockade-fuzz";
 
-/// The examples that crash others.
+/// The examples that kill other processes.
 const CRASHES: &[&str] = &["crash", "crash-durable", "crash-service", "crash-workflow"];
 
-/// The examples that tests start: of `stockade-test-programs`, and of crates that have one for
-/// themselves.
+/// The examples that tests start: those of `stockade-test-programs`, and those that crates have for
+/// their own tests.
 const EXAMPLES_FOR_TESTS: &[&str] = &["echo", "probe", "realm", "release", "snippets"];
 
-/// A program that was built, and `stockade`, which has `stockade-server` beside it.
+/// A program that was built, and `stockade` with `stockade-server` in the same directory.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) program: PathBuf,
     pub(crate) stockade: PathBuf,
 }
 
-/// `cargo xtask build`: builds what tests start, and gives the directory with it.
+/// `cargo xtask build`: builds the programs that tests start, and returns their directory.
 pub(crate) fn for_tests(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     build(workspace, EXAMPLES_FOR_TESTS)?;
     Ok(workspace.target_directory()?.join("debug"))
 }
 
-/// Builds what unit tests start: the process of a realm.
+/// Builds the program that unit tests start: the process of a realm.
 pub(crate) fn for_unit_tests(workspace: &Workspace) -> anyhow::Result<()> {
     let mut cargo = workspace.cargo();
     let status = cargo.args(["build", "--quiet", "--workspace", "--example", "realm"]).status()?;
@@ -51,7 +51,7 @@ pub(crate) fn for_unit_tests(workspace: &Workspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The command that builds all tests, and all programs that anything of `cargo xtask ci` starts.
+/// The command that builds all tests, and all programs that `cargo xtask ci` starts.
 pub(crate) fn everything(workspace: &Workspace) -> Command {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--workspace", "--tests"]);
@@ -62,8 +62,8 @@ pub(crate) fn everything(workspace: &Workspace) -> Command {
     cargo
 }
 
-/// Builds the program with the fuzz targets; its path. With an example, so that cargo counts the
-/// features that tests need as it does when it builds those.
+/// Builds the program with the fuzz targets; its path. Together with an example, so that cargo
+/// selects the same features as when it builds the tests.
 pub(crate) fn that_fuzzes(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--quiet", "--workspace", "--bin", FUZZ, "--example", "probe"]);
@@ -71,13 +71,13 @@ pub(crate) fn that_fuzzes(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     Ok(workspace.target_directory()?.join("debug").join(FUZZ))
 }
 
-/// Builds a program that crashes others, without optimization.
+/// Builds a program that kills other processes, without optimization.
 pub(crate) fn that_crashes(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
     build(workspace, &[example])?;
     built(workspace, "debug", example)
 }
 
-/// Builds a program that measures, and the product as the first command of README does.
+/// Builds a benchmark, and the product like the first command of README.
 pub(crate) fn that_measures(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--quiet", "--release"]).args(PACKAGES).args(PRODUCT);
@@ -86,7 +86,7 @@ pub(crate) fn that_measures(workspace: &Workspace, example: &str) -> anyhow::Res
     built(workspace, "release", example)
 }
 
-/// Builds the product as the first command of README does; its path.
+/// Builds the product like the first command of README; its path.
 pub(crate) fn released(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--quiet", "--release"]).args(PACKAGES).args(PRODUCT);

@@ -1,6 +1,6 @@
-//! `cargo xtask test`: the tests of one kind, with the programs that they start built first. They run
-//! in nextest, which is required: it gives each test a process of its own, ends one that hangs, and
-//! keeps apart those that fill memory, disk or the process table (`.config/nextest.toml`).
+//! `cargo xtask test`: builds the programs that the tests of one kind start, and runs the tests.
+//! They need nextest: it runs each test in a separate process, ends one that hangs, and does not
+//! run those that fill memory, disk or the process table concurrently (`.config/nextest.toml`).
 
 use std::process::Command;
 
@@ -10,10 +10,10 @@ use crate::arguments::{Suite, TestOptions};
 use crate::programs;
 use crate::workspace::{Workspace, output};
 
-/// The version of nextest that is installed where there is none.
+/// The version of nextest that is installed if it is missing.
 const NEXTEST: &str = "0.9.143";
 
-/// The environment variable by which tests find the programs that were built for them.
+/// The environment variable that names the directory of the programs for the tests.
 const PROGRAMS: &str = "STOCKADE_TEST_PROGRAMS";
 
 /// Runs them; true when none failed.
@@ -28,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace, options: &TestOptions) -> anyhow::Resul
     Ok(nextest.args(&options.names).status()?.success())
 }
 
-/// The command that runs tests, for the whole workspace at once, as all programs are built.
+/// The command that runs tests, for the whole workspace together, as all programs are built.
 pub(crate) fn nextest(workspace: &Workspace, suite: Suite) -> anyhow::Result<Command> {
     let mut cargo = workspace.cargo();
     cargo.env(PROGRAMS, workspace.target_directory()?.join("debug"));
@@ -43,7 +43,7 @@ pub(crate) fn nextest(workspace: &Workspace, suite: Suite) -> anyhow::Result<Com
     Ok(cargo)
 }
 
-/// Fails with what to do where nextest is missing.
+/// Fails with a remedy if nextest is missing.
 pub(crate) fn require_nextest(workspace: &Workspace) -> anyhow::Result<()> {
     let command = install(workspace);
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
@@ -52,7 +52,7 @@ pub(crate) fn require_nextest(workspace: &Workspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs nextest where it is missing.
+/// Installs nextest if it is missing.
 pub(crate) fn install_nextest(workspace: &Workspace) -> anyhow::Result<()> {
     if !has_nextest(workspace) {
         ensure!(install(workspace).status()?.success(), "cargo-nextest cannot be installed");

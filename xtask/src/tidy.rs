@@ -1,5 +1,5 @@
-//! `cargo xtask tidy`: the rules of the house that no compiler checks. Each rule is one file
-//! whose `check` returns what it found; an empty list is the only way to pass.
+//! `cargo xtask tidy`: the project's rules that no compiler checks. Each rule is one file whose
+//! `check` returns what it found; it passes only if the list is empty.
 
 mod arrows;
 mod attacks;
@@ -29,13 +29,13 @@ struct Tree {
 /// One file of the project.
 #[derive(Debug)]
 struct File {
-    /// Where, below the root.
+    /// The path below the root.
     path: String,
     /// Its content; bytes that are not UTF-8 are replaced.
     text: String,
 }
 
-/// One broken rule: where, and what is wrong.
+/// One broken rule: the location, and what is wrong.
 type Finding = String;
 
 impl Tree {
@@ -66,7 +66,7 @@ impl Tree {
     }
 }
 
-/// Runs every check and prints what they found; true when that is nothing.
+/// Runs every check and prints the findings; true when there are none.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
     let findings = findings(workspace)?;
     for finding in &findings {

@@ -1,4 +1,4 @@
-//! Where the workspace is, what belongs to it, and how programs are run in it.
+//! The location of the workspace, its files, and functions that run programs in it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-/// The workspace that the current directory is in.
+/// The workspace of the current directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Workspace {
     /// The directory of the workspace's `Cargo.toml`.
@@ -15,7 +15,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Finds the workspace by asking cargo.
+    /// Finds the workspace with cargo.
     pub(crate) fn find() -> anyhow::Result<Self> {
         let manifest = output(
             cargo().args(["locate-project", "--workspace"]).args(["--message-format", "plain"]),
@@ -31,12 +31,12 @@ impl Workspace {
         command
     }
 
-    /// What `cargo metadata` says of the workspace, with or without its dependencies.
+    /// The output of `cargo metadata` about the workspace, with or without its dependencies.
     pub(crate) fn metadata(&self, dependencies: bool) -> anyhow::Result<Value> {
         let mut command = self.cargo();
         command.args(["metadata", "--format-version", "1"]);
         if dependencies {
-            // What is never built for this platform need not be downloaded.
+            // Packages that are never built for this platform need not be downloaded.
             command.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
         } else {
             command.arg("--no-deps");
@@ -51,11 +51,11 @@ impl Workspace {
         Ok(PathBuf::from(directory.context("cargo metadata names no target directory")?))
     }
 
-    /// The files of the project, as paths below the root: what git tracks or would track, or in
-    /// a tree without git every file outside `target`.
+    /// The files of the project, as paths below the root: what git tracks or would track, or in a
+    /// tree without git every file outside `target`.
     pub(crate) fn files(&self) -> anyhow::Result<Vec<String>> {
         let mut files = if self.root.join(".git").exists() {
-            // The tree may belong to another user than the one who checks it.
+            // The tree may belong to a user other than the one who checks it.
             let mut git = Command::new("git");
             git.current_dir(&self.root).args(["-c", "safe.directory=*", "ls-files", "-z"]);
             git.args(["--cached", "--others", "--exclude-standard", "--deduplicate"]);
@@ -90,9 +90,9 @@ fn walk(directory: &Path, prefix: &str, found: &mut Vec<String>) -> anyhow::Resu
     Ok(())
 }
 
-/// The cargo that runs this program, else the one in `PATH`. It is not given what `cargo run` says
-/// to this program about its package: build scripts read that, so a dependency would be built again
-/// whenever cargo is called by hand and by this program in turn.
+/// The cargo that runs this program, or the one in `PATH`. It does not get the variables about this
+/// program's package that `cargo run` sets: build scripts read them, so a dependency would be built
+/// again whenever cargo is called alternately by a user and by this program.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_about_this_package(name)) {
@@ -106,7 +106,7 @@ fn is_about_this_package(variable: &OsStr) -> bool {
     ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|start| name.starts_with(start))
 }
 
-/// What a program prints on its standard output; an error when it fails.
+/// The standard output of a program; an error when it fails.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let name = format!("{command:?}");
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
@@ -176,7 +176,7 @@ mod tests {
         for name in ["CARGO_TARGET_DIR", "CARGO_INCREMENTAL", "CARGO", "PATH"] {
             assert!(!is_about_this_package(OsStr::new(name)), "{name}");
         }
-        // Cargo has set some for this very test.
+        // Cargo has set some for this test.
         let removed = cargo();
         let mut removed = removed.get_envs().filter(|(_, value)| value.is_none());
         assert!(removed.any(|(name, _)| name == "CARGO_MANIFEST_DIR"));

@@ -1,5 +1,4 @@
-//! What went wrong in other sandboxes for agents, by their issue trackers and
-//! advisories.
+//! Vulnerabilities of other sandboxes for agents, from their issue trackers and advisories.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +6,7 @@ use std::os::unix::fs::symlink;
 use crate::harness::World;
 use crate::host::Tree;
 
-/// Files that tools of the host run or obey by themselves.
+/// Files that tools of the host execute or apply automatically.
 const EXECUTED: [&str; 18] = [
     ".envrc",
     ".claude/settings.json",
@@ -29,8 +28,8 @@ const EXECUTED: [&str; 18] = [
     ".devcontainer/devcontainer.json",
 ];
 
-/// CVE-2026-25725 and claude-code #92901: a rule for a file does not hold while the file is not
-/// there, so the sandbox makes it and the host obeys it.
+/// CVE-2026-25725 and claude-code #92901: a rule for a file has no effect while the file does not
+/// exist, so the sandbox creates it and the host applies it.
 fn absent_settings_are_not_made(world: &World) {
     for name in EXECUTED {
         let directory = name.rsplit_once('/').map_or(".", |(directory, _)| directory);
@@ -42,7 +41,7 @@ fn absent_settings_are_not_made(world: &World) {
     }
 }
 
-/// The same for files that are there already, and once more by name.
+/// The same for files that already exist.
 fn present_settings_are_not_changed(world: &World) {
     for name in EXECUTED {
         world.write(name, "before\n");
@@ -95,7 +94,7 @@ fn no_placeholders_are_left(world: &World) {
     assert_eq!(world.git(&["status", "--porcelain"]), "");
 }
 
-/// Codex #15725 and #20716, claude-code #45451: a protected directory that is a link.
+/// Codex #15725 and #20716, claude-code #45451: a protected directory that is a symbolic link.
 fn protected_directory_is_a_link(world: &World) {
     let elsewhere = world.path("elsewhere");
     fs::rename(world.project.join(".git"), &elsewhere).unwrap();
@@ -122,7 +121,7 @@ fn protected_directory_is_a_link(world: &World) {
     outside.assert_same(&Tree::of(&world.outside()), "what is outside");
 }
 
-/// A worktree: `.git` is a file and the repository is elsewhere, to be seen and not touched.
+/// A worktree: `.git` is a file and the repository is elsewhere; it is visible and read-only.
 fn git_worktree(world: &World) {
     let tree = world.path("tree");
     world.git(&["worktree", "add", "--quiet", tree.to_str().unwrap(), "-b", "side"]);
@@ -139,8 +138,8 @@ fn git_worktree(world: &World) {
     assert!(!world.has("new"), "the other tree is not the project");
 }
 
-/// A `.git` file that the project itself wrote, naming a directory that is not its own: it must
-/// not make that directory visible.
+/// A `.git` file that the project itself wrote and that names a foreign directory: it must not make
+/// that directory visible.
 fn forged_worktree(world: &World) {
     let secret = world.home().join(".ssh");
     world.plant(&secret.join("id_ed25519"), "a secret of the host\n");
@@ -162,9 +161,9 @@ fn forged_worktree(world: &World) {
     }
 }
 
-/// The same where the project lies below a directory called `worktrees`, as agents like to keep
-/// them: a project that calls itself its own git directory must not have the directory above
-/// taken for the repository.
+/// The same where the project is below a directory called `worktrees`, a common place for agents'
+/// projects: if a project names itself as its git directory, the directory above must not be taken
+/// for the repository.
 fn forged_worktree_below_worktrees(world: &World) {
     let secret = world.home().join(".ssh/id_ed25519");
     world.plant(&secret, "a secret of the host\n");
@@ -186,12 +185,12 @@ fn forged_worktree_below_worktrees(world: &World) {
     assert!(!outcome.stdout.contains(".ssh"), "{outcome}");
 }
 
-/// CVE-2025-59532 (Codex): the boundary followed the directory that the command chose.
+/// CVE-2025-59532 (Codex): the boundary followed the working directory that the command chose.
 fn boundary_does_not_follow_the_directory(world: &World) {
     let outside = world.outside().display().to_string();
     for directory in ["/", "/etc", "/usr", "..", "../outside", &outside, "/tmp/..", "src/../.."] {
-        // A parent of the project is a new directory inside; whether it can be written does not
-        // matter, for nothing of it is kept.
+        // A parent of the project is a new directory inside; whether it is writable does not
+        // matter, because nothing of it is stored.
         world.run(&["--apply", "--cwd", directory], &["sh", "-c", "echo x > made"]);
         assert!(!world.path("made").exists(), "{directory}");
         assert!(!world.has("made"), "{directory}");
@@ -202,7 +201,7 @@ fn boundary_does_not_follow_the_directory(world: &World) {
     assert!(world.has("src/made"));
 }
 
-/// Started in a subdirectory, the whole project is the view and the directory stays.
+/// Started in a subdirectory, the whole project is the view and the working directory stays.
 fn started_in_a_subdirectory(world: &World) {
     let outcome = world
         .stockade(&["run", "--discard", "--", "sh", "-c", "pwd; cat ../a.txt"])
@@ -212,15 +211,14 @@ fn started_in_a_subdirectory(world: &World) {
     assert_eq!(outcome.stdout, wanted, "{outcome}");
 }
 
-/// A wall that cannot be raised is a refusal: with nothing left to make namespaces from, the
-/// command does not run.
+/// An unavailable wall is a refusal: if no namespaces can be created, the command does not run.
 fn no_silent_fallback(world: &World) {
     let command =
         format!("ulimit -n 3; exec {} run --discard -- sh -c 'echo ran'", world.binary().display());
     let outcome = world.on_host("/bin/sh".as_ref(), &["-c", &command]).finish();
     assert!(!outcome.stdout.contains("ran") && outcome.code() != 0, "{outcome}");
     assert!(!outcome.stderr.contains("panicked"), "{outcome}");
-    // A user namespace without a single id, in which no mount or map can be made.
+    // A user namespace without any mapped id, in which no mount or id map can be made.
     let binary = world.binary().display().to_string();
     let outcome = world
         .on_host(
@@ -234,7 +232,8 @@ fn no_silent_fallback(world: &World) {
     }
 }
 
-/// CVE-2026-39861 (Claude Code): a file is written through a link that the sandbox put there.
+/// CVE-2026-39861 (Claude Code): a file is written through a symbolic link that the sandbox
+/// created.
 fn write_through_a_planted_link(world: &World) {
     world.plant(&world.outside().join("canary"), "host\n");
     let outside = Tree::of(&world.outside());

@@ -1,5 +1,4 @@
-//! Descriptors: what the caller left open, and what the standard three can be
-//! turned into.
+//! File descriptors: those that the caller left open, and attacks through the three standard ones.
 
 use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -7,7 +6,7 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use crate::harness::World;
 use crate::host::Tree;
 
-/// A file of the host that only a descriptor from outside could reach.
+/// A file of the host that is accessible only through a descriptor from outside.
 fn canary(world: &World) -> String {
     let path = world.outside().join("canary");
     world.plant(&path, "a secret of the host\n");
@@ -45,7 +44,7 @@ fn inherited_directory(world: &World) {
     }
 }
 
-/// The same by the working directory: `--cwd /proc/self/fd/N`.
+/// The same through the working directory: `--cwd /proc/self/fd/N`.
 fn working_directory_by_descriptor(world: &World) {
     let canary = canary(world);
     for directory in [
@@ -72,7 +71,7 @@ fn directory_as_standard_input(world: &World) {
         let outcome = world.stockade_by(&["with-open", "/", number], &run).finish();
         assert!(!outcome.stdout.contains("ESCAPED"), "{outcome}");
         if number == "0" {
-            // Either refused as a whole or given nothing to enter.
+            // Either the run is refused, or the command has no directory to enter.
             assert!(outcome.code() == 125 || outcome.stdout.contains("held"), "{outcome}");
         }
     }
@@ -81,7 +80,7 @@ fn directory_as_standard_input(world: &World) {
     assert!(!outcome.stdout.contains("proc") || outcome.stdout.contains("cannot"), "{outcome}");
 }
 
-/// Standard output is a file of the host: what it held before can be neither read nor removed.
+/// Standard output is a file of the host: its previous content can be neither read nor removed.
 fn file_as_standard_output(world: &World) {
     let path = world.outside().join("log");
     world.plant(&path, "what was there before\n");
@@ -109,7 +108,7 @@ fn file_as_standard_output(world: &World) {
     assert!(!text.contains("ESCAPED"), "{text:?}");
 }
 
-/// Standard input is a file of the host, opened for writing too.
+/// Standard input is a file of the host, also opened for writing.
 fn file_as_standard_input(world: &World) {
     let path = world.outside().join("input");
     world.plant(&path, "line\n");
@@ -121,8 +120,8 @@ fn file_as_standard_input(world: &World) {
     drop(outcome);
 }
 
-/// What is read from a file as standard input is what the command consumed or more, and never
-/// the position of a writer.
+/// A file as standard input is read as far as the command consumed it, or further, and its offset
+/// is never that of a writer.
 fn standard_output_keeps_its_order(world: &World) {
     let path = world.outside().join("order");
     let mut file = fs::File::create(&path).unwrap();

@@ -1,4 +1,4 @@
-//! A network by policy: nothing is reached but what the policy names, whatever a program tries.
+//! A network by policy: whatever a program tries, it connects only to hosts that the policy names.
 
 use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::harness::World;
 use crate::host;
 use crate::network::{Server, run_with_names};
 
-/// A way out, at the end of which nobody is allowed.
+/// An egress proxy that allows no host.
 const BY_POLICY: [&str; 2] = ["--net", "policy"];
 
-/// Every address of a server on the host's loopback, by connecting and by the proxy.
+/// Every address of a server on the host's loopback, by direct connections and through the proxy.
 fn host_loopback_tcp(world: &World) {
     let (first, second) = host::token();
     let token = format!("{first}{second}");
@@ -32,10 +32,10 @@ fn host_loopback_tcp(world: &World) {
         ];
         let mut words = vec!["reach", &token];
         words.extend(addresses.iter().map(String::as_str));
-        // Nothing is sent to the others without a network of one's own.
+        // Without the sandbox's own network, nothing is sent to the other addresses.
         world.attack_bare(&["reach", &token, &addresses[0]]).escaped();
         let came = server.connections();
-        // Also where everything public is allowed.
+        // Also if all public addresses are allowed.
         for options in [&BY_POLICY[..], &["--allow", "0.0.0.0/0", "--allow", "::/0"]] {
             world.attack_with(options, &words).held();
         }
@@ -43,8 +43,8 @@ fn host_loopback_tcp(world: &World) {
     }
 }
 
-/// Every address of this machine, of its networks and of a cloud's metadata services: each attempt is
-/// refused, and told with where it was to go.
+/// Every address of this machine, of its networks and of cloud metadata services: each attempt is
+/// denied, and reported with its destination.
 fn other_networks(world: &World) {
     let addresses = [
         "169.254.169.254:80",
@@ -74,7 +74,7 @@ fn other_networks(world: &World) {
     }
 }
 
-/// A name that is allowed and leads to the host, as by a rebinding of names.
+/// An allowed name that resolves to the host, as by DNS rebinding.
 fn a_name_that_leads_to_the_host(world: &World) {
     let (first, second) = host::token();
     let token = format!("{first}{second}");
@@ -110,7 +110,7 @@ fn abstract_socket(world: &World) {
     super::network::abstract_sockets_are_hidden(world, &BY_POLICY);
 }
 
-/// What could speak past TCP and UDP, or change the network's rules.
+/// Sockets that could bypass TCP and UDP, or change the network's rules.
 fn other_sockets(world: &World) {
     for words in [
         &["socket", "40", "1", "0"][..],
@@ -125,7 +125,7 @@ fn other_sockets(world: &World) {
     }
 }
 
-/// A server of the sandbox's own, and its client, meet as ever.
+/// A server inside the sandbox and its client connect as usual.
 fn own_loopback_works(world: &World) {
     let script = "python3 - <<'E'\nimport socket\ns=socket.create_server(('127.0.0.1',0))\n\
                   c=socket.create_connection(s.getsockname())\nprint('connected')\nE";
@@ -138,7 +138,7 @@ fn own_loopback_works(world: &World) {
     assert_eq!(outcome.stdout, "connected\n", "{outcome}");
 }
 
-/// Whoever takes the way out away is left with nothing, not with the host.
+/// If the egress process is killed, programs have no network at all, and not the host's.
 fn without_the_way_out(world: &World) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();

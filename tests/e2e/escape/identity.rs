@@ -1,4 +1,4 @@
-//! Who the command is: nobody on the host, with no right to become anybody.
+//! The identity of the command: no user of the host, and no permission to become one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ fn privileges(world: &World) {
     is_held(world, Proof::Apart, &["privileges"]);
 }
 
-/// What the host's kernel says of a process in the sandbox.
+/// What the host's kernel reports about a process in the sandbox.
 fn seen_from_the_host(world: &World) {
     let (first, second) = host::token();
     let word = format!("{first}{second}");
@@ -49,7 +49,7 @@ fn seen_from_the_host(world: &World) {
     }
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
-    // 1 stands for "not even through a pipe" (core(5) leaves pipes unlimited).
+    // 1 means "not even through a pipe" (core(5) leaves pipes unlimited).
     assert!(matches!(core.split_whitespace().nth(4), Some("0" | "1")), "{core}");
     drop(running);
     host::assert_none_survives(&word);
@@ -59,12 +59,12 @@ fn gain_ids(world: &World) {
     is_held(world, Proof::Root, &["gain-ids"]);
 }
 
-/// A set-user-id file in the project, of root where the tests can make one.
+/// A set-user-id file in the project, owned by root where the tests can create one.
 fn set_user_id_file(world: &World) {
     let path = world.project.join("set-id");
     crate::harness::copy_program(&world.probe(), &path);
     world.own(&path);
-    // Who else owns it does not matter: that it is somebody else does.
+    // Which other user is the file owner does not matter.
     if crate::harness::tests_run_as_root() {
         std::os::unix::fs::chown(&path, Some(5), Some(5)).unwrap();
     }
@@ -75,7 +75,8 @@ fn set_user_id_file(world: &World) {
     world.run(&["--discard"], &["./set-id", "effective-ids"]).held();
 }
 
-/// CVE-2021-3493 and CVE-2023-0386: rights of a file that is copied up, or made, in the view.
+/// CVE-2021-3493 and CVE-2023-0386: permissions of a file that is copied up, or created, in the
+/// view.
 fn set_id_files_do_not_leave(world: &World) {
     let path = world.write("tool", "#!/bin/sh\n");
     fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();
@@ -101,8 +102,9 @@ fn set_id_files_do_not_leave(world: &World) {
     }
 }
 
-/// A directory that was mounted writable can be written, but not with files that would give
-/// their owner's rights to whoever runs them on the host. As root that owner would be root.
+/// A directory that was mounted writable can be written, but not with files that would give their
+/// file owner's permissions to any user who runs them on the host. As root that owner would be
+/// root.
 fn set_id_files_in_a_writable_mount(world: &World) {
     let given = world.path("given");
     world.plant(&given.join("there"), "#!/bin/sh\n");
@@ -135,7 +137,7 @@ fn host_name_is_hidden(world: &World) {
     world.attack(&["host-identity", &name, machine.trim()]).held();
 }
 
-/// A project of an ordinary user that root runs a command on: the command is neither.
+/// Root runs a command on the project of an ordinary user: the command has neither identity.
 fn project_of_another_user(world: &World) {
     if world.identity == Identity::User {
         return;

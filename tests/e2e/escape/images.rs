@@ -1,5 +1,5 @@
-//! Images are written by strangers: neither unpacking one nor running from one
-//! may touch anything but itself.
+//! Images are untrusted: neither unpacking an image nor running from it may touch anything outside
+//! it.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::harness::World;
 use crate::host::Tree;
 
-/// One entry of a tar archive, written by hand: no library would write these.
+/// One entry of a tar archive, encoded by hand: no library would write these.
 struct TarEntry<'a> {
     name: &'a str,
     kind: u8,
@@ -30,7 +30,7 @@ impl<'a> TarEntry<'a> {
         Self { name, kind: b'1', link, mode: 0o644, content: b"" }
     }
 
-    /// The header, as POSIX's ustar has it, and the content in blocks of 512 bytes.
+    /// The header in the ustar format of POSIX, and the content in blocks of 512 bytes.
     fn bytes(&self) -> Vec<u8> {
         let mut header = [0_u8; 512];
         let mut put = |at: usize, text: &[u8]| header[at..at + text.len()].copy_from_slice(text);
@@ -64,7 +64,7 @@ fn archive(world: &World, name: &str, entries: &[TarEntry<'_>]) -> PathBuf {
     path
 }
 
-/// A small root file system: the host's shell and what it needs.
+/// A small root file system: the host's shell and the files that it needs.
 fn image(world: &World) -> PathBuf {
     let root = world.path("image");
     let script = "set -e; mkdir -p \"$0/bin\" \"$0/etc\" \"$0/tmp\"; cp /bin/sh /bin/cat \"$0/bin\"; \
@@ -104,7 +104,7 @@ fn directory_as_image(world: &World) {
     json.succeeds();
 }
 
-/// The proof that archives are unpacked at all, and run.
+/// Proves that archives are unpacked at all, and run.
 fn archive_as_image(world: &World) {
     let image = image(world);
     let tar = world.path("image.tar");
@@ -117,9 +117,9 @@ fn archive_as_image(world: &World) {
     assert!(kept <= 1, "unpacked {kept} times");
 }
 
-/// The image has links where the sandbox puts its own files and mounts. The files of `/etc` are
-/// written by a process that still has the caller's descriptors: a link into `/proc/self/fd`
-/// would lead to the caller's own standard output (the class of CVE-2025-31133).
+/// The image has symbolic links where the sandbox puts its own files and mounts. The files of
+/// `/etc` are written by a process that still has the caller's descriptors: a link into
+/// `/proc/self/fd` would lead to the caller's own standard output (the class of CVE-2025-31133).
 fn links_where_the_sandbox_mounts(world: &World) {
     let log = world.outside().join("log");
     world.plant(&log, "what was there before\n");
@@ -177,8 +177,8 @@ fn mount_points_are_links(world: &World) {
     }
 }
 
-/// While a jail is made, the host's root is above its own for a moment: nothing that an image has in
-/// the place of a directory leads there.
+/// While a jail is created, the host's root is briefly above its own: no directory that an image
+/// replaces by a link leads there.
 fn links_past_the_root(world: &World) {
     let outside = world.outside();
     world.plant(&outside.join("resolv.conf"), "what was there before\n");
@@ -191,7 +191,7 @@ fn links_past_the_root(world: &World) {
             symlink(&target, image.join(name)).unwrap();
             world.own(&image.join(name));
             let options = ["--discard", "--net", "policy", "--image", image.to_str().unwrap()];
-            // Whatever becomes of it.
+            // Whether it succeeds or fails.
             world.run(&options, &["/bin/sh", "-c", "echo x > /tmp/made; echo x > /home/made"]);
             before.assert_same(&Tree::of(&outside), &format!("what is outside, by /{name}"));
             fs::remove_dir_all(&image).unwrap();
@@ -199,8 +199,8 @@ fn links_past_the_root(world: &World) {
     }
 }
 
-/// The one file that is written over an image's own, by a process that still has descriptors of the
-/// host: whatever the image has in its place, or in the place of the directory, leads nowhere else.
+/// The only file that is written over an image's own, by a process that still has descriptors of
+/// the host: whatever the image has instead of the file or its directory, nothing else is written.
 fn a_resolver_that_leads_elsewhere(world: &World) {
     let run = |image: &Path| {
         let options = ["--discard", "--net", "policy", "--image", image.to_str().unwrap()];
@@ -245,7 +245,7 @@ fn a_resolver_that_leads_elsewhere(world: &World) {
     }
 }
 
-/// Archives that climb out while they are unpacked.
+/// Archives that leave the target directory while they are unpacked.
 fn archives_that_leave(world: &World) {
     world.plant(&world.outside().join("canary"), "host\n");
     let outside = world.outside();
@@ -319,7 +319,7 @@ fn archives_that_leave(world: &World) {
     }
 }
 
-/// Archives that never end, or lie about their size.
+/// Archives that never end or declare wrong sizes.
 fn archives_that_lie(world: &World) {
     let mut truncated = TarEntry::file("file", &[1; 4000]).bytes();
     truncated.truncate(1000);
@@ -337,7 +337,7 @@ fn archives_that_lie(world: &World) {
         assert_ne!(outcome.code(), 0, "{name}: {outcome}");
         assert!(!outcome.stderr.contains("panicked"), "{name}: {outcome}");
     }
-    // Not a directory and not a file: neither waited for nor read.
+    // Neither a directory nor a regular file: it is refused without blocking or reading.
     let pipe = world.path("pipe");
     world.on_host("/usr/bin/mkfifo".as_ref(), &[&pipe]).finish().succeeds();
     for path in [pipe.as_path(), Path::new("/dev/zero"), Path::new("/does/not/exist")] {

@@ -1,9 +1,9 @@
-//! Calls into the kernel that a sandboxed command has no business making.
+//! System calls that a sandboxed command must not make.
 
 use super::{Proof, is_held};
 use crate::harness::World;
 
-/// One test for each named group of calls of the probe's table.
+/// One test for each named group of system calls in the probe's table.
 macro_rules! calls_are_refused {
     ($($name:ident: $proof:ident $calls:expr;)+) => {
         $(
@@ -36,7 +36,7 @@ calls_are_refused! {
     acct: Root ["acct"];
     quotactl: Root ["quotactl"];
     mount_by_old_calls: Root ["mount", "umount2", "pivot_root", "chroot"];
-    // CVE-2021-41133 and CVE-2022-0185: the calls that a list written for `mount` forgets.
+    // CVE-2021-41133 and CVE-2022-0185: system calls that a list written for `mount` misses.
     mount_by_new_calls: Root
         ["fsopen", "fspick", "fsconfig", "fsmount", "open_tree", "move_mount", "mount_setattr"];
     mount_by_newest_call: Root ["open_tree_attr"];
@@ -44,7 +44,7 @@ calls_are_refused! {
     kernel_log: Root ["syslog"];
     io_ports: Root ["iopl", "ioperm"];
     host_name_set: Root ["sethostname", "setdomainname"];
-    // As root it would hang up the terminal of whoever runs the tests.
+    // As root it would hang up the terminal of the user who runs the tests.
     vhangup: None ["vhangup"];
     modify_ldt: Anyone ["modify_ldt"];
     io_uring: Anyone ["io_uring_setup", "io_uring_enter", "io_uring_register"];
@@ -54,7 +54,7 @@ fn clone_with_user_namespace(world: &World) {
     is_held(world, Proof::Anyone, &["clone-user-namespace"]);
 }
 
-/// `clone3` passes its flags by pointer, where a filter cannot see them.
+/// `clone3` takes its flags through a pointer, which a seccomp filter cannot follow.
 fn clone3(world: &World) {
     is_held(world, Proof::Anyone, &["clone3"]);
 }
@@ -68,11 +68,11 @@ fn pidfd_getfd(world: &World) {
 }
 
 fn int80(world: &World) {
-    // The answer of a filter is a kill or ENOSYS; neither gives the caller its pid.
+    // The filter kills the process or returns ENOSYS; neither gives the caller its pid.
     is_held(world, Proof::Anyone, &["int80"]);
 }
 
-/// Most kernels have no x32 calls and answer ENOSYS by themselves: no proof without a sandbox.
+/// Most kernels lack x32 system calls and return ENOSYS by themselves: no proof without a sandbox.
 fn x32(world: &World) {
     is_held(world, Proof::None, &["x32"]);
 }
@@ -86,7 +86,7 @@ fn personality(world: &World) {
     is_held(world, Proof::Anyone, &["personality"]);
 }
 
-/// Not proven without a sandbox: it would touch the machine's clock.
+/// Not proven without a sandbox: it would change the machine's clock.
 fn clock_set(world: &World) {
     is_held(world, Proof::None, &["clock-set"]);
 }

@@ -1,4 +1,4 @@
-//! The host's knobs: /proc, /sys, cgroups and devices.
+//! The host's settings: /proc, /sys, cgroups and devices.
 
 use super::{Proof, is_held};
 use crate::harness::World;
@@ -35,7 +35,7 @@ fn release_agent(world: &World) {
 }
 
 /// Every file below /proc that belongs to no process. As root each opens without a sandbox; the
-/// knobs of a namespace belong to its root, who is not the sandbox's business either.
+/// settings of a namespace belong to its root, which the sandbox must not be either.
 fn proc_writes(world: &World) {
     is_held(world, Proof::Root, &["write-proc"]);
 }
@@ -45,8 +45,8 @@ fn sys_writes(world: &World) {
     is_held(world, Proof::None, &["write-sys"]);
 }
 
-/// Linking and moving what covers a secret (CVE-2025-31133, CVE-2025-52565, CVE-2025-52881). Not
-/// proven: without a sandbox it would remove the host's devices.
+/// Linking and moving the masks of secret files (CVE-2025-31133, CVE-2025-52565, CVE-2025-52881).
+/// Not proven: without a sandbox it would remove the host's devices.
 fn masks(world: &World) {
     is_held(world, Proof::None, &["proc-remount-targets"]);
 }
@@ -64,7 +64,7 @@ fn devices_by_name(world: &World) {
 }
 
 fn mknod(world: &World) {
-    // As root in the world's own directory; the nodes go with it.
+    // As root in the world's own directory; the nodes are removed with it.
     is_held(world, Proof::Root, &["mknod"]);
     for path in [world.project.join("node-made-by-the-probe"), "/tmp/node-made-by-the-probe".into()]
     {

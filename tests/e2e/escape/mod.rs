@@ -1,8 +1,8 @@
-//! The escape suite: each test attacks from inside a sandbox and fails when the
-//! attack works. SECURITY.md lists them.
+//! The escape suite: each test attacks from inside a sandbox and fails when the attack works.
+//! SECURITY.md lists them.
 //!
-//! A wall that cannot be seen to fall proves nothing: wherever it is harmless,
-//! the same attack is first made without a sandbox and must succeed there.
+//! A wall is only proven if the attack works without it: wherever it is harmless, the same attack
+//! is first made without a sandbox and must succeed there.
 
 mod agents;
 mod descriptors;
@@ -23,21 +23,20 @@ mod swaps;
 
 use crate::harness::{Identity, World};
 
-/// Who can carry an attack out when there is no sandbox.
+/// The users who can carry out an attack without a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proof {
-    /// Anybody.
+    /// Any user.
     Anyone,
     /// Root only.
     Root,
-    /// Anybody who has every capability in throw-away namespaces.
+    /// Any user who has every capability in temporary namespaces.
     Apart,
-    /// Nobody, or not without harm: the reason stands beside the test.
+    /// No user, or not without harm: the test states the reason.
     None,
 }
 
-/// Proves the attack without a sandbox where that can be done, then expects it to be held in
-/// one.
+/// Proves the attack without a sandbox where possible, then expects it to fail in one.
 #[track_caller]
 fn is_held(world: &World, proof: Proof, words: &[&str]) {
     let proven = match proof {
@@ -47,7 +46,7 @@ fn is_held(world: &World, proof: Proof, words: &[&str]) {
         Proof::Root | Proof::None => None,
     };
     if let Some(outcome) = proven {
-        // What this kernel was built without cannot be proven, and need not be.
+        // Attacks on features that this kernel lacks cannot be proven, and need not be.
         let lacking = ["ENOSYS", "1 knobs refused, 1 of them absent"];
         if !lacking.iter().any(|reason| outcome.stdout.contains(reason)) {
             outcome.escaped();

@@ -1,4 +1,5 @@
-//! The mount table: what is read-only stays so, nothing is added, nothing is told.
+//! The mount table: read-only mounts stay read-only, nothing is added, and no host path is
+//! revealed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -31,7 +32,7 @@ fn change_root(world: &World) {
     is_held(world, Proof::Apart, &["change-root"]);
 }
 
-/// CVE-2026-46695 (BoxLite): a read-only mount that the inside can make writable.
+/// CVE-2026-46695 (BoxLite): a read-only mount that a process inside can make writable.
 fn read_only_mount_stays(world: &World) {
     let shared = world.path("shared");
     world.plant(&shared.join("file"), "untouched\n");
@@ -58,12 +59,12 @@ fn system_directories_stay_read_only(world: &World) {
     world.attack(&words).held();
 }
 
-/// The overlay's options and the bind mounts' sources name host paths; none may show.
+/// The overlay's options and the bind mounts' sources name host paths; none may be visible.
 fn mount_table_tells_no_host_path(world: &World) {
     let data = world.data().display().to_string();
     let words = ["host-paths", &data, "/views/"];
     world.attack(&words).held();
-    // The project's own path is known inside: the same search finds it.
+    // The project's own path is visible inside: the same search finds it.
     let project = world.project.display().to_string();
     world.attack(&["host-paths", &project]).escaped();
 }
@@ -81,7 +82,7 @@ fn no_mount_is_shared_with_the_host(world: &World) {
     crate::host::assert_none_survives(&word);
 }
 
-/// CVE-2021-30465: the target of a mount is reached through links that the project made.
+/// CVE-2021-30465: the mount point is behind symbolic links that the project contains.
 fn mount_target_through_a_link(world: &World) {
     let given = world.path("given");
     world.plant(&given.join("file"), "given\n");
@@ -98,7 +99,7 @@ fn mount_target_through_a_link(world: &World) {
     }
 }
 
-/// A mount may not cover what the sandbox is built from.
+/// A mount must not cover files that the sandbox is built from.
 fn mount_targets_that_cover_walls(world: &World) {
     let given = world.path("given");
     world.plant(&given.join("passwd"), "root::0:0::/:/bin/sh\n");

@@ -1,4 +1,4 @@
-//! Network off: no way out, and no way to a socket of the host.
+//! Network off: no network access, and no access to a socket of the host.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
@@ -46,8 +46,8 @@ fn host_loopback_udp(world: &World) {
     assert!(socket.recv(&mut [0; 16]).is_err(), "a datagram arrived from inside");
 }
 
-/// Metadata services, private networks, documentation addresses. Nothing is sent without a
-/// namespace of one's own: the probe looks first.
+/// Metadata services, private networks, documentation addresses. Nothing is sent unless the probe
+/// is in a separate network namespace: it checks first.
 fn other_networks(world: &World) {
     let namespace = host::namespace("net");
     let addresses = [
@@ -74,12 +74,12 @@ fn interfaces(world: &World) {
     assert_ne!(inside.stdout.trim(), host::namespace("net"), "{inside}");
 }
 
-/// CVE-2020-15257: a name that belongs to the network namespace and no file hides.
+/// CVE-2020-15257: abstract socket names belong to the network namespace and no mount hides them.
 fn abstract_socket(world: &World) {
     abstract_sockets_are_hidden(world, &[]);
 }
 
-/// From inside a sandbox that was started with these options.
+/// The same attack from inside a sandbox that was started with these options.
 pub(super) fn abstract_sockets_are_hidden(world: &World, options: &[&str]) {
     let (first, second) = host::token();
     let name = format!("{first}{second}");
@@ -148,7 +148,7 @@ fn raw_socket(world: &World) {
 }
 
 fn crypto_socket(world: &World) {
-    // AF_ALG may be absent from a kernel: nothing to prove then.
+    // A kernel may lack AF_ALG: then there is nothing to prove.
     world.attack(&["socket", "38", "5", "0"]).held();
 }
 
@@ -165,7 +165,7 @@ fn every_other_family(world: &World) {
     is_held(world, Proof::Anyone, &["socket-families"]);
 }
 
-/// System V objects and POSIX queues have no path at all.
+/// System V objects and POSIX queues have no file system path.
 fn host_ipc_objects(world: &World) {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -181,7 +181,7 @@ fn host_ipc_objects(world: &World) {
     holder.finish().succeeds();
 }
 
-/// Inside, a server and its client still find each other.
+/// A server and its client inside can connect to each other.
 fn own_loopback_works(world: &World) {
     let script = "python3 - <<'E'\nimport socket\ns=socket.create_server(('127.0.0.1',0))\n\
                   c=socket.create_connection(s.getsockname())\nprint('connected')\nE";

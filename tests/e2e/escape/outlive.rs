@@ -1,5 +1,5 @@
-//! Nothing outlives its sandbox: not by forking twice, not by a new session, not
-//! by stopping or killing whoever waits.
+//! No process outlives its sandbox: not by forking twice, not by a new session, not by stopping or
+//! killing the process that waits for it.
 
 use rustix::process::Signal;
 
@@ -11,7 +11,7 @@ fn word() -> String {
     first + &second
 }
 
-/// The proof that the daemon does outlive its parent where nothing holds it.
+/// Proves that the daemon does outlive its parent without a sandbox.
 fn daemon_after_the_end(world: &World) {
     let proof = word();
     world.attack_bare(&["daemonize", &proof]).held();
@@ -43,8 +43,8 @@ fn new_session_does_not_escape_a_timeout(world: &World) {
     host::assert_none_survives(&word);
 }
 
-/// The daemon writes on while the bundle is made; the bundle must be of one moment, and hold
-/// what its hash says.
+/// The daemon keeps writing while the bundle is created; the bundle must be a consistent state, and
+/// match its hashes.
 fn daemon_does_not_write_into_the_bundle(world: &World) {
     let word = word();
     let script = format!("echo start > grown; ./probe daemonize {word} grown; sleep 0.3");
@@ -55,7 +55,7 @@ fn daemon_does_not_write_into_the_bundle(world: &World) {
     assert!(world.has("grown"));
 }
 
-/// `kill -9` of the command that waits.
+/// `kill -9` of the waiting command.
 fn killed_caller(world: &World) {
     let word = word();
     let script = format!("./probe daemonize {word}; exec ./probe linger {word}");
@@ -92,8 +92,8 @@ fn stopping_everything(world: &World) {
     assert!(outcome.took.as_secs() < 10, "{outcome}");
 }
 
-/// The command kills its own supervisor inside the sandbox and then stays: the time limit
-/// still ends it, and nobody hears of a success.
+/// The command kills its own supervisor inside the sandbox and then stays: the time limit still
+/// ends it, and no success is reported.
 fn killing_the_supervisor_and_staying(world: &World) {
     let namespace = host::namespace("pid");
     let word = word();
@@ -114,7 +114,7 @@ fn killing_the_supervisor_and_ending(world: &World) {
     host::assert_none_survives(&word);
 }
 
-/// A process that holds the outputs open does not hold up the end.
+/// A process that keeps the outputs open does not delay the end.
 fn background_holder_of_the_output(world: &World) {
     let word = word();
     let script = format!("./probe linger {word} & echo done");

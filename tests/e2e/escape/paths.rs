@@ -1,4 +1,4 @@
-//! Names that mean something to somebody on the way: mount options, shells,
+//! Names with a special meaning for something that processes them: mount options, shells,
 //! terminals, lists.
 
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use crate::harness::World;
 use crate::host;
 
-/// Names of the project's own directory. The overlay's options separate by `:` and `,`.
+/// Names of the project's own directory. The overlay's options use `:` and `,` as separators.
 const PROJECT_NAMES: [&[u8]; 14] = [
     b"a..b",
     b"..a",
@@ -42,7 +42,7 @@ fn odd_project_names(world: &World) {
     }
 }
 
-/// The deepest directory that a path can name, and beyond.
+/// The deepest directory that a path can name, and a deeper one.
 fn long_project_path(world: &World) {
     let mut path = world.project.clone();
     while path.as_os_str().len() < 3600 {
@@ -60,7 +60,7 @@ fn long_project_path(world: &World) {
     assert!(!path.join("made").exists());
 }
 
-/// Ids of bundles come from people too: they may not be paths.
+/// Users also type ids of bundles: an id must not be a path.
 fn bundle_ids_are_no_paths(world: &World) {
     world.plant(&world.data().join("manifest.json"), "{}");
     let outside = host::Tree::of(&world.outside());
@@ -75,7 +75,7 @@ fn bundle_ids_are_no_paths(world: &World) {
     outside.assert_same(&host::Tree::of(&world.outside()), "what is outside");
 }
 
-/// Names with control characters may not reach the terminal of the one who reviews.
+/// Names with control characters must not reach the reviewer's terminal.
 fn names_cannot_write_to_the_terminal(world: &World) {
     let script = "printf x > \"$(printf 'a\\033]0;owned\\007b')\"; \
                   printf x > \"$(printf 'c\\nd')\"; printf x > \"$(printf 'e\\rf')\"; \
@@ -90,7 +90,7 @@ fn names_cannot_write_to_the_terminal(world: &World) {
     ] {
         let outcome = world.stockade(arguments).finish();
         outcome.succeeds();
-        // JSON is for programs: what it leaves as it is are the controls above 0x7e.
+        // JSON is for programs: it only leaves control characters above 0x7e unescaped.
         let is_json = arguments.contains(&"--json");
         let controls: Vec<_> = outcome
             .stdout
@@ -108,7 +108,7 @@ fn names_cannot_write_to_the_terminal(world: &World) {
     assert!(diff.stdout.lines().all(|line| !line.starts_with("+++") || !line.contains('\u{1b}')));
 }
 
-/// The project's own name is written by whoever made the archive that it came in.
+/// The name of the project is also untrusted: it may come from an archive.
 fn project_name_cannot_write_to_the_terminal(world: &World) {
     let name = OsStr::from_bytes(b"p\x1b]0;owned\x07\x1b[2J");
     let world = World::with_project(world.identity, name);
@@ -126,20 +126,20 @@ fn project_name_cannot_write_to_the_terminal(world: &World) {
     }
 }
 
-/// What cannot be a project, because everything would be in it.
+/// Directories that cannot be a project, because they would contain everything.
 fn root_and_home_are_refused(world: &World) {
     let run = ["run", "--discard", "--", "true"];
     world.stockade(&run).current_dir("/".as_ref()).finish().ends_with(125);
     world.stockade(&run).current_dir(&world.home()).finish().ends_with(125);
     let data = world.data();
     world.stockade(&run).current_dir(&data).finish().is_refused();
-    // A repository in the home directory makes the home the project: refused all the same.
+    // A repository in the home directory would make the home the project: it is refused, too.
     fs::create_dir(world.home().join(".git")).unwrap();
     fs::create_dir(world.home().join("sub")).unwrap();
     world.own(&world.home().join(".git"));
     world.own(&world.home().join("sub"));
     world.stockade(&run).current_dir(&world.home().join("sub")).finish().ends_with(125);
-    // By another name.
+    // The home under another name.
     std::os::unix::fs::symlink(world.home(), world.path("home-link")).unwrap();
     world.stockade(&run).current_dir(&world.path("home-link")).finish().ends_with(125);
     for directory in ["/proc", "/sys", "/proc/self"] {
@@ -147,7 +147,7 @@ fn root_and_home_are_refused(world: &World) {
     }
 }
 
-/// The home is where the account says it is, whatever the environment says or leaves out.
+/// The home is the one of the account, whatever the environment contains.
 fn home_is_not_what_the_environment_says(world: &World) {
     let accounts = fs::read_to_string("/etc/passwd").unwrap();
     let home = accounts.lines().find_map(|line| {

@@ -1,11 +1,11 @@
-//! Other processes: the host's cannot be seen, signalled or read, nor can the
-//! sandbox's own init.
+//! Other processes: those of the host cannot be seen, signalled or read, nor can the sandbox's own
+//! init.
 
 use super::{Proof, is_held};
 use crate::harness::World;
 use crate::host;
 
-/// A process of the host, of the same user, that a test aims at.
+/// A process of the host, of the same user, as a target.
 fn target(world: &World) -> (crate::call::Running, String, String) {
     let (first, second) = host::token();
     let word = format!("{first}{second}");
@@ -30,7 +30,7 @@ fn host_process_cannot_be_signalled(world: &World) {
     assert!(target.is_running(), "the host's process was killed from inside");
 }
 
-/// `kill(-1)` ends what is in the sandbox, and nothing else.
+/// `kill(-1)` ends the processes in the sandbox, and no others.
 fn kill_everything(world: &World) {
     let (mut target, ..) = target(world);
     world.attack(&["kill-all", &host::namespace("pid")]);
@@ -48,11 +48,11 @@ fn init_files(world: &World) {
 }
 
 fn trace_init(world: &World) {
-    // Without a sandbox it would stop whoever runs the tests.
+    // Without a sandbox it would stop the process that runs the tests.
     world.attack(&["trace"]).held();
 }
 
-/// The init is a fork of the caller's process: what that held in memory must not be readable.
+/// The init is a fork of the caller's process: the caller's memory must not be readable in it.
 fn memory_of_init(world: &World) {
     let (first, second) = host::token();
     let outcome = world
@@ -62,8 +62,8 @@ fn memory_of_init(world: &World) {
     outcome.held();
 }
 
-/// CVE-2019-5736: the runtime's own binary, reached through the process that runs it. The
-/// binary here is a copy that belongs to the caller, so that permissions alone do not hold it.
+/// CVE-2019-5736: the runtime's own binary, reached through the process that runs it. The binary
+/// here is a copy that the caller owns, so that file permissions alone do not protect it.
 fn runtime_binary(world: &World) {
     let own = world.path("own-stockade");
     crate::harness::copy_program(&world.binary(), &own);
@@ -85,7 +85,7 @@ fn runtime_binary(world: &World) {
         let outcome = world.on_host(&own, &arguments).finish();
         match index {
             0 => drop(outcome.held()),
-            // Its own executable is the project's copy-on-write one: free to be changed.
+            // Its own executable is the project's copy-on-write one, which it may change.
             1 => {}
             _ => assert_ne!(outcome.code(), 0, "{outcome}"),
         }
@@ -94,7 +94,7 @@ fn runtime_binary(world: &World) {
     assert_eq!(std::fs::read(&own).unwrap(), bytes);
 }
 
-/// Two sandboxes of the same user at the same time.
+/// Two concurrent sandboxes of the same user.
 fn sandboxes_are_apart(world: &World) {
     let (first, second) = host::token();
     let word = format!("{first}{second}");
@@ -112,7 +112,7 @@ fn sandboxes_are_apart(world: &World) {
     host::assert_none_survives(&word);
 }
 
-/// As root, each sandbox has host ids that no other one has.
+/// As root, each sandbox has host ids that no other sandbox has.
 fn sandboxes_share_no_id(world: &World) {
     let started: Vec<_> = (0..3)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! What a command can leave in the project's view, and what of it comes back.
+//! What a command can leave in the project's view, and what of it is applied.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt};
@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt};
 use crate::harness::World;
 use crate::host::Tree;
 
-/// Reviews what a script leaves, applies all that can be applied, and gives the manifest.
+/// Reviews the changes of a script, applies all that can be applied, and returns the manifest.
 fn apply_all(world: &World, script: &str) -> serde_json::Value {
     world.review(script);
     let diff = world.stockade(&["diff", "latest", "--json"]).finish();
@@ -34,7 +34,7 @@ fn special_files(world: &World) {
     }
 }
 
-/// A pipe where a file was: neither the bundle nor the diff may wait for a writer.
+/// A FIFO instead of a file: neither the bundle nor the diff may block on a writer.
 fn pipe_instead_of_a_file(world: &World) {
     let script = "rm a.txt; mkfifo a.txt; rm -r src; mkfifo src; rm .gitignore; mkfifo .gitignore";
     let outcome =
@@ -49,7 +49,7 @@ fn pipe_instead_of_a_file(world: &World) {
     }
 }
 
-/// The project itself holds a pipe and a socket, made by the host.
+/// The project itself contains a FIFO and a socket, created by the host.
 fn pipes_of_the_host(world: &World) {
     let path = world.project.join("host-pipe");
     world.on_host("/usr/bin/mkfifo".as_ref(), &[&path]).finish().succeeds();
@@ -85,7 +85,7 @@ fn links_that_leave(world: &World) {
     outside.assert_same(&Tree::of(&world.outside()), "what is outside");
 }
 
-/// Two bundles: the first makes a link, the second writes through it.
+/// Two bundles: the first creates a symbolic link, the second writes through it.
 fn link_then_write_through_it(world: &World) {
     let outside = Tree::of(&world.outside());
     apply_all(world, "ln -s ../outside way; ln -s src alias");
@@ -109,7 +109,7 @@ fn hard_links(world: &World) {
     }
 }
 
-/// A file of the host that is linked from outside the project: a write inside stays inside.
+/// A hard link to a file outside the project: a write inside does not change that file.
 fn hard_link_of_the_host(world: &World) {
     let twin = world.outside().join("twin");
     fs::hard_link(world.project.join("a.txt"), &twin).unwrap();
@@ -118,8 +118,8 @@ fn hard_link_of_the_host(world: &World) {
     assert_eq!(fs::read_to_string(&twin).unwrap(), "alpha\n", "written through the hard link");
 }
 
-/// Hooks and configuration run on the host: nothing of `.git` is ever applied, under any name
-/// that some file system would take for it.
+/// Hooks and configuration run on the host: nothing of `.git` is ever applied, under any name that
+/// some file system treats as equal.
 fn git_directory_is_never_applied(world: &World) {
     let git = Tree::of(&world.project.join(".git"));
     let script = "printf '#!/bin/sh\\ntouch /tmp/owned\\n' > .git/hooks/post-checkout; \
@@ -152,12 +152,12 @@ fn git_directory_is_never_applied(world: &World) {
             assert!(!bare, "{} is a bare repository", path.display());
         }
     }
-    // Git on the host sees a sane repository and runs nothing.
+    // Git on the host sees a valid repository and runs nothing.
     world.git(&["status"]);
     assert!(!std::path::Path::new("/tmp/owned").exists());
 }
 
-/// The project's root itself made into a bare repository, beside the `.git` that it has.
+/// The project's root is itself made a bare repository, beside its existing `.git`.
 fn root_as_bare_repository(world: &World) {
     apply_all(
         world,
@@ -170,8 +170,8 @@ fn root_as_bare_repository(world: &World) {
     assert!(!std::path::Path::new("/tmp/owned").exists());
 }
 
-/// A bare repository in parts, each from a run that saw nothing of the others: harmless one by one
-/// when they were made, whatever the order in which they come.
+/// A bare repository in parts, each from a separate run that did not see the others: each part
+/// alone was harmless when it was made, in whichever order they are applied.
 fn bare_repository_in_parts(world: &World) {
     let config =
         "[core]\\n\\tbare = false\\n\\tworktree = .\\n\\tfsmonitor = touch /tmp/owned; false\\n";
@@ -201,7 +201,7 @@ fn bare_repository_in_parts(world: &World) {
     }
 }
 
-/// A repository whose deletion was asked for inside is still there.
+/// A repository that the command deleted inside still exists.
 fn deleting_the_repository(world: &World) {
     let git = Tree::of(&world.project.join(".git"));
     world.review("rm -rf .git a.txt");
@@ -209,7 +209,7 @@ fn deleting_the_repository(world: &World) {
     git.assert_same(&Tree::of(&world.project.join(".git")), "the repository");
 }
 
-/// Attributes that mean something to the overlay: `opaque` would delete, `redirect` would fetch.
+/// Extended attributes that the overlay interprets: `opaque` would delete, `redirect` would fetch.
 fn overlay_attributes(world: &World) {
     world.write("kept/one", "1\n");
     world.write("kept/two", "2\n");
@@ -222,7 +222,7 @@ fn overlay_attributes(world: &World) {
     assert!(!world.has("kept/passwd") && !world.has("src/passwd"));
 }
 
-/// Names that the overlay itself uses for what is deleted.
+/// Names that the overlay itself uses for deleted files.
 fn whiteout_names(world: &World) {
     let script = "touch .wh.a.txt src/.wh..wh..opq; mkdir work index; touch '#1' '#work'";
     apply_all(world, script);
@@ -230,7 +230,7 @@ fn whiteout_names(world: &World) {
     assert!(world.has(".wh.a.txt"));
 }
 
-/// What the owner may not read or enter is still his to review, and to throw away.
+/// The owner can review and reject files that they may not read or enter.
 fn unreadable_files(world: &World) {
     let script = "mkdir -p dark/er; echo x > dark/er/file; echo secret > closed; chmod 000 closed; \
         chmod 000 dark/er; chmod 000 dark; chmod 000 src; chmod 000 a.txt; chmod 1777 . 2>/dev/null; true";
@@ -252,7 +252,7 @@ fn unreadable_files(world: &World) {
     assert!(left.is_empty(), "an applied view is left: {left:?}");
 }
 
-/// Paths longer than any call takes.
+/// Paths longer than any system call accepts.
 fn deep_directories(world: &World) {
     let outcome = world
         .stockade(&["run", "--discard", "--", "./probe", "deep-directories", "1500"])
@@ -271,7 +271,7 @@ fn deep_directories(world: &World) {
     world.on_host("/bin/rm".as_ref(), &["-rf".as_ref(), world.data().as_os_str()]).finish();
 }
 
-/// A file that is all hole and says that it is huge.
+/// A sparse file of one hole with a huge size.
 fn sparse_file(world: &World) {
     let size = (1_u64 << 40).to_string();
     let outcome = world

@@ -1,5 +1,5 @@
-//! What the machine has little of. Limits that this host cannot hold must be
-//! refused, never ignored: then the test asks for that instead.
+//! Scarce resources of the machine. Limits that this host cannot enforce must be refused, never
+//! ignored: then the test expects the refusal instead.
 
 use std::fs;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::call::Outcome;
 use crate::harness::World;
 use crate::host;
 
-/// Runs with a limit. `None` when Stockade refused it as one that cannot be held here, in which
-/// case the refusal must say so and nothing may have run.
+/// Runs with a limit. `None` when Stockade refused it because it cannot be enforced here, in which
+/// case the refusal must give that reason and nothing may have run.
 fn limited(world: &World, options: &[&str], words: &[&str]) -> Option<Outcome> {
     let outcome = world.attack_with(options, words);
     if outcome.code() == 125 {
@@ -28,7 +28,7 @@ fn fork_bomb(world: &World) {
     }
 }
 
-/// Without a limit of its own the bomb still ends with the sandbox.
+/// Without a process limit, the fork bomb still ends with the sandbox.
 fn fork_bomb_ends_with_the_timeout(world: &World) {
     let (first, second) = host::token();
     let word = format!("{first}{second}");
@@ -46,7 +46,7 @@ fn memory_hog(world: &World) {
     }
 }
 
-/// Memory files and /tmp, /dev/shm count as memory where they are memory.
+/// Memory files, /tmp and /dev/shm count as memory where they are in memory.
 fn memory_hog_by_files(world: &World) {
     let words = ["fill-memory-files", "268435456"];
     world.attack_bare(&words).escaped();
@@ -89,7 +89,7 @@ fn output_flood(world: &World) {
     }
 }
 
-/// A reader that does not read holds the writer up; it does not fill Stockade's memory.
+/// A reader that does not read blocks the writer; it does not fill Stockade's memory.
 fn output_flood_to_a_slow_reader(world: &World) {
     let (reader, writer) = std::io::pipe().unwrap();
     let running = world
@@ -105,7 +105,7 @@ fn output_flood_to_a_slow_reader(world: &World) {
     drop(running);
 }
 
-/// A reader that goes away ends the run, as a pipe does.
+/// If the reader closes its end, the run ends, as with a pipe.
 fn output_to_a_closed_pipe(world: &World) {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -117,7 +117,7 @@ fn output_to_a_closed_pipe(world: &World) {
     assert!(!outcome.stderr.contains("panicked"), "{outcome}");
 }
 
-/// `--disk` is a limit on the view; /tmp and the home are memory.
+/// `--disk` limits the view; /tmp and the home are in memory.
 fn disk_fill(world: &World) {
     let outcome = world.attack_with(&["--disk", "32M"], &["fill", ".", "134217728"]);
     if outcome.code() == 125 {
@@ -128,8 +128,7 @@ fn disk_fill(world: &World) {
     assert!(matches!(outcome.code(), 0 | 137), "{outcome}");
 }
 
-/// Every file system that can be written and is not the view has an end well before the
-/// machine's memory has one.
+/// Every writable file system except the view has a limit well below the machine's memory.
 fn scratch_space_has_an_end(world: &World) {
     let script = "stat -f -c '%n %T %b %S' /tmp \"$HOME\" /dev/shm /run /var/tmp / 2>/dev/null";
     let outcome = world.shell(script);
@@ -153,7 +152,7 @@ fn descriptors(world: &World) {
     fs::File::open("/etc/passwd").expect("the host can still open files");
 }
 
-/// Names cost more than bytes.
+/// File names cost more than their bytes.
 fn inode_bomb(world: &World) {
     let outcome = world
         .stockade(&["run", "--discard", "--", "./probe", "many-files", ".", "20000"])

@@ -1,4 +1,4 @@
-//! What the caller has and the command may not: files, environment, keys.
+//! What the caller has access to and the command must not: files, environment, keys.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::harness::World;
 use crate::host;
 
-/// The caller's own dot files, a neighbour's, and everything beside the project.
+/// The caller's own dot files, those of another user, and everything beside the project.
 fn files_outside_the_project(world: &World) {
     let (first, second) = host::token();
     let word = format!("{first}{second}");
@@ -50,11 +50,11 @@ fn shadow_and_host_keys(world: &World) {
     words.extend(absent.map(str::to_owned));
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     let outcome = world.attack(&words);
-    // An empty directory of that name gives nothing away; any name or byte in it would.
+    // An empty directory of that name reveals nothing; any name or byte in it would.
     let listing = world.shell(&format!("ls -A {} 2>/dev/null", absent.join(" ")));
     let names: Vec<_> =
         listing.stdout.lines().filter(|line| !line.is_empty() && !line.ends_with(':')).collect();
-    // The sandbox's own home is there, and has the same name and nothing in it whoever the caller is.
+    // The sandbox's own home exists, and is empty and has the same name for every caller.
     assert_eq!(names, ["user"], "seen; {outcome}");
     world.shell("cat /etc/shadow").ends_with(1);
 }
@@ -84,7 +84,7 @@ fn etc_is_an_allowlist(world: &World) {
     ] {
         assert!(!names.contains(&name), "{name} is seen");
     }
-    // Accounts of the host are nobody's business inside.
+    // Accounts of the host must not be visible inside.
     let passwd = world.shell("cat /etc/passwd").stdout;
     assert!(passwd.lines().count() < 20, "{passwd}");
     drop((first, second));
@@ -112,7 +112,7 @@ fn environment(world: &World) {
     for name in names {
         call = call.env(name, &secret);
     }
-    // With its data directory renamed by the loop, Stockade would look elsewhere.
+    // The loop also set this variable, with which Stockade would use another data directory.
     let outcome = call.env("STOCKADE_DATA_DIR", world.data()).finish();
     outcome.succeeds();
     assert!(!outcome.stdout.contains(&secret), "{outcome}");
@@ -129,7 +129,7 @@ fn environment(world: &World) {
     drop(home);
 }
 
-/// What is passed on purpose arrives, and nothing else with it.
+/// Variables that are passed explicitly arrive, and no others.
 fn environment_by_request(world: &World) {
     let outcome = world
         .stockade(&[
@@ -149,7 +149,7 @@ fn environment_by_request(world: &World) {
     assert_eq!(outcome.stdout, "a value\nof two lines0\n", "{outcome}");
 }
 
-/// The home and /tmp are new: nothing in them, nothing of them left.
+/// The home and /tmp are new: empty, and removed afterwards.
 fn home_and_tmp_are_fresh(world: &World) {
     let (first, second) = host::token();
     let word = format!("{first}{second}");
@@ -165,7 +165,7 @@ fn home_and_tmp_are_fresh(world: &World) {
     assert!(world.holds(&world.data(), &word).is_empty(), "left behind in the data directory");
 }
 
-/// Memory that other processes of the host share by name.
+/// Shared memory of other processes of the host that has a name.
 fn shared_memory_files(world: &World) {
     let (first, second) = host::token();
     let word = format!("{first}{second}");

@@ -1,5 +1,5 @@
-//! The project changes under Stockade's feet: names are swapped for links
-//! between looking and writing.
+//! The project changes while Stockade works on it: names are replaced by symbolic links between
+//! check and write.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ fn swap_for_link(world: &World, name: &str, target: &Path) {
     symlink(target, &path).unwrap();
 }
 
-/// Between review and apply a directory becomes a link that leads out.
+/// Between review and apply, a directory becomes a symbolic link that leads outside.
 fn directory_for_a_link_before_apply(world: &World) {
     world.plant(&world.outside().join("main.rs"), "fn main() {}\n");
     world.plant(&world.outside().join("deep/er/file.txt"), "deep\n");
@@ -36,7 +36,7 @@ fn file_for_a_link_before_apply(world: &World) {
     outside.assert_same(&Tree::of(&world.outside()), "what is outside");
 }
 
-/// The project itself is moved away and a link put in its place.
+/// The project itself is moved and replaced by a symbolic link.
 fn project_for_a_link_before_apply(world: &World) {
     world.plant(&world.outside().join("a.txt"), "alpha\n");
     world.review("echo changed > a.txt; echo new > new");
@@ -49,7 +49,7 @@ fn project_for_a_link_before_apply(world: &World) {
     outside.assert_same(&Tree::of(&world.outside()), "what is outside");
 }
 
-/// Somebody swaps a directory and a link for as long as bundles are applied.
+/// A process exchanges a directory and a symbolic link while bundles are applied.
 fn race_during_apply(world: &World) {
     let target = world.outside();
     world.plant(&target.join("main.rs"), "fn main() {}\n");
@@ -74,7 +74,7 @@ fn race_during_apply(world: &World) {
     }
 }
 
-/// The same while the view is made and the changes are read.
+/// The same while the view is created and the changes are read.
 fn race_during_run(world: &World) {
     let target = world.outside();
     world.plant(&target.join("main.rs"), "a secret of the host\n");
@@ -100,7 +100,7 @@ fn race_during_run(world: &World) {
     before.assert_same(&Tree::of(&target), "what is outside");
 }
 
-/// Links in a view that is thrown away lead nowhere.
+/// Symbolic links in a view that is discarded are not followed.
 fn discarding_follows_no_link(world: &World) {
     world.plant(&world.outside().join("canary"), "host\n");
     let outside = Tree::of(&world.outside());
@@ -119,8 +119,8 @@ fn discarding_follows_no_link(world: &World) {
     assert!(world.bundles().is_empty());
 }
 
-/// The data directory is a link that its owner has made: it is followed, what is made in it is
-/// private, and none of its names is shown in a sandbox.
+/// The data directory is a symbolic link that its owner has created: it is followed, what is
+/// created in it is private, and none of its names is visible in a sandbox.
 fn data_directory_is_a_link(world: &World) {
     let (data, real) = (world.data(), world.outside().join("data"));
     fs::remove_dir_all(&data).unwrap();
@@ -143,7 +143,7 @@ fn data_directory_is_a_link(world: &World) {
     assert_eq!(world.bundles().len(), 1, "the bundle that waits is still there");
 }
 
-/// What others can read of the data directory: nothing.
+/// What other users can read in the data directory: nothing.
 fn data_directory_is_private(world: &World) {
     fs::remove_dir_all(world.data()).unwrap();
     world.plant(&world.path("x"), "");

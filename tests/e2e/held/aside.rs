@@ -1,5 +1,4 @@
-//! What stands beside the server: `--in-process`, which does without, and completions and manual
-//! pages.
+//! Features beside the server: `--in-process`, which needs no server, completions and manual pages.
 
 use std::fs;
 
@@ -18,7 +17,7 @@ fn a_command_can_do_without_a_server(world: &World) {
     assert_eq!(ran.stdout, "typed\n", "{ran}");
     assert_eq!(call(world, &["ls", "-q", "--in-process"]).stdout, format!("{id}\n"));
     assert!(servers(&world.data()).is_empty(), "there is a server");
-    // A server takes over what was made without one, and then the directory is its own.
+    // A server takes over what was created without one, and then it alone uses the directory.
     assert_eq!(sh(world, id, "cat /tmp/f").stdout, "kept\n");
     let second = call(world, &["ls", "--in-process"]);
     refused(&second, 1, "CONFLICT");

@@ -1,5 +1,5 @@
-//! Bundles while a server runs: it decides as the commands do alone, records what was decided, and
-//! does it once when it is killed in the middle.
+//! Bundles while a server runs: it decides like the commands without a server, records each
+//! decision, and executes it once when it is killed in the middle.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{call, create, refused};
 use crate::harness::World;
 use crate::servants::{kill_server, servers};
 
-/// What is recorded of the operations of that name: how each ended.
+/// The recorded status of each operation of that name.
 fn recorded(world: &World, name: &str) -> Vec<String> {
     let path = world.data().join("stockade.db");
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
@@ -91,7 +91,7 @@ fn what_a_killed_server_was_applying_is_applied_once(world: &World) {
             name.to_string_lossy().starts_with(".stockade")
         });
         assert_eq!(odd.count(), 0, "something of the apply is left in the project");
-        // The next one finds a server again.
+        // The next command reaches a server again.
         call(world, &["ls"]).succeeds();
     }
     assert!(recorded(world, "bundle.apply").iter().all(|status| status == "SUCCESS"));

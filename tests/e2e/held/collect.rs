@@ -1,5 +1,5 @@
-//! What a sandbox has changed in its workspace, as a bundle: shown, taken or dropped while the
-//! sandbox goes on. Nothing that is hostile in it leaves.
+//! The changes of a sandbox in its workspace, as a bundle: shown, applied or rejected while the
+//! sandbox keeps running. Nothing hostile in it leaves the sandbox.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::{call, create, refused, sh, state};
 use crate::harness::World;
 
-/// A sandbox that works on the project at `/project`.
+/// Creates a sandbox that works on the project at `/project`.
 fn at_work(world: &World) -> String {
     create(world, &["--workspace", &format!("{}:/project", world.project.display())])
 }
 
-/// The bundle that is printed as data.
+/// The id of the bundle that is printed as data.
 fn collect(world: &World, words: &[&str]) -> String {
     let outcome = call(world, &[&["collect"], words].concat());
     outcome.succeeds();
@@ -27,7 +27,7 @@ fn collect(world: &World, words: &[&str]) -> String {
     id
 }
 
-/// What a bundle does to which paths, with why it is refused.
+/// The changes of a bundle with their paths, and why they are refused.
 fn entries(world: &World, bundle: &str) -> Vec<String> {
     let told = call(world, &["diff", bundle, "--json"]).json();
     let entry = |entry: &Value| {
@@ -58,7 +58,8 @@ fn changes_of_a_living_sandbox_are_shown_and_applied(world: &World) {
     let listed = call(world, &["bundles"]);
     assert!(listed.stdout.contains(&format!("stockade collect {id}")), "{listed}");
 
-    // It goes on, and what it does to the same files is not in the first bundle.
+    // The sandbox keeps running, and its later changes of the same files are not in the first
+    // bundle.
     sh(world, &id, "cd /project && echo gamma >> a.txt && echo more > new && echo o > other")
         .succeeds();
     let second = collect(world, &[&id, "--exclude", "other"]);
@@ -71,7 +72,7 @@ fn changes_of_a_living_sandbox_are_shown_and_applied(world: &World) {
     refused(&stale, 1, "BUNDLE_CONFLICT");
     call(world, &["reject", &second]).succeeds();
     assert!(world.bundles().is_empty());
-    // What belongs to the project belongs to its owner.
+    // New files of the project belong to its file owner.
     let owner = |name: &str| fs::metadata(world.project.join(name)).unwrap().uid();
     assert_eq!(owner("new"), owner("a.txt"));
     assert_eq!(sh(world, &id, "cat /project/a.txt").stdout, "alpha\nbeta\ngamma\n");
@@ -135,7 +136,7 @@ fn what_the_sandbox_renamed_beside_files_of_the_host_is_no_conflict(world: &Worl
     assert_eq!(contents, ["alpha\nn\n", "alpha\nn\n", "o\nn\n"]);
     assert!(!world.has("old.py") && world.has("of-host"));
 
-    // It goes on, also after it was stopped, and the host removes what it edits.
+    // It keeps running, also after a stop and start, and the host removes a file that it edits.
     for command in ["stop", "start"] {
         call(world, &[command, &id]).succeeds();
     }
@@ -185,7 +186,7 @@ fn nothing_that_is_hostile_leaves(world: &World) {
     for entry in expected {
         assert!(told.contains(&entry.to_owned()), "{entry}: {told:#?}");
     }
-    // Modes of what is in a sandbox are not changed by looking at it.
+    // Reading the files of a sandbox does not change their modes.
     assert_eq!(sh(world, &id, "stat -c %a /project/closed /project/fine").stdout, "0\n4755\n");
     refused(&call(world, &["apply", &bundle]), 1, "EXECUTED_FILE");
     call(world, &["apply", &bundle, "--allow-executed"]).succeeds();
@@ -219,7 +220,7 @@ fn what_cannot_be_collected_is_said(world: &World) {
     }
 }
 
-/// A directory may have a colon in its name, with and without another place inside.
+/// The name of a directory may contain a colon, with and without another mount point inside.
 fn commands_start_where_the_caller_is(world: &World) {
     let at = |id: &str| sh(world, id, "pwd").stdout;
     let project = world.project.display().to_string();

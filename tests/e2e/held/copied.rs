@@ -1,12 +1,13 @@
-//! The data directory is on an overlay, as in many containers, which holds no overlay's changes:
-//! sandboxes work on copies of their files, say so, and their changes become bundles all the same.
+//! The data directory is on an overlay, as in many containers, which cannot be the upper layer of
+//! another overlay: sandboxes work on copies of their files, report that, and their changes still
+//! become bundles.
 
 use std::path::Path;
 
 use crate::call::Outcome;
 use crate::harness::{Identity, World};
 
-/// Runs a shell script where the data directory is on an overlay. All that it starts ends with it.
+/// Runs a shell script where the data directory is on an overlay. All processes end with it.
 fn on_overlay(world: &World, script: &str) -> Outcome {
     let (below, data) = (world.path("below"), world.data());
     std::fs::create_dir(&below).unwrap();
@@ -16,7 +17,7 @@ fn on_overlay(world: &World, script: &str) -> Outcome {
         Identity::Root => ("", "exec"),
         Identity::User => {
             words.extend(["--user", "--map-current-user", "--keep-caps"]);
-            // Mounted by a user, it keeps its marks where a user may.
+            // If a user mounts it, it stores its attributes where a user may write them.
             (",userxattr", "exec setpriv --inh-caps=-all --ambient-caps=-all")
         }
     };
@@ -55,7 +56,7 @@ fn sandboxes_work_on_copies(world: &World) {
     assert!(outcome.stdout.contains("note") && outcome.stdout.contains("alpha\nbeta\nx\n"));
     assert_eq!((world.read("a.txt"), world.read("new")), ("alpha\nbeta\n".into(), "n\n".into()));
     assert!(!world.has("gone") && world.read("of-host") == "later\n", "{outcome}");
-    // What the host alone has changed is no conflict of the sandbox's, and stays.
+    // A change that only the host has made does not conflict with the sandbox, and stays.
     assert_eq!(world.read("untouched"), "host\nagain\n", "{outcome}");
 }
 

@@ -13,7 +13,7 @@ use crate::host::Tree;
 use crate::servants::kill_server;
 use crate::tty::Terminal;
 
-/// Contents that copying has gone wrong with somewhere.
+/// Contents that often cause errors in copying.
 fn contents() -> Vec<(&'static str, Vec<u8>)> {
     let bytes =
         |length: u32| (0..length).map(|at| (at.wrapping_mul(7919) >> 5).to_le_bytes()[0]).collect();
@@ -70,7 +70,7 @@ fn what_is_removed_is_gone_and_nothing_else(world: &World) {
     assert_eq!(told, ["/tmp/d", "/tmp/link"]);
     assert_eq!(sh(world, &id, "ls /tmp; cat /tmp/kept").stdout, "kept\nb\n");
     refused(&call(world, &["rm", &inside(&id, "/tmp/none")]), 1, "FILE_NOT_FOUND");
-    // Nothing of the host is ever meant.
+    // A path on the host is never accepted.
     let host = world.path("here");
     fs::write(&host, "here").unwrap();
     refused(&call(world, &["rm", host.to_str().unwrap()]), 2, "INVALID_INPUT");
@@ -118,7 +118,7 @@ fn directories_go_with_all_that_is_in_them(world: &World) {
     said.succeeds();
     assert!(said.stderr.contains("8 files"), "{said}");
     assert_eq!(sh(world, &id, "cat /tmp/new/deep/er/b; stat -c %a /tmp/new/a").stdout, "2750\n");
-    // Into a directory that exists it is copied under its own name.
+    // Into an existing directory it is copied under its own name.
     cp(world, &source, inside(&id, "/tmp/new")).succeeds();
     sh(world, &id, "test -e /tmp/new/source/deep/.hidden").succeeds();
 
@@ -135,8 +135,8 @@ fn directories_go_with_all_that_is_in_them(world: &World) {
     assert_eq!(json.json()["files"], 16, "{json}");
 }
 
-/// What a sandbox holds can be anything. Of what is copied out, only plain files and directories
-/// come to be, and only below the target.
+/// A sandbox can contain anything. Copying from it creates only regular files and directories, and
+/// only below the target.
 fn a_hostile_tree_writes_nothing_but_files_below_the_target(world: &World) {
     let id = create(world, &[]);
     let (target, secret) = (world.path("taken"), world.outside().join("secret"));
@@ -167,14 +167,14 @@ fn a_hostile_tree_writes_nothing_but_files_below_the_target(world: &World) {
     assert_eq!(found, wanted);
     let mode = fs::metadata(target.join("t/sub/fine")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7000, 0, "a bit came out that gives somebody's rights away");
-    // A link that is named leads nowhere outside either.
+    // A symbolic link that is itself the source does not lead outside either.
     let alone = cp(world, inside(&id, "/tmp/t/link"), target.join("alone"));
     refused(&alone, 1, "FILE_NOT_FOUND");
     assert!(!target.join("alone").exists(), "{alone}");
     assert_eq!(fs::read_to_string(secret).unwrap(), "untouched\n");
 }
 
-/// A link of the host that lies where a directory is to be is not followed out of the target.
+/// A symbolic link of the host in place of a directory is not followed out of the target.
 fn links_of_the_target_are_not_followed(world: &World) {
     let id = create(world, &[]);
     sh(world, &id, "mkdir -p /tmp/t/sub && echo new > /tmp/t/sub/file").succeeds();
@@ -189,8 +189,8 @@ fn links_of_the_target_are_not_followed(world: &World) {
     assert!(!world.outside().join("file").exists(), "{outcome}");
 }
 
-/// What writes below the target can exchange a directory there with a link at any moment. It leads
-/// nowhere.
+/// A process that can write below the target can replace a directory there by a symbolic link at
+/// any time. The link is not followed.
 fn a_directory_that_becomes_a_link_meanwhile_leads_nowhere(world: &World) {
     let shared = world.path("shared");
     fs::create_dir(&shared).unwrap();
@@ -213,14 +213,14 @@ fn a_directory_that_becomes_a_link_meanwhile_leads_nowhere(world: &World) {
     let attack = running.finish();
     assert!(!attack.held().stdout.contains(" 0 swaps"), "{attack}");
     before.assert_same(&Tree::of(&outside), "what lies outside the target");
-    // Each was refused where the link was in the way, or else found none.
+    // Each copy was refused because of the link, or did not meet one.
     for outcome in outcomes.iter().filter(|outcome| outcome.code() != 0) {
         assert!(outcome.stderr.contains("cannot copy"), "{outcome}");
     }
 }
 
-/// Directories come out with their modes, no wider than files do, also where nobody may write to
-/// them. Those that exist keep theirs.
+/// Copied directories keep their modes, no wider than those of files, also if they are not
+/// writable. Existing directories keep their own modes.
 fn directories_come_out_with_their_modes(world: &World) {
     let id = create(world, &[]);
     let script = "mkdir -p /tmp/t/open /tmp/t/own /tmp/t/fixed/below /tmp/t/there && cd /tmp/t && \
@@ -252,7 +252,7 @@ fn directories_come_out_with_their_modes(world: &World) {
     sh(world, &id, "chmod -R u+w /tmp/t").succeeds();
 }
 
-/// A target that the sandbox sees itself is no part of what is copied to it.
+/// If the sandbox sees the target itself, the target is not part of what is copied to it.
 fn a_copy_does_not_go_into_itself(world: &World) {
     let id = create(world, &["--workspace", world.project.to_str().unwrap()]);
     let project = world.project.file_name().unwrap().to_str().unwrap();
@@ -275,7 +275,7 @@ fn a_copy_does_not_go_into_itself(world: &World) {
     assert!(world.has(&format!("copy/{project}/copy/a.txt")), "what was there is not copied");
 }
 
-/// The longest names that there are go both ways.
+/// Names of maximum length are copied in both directions.
 fn long_names_are_copied(world: &World) {
     let id = create(world, &[]);
     let name = "n".repeat(255);
@@ -287,7 +287,8 @@ fn long_names_are_copied(world: &World) {
     assert_eq!(fs::read_to_string(out).unwrap(), "long\n");
 }
 
-/// Who names a link in a sandbox means what it leads to there; what is special is refused by name.
+/// A symbolic link that the caller names in a sandbox is followed there; special files are refused
+/// by name.
 fn a_link_that_is_named_is_followed_inside(world: &World) {
     let id = create(world, &[]);
     let script = "mkdir -p /tmp/t/sub/er && cd /tmp/t && echo within > sub/file && \
@@ -317,12 +318,12 @@ fn a_link_that_is_named_is_followed_inside(world: &World) {
         assert!(!target.join("none").exists(), "{said}");
     }
     refused(&cp(world, "/dev/null", inside(&id, "/tmp/none")), 2, "INVALID_INPUT");
-    // Into a link to a directory, too, something goes under its own name.
+    // Into a link to a directory, too, a file is copied under its own name.
     cp(world, target.join("two"), inside(&id, "/tmp/t/directory")).succeeds();
     assert_eq!(sh(world, &id, "cat /tmp/t/sub/two").stdout, "within\n");
 }
 
-/// Standard input becomes a file as it comes, whatever it holds and however much it is.
+/// Standard input is copied into a file as a stream, with any content and of any length.
 fn standard_input_goes_into_a_file(world: &World) {
     let id = create(world, &[]);
     let from_input = |content: Vec<u8>, to: &str| {
@@ -345,7 +346,7 @@ fn standard_input_goes_into_a_file(world: &World) {
     refused(&from_input(b"x".to_vec(), "/tmp"), 2, "INVALID_INPUT");
 }
 
-/// Names that a sandbox chose steer no terminal, neither in a problem nor while they are copied.
+/// Names that a sandbox chose cannot control the terminal, neither in an error nor during a copy.
 fn names_from_a_sandbox_do_not_steer_the_terminal(world: &World) {
     let id = create(world, &[]);
     let script = "mkdir -p /tmp/h && cd /tmp/h && \
@@ -360,7 +361,7 @@ fn names_from_a_sandbox_do_not_steer_the_terminal(world: &World) {
     assert!(terminal.text().contains("EVIL"), "{:?}", terminal.text());
     assert!(!terminal.text().contains("[31mEVIL\u{7}"), "{:?}", terminal.text());
     assert!(!terminal.text().contains("\u{1b}[31m"), "{:?}", terminal.text());
-    // A directory of that name is in the way of the file.
+    // A directory of that name blocks the file.
     let name = "a\u{1b}[31mEVIL\u{7}\r";
     fs::remove_file(target.join(name)).unwrap();
     fs::create_dir(target.join(name)).unwrap();
@@ -375,8 +376,8 @@ fn names_from_a_sandbox_do_not_steer_the_terminal(world: &World) {
     assert!(!json.stdout.contains('\u{1b}'), "{json}");
 }
 
-/// Who names a link means what it leads to. One below it, nobody has named: wherever it leads, also
-/// where it is the only thing on the way, nothing is copied from there.
+/// A link that the caller names is followed. Links below it are not: wherever they lead, and even
+/// if a link is the only entry there, nothing is copied through them.
 fn no_link_below_what_is_named_is_followed_into_a_sandbox(world: &World) {
     let id = create(world, &[]);
     let (tree, named) = (world.path("tree"), world.path("named"));
@@ -399,7 +400,7 @@ fn no_link_below_what_is_named_is_followed_into_a_sandbox(world: &World) {
     assert_eq!(sh(world, &id, "cat /tmp/new/plain").stdout, "plain\n");
 }
 
-/// A directory that nobody may write to gets what is in it, and its mode.
+/// A directory that is not writable gets its content and its mode.
 fn directories_that_are_not_writable_go_in_as_they_are(world: &World) {
     let id = create(world, &[]);
     let tree = world.path("tree");
@@ -418,7 +419,7 @@ fn directories_that_are_not_writable_go_in_as_they_are(world: &World) {
     sh(world, &id, "chmod -R u+w /tmp/new").succeeds();
 }
 
-/// What may not be read is left out, and named; everything else is copied.
+/// Unreadable files are omitted and listed; everything else is copied.
 fn files_that_may_not_be_read_are_left_out(world: &World) {
     let id = create(world, &[]);
     let tree = world.path("tree");
@@ -450,12 +451,12 @@ fn what_is_not_there_is_said(world: &World) {
     refused(&cp(world, inside(&id, "/tmp/none"), &missing), 1, "FILE_NOT_FOUND");
     refused(&cp(world, inside("nobody", "/tmp/x"), &missing), 1, "NOT_FOUND");
     refused(&cp(world, Path::new("/tmp"), Path::new("/tmp")), 2, "INVALID_INPUT");
-    // What cannot be listed leaves nothing.
+    // If listing fails, nothing is created.
     assert_ne!(cp(world, inside(&id, "/proc"), &missing).code(), 0);
     assert!(!missing.exists());
 }
 
-/// Progress is for who watches: a terminal sees some, and nothing else does.
+/// Only a terminal gets progress output.
 fn progress_is_for_terminals(world: &World) {
     let id = create(world, &[]);
     let source = world.path("large");

@@ -1,5 +1,5 @@
-//! `exec`, `shell` and `logs`: a command's exit code, streams, signals and terminal are those of
-//! the command that was typed.
+//! `exec`, `shell` and `logs`: exit code, streams, signals and terminal are those of the command
+//! that the user typed.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -61,7 +61,7 @@ fn options_reach_the_command(world: &World) {
     let seen = call(world, &[&words[..], &["echo $A $B; pwd"]].concat());
     assert_eq!(seen.stdout, "1 2 x\n/etc\n", "{seen}");
     assert_eq!(sh(world, &id, "pwd").stdout, "/usr\n");
-    // What looks like an option after the command is the command's.
+    // An argument after the command that looks like an option belongs to the command.
     assert_eq!(call(world, &["exec", &id, "echo", "--json", "-x"]).stdout, "--json -x\n");
 }
 
@@ -89,8 +89,8 @@ fn streams_are_kept_apart_and_whole(world: &World) {
     assert!(answer.stderr.is_empty(), "{answer}");
 }
 
-/// An image may have no home: for its user one is made, where the image's own directories stay as they
-/// are, and who has none starts at the root.
+/// An image may have no home directory: one is created for its user, without changing the image's
+/// own directories, and a user without a home starts at the root.
 fn an_image_without_a_home_runs_commands(world: &World) {
     let image = world.path("image");
     for directory in ["usr", "home", "proc", "dev", "tmp"] {
@@ -117,7 +117,7 @@ fn an_image_without_a_home_runs_commands(world: &World) {
     }
 }
 
-/// The command waits for who reads slowly, as it would in a shell.
+/// The command waits for a slow reader, as it would in a shell.
 fn a_slow_reader_gets_all_of_it(world: &World) {
     const LINES: u32 = 6_000_000;
     let id = create(world, &[]);
@@ -139,7 +139,7 @@ fn a_slow_reader_gets_all_of_it(world: &World) {
     assert!(read == expected.as_bytes(), "{} of {} bytes came", read.len(), expected.len());
 }
 
-/// Who asks for the end twice has it, whoever does not read.
+/// A second request to end the command ends it, even if its output is not read.
 fn a_signal_ends_what_nobody_reads(world: &World) {
     let id = create(world, &[]);
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -159,7 +159,7 @@ fn a_signal_ends_what_nobody_reads(world: &World) {
     running.finish().ends_with(130);
 }
 
-/// Nothing waits for who does not read at all but the command; what it never gets, it is told of.
+/// If the output is never read, only the command waits; lost output is reported to the client.
 fn who_does_not_read_stops_nothing_else(world: &World) {
     let id = create(world, &[]);
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -212,7 +212,7 @@ fn who_does_not_end_when_asked_is_killed(world: &World) {
     let outcome = running.finish();
     outcome.ends_with(143);
     assert!(outcome.stderr.contains("was killed"), "{outcome}");
-    // One signal and time do the same.
+    // One signal and the timeout do the same.
     let mut running = world.stockade(&["exec", &id, "--", "sh", "-c", script]).start();
     running.wait_for_output("ready");
     running.signal(Signal::TERM);
@@ -247,7 +247,7 @@ fn a_terminal_is_one_inside_too(world: &World) {
     terminal.type_in(b"echo $((6*7)); stty size\r");
     terminal.wait_for("42\r\n24 80");
     terminal.resize(33, 99);
-    // What is typed and the size go by ways of their own: the shell waits for the size.
+    // Input and window size are sent separately: the shell waits for the size.
     terminal.type_in(b"until stty size | grep '33 99'; do sleep 0.02; done\r");
     terminal.wait_for("\n33 99");
     terminal.type_in(b"exit 7\r");
@@ -285,7 +285,8 @@ fn a_detached_command_is_read_later_and_by_many(world: &World) {
     assert!(detached.json()["workflowId"].is_string(), "{detached}");
 }
 
-/// Who reads along when the server is killed reads on, and misses and repeats nothing.
+/// A client that follows the log while the server is killed continues to read, without gaps or
+/// repetitions.
 fn logs_go_on_with_the_next_server(world: &World) {
     let id = create(world, &[]);
     let script = "for i in 1 2 3; do echo $i; done; until test -e /tmp/go; do sleep 0.02; done; \

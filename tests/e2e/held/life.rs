@@ -1,4 +1,5 @@
-//! The life of a sandbox: made, found, stopped, paused, renewed, kept as a snapshot, ended.
+//! The life cycle of a sandbox: created, found, stopped, paused, renewed, stored as a snapshot,
+//! ended.
 
 use serde_json::{Value, json};
 
@@ -32,11 +33,11 @@ fn a_sandbox_is_made_used_and_ended(world: &World) {
     assert!(call(world, &["ls", "--all"]).stdout.contains("terminated"));
     refused(&sh(world, &id, "true"), 125, "SANDBOX_TERMINATED");
     refused(&call(world, &["pause", &id]), 1, "SANDBOX_TERMINATED");
-    // What is ended already is ended.
+    // Ending an ended sandbox succeeds.
     call(world, &["kill", &id]).succeeds();
 }
 
-/// What `--json` asks for is on standard output, failures too.
+/// With `--json` all data is on standard output, also for failures.
 fn json_is_all_there_is_on_standard_output(world: &World) {
     let made = call(world, &["create", "--json", "--label", "a=b", "--env", "X=1"]);
     made.succeeds();
@@ -78,7 +79,7 @@ fn ids_are_found_by_their_beginnings(world: &World) {
     refused(&sh(world, "nobody", "true"), 125, "NOT_FOUND");
     refused(&call(world, &["create", "--id", "box-one"]), 1, "CONFLICT");
     refused(&call(world, &["create", "--id", "Not An Id"]), 2, "INVALID_INPUT");
-    // What can be ended is, whatever becomes of the others.
+    // Every sandbox that can be ended is ended, even if others fail.
     let killed = call(world, &["kill", "nobody", "box-one"]);
     refused(&killed, 1, "NOT_FOUND");
     assert_eq!(killed.stdout, "box-one\n");
@@ -237,7 +238,7 @@ fn a_snapshot_knows_its_workspace(world: &World) {
     call(world, &["kill", &id]).succeeds();
     let again = call(world, &["restore", "changed"]);
     again.succeeds();
-    // Its commands start where the first one's did.
+    // Its commands start in the same directory as those of the first one.
     let seen = sh(world, again.stdout.trim(), "cat a.txt new; ls");
     assert!(seen.stdout.starts_with("alpha\nbeta\nnew\n"), "{seen}");
     assert!(!seen.stdout.contains("src") && world.has("src"), "{seen}");

@@ -1,10 +1,10 @@
-//! Sandboxes that live on: the commands on them, and the local server that does what they ask for.
+//! Persistent sandboxes: the commands on them, and the local server that executes their requests.
 //!
-//! `life` follows a sandbox from its beginning to its end, `exec` runs commands in it, `copy` moves
-//! files, `bundles` decides about changes and `collect` gathers them, `copied` is
-//! where there can be no overlay, `network` reaches what may be reached, `secrets` looks for what must not be kept, `server`
-//! kills, crowds and deceives the server, `aside` is about `--in-process`, completions and manual
-//! pages.
+//! `life` follows a sandbox from its creation to its end, `exec` runs commands in it, `copy` moves
+//! files, `bundles` decides about changes and `collect` collects them, `copied` tests hosts without
+//! overlays, `network` connects to what the policy allows, `secrets` looks for values that must not
+//! be stored, `server` kills, overloads and deceives the server, `aside` is about `--in-process`,
+//! completions and manual pages.
 
 mod aside;
 mod bundles;
@@ -22,12 +22,12 @@ use serde_json::Value;
 use crate::call::Outcome;
 use crate::harness::World;
 
-/// `stockade WORDS`, to its end.
+/// Runs `stockade WORDS` until it ends.
 fn call(world: &World, words: &[&str]) -> Outcome {
     world.stockade(words).finish()
 }
 
-/// A new sandbox's id, which is all that is printed as data.
+/// Creates a sandbox and returns its id, which is all that is printed as data.
 fn create(world: &World, options: &[&str]) -> String {
     let outcome = call(world, &[&["create"], options].concat());
     outcome.succeeds();
@@ -37,12 +37,12 @@ fn create(world: &World, options: &[&str]) -> String {
     id
 }
 
-/// A shell script in a sandbox, to its end.
+/// Runs a shell script in a sandbox until it ends.
 fn sh(world: &World, id: &str, script: &str) -> Outcome {
     call(world, &["exec", id, "--", "sh", "-c", script])
 }
 
-/// What is known of a sandbox.
+/// The description of a sandbox.
 fn show(world: &World, id: &str) -> Value {
     let outcome = call(world, &["show", id, "--json"]);
     outcome.succeeds();
@@ -53,7 +53,7 @@ fn state(world: &World, id: &str) -> String {
     show(world, id)["state"].as_str().unwrap().to_owned()
 }
 
-/// Stockade refused, with this exit code and this code of an error.
+/// Stockade refused, with this exit code and this error code.
 #[track_caller]
 fn refused(outcome: &Outcome, exit: i32, code: &str) {
     outcome.ends_with(exit);

@@ -1,5 +1,5 @@
-//! What sandboxes that live on reach, and those of workflows: what is named, and no more, whoever is
-//! killed in between.
+//! What persistent sandboxes and those of workflows can connect to: the allowed hosts and no
+//! others, whichever process is killed in between.
 
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
@@ -10,12 +10,12 @@ use crate::harness::World;
 use crate::network::{NAMES, Server, with_names};
 use crate::servants::{egresses, keepers, kill_egress, kill_server, wait_until};
 
-/// `stockade WORDS` where the host knows the names: the server may have to be started.
+/// `stockade WORDS` on a host that resolves these names: the server may have to be started.
 fn named(world: &World, words: &[&str]) -> Outcome {
     with_names(world, NAMES, words)
 }
 
-/// A sandbox on the project that may reach these hosts; its id.
+/// Creates a sandbox on the project that may connect to these hosts; its id.
 fn create(world: &World, hosts: &[&str]) -> String {
     let project = world.project.to_str().unwrap();
     let mut words = vec!["create", "--workspace", project];
@@ -25,7 +25,7 @@ fn create(world: &World, hosts: &[&str]) -> String {
     made.stdout.trim_end().to_owned()
 }
 
-/// What somebody in a sandbox hears who asks for a host.
+/// The output of a request from the sandbox to a host.
 fn fetch(world: &World, id: &str, way: &str, host: &str) -> String {
     let probe = world.project.join("probe");
     let outcome = named(world, &["exec", id, "--", probe.to_str().unwrap(), "fetch", way, host]);
@@ -33,8 +33,8 @@ fn fetch(world: &World, id: &str, way: &str, host: &str) -> String {
     outcome.stdout
 }
 
-/// A server on the host's loopback, its name and port, and what allows both the name and where that
-/// leads.
+/// A server on the host's loopback, its name and port, and rules that allow both the name and the
+/// address that it resolves to.
 struct Outside {
     server: Server,
     name: String,
@@ -137,8 +137,8 @@ fn whoever_is_killed_the_way_out_comes_back(world: &World) {
         kill_egress(&world.data());
         all_is_well("the way out");
     }
-    // Before a server is killed: each one that `named` starts as an ordinary user is in namespaces of
-    // its own, and its keeper would be.
+    // Before a server is killed: each one that `named` starts as an ordinary user runs in separate
+    // namespaces, and so would its keeper.
     for keeper in keepers(&world.data()) {
         let _ = kill_process(keeper, Signal::KILL);
     }
@@ -191,7 +191,7 @@ fn the_way_out_is_there_after_a_pause_and_a_stop(world: &World) {
         assert!(heard.contains("greetings"), "{up}: {heard}");
     }
     call(world, &["snapshot", &id, "--as", "kept"]).succeeds();
-    // Who is restored asks for a network of its own.
+    // A restored sandbox gets no network unless it is requested.
     let restored = named(world, &["restore", "kept"]);
     let without = restored.stdout.trim_end();
     assert_eq!(show(world, without)["network"], Value::Null);
@@ -203,7 +203,7 @@ fn the_way_out_is_there_after_a_pause_and_a_stop(world: &World) {
     assert!(heard.contains("greetings"), "{heard}");
 }
 
-/// Every address of a server on the host's loopback, also where all that is public is allowed.
+/// Every address of a server on the host's loopback, also if all public addresses are allowed.
 fn the_host_itself_is_not_reached(world: &World) {
     let outside = Outside::new();
     let id = create(world, &["0.0.0.0/0", "::/0", &outside.name]);
@@ -230,7 +230,7 @@ fn flow(world: &World, name: &str, attributes: &str, children: &str) -> String {
     world.write(&format!("{name}.tsx"), source).to_str().unwrap().to_owned()
 }
 
-/// What a shell asks for a host by, and answers with as the output of a task.
+/// A shell script that requests a host and prints the response as the output of a task.
 fn asking(host: &str) -> String {
     format!(
         "for way in direct proxy; do ./probe fetch $way {host}; done > /tmp/heard; \
@@ -247,7 +247,7 @@ fn a_sandbox_of_a_workflow_reaches_whom_its_contract_names(world: &World) {
     for (name, attributes, heard) in [
         ("named", format!("{network} {}", command(&outside.name)), 2),
         ("other", format!("{network} {}", command(&other)), 0),
-        // All that is public is not what is on this machine.
+        // Allowing all public addresses does not allow those of this machine.
         ("public", format!("allowNetwork {}", command(&outside.name)), 0),
         ("off", command(&outside.name), 0),
     ] {
@@ -258,7 +258,8 @@ fn a_sandbox_of_a_workflow_reaches_whom_its_contract_names(world: &World) {
     }
 }
 
-/// The command of an agent within: told of the network where there is one, and refused where not.
+/// The command of an agent inside: it learns of the network if there is one, and is refused
+/// otherwise.
 fn an_agent_in_such_a_sandbox_has_its_network(world: &World) {
     let outside = Outside::new();
     let command = json!(asking(&outside.name));
@@ -276,7 +277,7 @@ fn an_agent_in_such_a_sandbox_has_its_network(world: &World) {
     assert!(failed.stderr.contains("<Sandbox allowNetwork>"), "{failed}");
 }
 
-/// A sandbox in another one reaches no more than that.
+/// A nested sandbox can connect to no more than the outer one.
 fn a_nested_sandbox_narrows(world: &World) {
     let outside = Outside::new();
     let command = json!(asking(&outside.name));

@@ -1,5 +1,5 @@
-//! What must be nowhere in the data directory: variables, inputs and contents, planted by each
-//! command that carries one.
+//! What must not be stored in the data directory: variables, inputs and contents that the test
+//! passes to each command that carries one.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use super::{call, create, sh};
 use crate::harness::World;
 use crate::servants::wait_until;
 
-/// The files of the data directory that hold a text, but for those that are a sandbox's own.
+/// The files of the data directory that contain a text, except for the sandbox's own files.
 fn holders(world: &World, token: &str) -> Vec<PathBuf> {
     let mut found = world.holds(&world.data(), token);
     found.retain(|path| !path.components().any(|part| part.as_os_str() == "layers"));
@@ -43,7 +43,7 @@ fn nothing_that_is_handed_to_a_command_is_kept(world: &World) {
     nowhere("pl4nted-argument", "what a tool was called with");
     call(world, &["kill", &id]).succeeds();
 
-    // A sandbox's own variables are its configuration, and are kept as long as it can be started.
+    // A sandbox's own variables are its configuration, and are stored as long as it can be started.
     let id = create(world, &["--env", "OWN=pl4nted-own"]);
     assert_eq!(sh(world, &id, "echo $OWN").stdout, "pl4nted-own\n");
     call(world, &["kill", &id]).succeeds();

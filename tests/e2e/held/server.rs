@@ -1,5 +1,5 @@
-//! The local server: started once however many ask at once, killed at bad moments, asked by
-//! others, and faced with a database that is not its own.
+//! The local server: started once for any number of concurrent commands, killed at bad times,
+//! called by other users, and run on a database that is not its own.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +11,7 @@ use super::{call, create, refused, sh, state};
 use crate::harness::{World, skip, tests_run_as_root};
 use crate::servants::{kill_server, servers, wait_until};
 
-/// A user who is neither root nor the one who tests run as.
+/// A user who is neither root nor the user of the tests.
 const STRANGER: u32 = 1001;
 
 fn forty_commands_at_once_find_one_server(world: &World) {
@@ -58,10 +58,10 @@ fn a_killed_server_is_followed_by_one_that_finds_everything(world: &World) {
     assert_eq!(state(world, &id), "running");
     let after = servers(&world.data());
     assert!(after.len() == 1 && after != before, "{after:?}");
-    // What ran by itself has lived on.
+    // A detached command kept running.
     sh(world, &id, "touch /tmp/go").succeeds();
     wait_until("it ends", || sh(world, &id, "cat /tmp/end").stdout == "lived\n");
-    // A command whose streams nobody has any more is ended.
+    // A command whose streams have no client any more is ended.
     wait_until("the attached command is gone", || {
         let look = "rm -f /tmp/attached; sleep 0.2; test -e /tmp/attached";
         sh(world, &id, look).code() == 1
@@ -69,8 +69,8 @@ fn a_killed_server_is_followed_by_one_that_finds_everything(world: &World) {
     call(world, &["kill", &id]).succeeds();
 }
 
-/// A command whose server dies before it has answered asks the next one, under the same name:
-/// what was done is done once.
+/// A command whose server dies before it responds calls the next server with the same idempotency
+/// key: the operation is executed once.
 fn what_was_asked_of_a_killed_server_is_done_once(world: &World) {
     let id = create(world, &[]);
     for round in 0..5 {
@@ -88,7 +88,7 @@ fn what_was_asked_of_a_killed_server_is_done_once(world: &World) {
     }
     assert_eq!(sh(world, &id, "wc -l < /tmp/runs").stdout.trim(), "5");
 
-    // At any moment of operations that change a state.
+    // At any time during operations that change a state.
     for round in 0..10_u64 {
         let word = if round % 2 == 0 { "stop" } else { "start" };
         let running = world.stockade(&[word, &id]).start();
@@ -109,7 +109,7 @@ fn a_server_that_holds_nothing_ends(world: &World) {
     made.succeeds();
     let server = servers(&world.data());
     assert_eq!(server.len(), 1);
-    // It holds a sandbox, so it stays; nobody can see it not ending but by waiting.
+    // The server stays because it has a sandbox; a test can only observe that by waiting.
     std::thread::sleep(std::time::Duration::from_secs(3));
     assert_eq!(servers(&world.data()), server, "it left a sandbox alone");
     asked(&["kill", made.stdout.trim_end()]).succeeds();
@@ -132,7 +132,7 @@ fn a_server_ends_with_its_directory(world: &World) {
     let namespace = pid_inside.stdout.trim().to_owned();
     let is_there = || processes_in(&namespace) > 0;
     assert!(is_there(), "nothing runs in {namespace}");
-    // What is at work in it writes meanwhile.
+    // A running process writes to the directory meanwhile.
     wait_until("the directory is removed", || {
         let remove = "chmod -R u+rwX \"$1\" 2>/dev/null; rm -rf \"$1\" 2>/dev/null";
         Command::new("sh").args(["-c", remove, "sh"]).arg(world.data()).status().unwrap().success()
@@ -142,7 +142,7 @@ fn a_server_ends_with_its_directory(world: &World) {
     assert!(!world.data().exists(), "something made the directory again");
 }
 
-/// How many processes are in a PID namespace, given by its link.
+/// The number of processes in a PID namespace, given by its link.
 fn processes_in(namespace: &str) -> usize {
     let namespaces = fs::read_dir("/proc")
         .unwrap()
@@ -159,7 +159,7 @@ fn a_server_by_hand_serves_until_it_is_told_to_end(world: &World) {
     assert!(serving.is_running());
     serving.signal(Signal::TERM);
     serving.finish().succeeds();
-    // What it held is found by the next one.
+    // The next server finds the sandbox of the killed one.
     assert_eq!(sh(world, &id, "echo here").stdout, "here\n");
 }
 
@@ -182,12 +182,12 @@ fn nobody_else_is_told_anything(world: &World) {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(ask(), "no way: Permission denied");
-    // Were the directory open, the server itself would still not answer.
+    // Even if the directory were accessible, the server itself would not respond.
     for path in [world.data(), server.clone(), server.join("socket")] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     }
     assert_eq!(ask(), "heard: ");
-    // A directory that others can enter is not used.
+    // A directory that other users can enter is not used.
     kill_server(&world.data());
     refused(&call(world, &["ls"]), 125, "IO");
     fs::set_permissions(&server, fs::Permissions::from_mode(0o700)).unwrap();

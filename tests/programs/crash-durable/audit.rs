@@ -1,5 +1,5 @@
-//! Compares what workers told with what the database holds. Each look reads the lines that came
-//! since the last one, while no worker lives.
+//! Compares what workers logged with the content of the database. Each check reads the lines that
+//! were added since the last one, while no worker runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,15 +9,15 @@ use rusqlite::{Connection, OpenFlags};
 use crate::Failure;
 use crate::log::{self, Line};
 
-/// What was found.
+/// The result of the audit.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
     pub(crate) faults: Vec<String>,
     pub(crate) workflows: u64,
     pub(crate) steps: u64,
-    /// Steps that ran again, and were not recorded when they did.
+    /// Steps that ran again and had not been recorded before.
     pub(crate) again: u64,
-    /// Steps that were on record at the last look.
+    /// Steps that were recorded at the last check.
     recorded: BTreeSet<String>,
     effects: BTreeMap<String, u64>,
     started: BTreeSet<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Adds what another one found.
+    /// Adds the result of another audit.
     pub(crate) fn add(&mut self, other: Self) {
         self.faults.extend(other.faults);
         self.workflows += other.workflows;
@@ -33,12 +33,12 @@ impl Audit {
         self.again += other.again;
     }
 
-    /// Looks after each kill: nothing that was promised may be missing, and nothing that was on
-    /// record before may have run since.
+    /// Checks after each kill: no promised record may be missing, and no step that was recorded at
+    /// the last check may have run since.
     pub(crate) fn look(&mut self, place: &Path) -> Result<(), Failure> {
         let (lines, read) = log::read(place, self.read)?;
         self.read = read;
-        // Killed before there was a database.
+        // Killed before the database was created.
         let Some(database) = open(place)? else { return Ok(()) };
         let sql = "SELECT workflow_uuid || ':' || function_id FROM operation_outputs";
         let now: BTreeSet<String> = texts(&database, sql)?.into_iter().collect();
@@ -68,7 +68,7 @@ impl Audit {
         Ok(())
     }
 
-    /// Looks when all is done: every workflow has ended well, with all that it leaves, once.
+    /// Checks at the end: every workflow succeeded and left all its results, each once.
     pub(crate) fn end(&mut self, place: &Path) -> Result<(), Failure> {
         let Some(database) = open(place)? else { return Ok(()) };
         let check = texts(&database, "PRAGMA integrity_check")?;
@@ -97,7 +97,7 @@ impl Audit {
     }
 }
 
-/// What nobody may find when all is done: each query names what breaks its rule.
+/// Queries that must return nothing at the end: each row breaks the rule of its query.
 const FAULTS: &[(&str, &str)] = &[
     (
         "did not end well",
@@ -136,7 +136,7 @@ fn open(place: &Path) -> Result<Option<Connection>, Failure> {
         return Ok(None);
     }
     let database = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // Killed before the application's own tables were made.
+    // Killed before the application's own tables were created.
     Ok(Some(database).filter(|database| database.table_exists(None, "deeds").unwrap_or(false)))
 }
 

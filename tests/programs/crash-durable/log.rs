@@ -1,5 +1,5 @@
-//! What a worker tells while it lives: a line for each effect, before its step is recorded, and
-//! for each answer that promises a record. Lines are on disk before anything else happens.
+//! The log of a worker: a line for each effect, before its step is recorded, and for each response
+//! that promises a record. Each line is on disk before anything else happens.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -10,15 +10,15 @@ use crate::Failure;
 /// Something that happened in a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// A step did what it does, under that idempotency key.
+    /// A step had its effect, under that idempotency key.
     Effect(String),
-    /// The workflow went on behind that step: its record was promised.
+    /// The workflow continued after that step: its record was promised.
     Recorded(String),
     /// The start of that workflow was promised.
     Started(String),
 }
 
-/// Where lines go.
+/// The file of the log.
 #[derive(Debug)]
 pub(crate) struct Log(File);
 
@@ -39,7 +39,7 @@ impl Log {
     }
 }
 
-/// The lines from a byte on, and how far they go. Half a line was never told.
+/// The lines from a byte offset, and the offset after them. An incomplete line does not count.
 pub(crate) fn read(place: &Path, from: usize) -> Result<(Vec<Line>, usize), Failure> {
     let bytes = match std::fs::read(place.join("log")) {
         Ok(bytes) => bytes,

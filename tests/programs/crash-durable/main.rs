@@ -1,9 +1,9 @@
-//! Kills a process that executes workflows at every write of one, then at random under load, and
-//! looks each time whether anything was lost or done again. `cargo xtask crash durable` builds and
-//! starts it.
+//! Kills a process that executes workflows at every write of one workflow, then at random under
+//! load, and checks each time whether anything was lost or done again. `cargo xtask crash durable`
+//! builds and starts it.
 //!
-//! `worker` is the process that is killed; `log` is what it tells while it lives; `audit` compares
-//! that with the database.
+//! `worker` is the process that is killed; `log` is its log; `audit` compares that with the
+//! database.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
 mod audit;
@@ -22,10 +22,10 @@ use audit::Audit;
 use mortal::Death;
 use random::Random;
 
-/// What went wrong, for people.
+/// What went wrong, as text for users.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long a process may take for what it must do.
+/// How long a process may take for its work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -59,7 +59,7 @@ fn death(word: &str) -> Option<Death> {
     }
 }
 
-/// A directory that goes with the value.
+/// A directory that is removed when dropped.
 struct Place(PathBuf);
 
 impl Place {
@@ -73,7 +73,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Left in the temporary directory, it harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -103,8 +103,8 @@ fn run(kills: u64, seed: u64) -> Result<(), Failure> {
     if total.faults.is_empty() { Ok(()) } else { Err("see above".into()) }
 }
 
-/// One workflow with what it starts, killed before and after each of its writes, until one run
-/// needs fewer writes than are let through.
+/// One workflow with the workflows that it starts, killed before and after each of its writes,
+/// until a run needs fewer writes than are allowed.
 fn at_each_write(kills: u64, total: &mut Audit) -> Result<u64, Failure> {
     let mut done = 0;
     for writes in 0.. {
@@ -132,13 +132,13 @@ fn at_each_write(kills: u64, total: &mut Audit) -> Result<u64, Failure> {
     Ok(done)
 }
 
-/// Many workflows at once, in one database.
+/// Many concurrent workflows in one database.
 fn under_load(kills: u64, seed: u64, total: &mut Audit) -> Result<u64, Failure> {
     let mut random = Random::new(seed);
     let place = Place::new("load")?;
     let mut audit = Audit::default();
     for done in 1..=kills {
-        // At a write that chance chooses, or at any moment.
+        // At a random write, or at any time.
         if random.below(2) == 0 {
             let death = if random.below(2) == 0 { "before" } else { "after" };
             let mut worker = start(&place.0, worker::LOAD, death, random.below(400))?;
@@ -170,7 +170,7 @@ fn start(place: &Path, load: u64, death: &str, writes: u64) -> Result<Child, Fai
     Ok(command.stdin(Stdio::piped()).spawn()?)
 }
 
-/// Lets a process that starts nothing new end what is there.
+/// Lets a process that starts nothing new finish all workflows.
 fn finish(place: &Path, audit: &mut Audit) -> Result<(), Failure> {
     let mut worker = start(place, 0, "none", 0)?;
     drop(worker.stdin.take());
@@ -180,7 +180,7 @@ fn finish(place: &Path, audit: &mut Audit) -> Result<(), Failure> {
     audit.look(place)
 }
 
-/// Waits for the end of a process; whether it ended by itself and well.
+/// Waits for the end of a process; returns whether it ended by itself and successfully.
 fn end_of(worker: &mut Child) -> Result<bool, Failure> {
     let until = Instant::now() + PATIENCE;
     loop {

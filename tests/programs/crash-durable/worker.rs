@@ -1,5 +1,5 @@
-//! The process that is killed: it takes over what its predecessor left, and starts workflows of
-//! every kind until its input ends.
+//! The process that is killed: it recovers the workflows of its predecessor, and starts workflows
+//! of every kind until its input ends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::log::{Line, Log};
 use crate::mortal::{Death, Mortal};
 use crate::{Failure, PATIENCE};
 
-/// How many workflows are started at once under load.
+/// How many workflows are started concurrently under load.
 pub(crate) const LOAD: u64 = 24;
 
-/// No new ones are started while more run.
+/// While more workflows than this run, no new ones are started.
 const MOST_RUNNING: u64 = 4 * LOAD;
 
 const QUEUE: &str = "children";
@@ -31,10 +31,10 @@ const MIGRATIONS: &[Migration] = &[Migration {
     sql: "CREATE TABLE deeds (deed TEXT PRIMARY KEY) STRICT;",
 }];
 
-/// What a workflow fails with here.
+/// The result of a workflow here.
 type Result<T> = std::result::Result<T, stockade_durable::Failure>;
 
-/// Works until the end of its input, and then until nothing is left to do.
+/// Works until its input ends, and then until all workflows are finished.
 pub(crate) fn run(
     place: &Path,
     load: u64,
@@ -44,8 +44,8 @@ pub(crate) fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match work(place, load, death, writes).await {
-            // Another thread is about to end this process: the write that it waits for first
-            // may take a moment.
+            // Another thread is about to kill this process: the write that it first waits for may
+            // take a moment.
             Err(error) if death.is_some() && error.to_string().contains("closed") => {
                 tokio::time::sleep(PATIENCE).await;
                 Err(error)
@@ -84,7 +84,7 @@ async fn work(
     Ok(())
 }
 
-/// Ends this process as nothing else but power could.
+/// Ends this process as abruptly as a loss of power.
 fn die() {
     let own = rustix::process::getpid();
     rustix::process::kill_process(own, rustix::process::Signal::KILL).ok();
@@ -95,21 +95,21 @@ fn input_ends() -> Arc<AtomicBool> {
     let over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&over);
     std::thread::spawn(move || {
-        // Nothing is sent: it ends, or fails, when the other end is closed.
+        // Nothing is sent: reading ends, or fails, when the other end is closed.
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).ok();
         told.store(true, Ordering::SeqCst);
     });
     over
 }
 
-/// Starts one workflow after the other, one at least.
+/// Starts one workflow after another, at least one.
 async fn start(
     engine: Engine,
     log: Arc<Log>,
     over: Arc<AtomicBool>,
 ) -> std::result::Result<(), Failure> {
     loop {
-        // What predecessors left comes first: else it would grow with each kill.
+        // The predecessors' workflows come first: otherwise their number would grow with each kill.
         while engine.running() > MOST_RUNNING {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -138,7 +138,7 @@ async fn is_left(engine: &Engine) -> std::result::Result<bool, Failure> {
 async fn launch(store: Arc<dyn Store>, log: &Arc<Log>) -> std::result::Result<Engine, Failure> {
     let (parents, children) = (Arc::clone(log), Arc::clone(log));
     let builder = Engine::builder(store)
-        // Nobody is to blame for these ends.
+        // The workflows do not cause these crashes.
         .max_recovery_attempts(u32::MAX)
         .queue(Queue {
             name: QUEUE,
@@ -182,7 +182,7 @@ async fn child(context: Context, number: i32, log: Arc<Log>) -> Result<i32> {
     Ok(number)
 }
 
-/// A step that leaves a line, and another line when its record was promised.
+/// A step that logs a line, and another line when its record was promised.
 async fn step(context: &Context, log: &Log, function_id: u32) -> Result<()> {
     context.step("effect", |step| async move { effect(log, &step) }).await?;
     tell(log, Line::Recorded(format!("{}:{function_id}", context.id())))

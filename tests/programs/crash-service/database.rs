@@ -1,4 +1,4 @@
-//! What is in the database when the last server has ended and every sandbox with it.
+//! The content of the database after the last server and every sandbox have ended.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use stockade_workflow::engine::MIGRATIONS;
 
 use crate::Failure;
 
-/// What must find nothing, and what it means where it finds something.
+/// Queries that must return nothing, and what a row means.
 const QUESTIONS: &[(&str, &str)] = &[
     (
         "is damaged",
@@ -65,7 +65,7 @@ const QUESTIONS: &[(&str, &str)] = &[
     ("is a snapshot's row", "SELECT id FROM sandbox_snapshots"),
 ];
 
-/// Looks; what is wrong.
+/// Checks the database; returns what is wrong.
 pub(crate) fn look(data: &Path) -> Result<Vec<String>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,5 +1,5 @@
-//! What the last server says once everything is quiet, compared with the runtime and with what the
-//! clients know; then everything is ended through it.
+//! Compares the last server's responses, once everything is idle, with the runtime and with what
+//! the clients recorded; then ends everything through it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -17,10 +17,10 @@ use crate::turn::Turn;
 use crate::world::{Refused, World};
 use crate::{Failure, Kept, open, servers, victims};
 
-/// How long what was begun may take to come to rest.
+/// How long started operations may take to finish.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks, and ends everything; what is wrong.
+/// Checks, and ends everything; returns what is wrong.
 pub(crate) fn look(world: &World, kept: Vec<Kept>) -> Result<Vec<String>, Failure> {
     for server in servers(&world.data) {
         victims::kill(server);
@@ -51,7 +51,7 @@ pub(crate) fn look(world: &World, kept: Vec<Kept>) -> Result<Vec<String>, Failur
     Ok(faults)
 }
 
-/// Those whose init was killed, and that nobody ended, were ended by their watchers.
+/// Sandboxes whose init was killed, and that no client ended, were ended by their watchers.
 async fn abandoned(world: &World) -> Result<Vec<String>, Failure> {
     let mut faults = Vec::new();
     let until = Instant::now() + PATIENCE;
@@ -62,11 +62,11 @@ async fn abandoned(world: &World) -> Result<Vec<String>, Failure> {
             let ask = world.ask(async |me| world.server.get_status(me, request.clone()).await);
             let (state, reason) = match ask.await {
                 Ok(found) => (found.state, found.reason.unwrap_or_default()),
-                // Whoever typed was cut off before it was made.
+                // The command was interrupted before the sandbox was created.
                 Err(_) => break,
             };
-            // One that could not be made waits to be started again; one that was stopped has no
-            // init that it could lose.
+            // One that could not be created waits to be started again; one that was stopped has no
+            // init that could be killed.
             let failed = matches!(state, State::Error | State::Stopped);
             if failed || (state == State::Terminated && reason.starts_with("gone")) {
                 break;
@@ -83,8 +83,8 @@ async fn abandoned(world: &World) -> Result<Vec<String>, Failure> {
     Ok(faults)
 }
 
-/// Whether commands run in it: it was stopped just when its init was to be killed, and has another
-/// one since.
+/// Whether commands run in it: it may have been stopped just when its init was to be killed, and
+/// may have got another init since.
 async fn runs(world: &World, id: &SandboxId) -> bool {
     let request = Execute::new(id.clone(), CommandLine::Shell("true".to_owned()));
     let ask = world.ask(async |me| world.server.execute(me, request.clone()).await);
@@ -133,7 +133,8 @@ async fn end_all(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The events of each sandbox make a life: made once, ended once, and nothing out of its turn.
+/// The events of each sandbox form a life cycle: created once, ended once, and all in the right
+/// order.
 async fn events(world: &World) -> Result<Vec<String>, Failure> {
     let request = ReadEvents::default();
     let ask = world.ask(async |me| world.server.read_events(me, request.clone()).await);
@@ -166,13 +167,14 @@ fn is_a_life(life: &[Kind]) -> Result<(), &'static str> {
     for (place, kind) in life.iter().enumerate() {
         match kind {
             Kind::SandboxCreated if place == 0 => {}
-            // A command that ended with its sandbox may be told of after that.
+            // The completion of a command that ended with its sandbox may be recorded after the
+            // sandbox's end.
             Kind::CommandCompleted => {}
-            // What is refused is recorded beside all that.
+            // Denied connections are recorded independently of the life cycle.
             Kind::NetworkRefused => {}
             _ if ended => return Err("something happens after its end"),
             Kind::SandboxKilled => ended = true,
-            // One that could not be made has no beginning, and does nothing.
+            // A sandbox that could not be created has no start event, and does nothing.
             _ if made == 0 => return Err("something happens and it was not made"),
             Kind::SandboxPaused if !paused => paused = true,
             Kind::SandboxResumed if paused => paused = false,
@@ -183,7 +185,7 @@ fn is_a_life(life: &[Kind]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Tells the server to end, and waits for it.
+/// Makes the server end, and waits for it.
 fn end_server(world: &World) -> Result<(), Failure> {
     let until = Instant::now() + PATIENCE;
     loop {

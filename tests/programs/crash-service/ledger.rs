@@ -1,36 +1,36 @@
-//! What the clients have seen, and what was done to them.
+//! What the clients observed, and what was done to them.
 
 use std::collections::BTreeSet;
 
-/// What all clients have seen.
+/// What all clients observed.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) sandboxes: u64,
     pub(crate) operations: u64,
     pub(crate) commands: u64,
-    /// Those of them that reached who they may, and nobody else.
+    /// Commands that reached the allowed host, and no other.
     pub(crate) reached: u64,
-    /// Operations that were asked for again, since nobody answered.
+    /// Operations that were requested again, because there was no response.
     pub(crate) again: u64,
-    /// Operations that were cut short with their sandbox's init.
+    /// Operations that were interrupted with their sandbox's init.
     pub(crate) cut_short: u64,
     /// Sandboxes whose init was killed.
     pub(crate) lost: BTreeSet<String>,
-    /// Those of them that nobody has killed, so that the watcher must end them.
+    /// Those of them that no client has killed, so that the watcher must end them.
     pub(crate) abandoned: BTreeSet<String>,
     /// Promises that were broken.
     pub(crate) faults: Vec<String>,
 }
 
-/// A command that was asked for, by the line that it adds to a file inside.
+/// A requested command, identified by the line that it adds to a file inside.
 #[derive(Debug, Clone)]
 pub(crate) struct Token {
     pub(crate) text: String,
-    /// Whether its end was answered; else it may not have run at all.
+    /// Whether its end was reported; otherwise it may not have run at all.
     pub(crate) answered: bool,
 }
 
-/// Compares what commands have written with what was asked for.
+/// Compares what commands have written with what was requested.
 pub(crate) fn compare(written: &str, tokens: &[Token]) -> Result<(), String> {
     for line in written.lines() {
         if !tokens.iter().any(|token| token.text == line) {

@@ -1,9 +1,9 @@
-//! Kills the local server, the keeper and inits at random while clients work, and looks afterwards
+//! Kills the local server, the keeper and inits at random while clients work, and checks afterwards
 //! whether anything was lost, done twice or left behind. `cargo xtask crash service` builds and
 //! starts it.
 //!
-//! `turn` and `typed` are the two kinds of clients, `world` is what they share; `finale` looks at
-//! what the last server says, `database` at its records, and the runtime's `audit` at the host.
+//! `turn` and `typed` are the two kinds of clients, `world` is what they share; `finale` checks the
+//! last server's responses, `database` its records, and the runtime's `audit` the host.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
 #[path = "../crash/audit.rs"]
@@ -34,15 +34,15 @@ use stockade_runtime_native::{Native, Options};
 use turn::Turn;
 use world::World;
 
-/// What went wrong, for people.
+/// What went wrong, as text for users.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many clients go over the socket, and how many type commands.
+/// How many clients use the socket, and how many use commands.
 const OVER_SOCKET: usize = 4;
 const TYPING: usize = 2;
-/// How long the life of one sandbox may take.
+/// How long the life cycle of one sandbox may take.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long nothing may be killed until the run is given up.
+/// How long the run may go without a kill before it is aborted.
 const STALLED: Duration = Duration::from_secs(120);
 /// How many sandboxes each client leaves alive to the end.
 const KEPT: usize = 2;
@@ -71,12 +71,12 @@ fn open(program: &Path, data: &Path) -> Result<Native, Failure> {
     Ok(Native::open(Options { data: data.to_owned(), keeper, pool: 2 })?)
 }
 
-/// A directory that goes with the value.
+/// A directory that is removed when dropped.
 struct Place(PathBuf);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Left in the temporary directory, it harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -139,7 +139,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
     if faults.is_empty() && left.is_empty() { Ok(()) } else { Err("see above".into()) }
 }
 
-/// The processes that there were.
+/// The processes that existed.
 #[derive(Default)]
 struct Seen {
     inits: BTreeSet<u32>,
@@ -151,7 +151,8 @@ fn servers(data: &Path) -> Vec<u32> {
     victims::called("__server", |argument| argument == data.to_string_lossy())
 }
 
-/// How many servers, keepers, inits, helpers and ways out were killed.
+/// Kills at random; returns how many servers, keepers, inits, helpers and egress processes were
+/// killed.
 fn kill_at_random(
     world: &World,
     kills: u64,
@@ -165,7 +166,7 @@ fn kill_at_random(
         std::thread::sleep(Duration::from_millis(50 + random.below(700)));
         seen.inits.extend(victims::inits(data));
         seen.keepers.extend(victims::keepers(data));
-        // The server mostly: it is what remembers.
+        // Mostly the server: it has the state.
         let (kind, done) = match random.below(10) {
             0 | 1 => (1, victims::kill_keeper(data)),
             2 => (2, kill_init(world, random)),
@@ -188,7 +189,7 @@ fn kill_at_random(
     Ok(killed)
 }
 
-/// Kills the way out of the sandboxes of the server; false when there is none.
+/// Kills the egress process of the server's sandboxes; false when there is none.
 fn kill_egress(data: &Path) -> bool {
     let is_ours = |process: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -199,7 +200,7 @@ fn kill_egress(data: &Path) -> bool {
 }
 
 fn kill_init(world: &World, random: &mut Random) -> bool {
-    // Written down before it is killed, so that whoever fails by it finds the reason.
+    // Recorded before the kill, so that a client that fails because of it finds the reason.
     victims::kill_init(&world.data, random, true, |sandbox| {
         world.note(|ledger| ledger.lost.extend(sandbox));
     })
@@ -208,7 +209,7 @@ fn kill_init(world: &World, random: &mut Random) -> bool {
 /// A sandbox that is alive at the end, and what ran in it.
 type Kept = (String, Vec<ledger::Token>);
 
-/// Lives of sandboxes, one after the other, until the end; those that are left alive.
+/// Runs the life cycles of sandboxes, one after another, until the end; returns those left alive.
 fn client(world: &World, number: usize, seed: u64) -> Result<Vec<Kept>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (name, mut random, mut kept) = (format!("c{number}"), Random::new(seed), Vec::new());
@@ -235,7 +236,7 @@ fn client(world: &World, number: usize, seed: u64) -> Result<Vec<Kept>, Failure>
     Ok(kept)
 }
 
-/// The life of one sandbox; whether it is left alive.
+/// The life cycle of one sandbox; returns whether it is left alive.
 async fn live(
     world: &World,
     turn: &mut Turn<'_>,
@@ -246,7 +247,7 @@ async fn live(
     let worked =
         if is_typed { typed::work(world, turn, random).await } else { turn.work(random).await };
     if turn.is_lost() {
-        // What lived in it is gone, and whatever was asked of it may have failed.
+        // Its processes no longer exist, and every request to it may have failed.
         world.note(|ledger| ledger.cut_short += u64::from(worked.is_err()));
         if world.is_lost(&turn.id) && random.below(2) == 0 {
             world.note(|ledger| ledger.abandoned.insert(turn.id.to_string()));
@@ -260,7 +261,7 @@ async fn live(
     }
     for id in turn.others.iter().chain([&turn.id]) {
         match turn.kill(id).await {
-            // Whoever typed was cut off before it was made.
+            // The command was interrupted before the sandbox was created.
             Err(fault) if fault.to_string().contains("there is no sandbox") => {}
             killed => killed?,
         }

@@ -1,4 +1,4 @@
-//! The life of one sandbox, from a client that goes over the socket.
+//! The life cycle of one sandbox, with a client that uses the socket.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -15,7 +15,7 @@ use crate::ledger::{Token, compare};
 use crate::random::Random;
 use crate::world::{Refused, World, is_unanswered, unanswered};
 
-/// Where commands leave their lines.
+/// The file to which commands add their lines.
 pub(crate) const LINES: &str = "/tmp/lines";
 
 /// A sandbox, and what ran in it.
@@ -23,7 +23,7 @@ pub(crate) const LINES: &str = "/tmp/lines";
 pub(crate) struct Turn<'a> {
     world: &'a World,
     pub(crate) id: SandboxId,
-    /// The other sandboxes that were made of it.
+    /// The other sandboxes that were created from it.
     pub(crate) others: Vec<SandboxId>,
     pub(crate) tokens: Vec<Token>,
     /// Whether it has a network.
@@ -37,13 +37,13 @@ impl std::fmt::Debug for World {
 }
 
 impl<'a> Turn<'a> {
-    /// A turn that has made nothing yet.
+    /// A turn that has created nothing yet.
     pub(crate) fn new(world: &'a World, client: &str) -> Result<Self, Failure> {
         let id = SandboxId::new(world.name(client))?;
         Ok(Self { world, id, others: Vec::new(), tokens: Vec::new(), reaches: false })
     }
 
-    /// Makes it and works with it.
+    /// Creates the sandbox and works with it.
     pub(crate) async fn work(&mut self, random: &mut Random) -> Result<(), Failure> {
         self.reaches = random.below(2) == 0;
         self.create().await.map_err(|fault| format!("create: {fault}"))?;
@@ -89,7 +89,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// A command that leaves a line before it does anything else.
+    /// A command that writes a line before it does anything else.
     fn command(&self, rest: &str) -> (String, Execute) {
         let token = self.world.name("token");
         let line = format!("echo {token} >>{LINES}; echo {token}; {rest} exit 7");
@@ -114,7 +114,8 @@ impl<'a> Turn<'a> {
         self.tokens.push(Token { text, answered: true });
     }
 
-    /// A command that reaches who is allowed, and nobody else, however often the way out is cut.
+    /// A command that connects to the allowed host, and to no other, however often the egress
+    /// process is killed.
     async fn reach(&mut self) -> Result<(), Failure> {
         if !self.reaches {
             return Ok(());
@@ -137,8 +138,9 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// A command that reads what is not recorded: where the server ended before it was started, it
-    /// must say so, and not run. Where it was started, it reads all.
+    /// A command that reads input, which is not recorded: if the server ended before the command
+    /// was started, it must report that, and not run the command. If it was started, it reads all
+    /// of the input.
     async fn read_input(&mut self, random: &mut Random) -> Result<(), Failure> {
         loop {
             let (token, mut request) = self.command("cat;");
@@ -229,7 +231,7 @@ impl<'a> Turn<'a> {
             });
             match ask.await {
                 Ok(written) if written.size_bytes == bytes.len() as u64 => break,
-                // Its content went with a server.
+                // Its content was lost with a server.
                 Err(Refused(problem)) if problem.code == Code::Cancelled => {}
                 other => return Err(format!("{path} was written as {other:?}").into()),
             }
@@ -281,7 +283,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// A sandbox made from a snapshot holds what this one held.
+    /// A sandbox created from a snapshot contains the files of this one.
     async fn snapshot(&mut self) -> Result<(), Failure> {
         let server = &self.world.server;
         let request = TakeSnapshot {
@@ -304,7 +306,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Every command that was asked for ran once.
+    /// Every requested command ran once.
     pub(crate) async fn check(&self) -> Result<(), Failure> {
         self.check_in(&self.id).await
     }
@@ -327,7 +329,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// What is known of it.
+    /// The state of a sandbox, and its reason.
     pub(crate) async fn status(&self) -> Result<(State, Option<String>), Failure> {
         let request = GetSandbox { id: self.id.clone(), metrics: false };
         let server = &self.world.server;
@@ -335,7 +337,7 @@ impl<'a> Turn<'a> {
         Ok((found.state, found.reason))
     }
 
-    /// Whether an init was killed that it needed.
+    /// Whether an init that it needed was killed.
     pub(crate) fn is_lost(&self) -> bool {
         self.others.iter().chain([&self.id]).any(|id| self.world.is_lost(id))
     }

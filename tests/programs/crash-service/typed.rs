@@ -1,5 +1,5 @@
-//! The life of one sandbox, from somebody who types commands. A command that breaks off may have
-//! done its work or not.
+//! The life cycle of one sandbox, through commands. A command that is interrupted may have done its
+//! work or not.
 
 use std::process::Output;
 
@@ -11,7 +11,7 @@ use crate::random::Random;
 use crate::turn::{LINES, Turn};
 use crate::world::World;
 
-/// Makes a sandbox and works with it.
+/// Creates a sandbox and works with it.
 pub(crate) async fn work(
     world: &World,
     turn: &mut Turn<'_>,
@@ -44,7 +44,7 @@ pub(crate) async fn work(
     if turn.tokens.iter().any(|token| token.answered) { turn.check().await } else { Ok(()) }
 }
 
-/// Whether the command's end was told.
+/// Whether the end of the command was reported.
 fn captured(world: &World, id: &str, line: &str, token: &str) -> Result<bool, Failure> {
     let ended = typed(world, &["exec", "--json", id, "--", "sh", "-c", line])?;
     if ended.status.code() != Some(7) {
@@ -92,7 +92,7 @@ fn typed(world: &World, words: &[&str]) -> Result<Output, Failure> {
     Ok(world.stockade(words)?)
 }
 
-/// Fails unless a command broke off because its server was killed.
+/// Fails unless a command was interrupted because its server was killed.
 fn broken_off(ended: &Output) -> Result<(), Failure> {
     let said = [ended.stdout.as_slice(), &ended.stderr].concat();
     let said = String::from_utf8_lossy(&said);

@@ -1,4 +1,4 @@
-//! What all clients share: the way to the server, which is started where there is none, and the
+//! What all clients share: the connection to the server, which is started if there is none, and the
 //! ledger.
 
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +16,7 @@ use stockade_core::{Code, OwnerId, SandboxId};
 use crate::Failure;
 use crate::ledger::Ledger;
 
-/// How long an operation may go without an answer, servers that start anew included.
+/// How long an operation may take to be answered, including restarts of servers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What all clients share.
@@ -26,7 +26,7 @@ pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) stop: AtomicBool,
     owner: OwnerId,
-    /// Somebody on this machine's loopback who takes every connection.
+    /// A server on this machine's loopback that accepts every connection.
     pub(crate) outside: SocketAddr,
     starting: Mutex<()>,
     ledger: Mutex<Ledger>,
@@ -44,7 +44,7 @@ impl World {
             program,
             data,
             stop: AtomicBool::new(false),
-            // A server goes by who is at the other end of its socket.
+            // A server identifies the owner by the peer of its socket.
             owner: OwnerId::new("client")?,
             starting: Mutex::default(),
             ledger: Mutex::default(),
@@ -52,7 +52,7 @@ impl World {
         })
     }
 
-    /// Writes down what a client has seen.
+    /// Records what a client has observed.
     pub(crate) fn note<T>(&self, note: impl FnOnce(&mut Ledger) -> T) -> T {
         note(&mut self.ledger.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -67,12 +67,12 @@ impl World {
         self.note(|ledger| ledger.lost.contains(id.as_str()))
     }
 
-    /// Who asks, under no name.
+    /// The caller, without an idempotency key.
     pub(crate) fn caller(&self) -> Caller {
         Caller::new(self.owner.clone())
     }
 
-    /// Asks for an operation under one name, again and again, until it is answered.
+    /// Requests an operation under one idempotency key, again and again, until there is a response.
     pub(crate) async fn ask<T>(
         &self,
         act: impl AsyncFn(&Caller) -> Result<T, Problem>,
@@ -92,13 +92,13 @@ impl World {
         }
     }
 
-    /// Starts a server as everybody does, by a command, unless there is one.
+    /// Starts a server as users do, with a command, unless there is one.
     pub(crate) fn start_server(&self) -> std::io::Result<()> {
         let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if UnixStream::connect(self.data.join("server/socket")).is_ok() {
             return Ok(());
         }
-        // One that is killed meanwhile is started by the next.
+        // If it is killed meanwhile, the next request starts another.
         self.stockade(&["ls"]).map(drop)
     }
 
@@ -110,7 +110,7 @@ impl World {
     }
 }
 
-/// The answer to what was not done.
+/// The response to an operation that was not executed.
 #[derive(Debug)]
 pub(crate) struct Refused(pub(crate) Problem);
 
@@ -123,12 +123,12 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// Whether nobody has answered: the operation may have been done or not.
+/// Whether there was no response: the operation may have been executed or not.
 pub(crate) fn is_unanswered(problem: &Problem) -> bool {
     problem.code == Code::Unreachable && problem.message == "the server does not answer"
 }
 
-/// What [`is_unanswered`] is true of.
+/// A problem for which [`is_unanswered`] is true.
 pub(crate) fn unanswered(error: impl ToString) -> Problem {
     Problem::new(Code::Unreachable, "the server does not answer").because(error.to_string())
 }

@@ -1,5 +1,5 @@
-//! Runs whose child asks from inside a sandbox: it is answered while servers are killed, and must have
-//! done each of its tasks once.
+//! Runs whose child waits for answers inside a sandbox: it gets them while servers are killed, and
+//! must execute each of its tasks once.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{Failure, Place};
 
-/// What is run. The changes of the sandbox are made without a review.
+/// The workflow. The changes of the sandbox are applied without a review.
 pub(crate) const FLOW: &str = r#"
 import { createSmithers } from "stockade";
 const { Workflow, Sequence, Task, Approval, Signal, Sandbox, smithers, outputs } =
@@ -33,10 +33,10 @@ export default smithers((ctx) => (
 ));
 "#;
 
-/// The tasks of the child that do something.
+/// The tasks of the child that have an effect.
 const TASKS: [&str; 3] = ["before", "between", "after"];
 
-/// Gives a run what it waits for.
+/// Answers what a run waits for.
 pub(crate) fn answer(
     place: &Place,
     program: &Path,
@@ -49,13 +49,13 @@ pub(crate) fn answer(
             Some("signal") => &["signal", id, "box/word", "--payload", "{\"n\": 1}"],
             _ => continue,
         };
-        // Whether it was heard is seen by whether the run goes on.
+        // Whether the answer was received is visible in whether the run continues.
         place.call(program, words)?;
     }
     Ok(())
 }
 
-/// Looks at a run that has ended: how many tasks its child did.
+/// Checks a run that has ended; returns how many tasks its child executed.
 pub(crate) fn audit(place: &Place, program: &Path, id: &str) -> Result<u64, Failure> {
     let found = place.json(program, &["inspect", id, "--json"])?;
     let found = found.first().ok_or("nothing is told")?;

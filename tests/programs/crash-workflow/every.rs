@@ -1,5 +1,5 @@
-//! Kills a process right before and right after each write of a run, hence before and after each of
-//! its events, and has another one go on: it must end as if nothing had happened.
+//! Kills a process right before and right after each write of a run, and so before and after each
+//! of its events, and lets another process continue: the run must end as if nothing had happened.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ use crate::flows::Kind;
 use crate::mortal::Death;
 use crate::{Failure, held, worker};
 
-/// How long a process may take for what it must do.
+/// How long a process may take for its work.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What the run gives.
+/// The expected output of the run.
 const EXPECTED: (u64, u64) = (6, 5);
-/// More writes than a run has.
+/// A number of writes that no run reaches.
 const MOST: u64 = 1_000;
 
-/// A directory that goes with the value.
+/// A directory that is removed when dropped.
 struct Place(PathBuf);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Left in the temporary directory, it harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Kills at each write; how often that was.
+/// Kills at each write; returns the number of kills.
 pub(crate) fn run(kind: Kind, stockade: &Path) -> Result<u64, Failure> {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut kills = 0;
@@ -92,7 +92,7 @@ fn ended(mut worker: Child) -> Result<ExitStatus, Failure> {
     }
 }
 
-/// Looks at what the processes have left.
+/// Checks what the processes have left.
 async fn audit(kind: Kind, place: &Path, stockade: &Path) -> Result<(), Failure> {
     let engines = worker::launch(kind, place, stockade, None).await?;
     let workflows = &engines.workflows;
@@ -121,7 +121,7 @@ async fn audit(kind: Kind, place: &Path, stockade: &Path) -> Result<(), Failure>
     Ok(())
 }
 
-/// Looks at a run that has ended well.
+/// Checks a run that has succeeded.
 async fn done(workflows: &Workflows, id: String, output: &Value) -> Result<(), Failure> {
     let caller = worker::caller()?;
     let by_id = RunById { id: id.clone() };
@@ -144,7 +144,7 @@ async fn done(workflows: &Workflows, id: String, output: &Value) -> Result<(), F
     in_order(&told.events)
 }
 
-/// Each task ends once, and is not begun again after.
+/// Each task finishes once, and is not started again afterwards.
 pub(crate) fn in_order(events: &[Value]) -> Result<(), Failure> {
     let mut finished: Vec<(&Value, &Value)> = Vec::new();
     for event in events {

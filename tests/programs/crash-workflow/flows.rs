@@ -1,18 +1,18 @@
-//! What is run while processes are killed at every write.
+//! The workflows that run while processes are killed at every write.
 
-/// Which runs.
+/// The kind of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Those that need nothing but their realm.
+    /// Runs that need only their realm.
     Plain,
-    /// Those with an agent that is a command, and with a `<Sandbox>`.
+    /// Runs with an agent that is a command, and with a `<Sandbox>`.
     Held,
 }
 
 impl Kind {
     pub(crate) const ALL: [Self; 2] = [Self::Plain, Self::Held];
 
-    /// The word for it.
+    /// The argument for it.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -20,7 +20,7 @@ impl Kind {
         }
     }
 
-    /// The workflow that is done, and the one that is cancelled.
+    /// The workflow that is finished, and the one that is cancelled.
     pub(crate) const fn flows(self) -> (&'static str, &'static str) {
         match self {
             Self::Plain => (PLAIN, PLAIN_WAITS),
@@ -29,7 +29,8 @@ impl Kind {
     }
 }
 
-/// What is run: each kind of work that waits, is known, is computed, is kept, and is below.
+/// The workflow that is finished: tasks of each kind, which wait, are constant, compute, are
+/// cached, and run in child runs.
 const PLAIN: &str = r#"
 import { createSmithers } from "stockade";
 const { Workflow, Task, Parallel, Loop, Timer, Approval, WaitForEvent, Subflow, smithers, outputs } =
@@ -65,15 +66,15 @@ export default smithers((ctx) => (
 ));
 "#;
 
-/// What is cancelled.
+/// The workflow that is cancelled.
 const PLAIN_WAITS: &str = r#"
 import { createSmithers } from "stockade";
 const { Workflow, Approval, smithers } = createSmithers({ output: {} });
 export default smithers(() => <Workflow name="waits"><Approval id="ok" output="output" /></Workflow>);
 "#;
 
-/// What is run in sandboxes. How often the command of `edit` was executed is counted outside; what it
-/// changed waits for a decision, what the agent changed is left.
+/// The workflow in sandboxes. The executions of the command of `edit` are counted outside; its
+/// changes wait for a decision, the changes of the agent are left as a bundle.
 const HELD: &str = r#"
 import { createSmithers, Sandbox } from "stockade";
 const { Workflow, Task, smithers, outputs } = createSmithers({ part: {}, output: {} });
@@ -88,7 +89,7 @@ export default smithers((ctx) => (
 ));
 "#;
 
-/// What is cancelled while it is in sandboxes.
+/// The workflow that is cancelled while it runs in sandboxes.
 const HELD_WAITS: &str = r#"
 import { createSmithers, Sandbox } from "stockade";
 const { Workflow, Task, Parallel, smithers, outputs } = createSmithers({ output: {} });

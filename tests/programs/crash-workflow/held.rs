@@ -1,4 +1,4 @@
-//! What sandboxes leave behind: nothing but the bundles of what they changed, each once.
+//! What sandboxes leave behind: nothing but the bundles of their changes, each once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,10 @@ use stockade_service::Service;
 
 use crate::{Failure, worker};
 
-/// How long what was begun may take to come to rest.
+/// How long started operations may take to finish.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Makes the project that sandboxes work on.
+/// Creates the project that sandboxes work on.
 pub(crate) fn prepare(place: &Path) -> Result<(), Failure> {
     let project = worker::project(place);
     fs::create_dir(&project)?;
@@ -25,12 +25,12 @@ pub(crate) fn prepare(place: &Path) -> Result<(), Failure> {
     fs::write(project.join("notes.md"), "notes\n")?;
     let count = place.join("count");
     fs::create_dir(&count)?;
-    // Inside they have other ids.
+    // Users inside have other ids.
     fs::set_permissions(&count, fs::Permissions::from_mode(0o777))?;
     Ok(())
 }
 
-/// Looks at a project whose run has ended, and at what sandboxes there are.
+/// Checks a project whose run has ended, and which sandboxes exist.
 pub(crate) async fn audit(service: &Service, place: &Path, stockade: &Path) -> Result<(), Failure> {
     let read = |name: &str| fs::read_to_string(place.join(name)).unwrap_or_default();
     for (name, expected) in [
@@ -64,7 +64,7 @@ pub(crate) async fn audit(service: &Service, place: &Path, stockade: &Path) -> R
     }
 }
 
-/// Has what killed processes have gathered swept, as whoever asks for bundles next does.
+/// Removes what killed processes have collected, as the next command that lists bundles does.
 fn sweep(stockade: &Path, data: &Path) -> Result<(), Failure> {
     let mut command = Command::new(stockade);
     command.args(["bundles", "--json"]).env("STOCKADE_DATA_DIR", data).stdout(Stdio::null());
@@ -72,7 +72,7 @@ fn sweep(stockade: &Path, data: &Path) -> Result<(), Failure> {
     if ended.success() { Ok(()) } else { Err(format!("{command:?}: {ended}").into()) }
 }
 
-/// Looks at the bundles of a data directory: so many wait. What was applied leaves none.
+/// Checks the number of waiting bundles of a data directory. Applied bundles are removed.
 pub(crate) fn bundles(data: &Path, expected: usize) -> Result<(), Failure> {
     let open = fs::read_dir(data.join("bundles"))?.count();
     if open != expected {

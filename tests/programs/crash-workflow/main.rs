@@ -1,7 +1,7 @@
-//! Kills what does runs of workflows, at every write of a run (`every`), then the local server at
-//! random under several, and looks afterwards whether a task was done again that was finished, or
-//! one was lost. `cargo xtask crash workflow` builds and starts it. What is killed at random is told
-//! what to do by typed commands, as a person would.
+//! Kills the process that executes workflow runs, at every write of a run (`every`), then the local
+//! server at random during several runs, and checks afterwards whether a finished task was executed
+//! again, or one was lost. `cargo xtask crash workflow` builds and starts it. The processes that
+//! are killed at random are controlled by commands, as a user would.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
 mod boxes;
@@ -27,10 +27,10 @@ use random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// What went wrong, for people.
+/// What went wrong, as text for users.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is run: each kind of work, in each kind of order.
+/// The workflow: each kind of task, in each kind of order.
 const FLOW: &str = r#"
 import { createSmithers, Sandbox } from "stockade";
 const { Workflow, Task, Parallel, Loop, Timer, Subflow, smithers, outputs } =
@@ -79,13 +79,14 @@ export default smithers((ctx) => (
 ));
 "#;
 
-/// What each run must give. The loop ends where its condition holds, before its last `known`.
+/// The expected output of each run. The loop ends when its condition is true, before its last
+/// `known`.
 const EXPECTED: (u64, u64) = (22, 5);
-/// How many runs are under way at once.
+/// How many runs are active concurrently.
 const AT_ONCE: usize = 4;
-/// One run in so many has a sandbox.
+/// One run in this many has a sandbox.
 const BOXED: u64 = 4;
-/// How long nothing may end until the whole is given up.
+/// How long no run may end before everything is aborted.
 const STALLED: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -117,17 +118,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// A directory with a project and a data directory, which goes with the value.
+/// A directory with a project and a data directory, removed when dropped.
 struct Place(PathBuf);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // They may have ended by themselves. The server first: it would replace the keeper, and waits
-        // for nobody here.
+        // They may have ended by themselves. The server first: it would replace the keeper, and
+        // waits for no client here.
         for process in called("__server", &self.data()).into_iter().chain(keepers(&self.data())) {
             let _ = kill_process(process, Signal::KILL);
         }
-        // Left in the temporary directory, it harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -159,7 +160,8 @@ impl Place {
         Ok(command.output()?)
     }
 
-    /// What a command answers that may meet the death of a server, and is then asked again.
+    /// The output of a command that may be interrupted by the death of a server, and is then
+    /// repeated.
     fn json(&self, program: &Path, words: &[&str]) -> Result<Vec<Value>, Failure> {
         let give_up = Instant::now() + STALLED;
         loop {
@@ -177,17 +179,17 @@ impl Place {
     }
 }
 
-/// The processes that serve a data directory.
+/// The server processes of a data directory.
 fn servers(data: &Path) -> Vec<Pid> {
     called("__server", data)
 }
 
-/// Those that hold its sandboxes.
+/// The keepers of its sandboxes.
 fn keepers(data: &Path) -> Vec<Pid> {
     called("__keeper", data)
 }
 
-/// The processes whose first argument is this word, and that are for this data directory.
+/// The processes with this first argument that belong to this data directory.
 fn called(word: &str, data: &Path) -> Vec<Pid> {
     let mut found = Vec::new();
     let Ok(processes) = fs::read_dir("/proc") else { return found };
@@ -227,7 +229,7 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
                 _ => ("flow.tsx", "run"),
             };
             let id = format!("{name}-{started}");
-            // Whether it was started is seen by whether it is there.
+            // Whether it was started is visible in whether it exists.
             place.call(program, &["up", file, "--run-id", &id, "--detach"])?;
             open.insert(id);
         }
@@ -282,7 +284,7 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
          each once",
         boxed.len()
     );
-    // What killed servers have gathered is swept by whoever asks for bundles next.
+    // What killed servers have collected is removed by the next command that lists bundles.
     let listed = place.json(program, &["bundles", "--json"])?;
     held::bundles(&place.data(), plain.len())
         .map_err(|error| format!("{error}: {plain:?} have ended, and there are {listed:?}"))?;
@@ -294,8 +296,8 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks at a run that has ended, and those below it: how many tasks were done, and how many of
-/// their executions were more than one.
+/// Checks a run that has ended, and its child runs; returns how many tasks were executed, and how
+/// many executions were repetitions.
 fn audit(place: &Place, program: &Path, id: &str) -> Result<(u64, u64), Failure> {
     let mut totals = (0, 0);
     let made = fs::read_to_string(place.project().join(format!("made-{id}"))).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The process that is killed: it does one run, and whatever the run asks for, or what is left of it,
-//! and then cancels another. It dies at a write that is chosen beforehand.
+//! The process that is killed: it executes one run with everything that it needs, or the rest of
+//! it, and then cancels another run. It dies at a write that is chosen beforehand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,16 +25,16 @@ use crate::Failure;
 use crate::flows::Kind;
 use crate::mortal::{Death, Mortal};
 
-/// The run.
+/// The id of the run.
 pub(crate) const RUN: &str = "every";
 /// A run that waits, and is cancelled.
 pub(crate) const CANCELLED: &str = "cancelled";
-/// How long nothing may happen in it.
+/// How long it may go without any change.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long the write may take at which the process dies.
+/// How long the write at which the process dies may take.
 const LAST_WRITE: Duration = Duration::from_millis(300);
 
-/// Does the run to its end, and dies at the write of that number, where one is given.
+/// Executes the run until it ends, or dies at the write with this number, if there is one.
 pub(crate) fn work(
     kind: Kind,
     place: &Path,
@@ -45,7 +45,7 @@ pub(crate) fn work(
     tokio.block_on(async {
         let done = done(kind, place, stockade, death).await;
         if done.is_err() && death.is_some() {
-            // Whoever waited for the last write may have given it up; it may still be under way.
+            // The future of the last write may have been dropped; the write may still be running.
             tokio::time::sleep(LAST_WRITE).await;
             die();
         }
@@ -72,7 +72,7 @@ async fn done(
     Ok(())
 }
 
-/// What does runs, and what has their sandboxes.
+/// The engine of workflow runs, and the service with their sandboxes.
 pub(crate) struct Engines {
     pub(crate) workflows: Workflows,
     pub(crate) service: Option<Service>,
@@ -87,14 +87,14 @@ impl Engines {
     }
 }
 
-/// Engines on what is in a directory.
+/// Engines on the content of a directory.
 pub(crate) async fn launch(
     kind: Kind,
     place: &Path,
     stockade: &Path,
     death: Option<(Death, u64)>,
 ) -> Result<Engines, Failure> {
-    // A process is killed, not the machine.
+    // The process is killed, not the machine.
     let synchronous = Synchronous::Normal;
     let path = place.join("workflow.db");
     let options = StoreOptions { path, synchronous, migrations: MIGRATIONS };
@@ -149,17 +149,17 @@ pub(crate) fn native(stockade: &Path, data: &Path) -> Result<Native, Failure> {
 }
 
 fn die() {
-    // Nothing else of it is to happen; that it cannot be killed is seen by its end.
+    // Nothing else of this process may run; a failed kill is visible in how the process ends.
     let _ = kill_process(getpid(), Signal::KILL);
     std::thread::sleep(PATIENCE);
 }
 
-/// Who asks.
+/// The caller.
 pub(crate) fn caller() -> Result<Caller, Failure> {
     Ok(Caller::new(OwnerId::new("uid:0")?))
 }
 
-/// Starts the run, unless it is there, and gives it what it waits for, until it has ended.
+/// Starts the run, unless it exists, and answers what it waits for, until it has ended.
 async fn end(workflows: &Workflows, file: &Path, place: &Path) -> Result<(), Failure> {
     let caller = caller()?;
     let by_id = || RunById { id: RUN.to_owned() };
@@ -185,7 +185,7 @@ async fn end(workflows: &Workflows, file: &Path, place: &Path) -> Result<(), Fai
                 only: Default::default(),
                 allow_executed: Default::default(),
             };
-            // It is not come to yet, or is decided already.
+            // The run has not reached it yet, or it is already decided.
             let _ = workflows.decide(&caller, decide).await;
         }
         if found.tasks.iter().any(|task| task.status == TaskStatus::WaitingEvent) {
@@ -197,8 +197,8 @@ async fn end(workflows: &Workflows, file: &Path, place: &Path) -> Result<(), Fai
     }
 }
 
-/// Cancels the other run, once all its tasks have begun. What an earlier process left of that is put
-/// right when the engine starts.
+/// Cancels the other run, once all its tasks have started. When the engine starts, it completes
+/// what an earlier process left of that.
 async fn cancel(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
     let caller = caller()?;
     let by_id = || RunById { id: CANCELLED.to_owned() };
@@ -214,13 +214,13 @@ async fn cancel(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
             RunStatus::Running | RunStatus::Waiting if has_begun => {
                 workflows.cancel_run(&caller, by_id()).await.map_err(|problem| problem.message)?;
             }
-            // What was cancelled does not go on; nobody would hear of its end.
+            // A cancelled run does not continue, so no change would report its end.
             _ => drop(tokio::time::timeout(PATIENCE / 4, changes.changed()).await?),
         }
     }
 }
 
-/// Starts a run unless it is there.
+/// Starts a run unless it exists.
 async fn started(
     workflows: &Workflows,
     id: &str,

@@ -1,4 +1,4 @@
-//! What is left when everything has ended: nothing may be.
+//! What is left on the host when everything has ended: there must be nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use stockade_runtime::Runtime as _;
 
 use crate::{Failure, open, victims};
 
-/// How long what was left by the dead may take to go.
+/// How long the remains of killed processes may take to disappear.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What of the host could be left behind.
+/// Resources of the host that could be left behind.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     mounts: BTreeSet<String>,
@@ -19,14 +19,14 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Looks at the host.
+    /// Reads the state of the host.
     pub(crate) fn look() -> Result<Self, Failure> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         Ok(Self { mounts: mounts.lines().map(str::to_owned).collect(), groups: groups() })
     }
 
-    /// What is there now and was not before, of groups those that these keepers have made: others
-    /// may work on the same host.
+    /// What exists now and did not before; of groups only those that these keepers have created,
+    /// because other processes may work on the same host.
     fn more_than(&self, before: &Self, keepers: &BTreeSet<u32>) -> Vec<String> {
         let mounts = self.mounts.difference(&before.mounts).map(|line| format!("mount {line}"));
         let groups = self.groups.difference(&before.groups);
@@ -37,12 +37,12 @@ impl Host {
     }
 }
 
-/// The process that has made a group, which its name tells: `stockade-PROCESS-…`.
+/// The process that has created a group, from its name: `stockade-PROCESS-…`.
 fn maker(group: &Path) -> Option<u32> {
     group.file_name()?.to_str()?.split('-').nth(1)?.parse().ok()
 }
 
-/// The control groups of ours, in every hierarchy.
+/// The control groups of Stockade, in every hierarchy.
 fn groups() -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![PathBuf::from("/sys/fs/cgroup")];
@@ -58,15 +58,15 @@ fn groups() -> BTreeSet<PathBuf> {
     found
 }
 
-/// Whether an init of this number lives; a dead one that nobody has reaped holds nothing.
+/// Whether a live init has this pid; a zombie has no resources.
 fn is_living_init(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let Some((start, rest)) = stat.rsplit_once(") ") else { return false };
     start.ends_with("(stockade-init") && !rest.starts_with('Z')
 }
 
-/// Ends every sandbox that a killed client left, then the keeper, and tells what is left after.
-/// `inits` are those of all sandboxes that there were, and `keepers` all of theirs.
+/// Ends every sandbox that a killed client left, then the keeper, and returns what is left after
+/// that. `inits` are those of all sandboxes that existed, and `keepers` all of their keepers.
 pub(crate) fn after(
     program: &Path,
     data: &Path,
@@ -87,7 +87,7 @@ pub(crate) fn after(
             left.iter().map(|status| format!("sandbox {}", status.id)).collect::<Vec<_>>(),
         )
     })?;
-    // The keeper empties its trash in the background, and keeps jails ready.
+    // The keeper empties its trash in the background, and keeps its pool filled.
     let until = Instant::now() + PATIENCE;
     let mut left = remaining(data);
     while !left.is_empty() && Instant::now() < until {
@@ -116,7 +116,7 @@ pub(crate) fn after(
     Ok(faults)
 }
 
-/// Files of sandboxes, but for those of jails that wait to be used.
+/// Files of sandboxes, except for those of the pool.
 fn remaining(data: &Path) -> Vec<String> {
     let root = data.join("runtime/1");
     let mut left = Vec::new();
@@ -134,7 +134,7 @@ fn remaining(data: &Path) -> Vec<String> {
     left
 }
 
-/// Sockets that nobody listens on any more.
+/// Sockets without a listener.
 fn sockets(data: &Path) -> Vec<String> {
     let sandboxes = std::fs::read_dir(data.join("runtime/1/sandboxes")).into_iter().flatten();
     sandboxes

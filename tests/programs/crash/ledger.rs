@@ -1,5 +1,5 @@
-//! What the clients write down while they work: one line for each thing that was seen, so that a
-//! client that is killed has told what it knew.
+//! What the clients record while they work: one line for each observation, so that the observations
+//! of a killed client are not lost.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 
 use crate::Failure;
 
-/// What is written down.
+/// A record.
 pub(crate) enum Line<'a> {
-    /// A sandbox was made.
+    /// A sandbox was created.
     Sandbox,
-    /// A command ran once and its output was whole.
+    /// A command ran once and its output was complete.
     Command,
-    /// A command's end was lost with its sandbox's init.
+    /// The end of a command was lost with its sandbox's init.
     CutShort,
     /// A promise was broken.
     Fault(&'a str),
 }
 
-/// What all clients have seen.
+/// What all clients observed.
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) sandboxes: u64,

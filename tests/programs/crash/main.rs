@@ -1,8 +1,9 @@
-//! Kills clients, keepers, their helpers and inits at random under load, and looks afterwards whether anything
-//! was lost, done twice or left behind. `cargo xtask crash runtime` builds and starts it.
+//! Kills clients, keepers, their helpers and inits at random under load, and checks afterwards
+//! whether anything was lost, done twice or left behind. `cargo xtask crash runtime` builds and
+//! starts it.
 //!
-//! `worker` is a client that does what clients do and checks every answer; `victims` finds what
-//! can be killed; `audit` looks at what is left.
+//! `worker` is a client that does what clients do and checks every response; `victims` finds the
+//! processes to kill; `audit` checks what is left.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
 mod audit;
@@ -20,12 +21,12 @@ use std::time::{Duration, Instant};
 use random::Random;
 use stockade_runtime_native::{Native, Options};
 
-/// What went wrong, for people.
+/// What went wrong, as text for users.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many clients work at once.
+/// How many clients work concurrently.
 const WORKERS: usize = 4;
-/// How long nothing may be killed until the run is given up.
+/// How long the run may go without a kill before it is aborted.
 const STALLED: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -57,7 +58,7 @@ fn open(program: &Path, data: &Path) -> Result<Native, Failure> {
     Ok(Native::open(Options { data: data.to_owned(), keeper, pool: 2 })?)
 }
 
-/// A directory that goes with the value.
+/// A directory that is removed when dropped.
 struct Place(PathBuf);
 
 impl Place {
@@ -71,7 +72,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Left in the temporary directory, it harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -155,8 +156,8 @@ impl Worker {
         Self { name: format!("w{at}"), child: None }
     }
 
-    /// Starts the client where none runs. One that ended by itself has found a fault, which its
-    /// ledger tells.
+    /// Starts the client if none runs. A client that ended by itself has found a fault, which is in
+    /// its ledger.
     fn keep_alive(
         &mut self,
         program: &Path,
@@ -182,7 +183,7 @@ impl Worker {
         }
     }
 
-    /// Lets the client end what it has begun, by the end of its input.
+    /// Closes the client's input, so that it finishes what it has started.
     fn finish(&mut self) -> Result<(), Failure> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         drop(child.stdin.take());

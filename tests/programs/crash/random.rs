@@ -1,4 +1,4 @@
-//! Chance that a seed repeats (xorshift64*).
+//! Random numbers that a seed reproduces (xorshift64*).
 
 /// A sequence of numbers.
 pub(crate) struct Random(u64);

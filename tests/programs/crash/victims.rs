@@ -1,4 +1,5 @@
-//! What can be killed: the keeper of a data directory, its helpers, and the inits that it holds.
+//! The processes that can be killed: the keeper of a data directory, its helpers, and the inits of
+//! its jails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +14,7 @@ pub(crate) fn keepers(data: &Path) -> Vec<u32> {
     called("__keeper", |argument| argument == data.to_string_lossy())
 }
 
-/// The helpers of keepers of this directory: those that are told of something in it, or of one of
+/// The helpers of keepers of this directory: those with an argument that is a path in it, or one of
 /// these inits.
 pub(crate) fn helpers(data: &Path, inits: &BTreeSet<u32>) -> Vec<u32> {
     called("__keeper-helper", |argument| {
@@ -22,8 +23,9 @@ pub(crate) fn helpers(data: &Path, inits: &BTreeSet<u32>) -> Vec<u32> {
     })
 }
 
-/// The processes that have this word and then one that is meant as arguments, but for their own
-/// children, which are called like them until they become another program or a sandbox's init.
+/// The processes that have this argument, followed by one that matches, except for their own
+/// children, which have the same arguments until they execute another program or become a sandbox's
+/// init.
 pub(crate) fn called(word: &str, is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let found: BTreeMap<u32, Option<u32>> = processes
@@ -47,12 +49,12 @@ fn parent(process: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// The inits that are written down in the records of a data directory.
+/// The inits in the records of a data directory.
 pub(crate) fn inits(data: &Path) -> Vec<u32> {
     held(data).into_iter().map(|(init, _)| init).collect()
 }
 
-/// Those inits, and the sandbox that each holds; none where it waits for one.
+/// Those inits with the sandbox of each; none for an init of the pool.
 fn held(data: &Path) -> Vec<(u32, Option<String>)> {
     let sandboxes = data.join("runtime/1/sandboxes");
     let Ok(sandboxes) = std::fs::read_dir(sandboxes) else { return Vec::new() };
@@ -63,7 +65,7 @@ fn held(data: &Path) -> Vec<(u32, Option<String>)> {
             let record: Value = serde_json::from_slice(&text).ok()?;
             let init = record["stage"]["held"]["init"].as_u64()?;
             let init = u32::try_from(init).ok()?;
-            // The number may have been given to somebody else.
+            // The pid may have been reused.
             let name = std::fs::read_to_string(format!("/proc/{init}/comm")).ok()?;
             let sandbox = record["id"].as_str().map(str::to_owned);
             (name.trim() == "stockade-init").then_some((init, sandbox))
@@ -82,8 +84,8 @@ pub(crate) fn kill_helper(data: &Path) -> bool {
     helpers(data, &inits).first().is_some_and(|helper| kill(*helper))
 }
 
-/// Kills an init, after it is told of which sandbox; false when there is none. Unless it must be of
-/// a sandbox, it may be one that waits for one, and gets it meanwhile.
+/// Kills an init, after it reported the init's sandbox to the caller; false when there is no init.
+/// Unless it must be of a sandbox, it may be an init of the pool, and get a sandbox meanwhile.
 pub(crate) fn kill_init(
     data: &Path,
     random: &mut Random,
@@ -101,9 +103,9 @@ pub(crate) fn kill_init(
     kill(init)
 }
 
-/// Kills a process as nothing else but power could.
+/// Kills a process as abruptly as a loss of power.
 pub(crate) fn kill(process: u32) -> bool {
-    // One that is gone already is no news.
+    // A process that has already ended is not an error.
     let kill = Command::new("kill").args(["-9", &process.to_string()]).output();
     kill.is_ok_and(|kill| kill.status.success())
 }

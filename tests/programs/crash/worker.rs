@@ -1,7 +1,7 @@
-//! A client that does what clients do, and checks every answer. It may be killed at any moment,
-//! and so may the keeper and the inits behind it.
+//! A client that does what clients do, and checks every response. It may be killed at any time, and
+//! so may the keeper and the inits of its sandboxes.
 //!
-//! Each command adds a line to a file of its own inside before it does anything else, so that one
+//! Each command adds a line to its own file inside before it does anything else, so that a command
 //! that ran twice is found; and writes numbered lines, so that lost or doubled output is found.
 
 use std::io::Read as _;
@@ -25,9 +25,9 @@ use crate::ledger::{self, Line};
 use crate::random::Random;
 use crate::{Failure, open};
 
-/// How long any single thing may take, keepers that start anew included.
+/// How long any single operation may take, including restarts of keepers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a sandbox lives that its client forgot: one that was killed cannot end it.
+/// How long a sandbox lives that its client no longer renews: a killed client cannot end it.
 const LEASE: Duration = Duration::from_secs(30);
 
 /// Works until the end of standard input.
@@ -68,10 +68,10 @@ struct Worker<'a> {
     has_network: bool,
 }
 
-/// How a piece of work ended that was not a fault.
+/// How an operation ended without a fault.
 enum Worked {
     Done,
-    /// The sandbox's init was killed, and everything in it with it.
+    /// The sandbox's init was killed, and everything in the sandbox with it.
     SandboxLost,
 }
 
@@ -80,12 +80,12 @@ fn numbered(count: u64) -> String {
 }
 
 impl Worker<'_> {
-    /// The life of one sandbox.
+    /// The life cycle of one sandbox.
     async fn turn(&mut self) -> Result<(), Failure> {
         self.made += 1;
         let id =
             SandboxId::new(format!("{}-{:x}-{}", self.name, self.seed & 0xff_ffff, self.made))?;
-        // Some have what a helper of the keeper looks at.
+        // Some have a limit that a helper of the keeper measures.
         let memory_bytes = (self.random.below(4) == 0).then_some(1 << 30);
         let network = (self.has_network && self.random.below(3) == 0).then(Policy::default);
         let spec = SandboxSpec {
@@ -115,7 +115,7 @@ impl Worker<'_> {
                     break;
                 }
                 Err(error) => {
-                    // With its init, a sandbox loses its processes, and says so.
+                    // With its init, a sandbox loses its processes, and reports that.
                     let lost = self.native.inspect(&id).await;
                     if !lost.is_ok_and(|status| status.state == State::Ended) {
                         return Err(format!("{id}: {error}").into());
@@ -132,7 +132,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The ways out of a network are those that they were, whoever was killed meanwhile.
+    /// The listeners of a network stay the same, whichever process was killed meanwhile.
     async fn ask_for_ways_out(
         &self,
         id: &SandboxId,
@@ -172,7 +172,7 @@ impl Worker<'_> {
             _ => {}
         }
         let pause = if self.random.below(2) == 0 { "sleep 0.05;" } else { "" };
-        // Written by the command itself, or by what it is given to read.
+        // The command itself writes the lines, or its input contains them.
         let (input, writes, lines) = if self.random.below(3) == 0 {
             let text = numbered(self.random.below(20_000));
             let input = StandardInput::Whole(text.clone().into_bytes());

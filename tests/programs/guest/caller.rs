@@ -1,4 +1,4 @@
-//! Who calls `stockade` in the machine, from which control group, and what comes of it.
+//! The processes that call `stockade` in the machine, their control groups, and the results.
 
 use std::ffi::OsString;
 use std::fs::{create_dir_all, write};
@@ -7,10 +7,10 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The word with which this program is called to enter a group: `enter GROUP USER PROGRAM…`.
+/// The argument with which this program enters a group: `enter GROUP USER PROGRAM…`.
 pub(crate) const ENTER: &str = "enter";
 
-/// Somebody in a control group.
+/// A user in a control group.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     /// The user's id, and that of the user's own group.
@@ -22,15 +22,15 @@ pub(crate) struct Caller {
 /// How a call ended.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// The exit code, or 128 and the signal.
+    /// The exit code, or 128 plus the signal.
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
 impl Caller {
-    /// A program that is started in the group as the user; it takes the place of the process
-    /// that entered, so that it is alone there when nobody else is.
+    /// A program that is started in the group as the user; it replaces the process that entered the
+    /// group, so that it is the only one there if there are no others.
     pub(crate) fn command(&self, program: &str, words: &[&str]) -> Command {
         let mut command = Command::new("/init");
         command.arg(ENTER).arg(&self.group).arg(self.user.to_string()).arg(program).args(words);
@@ -38,27 +38,27 @@ impl Caller {
         command
     }
 
-    /// The same, to its end.
+    /// Runs the same until it ends.
     pub(crate) fn program(&self, program: &str, words: &[&str]) -> Outcome {
         Outcome::of(self.command(program, words).output().unwrap())
     }
 
-    /// `stockade WORDS`, to its end.
+    /// Runs `stockade WORDS` until it ends.
     pub(crate) fn stockade(&self, words: &[&str]) -> Outcome {
         self.program("stockade", words)
     }
 
-    /// `stockade run --json --discard OPTIONS -- WORDS`, to its end.
+    /// Runs `stockade run --json --discard OPTIONS -- WORDS` until it ends.
     pub(crate) fn run(&self, options: &[&str], words: &[&str]) -> Outcome {
         self.stockade(&arguments(options, words))
     }
 
-    /// The same, left running.
+    /// Starts the same and leaves it running.
     pub(crate) fn start(&self, options: &[&str], words: &[&str]) -> Running {
         self.begin("stockade", &arguments(options, words))
     }
 
-    /// A program, left running.
+    /// Starts a program and leaves it running.
     pub(crate) fn begin(&self, program: &str, words: &[&str]) -> Running {
         Running(Some(self.command(program, words).spawn().unwrap()))
     }
@@ -119,22 +119,22 @@ impl Outcome {
     }
 }
 
-/// A call that goes on; killed when dropped.
+/// A running call; killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
-    /// The process that takes the program's place.
+    /// The pid of the process that becomes the program.
     pub(crate) fn pid(&self) -> u32 {
         self.0.as_ref().unwrap().id()
     }
 
-    /// Whether the end has come.
+    /// Whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.0.as_mut().unwrap().try_wait().unwrap().is_some()
     }
 
-    /// Fails when the end has come.
+    /// Fails if it has ended.
     #[track_caller]
     pub(crate) fn assert_runs(&mut self) {
         if self.has_ended() {

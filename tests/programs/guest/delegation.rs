@@ -1,5 +1,5 @@
-//! Where groups can be made and where not: what is said of that, and that the remedies do what
-//! they say when they are followed word for word.
+//! Where control groups can be created and where not: what is reported about that, and that the
+//! remedies work when they are followed literally.
 
 use std::fs::{create_dir, read_to_string, remove_dir};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn only_version_2(_: &Groups) -> String {
     format!("Linux {} with {}", kernel.trim(), controllers.trim())
 }
 
-/// What `doctor` says, which must be that every wall stands.
+/// The report of `doctor`, which must be that every wall is enabled.
 fn doctor(caller: &Caller) -> Value {
     let outcome = caller.stockade(&["doctor", "--json"]);
     let json = outcome.json();
@@ -73,14 +73,14 @@ fn doctor_refuses(groups: &Groups) -> String {
     SCOPE.to_owned()
 }
 
-/// The group is made beside the scope: inside it others are in the way.
+/// The group is created beside the scope, because other processes are in the scope.
 fn scope_with_others(groups: &Groups) -> String {
     let scope = groups.scope();
     let _other = scope.inhabit();
     assert_out_of_memory(&scope.run(BOTH, HOG))
 }
 
-/// As root the same, and higher up for what the slice is not given.
+/// The same as root, and higher up for controllers that the slice does not have.
 fn session_with_others(groups: &Groups) -> String {
     let session = groups.session(0);
     let _other = session.inhabit();
@@ -89,7 +89,7 @@ fn session_with_others(groups: &Groups) -> String {
     assert_out_of_memory(&session.run(LIMITED, HOG))
 }
 
-/// What a group is not given is named, and does not take what it is given with it.
+/// A controller that a group does not have is named, and the others still work.
 fn only_some_controllers(_: &Groups) -> String {
     let slice = Path::new(ROOT).join("memory-only.slice");
     let scope = slice.join("user.scope");
@@ -108,7 +108,7 @@ fn only_some_controllers(_: &Groups) -> String {
     cause
 }
 
-/// Why a limit cannot be held, and what helps.
+/// Why a limit cannot be enforced, and the remedy.
 struct Refusal {
     cause: String,
     remedy: String,
@@ -134,13 +134,13 @@ fn refused_under_systemd(groups: &Groups) -> String {
     refusal(&session.run(LIMITED, HOG), "memory").cause
 }
 
-/// What a remedy does before it asks again.
+/// The commands of a remedy before the second attempt.
 #[track_caller]
 fn before(remedy: &str) -> &str {
     remedy.split_once(" && stockade run ").unwrap_or_else(|| panic!("{remedy}")).0
 }
 
-/// The script that a remedy typed in the shell of a process has root run.
+/// The script that root runs in a remedy that is typed in the shell with this pid.
 #[track_caller]
 fn script_of_root(remedy: &str, shell: u32) -> String {
     let script = before(remedy).strip_prefix("sudo sh -c \"");
@@ -159,7 +159,7 @@ fn remedy_without_systemd(groups: &Groups) -> String {
         let script = script_of_root(&remedy, shell.pid());
         root.program("sh", &["-e", "-c", &script]).ends_with(0);
     }
-    // Beside the shell, as its children are.
+    // In the same group as the shell, as its children are.
     let caller = Caller { group: groups.of(&shell), ..session };
     let place = Path::new(ROOT).join(format!("stockade-{USER}"));
     assert_eq!(caller.group, place.join("shell"));
@@ -170,7 +170,7 @@ fn remedy_without_systemd(groups: &Groups) -> String {
     detail
 }
 
-/// A container with a hierarchy of its own, as engines of containers make it, runs a script.
+/// Runs a script in a container with its own hierarchy, as container engines create it.
 fn in_container(name: &str, script: &str) -> Outcome {
     let group = Path::new(ROOT).join(name);
     create_dir(&group).unwrap();
@@ -181,7 +181,7 @@ fn in_container(name: &str, script: &str) -> Outcome {
 
 const RUN: &str = "stockade run --json --discard --memory 48M -- probe hog-memory 100663296";
 
-/// The group of the container's only process makes way.
+/// The only process of the container is moved out of its group.
 fn alone_in_a_container(_: &Groups) -> String {
     assert_out_of_memory(&in_container("container-1", &format!("exec {RUN}")))
 }

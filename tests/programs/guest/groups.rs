@@ -1,5 +1,5 @@
-//! The tree of control groups that the checks live in: laid out, named and owned as systemd does
-//! it on a host of version 2, with one user who is logged in.
+//! The tree of control groups in which the checks run: its layout, names and owners are those of
+//! systemd on a host of version 2, with one user who is logged in.
 
 use std::cell::Cell;
 use std::fs::{create_dir, create_dir_all, read_dir, read_to_string, remove_dir_all, write};
@@ -11,10 +11,10 @@ use crate::caller::{Caller, Running};
 /// The ordinary user.
 pub(crate) const USER: u32 = 1000;
 
-/// Where the hierarchy is.
+/// The mount point of the hierarchy.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
-/// What shows that systemd runs a host, `sd_booted(3)`.
+/// The directory that exists if systemd runs the host, `sd_booted(3)`.
 const SYSTEMD: &str = "/run/systemd/system";
 
 /// The tree.
@@ -24,7 +24,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Lays the tree out and moves this process to where systemd has its own.
+    /// Creates the tree and moves this process to systemd's own group.
     pub(crate) fn make() -> Self {
         let init = Path::new(ROOT).join("init.scope");
         create_dir(&init).unwrap();
@@ -49,13 +49,13 @@ impl Groups {
         Self { scopes: Cell::new(0) }
     }
 
-    /// The session in which a user has logged in. systemd delegates none.
+    /// The session of a logged-in user. systemd does not delegate sessions.
     pub(crate) fn session(&self, user: u32) -> Caller {
         let group = format!("user.slice/user-{user}.slice/session-{user}.scope");
         Caller { user, group: Path::new(ROOT).join(group) }
     }
 
-    /// A new scope, as `systemd-run --user --scope -p Delegate=yes` makes them.
+    /// A new scope, as `systemd-run --user --scope -p Delegate=yes` creates them.
     pub(crate) fn scope(&self) -> Caller {
         self.scopes.set(self.scopes.get() + 1);
         let manager = format!("user.slice/user-{USER}.slice/user@{USER}.service");
@@ -66,20 +66,20 @@ impl Groups {
         Caller { user: USER, group }
     }
 
-    /// Looks as a host does that is run by systemd, until that is dropped.
+    /// Makes the host look as if systemd ran it, until the result is dropped.
     pub(crate) fn systemd(&self) -> Systemd {
         create_dir_all(SYSTEMD).unwrap();
         Systemd
     }
 
-    /// The group that a process is in.
+    /// The group of a process.
     pub(crate) fn of(&self, running: &Running) -> PathBuf {
         let told = read_to_string(format!("/proc/{}/cgroup", running.pid())).unwrap();
         let path = told.trim().strip_prefix("0::/").unwrap();
         Path::new(ROOT).join(path)
     }
 
-    /// Every group that `stockade` has made and that is still there.
+    /// Every group that `stockade` has created and that still exists.
     pub(crate) fn of_stockade(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut pending = vec![PathBuf::from(ROOT)];
@@ -103,13 +103,13 @@ impl Drop for Systemd {
     }
 }
 
-/// Gives a group's children controllers.
+/// Enables controllers for a group's children.
 pub(crate) fn give(group: &Path, controllers: &str) {
     write(group.join("cgroup.subtree_control"), controllers).unwrap();
 }
 
-/// Gives a group to a user as the kernel's documentation says: the directory and the files that
-/// move processes and hand out controllers, not those that limit it.
+/// Delegates a group to a user as the kernel's documentation says: the directory and the files that
+/// move processes and enable controllers, not those that limit the group.
 pub(crate) fn delegate(group: &Path, user: u32) {
     for file in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
         chown(group.join(file), Some(user), Some(user)).unwrap();

@@ -1,7 +1,7 @@
-//! Held sandboxes on version 2: their limits as the kernel holds them, their pause by the freezer,
-//! and clocks that are set under them.
+//! Persistent sandboxes on version 2: their limits as the kernel enforces them, pausing with the
+//! freezer, and changes of the clock while they run.
 //!
-//! Each check is another process in the caller's control group, where its keeper lives too.
+//! Each check is a separate process in the caller's control group, in which its keeper runs, too.
 
 use std::collections::BTreeSet;
 use std::fs::read_to_string;
@@ -31,17 +31,17 @@ pub(crate) const CHECKS: &[Check] = &[
     ("held-owners-are-kept-in-a-copy", |groups| held(&groups.session(0), "owners")),
 ];
 
-/// The word with which this program is called to do a part of a check.
+/// The argument with which this program executes a part of a check.
 pub(crate) const HELD: &str = "held";
 const MIB: u64 = 1 << 20;
 const DAY: i64 = 24 * 3600;
 
-/// Has a part of a check done by a process of the caller's.
+/// Executes a part of a check in a process of the caller.
 fn held(caller: &Caller, part: &str) -> String {
     caller.program("/init", &[HELD, part]).ends_with(0).stdout.clone()
 }
 
-/// Does a part of a check, and sees that it leaves no control group.
+/// Executes a part of a check, and checks that it leaves no control group.
 pub(crate) fn part(name: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let detail = runtime.block_on(async {
@@ -107,7 +107,7 @@ impl Scene {
         hear(self.start(id, exec, words).await).await
     }
 
-    /// What is written down of a sandbox.
+    /// The record of a sandbox.
     fn record(&self, id: &SandboxId) -> Value {
         let place = self.data.join("runtime/1/sandboxes").join(id.as_str()).join("record.json");
         serde_json::from_str(&read_to_string(place).unwrap()).unwrap()
@@ -157,7 +157,7 @@ fn limited() -> SandboxSpec {
     SandboxSpec { limits, ..SandboxSpec::default() }
 }
 
-/// What takes too much is killed and told, and the sandbox stays as it was.
+/// A process that uses too much memory is killed and reported, and the sandbox stays as it was.
 async fn out_of_memory(scene: &Scene) -> String {
     let id = scene.create("box", limited()).await;
     let isolation = scene.native.inspect(&id).await.unwrap().isolation;
@@ -173,7 +173,7 @@ async fn out_of_memory(scene: &Scene) -> String {
     format!("held by {}", memory.by)
 }
 
-/// The next keeper finds the groups: a limit that was reached is told as that.
+/// The next keeper finds the groups: reaching a limit is still reported as that.
 async fn keeper_killed(scene: &Scene) -> String {
     let id = scene.create("box", limited()).await;
     let hog = "while [ ! -e /tmp/go ]; do :; done; exec probe hog-memory 100663296";
@@ -224,7 +224,7 @@ async fn refused(scene: &Scene) -> String {
     format!("{reason}: {remedy}")
 }
 
-/// The freezer stops everything, and what is killed or has no time left meanwhile ends alone.
+/// The freezer stops all processes, and a command that is killed or times out meanwhile ends alone.
 async fn pause(scene: &Scene) -> String {
     let id = scene.create("box", SandboxSpec::default()).await;
     let counting = "while :; do echo x; done";
@@ -257,7 +257,8 @@ async fn pause(scene: &Scene) -> String {
     format!("frozen in {}", frozen.unwrap().display())
 }
 
-/// Sets the clock of people to and fro, by more than a year each time, while leases and times run.
+/// Sets the wall clock back and forth, by more than a year each time, while leases and timeouts
+/// run.
 fn clocks_are_set(groups: &Groups) -> String {
     let mut running = groups.scope().begin("/init", &[HELD, "clocks"]);
     let mut times = 0;
@@ -275,7 +276,7 @@ fn clocks_are_set(groups: &Groups) -> String {
     format!("set {times} times")
 }
 
-/// Leases and times go by a clock that nobody sets, also those that another keeper has found.
+/// Leases and timeouts use a clock that cannot be set, also those that another keeper has found.
 async fn clocks(scene: &Scene) -> String {
     let (second, hour) = (Some(Duration::from_secs(1)), Some(Duration::from_secs(3600)));
     let id = scene.create("box", SandboxSpec { lease: hour, ..SandboxSpec::default() }).await;
@@ -300,8 +301,8 @@ async fn clocks(scene: &Scene) -> String {
     String::new()
 }
 
-/// As root, files inside have other owners than outside, which not every file system can show: it
-/// begins with copies there, and says so.
+/// As root, files inside have other owners than outside, which not every file system supports:
+/// there a sandbox starts with copies, and reports that.
 async fn owners(scene: &Scene) -> String {
     let id = SandboxId::new("box").unwrap();
     let made = scene.native.create(&id, &SandboxSpec::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Limits that are held: each as its group in the kernel shows it, not as `stockade` says.
+//! Enforced limits: each is checked in its group in the kernel, not in the reports of `stockade`.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -30,27 +30,27 @@ pub(crate) const CHECKS: &[Check] = &[
 
 const MIB: u64 = 1 << 20;
 
-/// Uses twice the memory that it is given by [`LIMITED`].
+/// Uses twice the memory that [`LIMITED`] allows.
 pub(crate) const HOG: &[&str] = &["probe", "hog-memory", "100663296"];
 
 /// 48 MiB.
 pub(crate) const LIMITED: &[&str] = &["--memory", "48M"];
 
-/// What is told of one limit, where `doctor` and `run` tell of them all.
+/// The report of one limit, from a list by `doctor` or `run`.
 #[track_caller]
 pub(crate) fn told<'a>(limits: &'a Value, name: &str) -> &'a Value {
     let found = limits.as_array().unwrap().iter().find(|limit| limit["name"] == name);
     found.unwrap_or_else(|| panic!("nothing is told of {name}: {limits}"))
 }
 
-/// Fails unless a limit is held by a group of version 2.
+/// Fails unless a group of version 2 enforces a limit.
 #[track_caller]
 pub(crate) fn assert_enforced(limits: &Value, name: &str) {
     let limit = told(limits, name);
     assert_eq!((&limit["enforcement"], &limit["by"]), (&"enforced".into(), &"cgroup v2".into()));
 }
 
-/// Fails unless a run in 48 MiB ended for want of memory, and is told to have.
+/// Fails unless a run with 48 MiB ended because of missing memory, and this is reported.
 #[track_caller]
 pub(crate) fn assert_out_of_memory(outcome: &Outcome) -> String {
     let json = outcome.ends_with(137).json();
@@ -71,7 +71,7 @@ fn out_of_memory(caller: &Caller) -> String {
     detail
 }
 
-/// The kernel kills what uses the memory; the command that started it goes on.
+/// The kernel kills the process that uses the memory; the command that started it continues.
 fn out_of_memory_of_a_child(groups: &Groups) -> String {
     let script = "probe hog-memory 100663296; echo the child ended with $?";
     let json = groups.scope().run(LIMITED, &["sh", "-c", script]).ends_with(0).json();
@@ -158,7 +158,7 @@ fn outer_groups_are_hidden(groups: &Groups) -> String {
     "0::/".to_owned()
 }
 
-/// The group that was made for a call and the process of the probe in it, once that runs there.
+/// The group that was created for a call and the process of the probe in it, once that runs there.
 fn wait_for_probe(groups: &Groups, running: &mut Running) -> (PathBuf, Pid) {
     loop {
         let mut found = groups.of_stockade().into_iter();

@@ -1,4 +1,4 @@
-//! The machine itself: what an init mounts and loads before anything else, and its end.
+//! The machine itself: what an init mounts and loads first, and the end of the machine.
 
 use std::fs::{File, create_dir_all, read_dir, write};
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use rustix::mount::{MountFlags, mount, mount_bind, mount_move};
 use rustix::process::{chdir, chroot};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
-/// How long the machine may run; whoever booted it may be gone and end it no more.
+/// How long the machine may run; the process that booted it may no longer exist to end it.
 const DEADLINE: Duration = Duration::from_secs(290);
 
-/// The disk that stays, where the machine has one.
+/// The persistent disk, if the machine has one.
 const DISK: &str = "/dev/vda";
 
 /// `MODULE_INIT_COMPRESSED_FILE` of `finit_module(2)`.
 const COMPRESSED: i32 = 4;
 
-/// Makes a place in which ordinary programs run.
+/// Prepares the environment in which ordinary programs run.
 pub(crate) fn prepare() {
     std::thread::spawn(|| {
         std::thread::sleep(DEADLINE);
@@ -28,7 +28,7 @@ pub(crate) fn prepare() {
     mount("dev", "/dev", "devtmpfs", none, None).unwrap();
     mount("proc", "/proc", "proc", none, None).unwrap();
     mount("sys", "/sys", "sysfs", none, None).unwrap();
-    // As systemd mounts it.
+    // With the mount options of systemd.
     let options = c"nsdelegate,memory_recursiveprot";
     mount("cgroup2", "/sys/fs/cgroup", "cgroup2", none, options).unwrap();
     load_modules();
@@ -42,7 +42,7 @@ pub(crate) fn prepare() {
     mount("tmpfs", "/dev/shm", "tmpfs", none, None).unwrap();
 }
 
-/// Loads all modules: one that needs another comes after it.
+/// Loads all modules, in the order of their dependencies.
 fn load_modules() {
     let mut left: Vec<PathBuf> =
         read_dir("/modules").unwrap().map(|module| module.unwrap().path()).collect();
@@ -67,8 +67,8 @@ fn leave_the_first_root() {
     chdir("/").unwrap();
 }
 
-/// Resets the machine on the spot, as a loss of power does: nothing is ended, nothing is written back
-/// (the kernel's `Documentation/admin-guide/sysrq.rst`).
+/// Resets the machine immediately, as a loss of power does: no process is ended, nothing is written
+/// back (the kernel's `Documentation/admin-guide/sysrq.rst`).
 pub(crate) fn reset() -> ! {
     write("/proc/sysrq-trigger", "b").unwrap();
     loop {

@@ -1,9 +1,9 @@
-//! The first process of a machine whose kernel has control groups of version 2 alone, which
-//! `cargo xtask guest` boots: tries there what hosts of version 1 cannot show, and says of each
-//! promise whether it held.
+//! The first process of a machine whose kernel has only control groups of version 2, which `cargo
+//! xtask guest` boots: it tests what hosts of version 1 cannot show, and reports for each promise
+//! whether it was kept.
 //!
-//! A line `PASS NAME: DETAIL` or `FAIL NAME: DETAIL` for each check goes to the second serial
-//! port; the kernel and everything else speak on the first. Nothing here runs on the host.
+//! A line `PASS NAME: DETAIL` or `FAIL NAME: DETAIL` for each check goes to the second serial port;
+//! the kernel and everything else write to the first. Nothing here runs on the host.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,12 +25,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use groups::Groups;
 
-/// The words that the kernel's command line may have for this program: what the machine is booted for.
+/// The arguments for this program on the kernel's command line: what the machine is booted for.
 const BOOT: &str = "boot";
 const BEFORE_RESET: &str = "before-reset";
 const AFTER_RESET: &str = "after-reset";
 
-/// One promise: its name, and what tells that it holds, or panics.
+/// One promise: its name, and the function that checks it, or panics.
 pub(crate) type Check = (&'static str, fn(&Groups) -> String);
 
 fn main() {
@@ -42,7 +42,7 @@ fn main() {
     if word == held::HELD {
         return held::part(&arguments.next().unwrap_or_default().to_string_lossy());
     }
-    // It mounts over the root and ends the machine.
+    // It mounts over the root and shuts the machine down.
     if word == reset::DRAIN {
         return reset::drain(arguments.next().unwrap_or_default().into());
     }
@@ -67,7 +67,7 @@ fn try_everything() {
     try_all(&groups, &[limits::CHECKS, held::CHECKS, unit_tests::CHECKS, delegation::CHECKS]);
 }
 
-/// Leaves Stockade at work, on the disk that stays.
+/// Leaves Stockade running on the persistent disk.
 fn work_until_reset() {
     machine::prepare();
     let groups = Groups::make();
@@ -98,7 +98,7 @@ fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
-/// Writes one line for whoever booted the machine.
+/// Writes one line for the process that booted the machine.
 fn say(line: &str) {
     let line = line.trim().replace('\n', " | ");
     let port = OpenOptions::new().write(true).open("/dev/ttyS1");

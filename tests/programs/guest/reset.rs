@@ -1,6 +1,7 @@
-//! The machine is reset while Stockade is at work, and booted again with the same disk: nothing was
-//! told to it before, and nothing was written back. What was promised to be kept is there, what has
-//! ended says so, and what had only begun is not taken for living.
+//! The machine is reset while Stockade runs, and booted again with the same disk: no process was
+//! notified before, and nothing was written back. Everything that was promised to be stored is
+//! there, everything that has ended is reported as ended, and nothing that had only started is
+//! taken for running.
 
 use std::fs::{self, File, read_to_string};
 use std::os::unix::fs::chown;
@@ -27,18 +28,18 @@ pub(crate) const CHECKS: &[Check] = &[
     ("reset-leaves-nothing", leaves_nothing),
 ];
 
-/// The word with which this program is called to have a keeper end: `drain DATA`.
+/// The argument with which this program ends a keeper: `drain DATA`.
 pub(crate) const DRAIN: &str = "drain";
-/// How long anything that has to happen may take here.
+/// How long any expected event may take here.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// How long a step is under way: until after the reset, by the clock that goes on meanwhile.
+/// How long a step runs: until after the reset, by a clock that continues meanwhile.
 const UNDER_WAY: Duration = Duration::from_secs(120);
-/// How many files the bundle changes that is being applied at the reset.
+/// How many files the bundle that is being applied at the reset changes.
 const MANY: usize = 400;
-/// What runs until it is killed.
+/// A command that runs until it is killed.
 const ENDLESS: &str = "echo begun; echo run >>/tmp/runs; exec probe linger here";
 
-/// Somebody with a project and a data directory on the disk.
+/// A user with a project and a data directory on the disk.
 struct Scene {
     caller: Caller,
     home: PathBuf,
@@ -52,17 +53,17 @@ fn scenes(groups: &Groups) -> [Scene; 2] {
     })
 }
 
-/// Does a check for both; gives what each has told.
+/// Executes a check for both; returns their reports.
 fn each(groups: &Groups, check: fn(&Scene) -> String) -> String {
     let [root, user] = scenes(groups);
     format!("as root: {}; as user: {}", check(&root), check(&user))
 }
 
-/// Has Stockade at work when this returns, for the machine to be reset.
+/// When this returns, Stockade is working, and the machine can be reset.
 pub(crate) fn before(groups: &Groups) -> impl Sized {
     let scenes = scenes(groups);
     for scene in &scenes {
-        // Somebody's first call makes the directories.
+        // The first call of a user creates the directories.
         scene.good(&["bundles"]);
         scene.write("kept", "of the host\n");
         for number in 0..MANY {
@@ -88,7 +89,7 @@ pub(crate) fn before(groups: &Groups) -> impl Sized {
             scene.write(&format!("{name}.tsx"), &flow(name, body));
         }
     }
-    // What is promised from here on has to be written by whoever promises it.
+    // From here on, each program itself must write what it promises to disk.
     rustix::fs::sync();
     for scene in &scenes {
         scene.begin();
@@ -98,7 +99,7 @@ pub(crate) fn before(groups: &Groups) -> impl Sized {
         scene.is_under_way();
     }
     let applies = scenes.each_ref().map(Scene::begin_to_apply);
-    // Of one the first files have changed now; the other is wherever it is.
+    // One apply has changed its first files now; the other may be anywhere.
     while scenes.iter().all(|scene| scene.read("many-0") == "old\n") {}
     (runs, applies)
 }
@@ -126,7 +127,7 @@ impl Scene {
         outcome
     }
 
-    /// What a script in a sandbox writes.
+    /// The output of a script in a sandbox.
     #[track_caller]
     fn sh(&self, id: &str, script: &str) -> String {
         self.good(&["exec", id, "--", "sh", "-c", script]).stdout
@@ -136,7 +137,7 @@ impl Scene {
         self.good(&["show", id, "--json"]).json()["state"].clone()
     }
 
-    /// The tasks of a run: their status, tries and executions by their ids.
+    /// The tasks of a run: their status, attempts and executions by their ids.
     fn tasks(&self, run: &str) -> Value {
         let told = |task: &Value| {
             let id = task["id"].as_str().unwrap().to_owned();
@@ -154,7 +155,7 @@ impl Scene {
         self.home.join(".local/share/stockade")
     }
 
-    /// The processes that were started with this word for the data directory.
+    /// The processes that were started with this argument for the data directory.
     fn processes(&self, word: &str) -> Vec<Pid> {
         let (word, data) = (format!("\0{word}\0"), self.data().display().to_string());
         let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap());
@@ -166,14 +167,14 @@ impl Scene {
         ours.filter_map(Pid::from_raw).collect()
     }
 
-    /// Writes a file of the project, as its owner would.
+    /// Writes a file of the project as its owner.
     fn write(&self, name: &str, text: &str) {
         let path = self.project(name);
         fs::write(&path, text).unwrap();
         chown(path, Some(self.caller.user), Some(self.caller.user)).unwrap();
     }
 
-    /// Everything that is to be found again.
+    /// Creates everything that must exist after the reset.
     fn begin(&self) {
         for id in ["box", "still", "other", "stopped"] {
             self.good(&["create", "--id", id]);
@@ -192,13 +193,13 @@ impl Scene {
         self.call(&["logs", &self.noted("over"), "--follow"]).ends_with(7);
     }
 
-    /// Makes a bundle of what a script does in the project.
+    /// Creates a bundle of the changes of a script in the project.
     fn review(&self, name: &str, script: &str) {
         self.good(&["run", "--review", "--", "sh", "-c", script]);
         self.note(name, &self.good(&["bundles", "--json"]).json()["bundles"][0]["id"]);
     }
 
-    /// Writes an id down, where a reset leaves it.
+    /// Stores an id so that it survives a reset.
     fn note(&self, name: &str, id: &Value) {
         let path = self.home.join(name);
         fs::write(&path, id.as_str().unwrap()).unwrap();
@@ -210,7 +211,7 @@ impl Scene {
         read_to_string(self.home.join(name)).unwrap()
     }
 
-    /// Begins to change many files.
+    /// Starts to change many files.
     fn begin_to_apply(&self) -> Running {
         self.caller.begin("stockade", &["apply", &self.noted("many")])
     }
@@ -226,7 +227,7 @@ impl Scene {
         self.caller.begin("stockade", &words)
     }
 
-    /// Waits until what is slow is at its second step, and what has no end has begun.
+    /// Waits until the slow run is at its second step, and the endless command has started.
     fn is_under_way(&self) {
         eventually("the second step", || {
             let outcome = self.call(&["inspect", "slow", "--json"]);
@@ -245,7 +246,8 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// What ran or was paused is told as ended, and by whom: nobody takes a process of this boot for it.
+/// Sandboxes that were running or paused are reported as ended, with the reason: no process of this
+/// boot is taken for one of theirs.
 fn sandboxes_have_ended(scene: &Scene) -> String {
     for id in ["box", "still", "other"] {
         eventually("the end of a sandbox", || scene.state(id) == "terminated");
@@ -262,7 +264,8 @@ fn sandboxes_have_ended(scene: &Scene) -> String {
     scene.good(&["ls"]).stdout.lines().count().to_string() + " lines are listed"
 }
 
-/// What had ended is as it was recorded; what had not says that nobody knows, and is not begun again.
+/// Commands that had ended are as recorded; those that had not are reported as unknown, and are not
+/// started again.
 fn operations_have_ended(scene: &Scene) -> String {
     let over = scene.call(&["logs", &scene.noted("over"), "--follow"]);
     over.ends_with(7);
@@ -292,8 +295,7 @@ fn bundles_are_applied(scene: &Scene) -> String {
     "whole".to_owned()
 }
 
-/// What was being applied is finished or undone by whichever command comes next, which is the first
-/// after the reset.
+/// The first command after the reset finishes or undoes an apply that was interrupted.
 fn applies_are_whole_or_nothing(scene: &Scene) -> String {
     let journals = fs::read_dir(scene.data().join("journals")).map_or(0, Iterator::count);
     scene.good(&["bundles"]);
@@ -330,8 +332,8 @@ fn waiting_runs_go_on(scene: &Scene) -> String {
     tasks.to_string()
 }
 
-/// When the last sandbox has ended and nobody serves any more, neither processes nor control groups,
-/// files or mounts are left of any.
+/// When the last sandbox has ended and no server runs, no processes, control groups, files or
+/// mounts are left.
 fn leaves_nothing(groups: &Groups) -> String {
     for scene in scenes(groups) {
         for id in ["again", "stopped"] {
@@ -356,7 +358,7 @@ fn leaves_nothing(groups: &Groups) -> String {
     "neither as root nor as user".to_owned()
 }
 
-/// Tells the keeper of a data directory to let go of what waits unused, and to end.
+/// Requests the keeper of a data directory to release its pool and to end.
 pub(crate) fn drain(data: PathBuf) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let keeper = ["/usr/bin/stockade", "__keeper"].map(Into::into).to_vec();

@@ -8,8 +8,8 @@ use crate::groups::{Groups, ROOT};
 
 pub(crate) const CHECKS: &[Check] = &[("unit-tests", unit_tests)];
 
-/// As root in the hierarchy's own root, where they may make what they want. None may be skipped
-/// but those of version 1, which there is none of here.
+/// As root in the root of the hierarchy, where they may create any group. None may be skipped
+/// except those of version 1, which does not exist here.
 fn unit_tests(_: &Groups) -> String {
     let root = Caller { user: 0, group: Path::new(ROOT).to_owned() };
     let own = ["--test-threads=1", "--skip", "of_version_1", "cgroup::"];

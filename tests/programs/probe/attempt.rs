@@ -1,12 +1,12 @@
-//! One system call in a forked child, so that a filter that kills is survived
-//! and told apart from one that answers. No attack of its own.
+//! One system call in a forked child, so that the probe survives a filter that kills, and
+//! distinguishes it from one that returns an error. Contains no attack.
 
 use crate::Verdict;
 
 /// How a system call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// It was carried out.
+    /// It succeeded.
     Done,
     /// It returned this error number.
     Failed(i32),
@@ -15,8 +15,8 @@ pub(crate) enum Attempt {
 }
 
 impl Attempt {
-    /// Whether a wall answered: an error that stands for "not allowed" or "no such call", or the
-    /// filter's signal. Any other error comes from code of the kernel behind the wall.
+    /// Whether a wall refused it: an error that means "not allowed" or "no such call", or the
+    /// filter's signal. Any other error comes from kernel code behind the wall.
     pub(crate) fn is_refusal(self) -> bool {
         match self {
             Self::Done => false,
@@ -67,8 +67,8 @@ pub(crate) fn in_child(action: impl FnOnce() -> i32) -> Attempt {
     if libc::WIFSIGNALED(status) {
         Attempt::Killed(libc::WTERMSIG(status))
     } else if libc::WIFSTOPPED(status) {
-        // A traced child stopped: the tracing was granted.
-        // SAFETY: the child is ours and has not been waited for to its end.
+        // A traced child stopped: tracing was allowed.
+        // SAFETY: the child was forked above and has not been reaped yet.
         unsafe { libc::kill(child, libc::SIGKILL) };
         Attempt::Done
     } else {
@@ -84,7 +84,7 @@ pub(crate) fn call(number: i64, arguments: [usize; 6]) -> Attempt {
     in_child(|| raw(number, arguments))
 }
 
-/// Makes one system call here; returns 0 or the error number.
+/// Makes one system call in this process; returns 0 or the error number.
 pub(crate) fn raw(number: i64, [a, b, c, d, e, f]: [usize; 6]) -> i32 {
     // SAFETY: every caller passes arguments that are valid for the call, or such that the kernel
     // itself refuses them (null or wild pointers are checked by the kernel, never followed here).
@@ -97,7 +97,7 @@ pub(crate) fn last_error() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(255)
 }
 
-/// The verdict over several attempts: each must have met a wall.
+/// The verdict on several attempts: a wall must have refused each.
 pub(crate) fn all_refused(attempts: &[(String, Attempt)]) -> Verdict {
     let reached: Vec<_> = attempts
         .iter()
@@ -109,7 +109,7 @@ pub(crate) fn all_refused(attempts: &[(String, Attempt)]) -> Verdict {
     Verdict::unless(&reached, held.join(", "))
 }
 
-/// The symbolic name of the error numbers that attacks meet.
+/// The symbolic name of the error numbers that attacks get.
 pub(crate) fn error_name(error: i32) -> &'static str {
     match error {
         libc::EPERM => "EPERM",

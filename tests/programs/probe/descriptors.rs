@@ -1,5 +1,5 @@
-//! Attacks through open descriptors: what was left open by the host, what
-//! standard input and output can be turned into, the runtime's own binary.
+//! Attacks through open descriptors: those that the host left open, standard input and output
+//! reopened with more rights, the runtime's own binary.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -31,11 +31,11 @@ fn open_descriptors() -> Vec<i32> {
 }
 
 fn is_open(number: i32) -> bool {
-    // SAFETY: asks for a flag of a descriptor that may or may not be open.
+    // SAFETY: reads a flag of a descriptor that may or may not be open.
     unsafe { libc::fcntl(number, libc::F_GETFD) >= 0 }
 }
 
-/// Any descriptor above the standard three.
+/// Any descriptor other than the standard three.
 fn inherited_descriptors(_: &[String]) -> Verdict {
     let extra: Vec<_> = open_descriptors()
         .into_iter()
@@ -51,8 +51,8 @@ fn inherited_descriptors(_: &[String]) -> Verdict {
     Verdict::unless(&extra, "only the standard three are open")
 }
 
-/// `walk-descriptors CANARY`: reaches a host file from every open descriptor, its link in /proc
-/// and the directories of the processes that can be seen (CVE-2024-21626).
+/// `walk-descriptors CANARY`: reaches a host file from every open descriptor, its link in /proc and
+/// the directories of the visible processes (CVE-2024-21626).
 fn walk_descriptors(arguments: &[String]) -> Verdict {
     let canary = arguments[0].trim_start_matches('/');
     let up = "../".repeat(16);
@@ -65,7 +65,7 @@ fn walk_descriptors(arguments: &[String]) -> Verdict {
             // SAFETY: `path` outlives the call.
             let found = unsafe { libc::openat(number, path.as_ptr(), libc::O_RDONLY) };
             if found >= 0 {
-                // SAFETY: the descriptor was just opened and belongs to nobody else.
+                // SAFETY: the descriptor was just opened and has no other owner.
                 drop(unsafe { File::from_raw_fd(found) });
                 escapes.push(format!("opened below descriptor {number}"));
             }
@@ -84,8 +84,8 @@ fn walk_descriptors(arguments: &[String]) -> Verdict {
     Verdict::unless(&escapes, format!("{tried} ways tried"))
 }
 
-/// Opens what standard input, output and error are once more, with more rights: a host file
-/// that was meant to be appended to could be read, a host directory entered.
+/// Reopens the files of standard input, output and error with more rights: a host file that was
+/// only opened for appending could be read, a host directory entered.
 fn reopen_standard(_: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     for number in 0..3 {
@@ -105,7 +105,7 @@ fn reopen_standard(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, "no standard descriptor is a file of the host")
 }
 
-/// Empties and changes the mode of whatever the standard descriptors are.
+/// Truncates the files of the standard descriptors and changes their modes.
 fn truncate_standard(_: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     for number in 0..3 {
@@ -123,13 +123,13 @@ fn truncate_standard(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, "none can be emptied")
 }
 
-/// `own-executable`: this process was started as `/proc/self/exe` by the sandbox's own init, or
-/// not at all. Tries to write to, and change the mode of, what it runs from.
+/// `own-executable`: this process was started as `/proc/self/exe` by the sandbox's own init, or not
+/// at all. Tries to write to its executable, and to change its mode.
 fn own_executable(_: &[String]) -> Verdict {
     attack_executable("/proc/self/exe")
 }
 
-/// The same on every process that can be seen, pid 1 first (CVE-2019-5736).
+/// The same on every visible process, pid 1 first (CVE-2019-5736).
 fn init_executable(_: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     let mut held = Vec::new();
@@ -158,7 +158,8 @@ fn attack_executable(link: &str) -> Verdict {
             escapes.push(format!("{link} had its mode changed"));
         }
     }
-    // A running file is busy for writing, which is luck and no wall: count it as reached.
+    // Writing to a running file fails with `ETXTBSY`, which is luck and no wall: count it as
+    // reached.
     match OpenOptions::new().write(true).open(link) {
         Ok(_) => escapes.push(format!("{link} opened for writing")),
         Err(_) if last_error() == libc::ETXTBSY => escapes.push(format!("{link} was only busy")),
@@ -167,8 +168,8 @@ fn attack_executable(link: &str) -> Verdict {
     Verdict::unless(&escapes, format!("{link}: {}", error_name(last_error())))
 }
 
-/// Sends as many descriptors as it may that nobody receives, says how many there are, and stays for
-/// a minute. The kernel counts them for each user of the host, in all jails together.
+/// Sends as many descriptors as allowed that no process receives, prints their number, and stays
+/// for a minute. The kernel counts them for each user of the host, in all jails together.
 fn hoard_in_flight(_: &[String]) -> Verdict {
     const AT_ONCE: usize = 253;
     let mut sent = 0;

@@ -1,5 +1,5 @@
-//! Attacks through the file tree: reading what belongs to the host, devices,
-//! files that change meaning on the way out.
+//! Attacks through the file tree: reading files of the host, devices, files that mean something
+//! else outside the sandbox.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -24,7 +24,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("overlay-attributes", overlay_attributes),
 ];
 
-/// `read PATH…`: reads each host file by its path and by every roundabout that leads there.
+/// `read PATH…`: reads each host file by its path and by every indirect path to it.
 fn read(paths: &[String]) -> Verdict {
     let mut prefixes: Vec<String> = vec![
         String::new(),
@@ -66,7 +66,7 @@ pub(crate) fn process_ids() -> Vec<u32> {
         .collect()
 }
 
-/// `find TOKEN`: walks everything that can be seen for a name that holds the token.
+/// `find TOKEN`: searches everything visible for a name that contains the token.
 fn find(arguments: &[String]) -> Verdict {
     let token = &arguments[0];
     let mut found = Vec::new();
@@ -92,7 +92,7 @@ fn find(arguments: &[String]) -> Verdict {
     Verdict::unless(&found, format!("{seen} names seen"))
 }
 
-/// `write-outside DIRECTORY…`: makes a file in each, and in the root.
+/// `write-outside DIRECTORY…`: creates a file in each directory, and in the root.
 fn write_outside(directories: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     for directory in directories {
@@ -109,7 +109,7 @@ fn write_outside(directories: &[String]) -> Verdict {
     Verdict::unless(&escapes, format!("{} places refused", directories.len()))
 }
 
-/// Every device node that can be seen must be one of the harmless few.
+/// Every visible device node must be one of the harmless few.
 fn devices(_: &[String]) -> Verdict {
     // Major and minor numbers of null, zero, full, random, urandom, tty and ptmx.
     const HARMLESS: [(u32, u32); 7] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 2)];
@@ -142,7 +142,7 @@ fn devices(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, format!("{harmless} harmless devices"))
 }
 
-/// Devices by the names under which machines have them.
+/// Devices by their common names.
 fn open_devices(_: &[String]) -> Verdict {
     const NAMES: [&str; 28] = [
         "kvm",
@@ -192,7 +192,7 @@ fn open_devices(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, "none can be opened")
 }
 
-/// Making device nodes: the disk, the memory, a whiteout that would fake a deletion.
+/// Creates device nodes: the disk, the memory, a whiteout that would fake a deletion.
 fn mknod(_: &[String]) -> Verdict {
     let disk = std::fs::metadata("/").map_or(0, |metadata| metadata.dev());
     let mut attempts = Vec::new();
@@ -218,7 +218,7 @@ fn mknod(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// Opening the root of a file system by its handle, past every mount over it ("shocker").
+/// Opens the root of a file system by its handle, bypassing every mount over it ("shocker").
 fn open_by_handle(_: &[String]) -> Verdict {
     #[repr(C)]
     struct Handle {
@@ -279,8 +279,8 @@ fn file_capabilities(_: &[String]) -> Verdict {
     all_refused(&[("security.capability".into(), attempt)])
 }
 
-/// `set-id-files DIRECTORY`: makes files with the set-user-id and set-group-id bits by every
-/// call that takes a mode.
+/// `set-id-files DIRECTORY`: creates files with the set-user-id and set-group-id bits by every
+/// system call that takes a mode.
 fn set_id_files(arguments: &[String]) -> Verdict {
     const MODE: usize = 0o6755;
     let here = libc::AT_FDCWD as usize;
@@ -339,7 +339,7 @@ fn set_id_files(arguments: &[String]) -> Verdict {
     Verdict::unless(&escapes, "no set-id bit could be set")
 }
 
-/// Hard links to files that are not one's own.
+/// Creates hard links to files of other users.
 fn link_system_file(_: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     for source in ["/etc/passwd", "/usr/bin/env", "/proc/1/exe", "/bin/sh"] {
@@ -353,9 +353,9 @@ fn link_system_file(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, "no link was made")
 }
 
-/// `overlay-attributes DIRECTORY`: attributes that would mean something to the overlay itself:
-/// an opaque directory hides what is below it, a redirect fetches something else. Where they
-/// can be set they must stay without meaning: the host looks at the bundle.
+/// `overlay-attributes DIRECTORY`: extended attributes that the overlay itself would interpret: an
+/// opaque directory hides what is below it, a redirect points to another path. Where they can be
+/// set they must have no effect: the host checks the bundle.
 fn overlay_attributes(arguments: &[String]) -> Verdict {
     let directory = Path::new(&arguments[0]);
     let mut told = Vec::new();

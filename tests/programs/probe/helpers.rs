@@ -1,5 +1,5 @@
-//! Not attacks: what the tests need done on the host's side with raw calls, and
-//! small questions to ask from inside.
+//! Not attacks: operations with raw system calls that the tests need on the host, and small queries
+//! from inside.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _};
@@ -31,8 +31,8 @@ fn replace(words: &[String]) -> Verdict {
     Verdict::Broken(format!("{program}: {error}"))
 }
 
-/// `apart COMMAND…`: runs a command with every capability in throw-away namespaces of its own,
-/// where an attack that needs them is harmless: the proof that the attack would work.
+/// `apart COMMAND…`: runs a command with every capability in temporary namespaces, where an attack
+/// that needs them is harmless: the proof that the attack would work.
 fn apart(words: &[String]) -> Verdict {
     // SAFETY: getuid and getgid have no arguments and cannot fail.
     let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
@@ -53,9 +53,9 @@ fn apart(words: &[String]) -> Verdict {
     replace(words)
 }
 
-/// `container (one|range) (plain|masked) COMMAND…`: runs a command as a container engine
-/// would: as root of a user namespace with one id or 65536 of them (which takes root outside), a
-/// pid and a mount namespace, and a /proc that is plain or has places covered.
+/// `container (one|range) (plain|masked) COMMAND…`: runs a command as a container engine would: as
+/// root of a user namespace with one id or 65536 of them (which needs root outside), a pid and a
+/// mount namespace, and a /proc that is plain or has masked paths.
 fn container(arguments: &[String]) -> Verdict {
     let [ids, proc, words @ ..] = arguments else {
         return Verdict::Broken("two words and a command are needed".into());
@@ -153,8 +153,8 @@ fn with_names(arguments: &[String]) -> Verdict {
     with_files(&[(hosts, "/etc/hosts"), (resolver, "/etc/resolv.conf")], words)
 }
 
-/// `with-authorities HOSTS RESOLVER AUTHORITIES COMMAND…`: the same on a host that believes the
-/// authorities in that file alone.
+/// `with-authorities HOSTS RESOLVER AUTHORITIES COMMAND…`: the same on a host that trusts only the
+/// certificate authorities in that file.
 fn with_authorities(arguments: &[String]) -> Verdict {
     let [hosts, resolver, authorities, words @ ..] = arguments else {
         return Verdict::Broken("three files and a command are needed".into());
@@ -167,7 +167,7 @@ fn with_authorities(arguments: &[String]) -> Verdict {
     with_files(&files, words)
 }
 
-/// Runs a command on a host that has these files in the places of others.
+/// Runs a command on a host where these files replace others.
 fn with_files(files: &[(&String, &str)], words: &[String]) -> Verdict {
     // SAFETY: getuid and getgid have no arguments and cannot fail.
     let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
@@ -205,8 +205,8 @@ fn with_files(files: &[(&String, &str)], words: &[String]) -> Verdict {
     replace(words)
 }
 
-/// `with-open PATH DESCRIPTOR COMMAND…`: runs a command that inherits PATH as DESCRIPTOR, as a
-/// careless parent would leave it; writable where that is possible.
+/// `with-open PATH DESCRIPTOR COMMAND…`: runs a command that inherits PATH as DESCRIPTOR, as from a
+/// careless parent; writable where possible.
 fn with_open(arguments: &[String]) -> Verdict {
     let [path, number, words @ ..] = arguments else {
         return Verdict::Broken("a path, a number and a command are needed".into());
@@ -219,7 +219,8 @@ fn with_open(arguments: &[String]) -> Verdict {
     let (Ok(file), Ok(number)) = (file, number.parse()) else {
         return Verdict::Broken(format!("{path} cannot be opened"));
     };
-    // SAFETY: `dup2` makes a copy without the close-on-exec flag; the number is ours to choose.
+    // SAFETY: `dup2` makes a copy without the close-on-exec flag; this process may choose any
+    // number.
     if unsafe { libc::dup2(file.as_raw_fd(), number) } < 0 {
         return Verdict::Broken(format!("dup2: {}", error_name(last_error())));
     }
@@ -255,7 +256,7 @@ fn on_terminal(arguments: &[String]) -> Verdict {
     replace(words)
 }
 
-/// `exchange ONE OTHER MILLISECONDS`: swaps two names as fast as it can, for that long.
+/// `exchange ONE OTHER MILLISECONDS`: exchanges two names as fast as it can, for that long.
 fn exchange(arguments: &[String]) -> Verdict {
     let [one, other, duration] = arguments else {
         return Verdict::Broken("two paths and a duration are needed".into());
@@ -279,7 +280,7 @@ fn exchange(arguments: &[String]) -> Verdict {
     Verdict::Held(format!("{swaps} swaps"))
 }
 
-/// The terminal that the run was started on.
+/// Opens the terminal on which the run was started.
 fn open_terminal(_: &[String]) -> Verdict {
     let open = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty");
     match open {
@@ -288,7 +289,7 @@ fn open_terminal(_: &[String]) -> Verdict {
     }
 }
 
-/// The namespaces of this process, for guards of other attacks.
+/// Prints the namespaces of this process, for guards of other attacks.
 fn locate(_: &[String]) -> Verdict {
     let names: Vec<_> = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"]
         .iter()

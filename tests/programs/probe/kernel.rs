@@ -1,5 +1,5 @@
-//! Attacks on the kernel's surface: calls that a sandboxed command has no
-//! business making, each with arguments that do no harm when they get through.
+//! Attacks on the kernel's system call interface: calls that a sandboxed command must not make,
+//! each with arguments that do no harm when it is executed.
 
 use std::arch::asm;
 
@@ -23,7 +23,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("clock-set", clock_set),
 ];
 
-/// Calls by name. Pointers are null or wild: a call that gets past the wall fails on them.
+/// Calls by name. Pointers are null or wild: a call that no wall refuses fails on them.
 const CALLS: &[(&str, i64, [usize; 6])] = &[
     ("unshare-user", libc::SYS_unshare, [libc::CLONE_NEWUSER as usize, 0, 0, 0, 0, 0]),
     ("unshare-mount", libc::SYS_unshare, [libc::CLONE_NEWNS as usize, 0, 0, 0, 0, 0]),
@@ -31,14 +31,14 @@ const CALLS: &[(&str, i64, [usize; 6])] = &[
     ("unshare-pid", libc::SYS_unshare, [libc::CLONE_NEWPID as usize, 0, 0, 0, 0, 0]),
     ("bpf", libc::SYS_bpf, [9999, 0, 0, 0, 0, 0]),
     ("perf_event_open", libc::SYS_perf_event_open, [0, 0, usize::MAX, usize::MAX, 0, 0]),
-    // UFFD_USER_MODE_ONLY: what an unprivileged process may ask for.
+    // UFFD_USER_MODE_ONLY: what an unprivileged process may request.
     ("userfaultfd", libc::SYS_userfaultfd, [1, 0, 0, 0, 0, 0]),
-    // KEYCTL_GET_KEYRING_ID of the process's own keyring, made on demand.
+    // KEYCTL_GET_KEYRING_ID of the process's own keyring, created on demand.
     ("keyctl", libc::SYS_keyctl, [0, -2_isize as usize, 1, 0, 0, 0]),
     ("add_key", libc::SYS_add_key, [0, 0, 0, 0, 0, 0]),
     ("request_key", libc::SYS_request_key, [0, 0, 0, 0, 0, 0]),
     ("ptrace-traceme", libc::SYS_ptrace, [0, 0, 0, 0, 0, 0]),
-    // With no vectors these succeed at once where they are allowed.
+    // With no vectors these succeed immediately where they are allowed.
     ("process_vm_readv", libc::SYS_process_vm_readv, [1, 0, 0, 0, 0, 0]),
     ("process_vm_writev", libc::SYS_process_vm_writev, [1, 0, 0, 0, 0, 0]),
     ("kcmp", libc::SYS_kcmp, [0, 0, 99, 0, 0, 0]),
@@ -63,7 +63,7 @@ const CALLS: &[(&str, i64, [usize; 6])] = &[
     ("open_tree", libc::SYS_open_tree, [usize::MAX, 0, 1, 0, 0, 0]),
     ("move_mount", libc::SYS_move_mount, [usize::MAX, 0, usize::MAX, 0, 0, 0]),
     ("mount_setattr", libc::SYS_mount_setattr, [usize::MAX, 0, 0, 0, 0, 0]),
-    // Younger than most deny lists: open_tree_attr (Linux 6.15).
+    // More recent than most deny lists: open_tree_attr (Linux 6.15).
     ("open_tree_attr", 467, [usize::MAX, 0, 1, 0, 0, 0]),
     ("open_by_handle_at", libc::SYS_open_by_handle_at, [usize::MAX, 0, 0, 0, 0, 0]),
     ("syslog", libc::SYS_syslog, [10, 0, 0, 0, 0, 0]),
@@ -78,7 +78,7 @@ const CALLS: &[(&str, i64, [usize; 6])] = &[
     ("io_uring_register", libc::SYS_io_uring_register, [usize::MAX, 0, 0, 0, 0, 0]),
 ];
 
-/// `syscall NAME…`: every named call of the table must meet a wall.
+/// `syscall NAME…`: a wall must refuse every named call of the table.
 fn syscall(names: &[String]) -> Verdict {
     let mut attempts = Vec::new();
     for name in names {
@@ -102,7 +102,8 @@ fn clone_user_namespace(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// `clone3` hides its flags from the filter, so even a plain one has to be refused.
+/// `clone3` takes its flags through a pointer, which a filter cannot follow, so even a plain one
+/// has to be refused.
 fn clone3(_: &[String]) -> Verdict {
     let mut arguments = [0_u64; 8];
     arguments[0] = libc::CLONE_NEWUSER as u64;
@@ -112,7 +113,7 @@ fn clone3(_: &[String]) -> Verdict {
     all_refused(&[("clone3".into(), attempt)])
 }
 
-/// Entering a namespace by descriptor, even the own one.
+/// Enters a namespace by descriptor, including its own.
 fn setns(_: &[String]) -> Verdict {
     let mut attempts = Vec::new();
     for name in ["user", "mnt", "net", "pid", "uts", "ipc", "cgroup"] {
@@ -124,7 +125,7 @@ fn setns(_: &[String]) -> Verdict {
                         raw(libc::SYS_setns, [descriptor, 0, 0, 0, 0, 0])
                     }
                     Err(error) => match error.raw_os_error() {
-                        // Not to be seen at all: as good as refused.
+                        // Not visible at all counts as refused.
                         Some(libc::ENOENT) | None => libc::EACCES,
                         Some(number) => number,
                     },
@@ -135,8 +136,8 @@ fn setns(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// Taking descriptors out of pid 1 and out of the parent, which shares its own, by their numbers and
-/// by their names.
+/// Takes descriptors from pid 1 and from the parent, whose descriptors are shared, by number
+/// (`pidfd_getfd`) and by name (/proc).
 fn pidfd_getfd(_: &[String]) -> Verdict {
     let mut attempts = Vec::new();
     for pid in [1, std::os::unix::process::parent_id(), std::process::id()] {
@@ -161,7 +162,7 @@ fn pidfd_getfd(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// The 32-bit entry, where call numbers mean something else: 20 is `getpid` there.
+/// The 32-bit entry, where call numbers have other meanings: 20 is `getpid` there.
 fn int80(_: &[String]) -> Verdict {
     let attempt = in_child(|| {
         let mut answer: i32 = 20;
@@ -180,7 +181,7 @@ fn int80(_: &[String]) -> Verdict {
     all_refused(&[("int 0x80".into(), attempt)])
 }
 
-/// Call numbers with the x32 bit, which a filter by number alone does not know.
+/// Call numbers with the x32 bit, which a filter that only compares numbers does not match.
 fn x32(_: &[String]) -> Verdict {
     const X32_BIT: i64 = 0x4000_0000;
     let attempts: Vec<_> = [
@@ -193,8 +194,8 @@ fn x32(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// `terminal-ioctl`: pushing input into a terminal, also with bits above the 32nd set, which
-/// the kernel cuts off and a 64-bit comparison does not.
+/// `terminal-ioctl`: pushes input into a terminal, also with bits above the 32nd set, which the
+/// kernel ignores and a 64-bit comparison does not.
 fn terminal_ioctl(_: &[String]) -> Verdict {
     // SAFETY: posix_openpt takes flags and returns a new descriptor or -1.
     let terminal = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY) };
@@ -229,7 +230,7 @@ fn personality(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// What the kernel says of this process: no capability, no way to new ones, filters on.
+/// The kernel's report about this process: no capability, no way to get new ones, filters enabled.
 fn privileges(_: &[String]) -> Verdict {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
         return Verdict::Broken("/proc/self/status cannot be read".into());
@@ -254,7 +255,7 @@ fn privileges(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, "no capability, no_new_privs, a filter")
 }
 
-/// Becoming somebody else by asking.
+/// Changes to another user or group by system calls.
 fn gain_ids(_: &[String]) -> Verdict {
     // SAFETY: getuid has no arguments and cannot fail.
     let other = unsafe { libc::getuid() } as usize + 1;
@@ -268,7 +269,7 @@ fn gain_ids(_: &[String]) -> Verdict {
     ]
     .map(|(name, number, arguments)| {
         let attempt = match call(number, arguments) {
-            // An id outside the map: no such user in here.
+            // An id outside the map: no such user in this namespace.
             Attempt::Failed(libc::EINVAL) => Attempt::Failed(libc::EPERM),
             attempt => attempt,
         };
@@ -278,7 +279,7 @@ fn gain_ids(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// Run from a set-user-id file: whether that changed anything.
+/// Executed from a set-user-id file: whether that changed any id.
 fn effective_ids(_: &[String]) -> Verdict {
     // SAFETY: none of the four has arguments or can fail.
     let (real, effective, real_group, effective_group) =
@@ -293,7 +294,7 @@ fn effective_ids(_: &[String]) -> Verdict {
 }
 
 /// `dirty-pipe PATH`: splices a page of a read-only file into a pipe and writes after it, as
-/// CVE-2022-0847 did; then looks whether the file changed.
+/// CVE-2022-0847 did; then checks whether the file changed.
 fn dirty_pipe(arguments: &[String]) -> Verdict {
     use std::io::Write as _;
     use std::os::fd::AsRawFd as _;
@@ -325,7 +326,7 @@ fn dirty_pipe(arguments: &[String]) -> Verdict {
     }
 }
 
-/// Setting the machine's clocks, to what they say already.
+/// Sets the machine's clocks to their current values.
 fn clock_set(_: &[String]) -> Verdict {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` outlives the call.
@@ -333,7 +334,7 @@ fn clock_set(_: &[String]) -> Verdict {
         return Verdict::Broken(format!("clock_gettime: {}", error_name(last_error())));
     }
     let time = libc::timeval { tv_sec: now.tv_sec, tv_usec: now.tv_nsec / 1000 };
-    // SAFETY: an all-zero timex is valid: it asks for nothing.
+    // SAFETY: an all-zero timex is valid: it requests no change.
     let mut timex: libc::timex = unsafe { std::mem::zeroed() };
     timex.modes = libc::ADJ_TICK;
     timex.tick = 10_000;

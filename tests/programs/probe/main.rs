@@ -1,10 +1,10 @@
-//! The attacker: `probe ATTACK [ARGS]` makes one raw attempt to leave a
-//! sandbox and says how it went.
+//! The attacker: `probe ATTACK [ARGS]` makes one raw attempt to leave a sandbox and reports the
+//! result.
 //!
-//! Exit 42 and `ESCAPED: …` mean that the attack worked, 0 and `held: …` that
-//! it was refused, 3 and `BROKEN: …` that it could not even be tried, which is
-//! never taken for a refusal. An attack that works does no lasting harm: it
-//! opens and does not write, or asks with arguments that end in an error.
+//! Exit 42 and `ESCAPED: …` mean that the attack worked, 0 and `held: …` that it was refused, 3 and
+//! `BROKEN: …` that it could not even be tried, which never counts as a refusal. An attack that
+//! works does no lasting harm: it opens and does not write, or passes arguments that cause an
+//! error.
 #![expect(unsafe_code, reason = "attacks are raw system calls; nothing here runs in the product")]
 #![expect(clippy::exit, reason = "the exit code is the verdict")]
 #![expect(clippy::panic, reason = "a helper that cannot be set up has nothing better to do")]
@@ -79,7 +79,7 @@ fn main() {
         Verdict::Held(detail) => ("held", detail, 0),
         Verdict::Broken(detail) => ("BROKEN", detail, 3),
     };
-    // Some attacks leave nobody who could read it.
+    // After some attacks no process is left that could read it.
     let _ = writeln!(std::io::stdout(), "{word}: {detail}");
     std::process::exit(code);
 }

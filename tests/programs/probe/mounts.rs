@@ -1,5 +1,5 @@
-//! Attacks on the mount table: new mounts, read-only ones made writable, and
-//! what the table tells of the host.
+//! Attacks on the mount table: new mounts, read-only ones made writable, and information in the
+//! table about the host.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn mount(source: &str, target: &str, kind: &str, flags: u64) -> i32 {
     )
 }
 
-/// Every file system type that a namespace of one's own would allow, and some that none does.
+/// Every file system type that a new namespace would allow, and some that none does.
 fn mount_tmpfs(_: &[String]) -> Verdict {
     let attempts: Vec<_> = ["tmpfs", "proc", "sysfs", "devpts", "mqueue", "cgroup2", "overlay"]
         .map(|kind| (kind.to_owned(), in_child(|| mount("none", "/tmp", kind, 0))))
@@ -46,7 +46,7 @@ fn mount_tmpfs(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// Binding one visible place over another, plainly and recursively.
+/// Bind-mounts one visible path over another, with and without recursion.
 fn bind_mount(_: &[String]) -> Verdict {
     let attempts: Vec<_> = [libc::MS_BIND, libc::MS_BIND | libc::MS_REC, libc::MS_MOVE]
         .map(|flags| (format!("flags {flags:#x}"), in_child(|| mount("/usr", "/tmp", "", flags))))
@@ -54,8 +54,8 @@ fn bind_mount(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// The descriptor-based mount calls, which a deny list written for `mount` forgets
-/// (CVE-2021-41133), and the parameter parser behind them (CVE-2022-0185).
+/// The descriptor-based mount calls, which a deny list written for `mount` misses (CVE-2021-41133),
+/// and the parameter parser behind them (CVE-2022-0185).
 fn new_mount_calls(_: &[String]) -> Verdict {
     let mut attempts = Vec::new();
     for kind in ["tmpfs", "proc", "ext4", "cgroup2"] {
@@ -74,7 +74,7 @@ fn new_mount_calls(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// A user namespace of one's own, and a mount in it.
+/// A new user namespace, and a mount in it.
 fn mount_in_namespace(_: &[String]) -> Verdict {
     let attempt = in_child(|| {
         let flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
@@ -86,8 +86,8 @@ fn mount_in_namespace(_: &[String]) -> Verdict {
     all_refused(&[("unshare and mount".into(), attempt)])
 }
 
-/// `make-writable DIRECTORY…`: remounts each without its read-only flag by the old and the new
-/// call (CVE-2026-46695), then tries to make a file in it.
+/// `make-writable DIRECTORY…`: remounts each without its read-only flag by the old and the new call
+/// (CVE-2026-46695), then tries to create a file in it.
 fn make_writable(directories: &[String]) -> Verdict {
     /// `struct mount_attr`: clear MOUNT_ATTR_RDONLY, set nothing.
     const CLEAR_READ_ONLY: [u64; 4] = [0, 1, 0, 0];
@@ -121,7 +121,7 @@ fn make_writable(directories: &[String]) -> Verdict {
     Verdict::unless(&escapes, "all stayed read-only")
 }
 
-/// Taking a mount away, to see what it covers.
+/// Unmounts a path, to see what it covers.
 fn unmount(_: &[String]) -> Verdict {
     let mut attempts = Vec::new();
     for path in ["/proc", "/tmp", "/etc", "/dev", "/"] {
@@ -144,8 +144,8 @@ fn change_root(_: &[String]) -> Verdict {
     ])
 }
 
-/// `host-paths TOKEN…`: looks for strings that only the host's paths hold in everything that
-/// describes the mount table, old and new.
+/// `host-paths TOKEN…`: searches all descriptions of the mount table, old and new, for strings that
+/// only the host's paths contain.
 fn host_paths(tokens: &[String]) -> Verdict {
     let mut texts = Vec::new();
     for path in
@@ -169,7 +169,7 @@ fn host_paths(tokens: &[String]) -> Verdict {
     Verdict::unless(&escapes, format!("{seen} descriptions read"))
 }
 
-/// The strings that `statmount` (Linux 6.8) gives for every mount that `listmount` names.
+/// The strings that `statmount` (Linux 6.8) returns for every mount that `listmount` lists.
 fn statmount_texts() -> Vec<(String, Vec<u8>)> {
     const STATMOUNT: i64 = 457;
     const LISTMOUNT: i64 = 458;
@@ -186,7 +186,8 @@ fn statmount_texts() -> Vec<(String, Vec<u8>)> {
     for id in ids.iter().take(usize::try_from(count).unwrap_or(0)) {
         let request: [u64; 4] = [32, *id, STRINGS, 0];
         let mut answer = vec![0_u8; 16 * 1024];
-        // SAFETY: the request has the length that it states, `answer` that which is passed.
+        // SAFETY: the request has the length that it states, and `answer` has the length that is
+        // passed.
         let result = unsafe {
             libc::syscall(STATMOUNT, request.as_ptr(), answer.as_mut_ptr(), answer.len(), 0)
         };
@@ -197,7 +198,7 @@ fn statmount_texts() -> Vec<(String, Vec<u8>)> {
     texts
 }
 
-/// Mounts that share events with a peer outside: a mount in here would show up on the host.
+/// Mounts that share events with a peer outside: a mount made inside would appear on the host.
 fn shared_mounts(_: &[String]) -> Verdict {
     let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else {
         return Verdict::Held(format!("no mount table to read: {}", last_error()));

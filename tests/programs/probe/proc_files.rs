@@ -1,5 +1,5 @@
-//! Attacks through /proc, /sys and the cgroup tree: the host's knobs, and what
-//! they tell.
+//! Attacks through /proc, /sys and the cgroup tree: the host's settings, and the information in
+//! them.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
@@ -18,8 +18,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("proc-remount-targets", proc_remount_targets),
 ];
 
-/// Opens for writing and writes nothing. The null device, with which files of /proc are covered,
-/// does not count.
+/// Opens for writing and writes nothing. The null device, which masks files of /proc, does not
+/// count.
 fn can_write(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = OpenOptions::new().write(true).custom_flags(flags).open(path);
@@ -28,7 +28,7 @@ fn can_write(path: &Path) -> bool {
     })
 }
 
-/// `write-knob PATH…`: each must refuse to be opened for writing.
+/// `write-knob PATH…`: opening each for writing must fail.
 fn write_knob(paths: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     let absent = paths.iter().filter(|path| !Path::new(path).exists()).count();
@@ -36,7 +36,7 @@ fn write_knob(paths: &[String]) -> Verdict {
         if can_write(Path::new(path)) {
             escapes.push(format!("{path} opened for writing"));
         }
-        // By way of the process's own descriptors, which some masks forget.
+        // Through the process's own descriptors, which some masks miss.
         let read_only = File::open(path);
         if let Ok(file) = read_only {
             let number = std::os::fd::AsRawFd::as_raw_fd(&file);
@@ -65,7 +65,7 @@ fn write_proc(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, format!("{} files refused", files.len()))
 }
 
-/// Everything below /sys, where there is any.
+/// Everything below /sys, if it exists.
 fn write_sys(_: &[String]) -> Verdict {
     let files = walk(Path::new("/sys"), &|_| false, 5);
     let escapes: Vec<_> = files
@@ -76,7 +76,7 @@ fn write_sys(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, format!("{} files refused", files.len()))
 }
 
-/// The files below a directory, up to a depth, without following links.
+/// The files below a directory, up to a depth, without following symbolic links.
 fn walk(root: &Path, skip: &dyn Fn(&str) -> bool, depth: usize) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut directories = vec![(root.to_owned(), depth)];
@@ -97,7 +97,7 @@ fn walk(root: &Path, skip: &dyn Fn(&str) -> bool, depth: usize) -> Vec<PathBuf> 
     files
 }
 
-/// A cgroup tree that can be seen at all, a `release_agent` above all (CVE-2022-0492).
+/// Any visible cgroup tree, especially a `release_agent` (CVE-2022-0492).
 fn cgroup_files(_: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     for name in ["release_agent", "notify_on_release", "cgroup.procs", "tasks", "devices.allow"] {
@@ -113,7 +113,7 @@ fn cgroup_files(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, "no cgroup tree is visible")
 }
 
-/// Files that tell of the kernel or the machine: they must be absent or empty.
+/// Files that reveal the kernel or the machine: they must be absent or empty.
 fn kernel_secrets(_: &[String]) -> Verdict {
     const PATHS: [&str; 20] = [
         "/proc/kallsyms",
@@ -142,14 +142,15 @@ fn kernel_secrets(_: &[String]) -> Verdict {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
         let mut bytes = [0; 256];
         if let Ok(length @ 1..) = file.and_then(|mut file| file.read(&mut bytes)) {
-            // Addresses that the kernel has zeroed tell nothing but names; still no business here.
+            // If the kernel has zeroed the addresses, only names are revealed; they must still be
+            // hidden.
             escapes.push(format!("{path} gives {length} bytes or more"));
         }
     }
     Verdict::unless(&escapes, "none can be read")
 }
 
-/// `host-identity NAME MACHINE-ID BOOT-ID`: strings that name the host, wherever they may stand.
+/// `host-identity NAME MACHINE-ID BOOT-ID`: strings that identify the host, wherever they may be.
 fn host_identity(arguments: &[String]) -> Verdict {
     const PATHS: [&str; 8] = [
         "/proc/sys/kernel/hostname",
@@ -181,8 +182,8 @@ fn host_identity(arguments: &[String]) -> Verdict {
     Verdict::unless(&escapes, format!("{} places read", texts.len()))
 }
 
-/// What masks a file of /proc must itself be harmless: neither writable nor a file that the
-/// sandbox could have put there (CVE-2025-31133, CVE-2025-52565).
+/// The mask of a file of /proc must itself be harmless: neither writable nor a file that the
+/// sandbox could have created (CVE-2025-31133, CVE-2025-52565).
 fn proc_remount_targets(_: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     for path in ["/proc/kcore", "/proc/keys", "/proc/sysrq-trigger", "/proc/timer_list"] {

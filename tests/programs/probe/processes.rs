@@ -1,8 +1,8 @@
-//! Attacks on other processes: the host's, the sandbox's own init, and those
-//! that outlive what should have ended them.
+//! Attacks on other processes: the host's, the sandbox's own init, and processes that outlive what
+//! should have ended them.
 //!
-//! Whatever signals more than one process takes the host's pid namespace as its
-//! first argument and sends nothing when it finds itself in it.
+//! An attack that signals more than one process takes the host's pid namespace as its first
+//! argument and sends nothing when it runs in that namespace.
 
 use std::ffi::CString;
 use std::os::unix::process::CommandExt as _;
@@ -30,7 +30,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("fork-bomb", fork_bomb),
 ];
 
-/// The identity of this process's pid namespace, as `/proc` names it.
+/// The identity of this process's pid namespace, as in `/proc`.
 fn own_namespace() -> String {
     std::fs::read_link("/proc/self/ns/pid")
         .map_or_else(|_| "unreadable".into(), |link| link.display().to_string())
@@ -45,7 +45,7 @@ fn kill(pid: i32, signal: i32) -> i32 {
     raw(libc::SYS_kill, [pid as usize, signal as usize, 0, 0, 0, 0])
 }
 
-/// `kill-host NAMESPACE PID`: signals one process of the host in every way there is.
+/// `kill-host NAMESPACE PID`: signals one process of the host by every available call.
 fn kill_host(arguments: &[String]) -> Verdict {
     if let Some(verdict) = is_the_host(&arguments[0]) {
         return verdict;
@@ -70,7 +70,7 @@ fn kill_host(arguments: &[String]) -> Verdict {
     Verdict::unless(&escapes, format!("no process {pid} here"))
 }
 
-/// `kill-all NAMESPACE`: ends everything that it may; the host looks at what still lives.
+/// `kill-all NAMESPACE`: ends every process that it may; the host checks which are still alive.
 fn kill_all(arguments: &[String]) -> Verdict {
     if let Some(verdict) = is_the_host(&arguments[0]) {
         return verdict;
@@ -78,7 +78,7 @@ fn kill_all(arguments: &[String]) -> Verdict {
     Verdict::Held(format!("kill(-1) returned {}", kill(-1, libc::SIGKILL)))
 }
 
-/// `kill-init NAMESPACE`: signals pid 1 with everything, and lives on if it does.
+/// `kill-init NAMESPACE`: sends every signal to pid 1, and keeps running if pid 1 does.
 fn kill_init(arguments: &[String]) -> Verdict {
     if let Some(verdict) = is_the_host(&arguments[0]) {
         return verdict;
@@ -90,8 +90,8 @@ fn kill_init(arguments: &[String]) -> Verdict {
     Verdict::Held("pid 1 and this process live on".into())
 }
 
-/// `kill-others NAMESPACE (end|stay)`: ends every process but pid 1 and this one, its own
-/// supervisor inside the sandbox among them; then ends well or stays for ever.
+/// `kill-others NAMESPACE (end|stay)`: ends every process but pid 1 and this one, including its own
+/// supervisor inside the sandbox; then exits successfully or stays forever.
 fn kill_others(arguments: &[String]) -> Verdict {
     if let Some(verdict) = is_the_host(&arguments[0]) {
         return verdict;
@@ -111,13 +111,13 @@ fn kill_others(arguments: &[String]) -> Verdict {
     Verdict::Held("still here".into())
 }
 
-/// Stops itself: a supervisor that waits for an end waits long.
+/// Stops itself: a supervisor that waits for its end waits for a long time.
 fn stop_self(_: &[String]) -> Verdict {
     kill(std::process::id() as i32, libc::SIGSTOP);
     Verdict::Held("was continued".into())
 }
 
-/// `stop-all NAMESPACE`: stops everything in sight, pid 1 and the supervisor among them.
+/// `stop-all NAMESPACE`: stops every visible process, including pid 1 and the supervisor.
 fn stop_all(arguments: &[String]) -> Verdict {
     if let Some(verdict) = is_the_host(&arguments[0]) {
         return verdict;
@@ -128,7 +128,7 @@ fn stop_all(arguments: &[String]) -> Verdict {
     stop_self(arguments)
 }
 
-/// `daemonize TOKEN [FILE]`: leaves the session and the parent and goes on as `linger`.
+/// `daemonize TOKEN [FILE]`: leaves the session and the parent and continues as `linger`.
 fn daemonize(arguments: &[String]) -> Verdict {
     let Ok(own) = std::env::current_exe() else {
         return Verdict::Broken("cannot tell what this runs from".into());
@@ -158,8 +158,8 @@ fn daemonize(arguments: &[String]) -> Verdict {
     Verdict::Held("left a process behind".into())
 }
 
-/// `linger TOKEN [FILE]`: ignores every signal that can be ignored and stays for a minute;
-/// where a file is named it grows all the time.
+/// `linger TOKEN [FILE]`: ignores every signal that can be ignored and stays for a minute; a named
+/// file grows all the time.
 fn linger(arguments: &[String]) -> Verdict {
     for signal in 1..=64 {
         // SAFETY: SIG_IGN is a valid disposition; signals that cannot be ignored are refused.
@@ -174,8 +174,8 @@ fn linger(arguments: &[String]) -> Verdict {
     Verdict::Held("lingered".into())
 }
 
-/// `see-process HALF HALF`: looks for a process whose command line holds the two halves put
-/// together; in halves, so that the arguments of this run are not what is found.
+/// `see-process HALF HALF`: looks for a process whose command line contains the two halves
+/// together; in halves, so that it does not find the arguments of this run.
 fn see_process(halves: &[String]) -> Verdict {
     let token = halves.concat();
     let pids = process_ids();
@@ -193,7 +193,7 @@ fn see_process(halves: &[String]) -> Verdict {
     Verdict::unless(&seen, format!("{} processes seen", pids.len()))
 }
 
-/// Tracing pid 1 and the parent.
+/// Traces pid 1 and the parent.
 fn trace(_: &[String]) -> Verdict {
     let mut attempts = Vec::new();
     for pid in [1, std::os::unix::process::parent_id() as usize] {
@@ -207,7 +207,7 @@ fn trace(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// The files that give a process away, of every process that the sandbox's user did not start.
+/// The files that reveal a process, of every process that the sandbox's user did not start.
 fn init_files(_: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     let mut tried = 0;
@@ -241,8 +241,8 @@ fn init_files(_: &[String]) -> Verdict {
     Verdict::unless(&escapes, format!("{tried} files refused"))
 }
 
-/// `environments HALF HALF`: looks for a secret in the environment of every process, this one
-/// among them; in halves, as for `see-process`.
+/// `environments HALF HALF`: looks for a secret in the environment of every process, including this
+/// one; in halves, as for `see-process`.
 fn environments(halves: &[String]) -> Verdict {
     let secret = halves.concat();
     let mut escapes = Vec::new();
@@ -259,7 +259,7 @@ fn environments(halves: &[String]) -> Verdict {
     Verdict::unless(&escapes, "no environment holds it")
 }
 
-/// `memory-of-init HALF HALF`: searches the memory of pid 1 and of the parent, by /proc and by
+/// `memory-of-init HALF HALF`: searches the memory of pid 1 and of the parent, with /proc and with
 /// `process_vm_readv`, for a secret of the host.
 fn memory_of_init(halves: &[String]) -> Verdict {
     use std::os::unix::fs::FileExt as _;
@@ -322,7 +322,7 @@ fn fork_bomb(arguments: &[String]) -> Verdict {
     verdict
 }
 
-/// The path of this program for `exec`, as C wants it; used by the helpers.
+/// The arguments for `exec` as C strings; used by the helpers.
 pub(crate) fn c_arguments(words: &[String]) -> Vec<CString> {
     words.iter().map(|word| CString::new(word.as_str()).unwrap_or_default()).collect()
 }

@@ -1,5 +1,5 @@
-//! Attacks on what the machine has little of: memory, processor time, disk,
-//! descriptors, names, output.
+//! Attacks on scarce resources of the machine: memory, processor time, disk, descriptors, names,
+//! output.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -36,7 +36,7 @@ fn hog_memory(arguments: &[String]) -> Verdict {
     Verdict::Escaped(format!("{} MiB are in use", pages.len()))
 }
 
-/// `spin [PROCESSES]`: uses processors for ever.
+/// `spin [PROCESSES]`: uses processors forever.
 fn spin(arguments: &[String]) -> Verdict {
     for _ in 1..number(arguments, 0) {
         // SAFETY: the probe has one thread; the child spins as the parent does.
@@ -49,7 +49,7 @@ fn spin(arguments: &[String]) -> Verdict {
     }
 }
 
-/// `processor-time MILLISECONDS`: spins for that long by the clock and says how much processor
+/// `processor-time MILLISECONDS`: spins for that long by the clock and prints how much processor
 /// time it got, in milliseconds.
 fn processor_time(arguments: &[String]) -> Verdict {
     let used = || {
@@ -92,7 +92,7 @@ fn fill(arguments: &[String]) -> Verdict {
             return Verdict::Held(format!("{written} MiB, then {error}"));
         }
     }
-    // A watcher from outside may need a moment to look.
+    // A watcher outside may need a moment to measure.
     std::thread::sleep(std::time::Duration::from_secs(3));
     Verdict::Escaped(format!("{wanted} MiB were written to {}", path.display()))
 }
@@ -100,12 +100,12 @@ fn fill(arguments: &[String]) -> Verdict {
 /// `fill-memory-files BYTES`: the same in an anonymous memory file and in /dev/shm, which count
 /// as memory.
 fn fill_memory_files(arguments: &[String]) -> Verdict {
-    // SAFETY: the name is a C string; a new descriptor or -1 comes back.
+    // SAFETY: the name is a C string; the call returns a new descriptor or -1.
     let descriptor = unsafe { libc::memfd_create(c"probe".as_ptr(), 0) };
     if descriptor < 0 {
         return Verdict::Broken(format!("memfd_create: {}", error_name(last_error())));
     }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
+    // SAFETY: the descriptor was just created and has no other owner.
     let mut file = unsafe { <File as std::os::fd::FromRawFd>::from_raw_fd(descriptor) };
     let block = vec![7_u8; 1 << 20];
     let wanted = number(arguments, 0) >> 20;
@@ -117,7 +117,7 @@ fn fill_memory_files(arguments: &[String]) -> Verdict {
     Verdict::Escaped(format!("{wanted} MiB of memory files"))
 }
 
-/// `sparse-file PATH BYTES`: a file that is all hole.
+/// `sparse-file PATH BYTES`: a sparse file that consists of one hole.
 fn sparse_file(arguments: &[String]) -> Verdict {
     let made =
         File::create(&arguments[0]).and_then(|file| file.set_len(number(arguments, 1) as u64));
@@ -127,7 +127,7 @@ fn sparse_file(arguments: &[String]) -> Verdict {
     }
 }
 
-/// `many-files DIRECTORY COUNT`: that many files of a few bytes, a thousand to a directory.
+/// `many-files DIRECTORY COUNT`: that many files of a few bytes, a thousand in each directory.
 fn many_files(arguments: &[String]) -> Verdict {
     let count = number(arguments, 1);
     for index in 0..count {
@@ -141,7 +141,7 @@ fn many_files(arguments: &[String]) -> Verdict {
     Verdict::Held(format!("{count} files"))
 }
 
-/// Opens descriptors until no more can be had.
+/// Opens descriptors until no more are available.
 fn open_files(_: &[String]) -> Verdict {
     const ENOUGH: usize = 1_100_000;
     let mut count = 0;
@@ -158,7 +158,7 @@ fn open_files(_: &[String]) -> Verdict {
     Verdict::Escaped(format!("{count} descriptors are open"))
 }
 
-/// `deep-directories DEPTH`: a chain of directories whose path is longer than any call takes.
+/// `deep-directories DEPTH`: a chain of directories whose path is longer than any call accepts.
 fn deep_directories(arguments: &[String]) -> Verdict {
     let name = c"directory-with-a-name-of-some-length-so-that-the-path-grows";
     let depth = number(arguments, 0);
@@ -173,7 +173,7 @@ fn deep_directories(arguments: &[String]) -> Verdict {
     Verdict::Held(format!("{depth} levels"))
 }
 
-/// Raises its limit for core files as far as it may, then dies with one.
+/// Raises its limit for core files as far as allowed, then crashes with a core dump.
 fn dump_core(_: &[String]) -> Verdict {
     let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: `limit` outlives the call.

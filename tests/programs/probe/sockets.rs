@@ -1,8 +1,8 @@
-//! Attacks through sockets and the other ways in which processes meet without
-//! a file: System V objects, message queues.
+//! Attacks through sockets and the other means of communication between processes without a file:
+//! System V objects, message queues.
 //!
-//! Whatever would leave the machine takes the host's network namespace as its
-//! first argument and sends nothing when it finds itself in it.
+//! An attack that could leave the machine takes the host's network namespace as its first argument
+//! and sends nothing when it runs in that namespace.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -38,14 +38,14 @@ fn socket(arguments: &[String]) -> Verdict {
     let pointer = both.as_mut_ptr().addr();
     let pair = call(libc::SYS_socketpair, [family, kind, protocol, pointer, 0, 0]);
     let mut attempts = vec![(format!("socket {family} {kind} {protocol}"), attempt)];
-    // Families without pairs answer EOPNOTSUPP after having made two sockets.
+    // Families without pairs return EOPNOTSUPP after having created two sockets.
     if family != libc::AF_INET as usize && family != libc::AF_INET6 as usize {
         attempts.push(("socketpair".into(), pair));
     }
     all_refused(&attempts)
 }
 
-/// Every address family but those that a command needs to talk to itself.
+/// Every address family except those that a command needs to communicate locally.
 fn socket_families(_: &[String]) -> Verdict {
     const NEEDED: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
     let mut attempts = Vec::new();
@@ -58,7 +58,7 @@ fn socket_families(_: &[String]) -> Verdict {
     all_refused(&attempts)
 }
 
-/// Every netlink protocol but routing, which tools use to list the loopback interface.
+/// Every netlink protocol except routing, which tools use to list the loopback interface.
 fn netlink(_: &[String]) -> Verdict {
     let attempts: Vec<_> = (1..32_usize)
         .map(|protocol| {
@@ -123,8 +123,8 @@ fn connect_tcp(arguments: &[String]) -> Verdict {
     Verdict::unless(&escapes, held.join(", "))
 }
 
-/// `send-udp NAMESPACE ADDRESS…`: a datagram leaves when the kernel takes it; to loopback it is
-/// taken without a receiver, so the host looks whether it arrived.
+/// `send-udp NAMESPACE ADDRESS…`: a datagram leaves when the kernel accepts it; to loopback it is
+/// accepted without a receiver, so the host checks whether it arrived.
 fn send_udp(arguments: &[String]) -> Verdict {
     let mut escapes = Vec::new();
     let mut held = Vec::new();
@@ -167,8 +167,8 @@ fn interfaces(_: &[String]) -> Verdict {
     Verdict::unless(&others, "only lo")
 }
 
-/// `sysv-hold KEY`: for the host's side: makes one object of each System V kind and a message
-/// queue, says so, and removes them when standard input ends.
+/// `sysv-hold KEY`: for the host: creates one object of each System V kind and a message queue,
+/// reports that, and removes them when standard input ends.
 fn sysv_hold(arguments: &[String]) -> Verdict {
     let Ok(key) = arguments[0].parse::<i32>() else {
         return Verdict::Broken("no key".into());
@@ -179,7 +179,7 @@ fn sysv_hold(arguments: &[String]) -> Verdict {
         (libc::shmget(key, 4096, flags), libc::semget(key, 1, flags), libc::msgget(key, flags))
     };
     let name = queue_name(key);
-    // SAFETY: the name outlives the call; the attributes are the system's own.
+    // SAFETY: the name outlives the call; null attributes select the system's defaults.
     let queue = unsafe {
         libc::mq_open(
             name.as_ptr(),

@@ -1,5 +1,5 @@
-//! Traffic to the host's side of the network: attempts to reach somebody by address, by name or by the
-//! proxy, and what came back.
+//! Traffic to the host's side of the network: attempts to connect by address, by name or through
+//! the proxy, and the responses.
 
 use std::io::{Error, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,10 +16,10 @@ use crate::{Attack, Verdict};
 pub(crate) const ATTACKS: &[Attack] =
     &[("fetch", fetch), ("fetch-secured", fetch_secured), ("reach", reach)];
 
-/// How long anything may take.
+/// How long any operation may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// `fetch (direct|proxy) NAME:PORT…`: what a server says, by its name: no attack.
+/// `fetch (direct|proxy) NAME:PORT…`: prints the response of a server, by its name: no attack.
 fn fetch(arguments: &[String]) -> Verdict {
     let Some((way, servers)) = arguments.split_first() else {
         return Verdict::Broken("a way is needed".into());
@@ -37,8 +37,8 @@ fn fetch(arguments: &[String]) -> Verdict {
     Verdict::Held(said.join(" | "))
 }
 
-/// `fetch-secured VARIABLE NAME:PORT…`: what a server says over TLS, asked with a variable's value as
-/// `Authorization`, by a program that believes whom `SSL_CERT_FILE` names: no attack.
+/// `fetch-secured VARIABLE NAME:PORT…`: prints the response of a server over TLS to a request with
+/// a variable's value as `Authorization`. Trusts the authorities in `SSL_CERT_FILE`: no attack.
 fn fetch_secured(arguments: &[String]) -> Verdict {
     let Some((variable, servers)) = arguments.split_first() else {
         return Verdict::Broken("a variable is needed".into());
@@ -77,14 +77,14 @@ fn ask_secured(server: &str, value: &str) -> std::io::Result<String> {
     )?;
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
-        // Who has said all may leave without a farewell.
+        // A server that has sent everything may close the connection without a TLS `close_notify`.
         Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error),
         _ => Ok(String::from_utf8_lossy(&said).into_owned()),
     }
 }
 
-/// `reach TOKEN ADDRESS…`: whether somebody answers with the token at an address, or through the
-/// proxy at it.
+/// `reach TOKEN ADDRESS…`: whether a server answers with the token at an address, directly or
+/// through the proxy.
 fn reach(arguments: &[String]) -> Verdict {
     let Some((token, addresses)) = arguments.split_first() else {
         return Verdict::Broken("a token is needed".into());

@@ -1,5 +1,5 @@
-//! The data directory is where no overlay can be had, as in many containers: sandboxes work on
-//! copies, and say so.
+//! The data directory is on a file system that supports no overlay, as in many containers:
+//! sandboxes work on copies, and report that.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,10 +19,10 @@ use super::scene::{Scene, id, play};
 use crate::identity::on_overlay;
 use crate::native::{Kept, backend};
 
-/// The groups of promises that have to do with where files are.
+/// The groups of promises that depend on where files are.
 const GROUPS: [&str; 6] =
     ["files::", "links::", "transfer::", "workspaces::", "snapshots::", "users::"];
-/// What takes long everywhere, and what is about files of the host that are not copied.
+/// Cases that take long everywhere, and cases about host files that are not copied.
 const OTHERS: [&str; 2] = ["files::a_gigabyte", "workspaces::mounts_"];
 
 pub(super) fn what_is_copied_keeps_every_promise() {
@@ -61,7 +61,7 @@ async fn work(scene: &mut Scene) {
     let text = "cd /project && echo more >> edited && rm -r gone tree/deep && echo n > new && \
         touch kept && mkdir -p made/in && echo kept > /tmp/file && mknod device c 0 0; ls";
     scene.run(&sandbox, "one", text).await.good();
-    // What the host does meanwhile is nothing that the sandbox did.
+    // Concurrent changes by the host are not changes of the sandbox.
     fs::write(project.join("of-host"), "other\n").unwrap();
     fs::write(project.join("new-on-host"), "new\n").unwrap();
     fs::remove_file(project.join("gone-on-host")).unwrap();
@@ -71,7 +71,7 @@ async fn work(scene: &mut Scene) {
     scene.kill_keeper().await;
     assert_eq!(told(scene, &sandbox, &project).await, expected);
 
-    // A copy of the copy tells the same, and so does a copy of that.
+    // A copy of the copy reports the same, and so does a copy of that.
     let snapshot = SnapshotId::new("snapshot").unwrap();
     scene.native.snapshot(&sandbox, &snapshot).await.unwrap();
     let restored = id("again");
@@ -96,7 +96,7 @@ async fn work(scene: &mut Scene) {
     assert_eq!(fs::read_to_string(project.join("edited")).unwrap(), "edited\n");
 }
 
-/// What a sandbox has changed, in short.
+/// The changes of a sandbox, in short form.
 async fn told(scene: &Scene, sandbox: &SandboxId, project: &Path) -> Vec<String> {
     let data = DataDir::open(&scene.kept().data()).unwrap();
     let gathering = Gathering::begin(&data).unwrap();

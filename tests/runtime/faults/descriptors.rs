@@ -1,4 +1,4 @@
-//! The keeper may have few open files.
+//! The keeper has a low limit of open files.
 
 use stockade_core::SandboxSpec;
 use stockade_runtime::{
@@ -9,7 +9,7 @@ use super::scene::{Scene, exec_id, hear, id, play, script};
 use crate::native::Kept;
 use stockade_test_support::program;
 
-/// More than will fit.
+/// More sandboxes than the limit allows.
 const MANY: usize = 300;
 
 /// A data directory whose keeper may have this many files open.
@@ -17,8 +17,8 @@ fn kept(limit: u32) -> Kept {
     Kept::new(0).under(&["prlimit", &format!("--nofile={limit}:{limit}")])
 }
 
-/// Makes sandboxes until there is no room for another, and commands in the first until there is
-/// none for another either. All of them go on, and what ends makes room.
+/// Creates sandboxes until the limit allows no more, then commands in the first one until it allows
+/// no more either. All of them keep running, and each that ends makes room.
 pub(super) fn what_is_held_goes_on_without_descriptors() {
     play(kept(256), async |scene| {
         let mut held = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn what_is_held_goes_on_without_descriptors() {
         assert!(matches!(refused, Error::Exhausted(_)), "{refused:?}");
         assert!(running.len() > 3, "only {}", running.len());
 
-        // The next keeper has as few, and finds all of it.
+        // The next keeper has the same limit, and finds all of them.
         scene.kill_keeper().await;
         goes_on(scene, held.len(), running.len()).await;
         let all = hear_all(scene, running).await;
@@ -56,7 +56,7 @@ pub(super) fn what_is_held_goes_on_without_descriptors() {
         for sandbox in &held {
             assert_eq!(scene.run(sandbox, "after", "echo after").await.good(), "after\n");
         }
-        // A client keeps some of its connections, and a keeper sees their end in its time.
+        // A client keeps some of its connections, and the keeper notices their end some time later.
         scene.native = scene.kept().client();
         scene.native.cleanup(&held.pop().unwrap()).await.unwrap();
         let again = id("again");
@@ -91,7 +91,7 @@ async fn hear_all(scene: &Scene, running: Vec<stockade_runtime::Exec>) -> Vec<St
     heard
 }
 
-/// Clients that only connect take the descriptors of other clients, and nobody else's.
+/// Clients that only connect use up the descriptors of other clients, and of no other process.
 pub(super) fn clients_are_refused_alone() {
     play(kept(256), async |scene| {
         let held = scene.create("held").await;
@@ -116,8 +116,8 @@ pub(super) fn clients_are_refused_alone() {
 }
 
 /// The kernel counts descriptors that were sent and not received for each user of the host, and an
-/// ordinary user's sandboxes are all of that user. None may take the room that the keeper and other
-/// inits need.
+/// ordinary user's sandboxes all belong to that user. None may use up the share that the keeper and
+/// other inits need.
 pub(super) fn descriptors_in_flight_are_ones_own() {
     play(kept(2048), async |scene| {
         let (hoarder, other) = (scene.create("hoarder").await, scene.create("other").await);
@@ -136,7 +136,7 @@ pub(super) fn descriptors_in_flight_are_ones_own() {
         let terminal = Command { terminal: Some(size), ..script("echo on") };
         let exec = scene.native.execute(&other, &exec_id("terminal"), &terminal).await.unwrap();
         assert_eq!(hear(exec).await.good(), "on\r\n");
-        // What the next keeper needs is handed out too.
+        // The descriptors for the next keeper are sent, too.
         scene.kill_keeper().await;
         assert_eq!(scene.run(&other, "again", "echo on").await.good(), "on\n");
         scene.native.stat(&other, &path).await.unwrap_err();

@@ -12,14 +12,14 @@ use crate::identity::on_small_disk;
 use crate::native::Kept;
 
 const SIZE_MEBIBYTES: u64 = 24;
-/// What a command writes that nobody can keep.
+/// The size of the output of a command that cannot be stored.
 const FLOOD_BYTES: u64 = 1 << 20;
 
-/// What takes all the room.
+/// A file that fills the disk.
 struct Ballast(PathBuf);
 
 impl Ballast {
-    /// Takes what is left.
+    /// Fills the remaining space.
     fn take() -> Self {
         let path = std::env::temp_dir().join("ballast");
         let mut file = File::create(&path).unwrap();
@@ -34,8 +34,8 @@ impl Ballast {
     }
 }
 
-/// Nothing that is held ends, not even with its keeper; what needs room is refused, and what could
-/// not be kept of a command's output is told as lost. With room again, all can be had again.
+/// No sandbox ends, not even when its keeper does; requests that need space are refused, and output
+/// of a command that could not be stored is reported as lost. With free space, all works again.
 pub(super) fn a_full_disk_ends_nothing() {
     on_small_disk(SIZE_MEBIBYTES, || play(Kept::new(0), fill));
 }
@@ -77,7 +77,8 @@ async fn fill(scene: &mut Scene) {
     scene.sees_files_of(&held).await;
 }
 
-/// What needs room is refused with an error that says so, and leaves nothing behind.
+/// Requests that need space are refused with an error that gives this reason, and leave nothing
+/// behind.
 async fn refuses(scene: &Scene) {
     let held = id("held");
     let refused = scene.native.create(&id("new"), &SandboxSpec::default()).await;
@@ -91,7 +92,7 @@ async fn refuses(scene: &Scene) {
     let taken = scene.native.snapshot(&held, &SnapshotId::new("full").unwrap()).await;
     assert!(matches!(taken, Err(Error::Exhausted(_))), "{taken:?}");
     assert_eq!(scene.native.snapshots().await.unwrap(), []);
-    // A command with a limit has to be written down.
+    // A command with a limit has to be recorded.
     let limited =
         stockade_runtime::Command { output_limit_bytes: Some(9), ..super::scene::script("true") };
     let refused = scene.native.execute(&held, &exec_id("limited"), &limited).await;

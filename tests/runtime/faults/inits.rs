@@ -1,4 +1,4 @@
-//! An init is killed or stopped from outside, as by the kernel when memory runs out.
+//! An init is killed or stopped from outside, as by the kernel when memory is exhausted.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,8 +18,8 @@ fn signal(scene: &Scene, sandbox: &stockade_core::SandboxId, signal: Signal) {
     kill_process(Pid::from_raw(init).unwrap(), signal).unwrap();
 }
 
-/// What the killed sandbox's commands had written is still told, its files are kept by a snapshot,
-/// and the sandbox beside it has seen nothing.
+/// The output of the killed sandbox's commands is still available, a snapshot contains its files,
+/// and another sandbox is not affected.
 pub(super) fn a_killed_init_ends_its_sandbox_alone() {
     play(Kept::new(0), async |scene| {
         let (killed, other) = (scene.create("killed").await, scene.create("other").await);
@@ -47,7 +47,7 @@ pub(super) fn a_killed_init_ends_its_sandbox_alone() {
     });
 }
 
-/// One that does not answer is no init, and is not waited for.
+/// An init that does not respond is ended, without waiting for it.
 pub(super) fn a_stopped_init_is_ended_alone() {
     play(Kept::new(0), async |scene| {
         let (stopped, other) = (scene.create("stopped").await, scene.create("other").await);
@@ -55,10 +55,10 @@ pub(super) fn a_stopped_init_is_ended_alone() {
         let running = scene.start(&stopped, "one", text).await;
         scene.appears(&stopped, "/tmp/file").await;
         signal(scene, &stopped, Signal::STOP);
-        // A keeper that finds it waits a little for it.
+        // A keeper that finds it waits for it for a short time.
         scene.kill_keeper().await;
         assert_eq!(scene.run(&other, "one", "echo on").await.good(), "on\n");
-        // Nobody can ask it any more how its commands ended.
+        // How its commands ended is not available any more.
         let heard = hear(running).await;
         assert_eq!((heard.ending, &*heard.output), (Ending::Unknown, &b"written\n"[..]));
         let again = scene.native.attach(&stopped, &exec_id("one"), Offsets::default()).await;
@@ -67,7 +67,7 @@ pub(super) fn a_stopped_init_is_ended_alone() {
     });
 }
 
-/// Also what it had changed in its workspace is there, for whoever has a keeper ask.
+/// The changes in its workspace are available, too, through any client of a keeper.
 pub(super) fn what_a_killed_sandbox_had_changed_is_told() {
     play(Kept::new(0), async |scene| {
         let host = tempfile::tempdir().unwrap();

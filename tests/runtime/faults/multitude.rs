@@ -1,4 +1,4 @@
-//! Very many sandboxes at once.
+//! Very many concurrent sandboxes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use super::scene::{Scene, exec_id, hear, id, play, script};
 use crate::native::Kept;
 
 const SANDBOXES: usize = 500;
-/// How many are asked for at the same moment.
+/// How many are requested concurrently.
 const AT_ONCE: usize = 50;
 
-/// Five hundred live side by side, each does what it is told, and nothing is left of any.
+/// Five hundred run concurrently, each executes its command, and nothing is left of any.
 pub(super) fn five_hundred_at_once() {
     play(Kept::new(0), live);
 }
@@ -55,7 +55,7 @@ async fn live(scene: &mut Scene) {
     scene.eventually("nothing left of any", async |_| held.left().is_empty()).await;
 }
 
-/// Does something for each number, for all of them at once.
+/// Runs something for all numbers concurrently.
 async fn all(numbers: &[usize], each: impl AsyncFn(usize)) {
     let mut waiting: Vec<_> = numbers.iter().map(|number| Box::pin(each(*number))).collect();
     std::future::poll_fn(|context| {
@@ -65,7 +65,7 @@ async fn all(numbers: &[usize], each: impl AsyncFn(usize)) {
     .await;
 }
 
-/// What sandboxes have on the host besides their files.
+/// The host's resources of sandboxes, other than their files.
 #[derive(Default)]
 struct Held {
     inits: Vec<u32>,
@@ -85,7 +85,7 @@ impl Held {
         );
     }
 
-    /// What of it is there.
+    /// Those that still exist.
     fn left(&self) -> Vec<PathBuf> {
         let inits = self.inits.iter().filter(|init| is_init(**init));
         let inits = inits.map(|init| PathBuf::from(format!("/proc/{init}")));
@@ -93,7 +93,7 @@ impl Held {
     }
 }
 
-/// Whether an init of this number lives. A dead one that nobody has reaped holds nothing.
+/// Whether a live init has this pid. A zombie has no resources.
 fn is_init(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")

@@ -1,4 +1,5 @@
-//! Somebody removes the data directory under its sandboxes, or the last sandbox and its keeper.
+//! The data directory is removed while it has sandboxes, or the last sandbox and its keeper are
+//! removed.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use stockade_runtime::conformance::Backend as _;
 use super::scene::{id, play_alone};
 use crate::native::Kept;
 
-/// How long the keeper may take to see it, and to end everything.
+/// How long the keeper may take to notice it and to end everything.
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// Nobody will ever find what is in it again, so the keeper ends it, and itself.
+/// Its content can never be found again, so the keeper ends the sandboxes, and itself.
 pub(super) fn what_was_removed_is_ended() {
     play_alone(Kept::new(1), async |scene| {
         let sandbox = id("box");
@@ -36,8 +37,8 @@ fn ends(life: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&time)).unwrap() == 1
 }
 
-/// A keeper gathers for a moment what it has thrown away. One that makes way in that moment removes it
-/// before.
+/// A keeper collects trash for a moment. If it has to end at that moment, it first removes the
+/// trash.
 pub(super) fn who_makes_way_leaves_nothing() {
     play_alone(Kept::new(0), async |scene| {
         let only = scene.create("only").await;

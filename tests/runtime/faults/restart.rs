@@ -1,4 +1,4 @@
-//! The host is started anew: the keeper, all inits and everything that they held are gone.
+//! The host is restarted: the keeper, all inits and all their resources no longer exist.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use stockade_runtime::{Ending, Offsets, Runtime as _, State};
 use super::scene::{Scene, exec_id, hear, play};
 use crate::native::Kept;
 
-/// What tells one run of the host from another.
+/// Identifies one boot of the host.
 const RUN_OF_HOST: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What commands had written and files are still there, and it is told that the host was started.
-/// Nothing runs again by itself, and everything can be cleaned up.
+/// Files and the output of commands still exist, and the restart of the host is reported. Nothing
+/// starts again automatically, and everything can be cleaned up.
 pub(super) fn what_ended_with_its_host_is_known() {
     play(Kept::new(1), async |scene| {
         let labels = [("owner".to_owned(), "me".to_owned())].into();
@@ -48,7 +48,7 @@ pub(super) fn what_ended_with_its_host_is_known() {
         assert_eq!(scene.native.inspect(&ended).await.unwrap().reason, reason);
         let found = scene.native.list(&spec.labels).await.unwrap();
         assert!(matches!(&found[..], [status] if status.id == running), "{found:?}");
-        // The end of one that had ended is not known any more, but what it wrote is.
+        // For a command that had ended, how it ended is no longer known, but its output is.
         for (exec, output) in [("over", "said\n"), ("endless", "begun\n")] {
             let again = scene.native.attach(&running, &exec_id(exec), Offsets::default()).await;
             let heard = hear(again.unwrap()).await;
@@ -59,7 +59,7 @@ pub(super) fn what_ended_with_its_host_is_known() {
         for id in [&running, &paused] {
             scene.sees_files_of(id).await;
         }
-        // Its id still stands for what there was.
+        // Its id still refers to the same sandbox.
         let same = scene.native.create(&running, &spec).await.unwrap();
         assert_eq!(same.state, State::Ended);
         scene.native.cleanup(&running).await.unwrap();
@@ -76,7 +76,7 @@ fn kill(scene: &Scene, sandbox: &stockade_core::SandboxId) {
     kill_process(init, Signal::KILL).unwrap();
 }
 
-/// Makes a record one of another run of the host.
+/// Changes a record into one of another boot of the host.
 fn write_down_another_run(scene: &Scene, sandbox: &stockade_core::SandboxId) {
     let place = scene.kept().runtime().join("sandboxes").join(sandbox.as_str()).join("record.json");
     let this = fs::read_to_string(RUN_OF_HOST).unwrap();

@@ -1,5 +1,5 @@
-//! What the tests of faults have in common: a data directory with its keeper, and few words for
-//! what is done to sandboxes.
+//! What the fault tests share: a data directory with its keeper, and short functions for operations
+//! on sandboxes.
 
 use std::fs;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use stockade_runtime_native::Native;
 
 use crate::native::Kept;
 
-/// How long anything that has to happen may take.
+/// How long any expected event may take.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// How often something is looked at that cannot be waited for.
+/// How often a condition that cannot be waited for is polled.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// A data directory, and a client of its keeper.
@@ -23,18 +23,18 @@ pub(super) struct Scene {
     pub(super) native: Native,
 }
 
-/// What was heard of a command.
+/// What was received from a command.
 #[derive(Debug)]
 pub(super) struct Heard {
     pub(super) ending: Ending,
-    /// The bytes of standard output that came.
+    /// The received bytes of standard output.
     pub(super) output: Vec<u8>,
-    /// How many bytes were told as lost.
+    /// How many bytes were reported as lost.
     pub(super) lost: u64,
 }
 
 impl Heard {
-    /// Sees that a command ended well, and gives what it wrote.
+    /// Checks that a command succeeded, and returns its output.
     #[track_caller]
     pub(super) fn good(self) -> String {
         assert_eq!((&self.ending, self.lost), (&Ending::Exited(0), 0), "{self:?}");
@@ -42,7 +42,7 @@ impl Heard {
     }
 }
 
-/// Plays a test on a scene, and sees at its end that nothing is left.
+/// Runs a test on a scene, and checks at its end that nothing is left.
 pub(super) fn play(kept: Kept, test: impl AsyncFnOnce(&mut Scene)) {
     play_alone(kept, async |scene| {
         test(scene).await;
@@ -56,19 +56,19 @@ pub(super) fn play(kept: Kept, test: impl AsyncFnOnce(&mut Scene)) {
     });
 }
 
-/// Plays a test on a scene, and does nothing at its end.
+/// Runs a test on a scene, without a check at its end.
 pub(super) fn play_alone(kept: Kept, test: impl AsyncFnOnce(&mut Scene)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let native = kept.client();
     runtime.block_on(test(&mut Scene { kept, native }));
 }
 
-/// The id of a name.
+/// A sandbox id.
 pub(super) fn id(name: &str) -> SandboxId {
     SandboxId::new(name).unwrap()
 }
 
-/// The id of a name.
+/// An exec id.
 pub(super) fn exec_id(name: &str) -> ExecId {
     ExecId::new(name).unwrap()
 }
@@ -83,7 +83,7 @@ impl Scene {
         &self.kept
     }
 
-    /// A new sandbox.
+    /// Creates a sandbox.
     pub(super) async fn create(&self, name: &str) -> SandboxId {
         self.create_with(name, SandboxSpec::default()).await
     }
@@ -95,12 +95,12 @@ impl Scene {
         id
     }
 
-    /// Starts a text in a shell.
+    /// Starts a shell script.
     pub(super) async fn start(&self, sandbox: &SandboxId, exec: &str, text: &str) -> Exec {
         self.native.execute(sandbox, &exec_id(exec), &script(text)).await.unwrap()
     }
 
-    /// Runs a text in a shell to its end.
+    /// Runs a shell script until it ends.
     pub(super) async fn run(&self, sandbox: &SandboxId, exec: &str, text: &str) -> Heard {
         hear(self.start(sandbox, exec, text).await).await
     }
@@ -110,19 +110,19 @@ impl Scene {
         self.kept.kill_holder().await;
     }
 
-    /// The number of a sandbox's init.
+    /// The pid of a sandbox's init.
     pub(super) fn init(&self, sandbox: &SandboxId) -> u32 {
         let held = &self.record(sandbox)["stage"]["held"]["init"];
         u32::try_from(held.as_u64().unwrap()).unwrap()
     }
 
-    /// What is written down of a sandbox.
+    /// The record of a sandbox.
     pub(super) fn record(&self, sandbox: &SandboxId) -> Value {
         let path = self.kept.runtime().join("sandboxes").join(sandbox.as_str()).join("record.json");
         serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition is true.
     pub(super) async fn eventually(&self, what: &str, mut is_so: impl AsyncFnMut(&Self) -> bool) {
         let waited = tokio::time::timeout(PATIENCE, async {
             while !is_so(self).await {
@@ -132,8 +132,8 @@ impl Scene {
         waited.await.unwrap_or_else(|_| panic!("waited for: {what}"));
     }
 
-    /// Sees that what a sandbox has in `/tmp/file` can be had from a snapshot of it, whether it lives
-    /// or not.
+    /// Checks that `/tmp/file` of a sandbox is in a snapshot of it, whether the sandbox is alive or
+    /// not.
     pub(super) async fn sees_files_of(&self, sandbox: &SandboxId) {
         let snapshot = SnapshotId::new("kept").unwrap();
         self.native.snapshot(sandbox, &snapshot).await.unwrap();
@@ -144,7 +144,7 @@ impl Scene {
         self.native.remove_snapshot(&snapshot).await.unwrap();
     }
 
-    /// Waits until there is a file in a sandbox.
+    /// Waits until a file exists in a sandbox.
     pub(super) async fn appears(&self, sandbox: &SandboxId, file: &str) {
         let path = SandboxPath::new(file).unwrap();
         let look = async |scene: &Self| scene.native.stat(sandbox, &path).await.is_ok();
@@ -152,7 +152,8 @@ impl Scene {
     }
 }
 
-/// Hears a command to its end. Its bytes come in order, and none is missing that was not told.
+/// Receives the output of a command until it ends. The bytes arrive in order, and every missing
+/// byte was reported as lost.
 pub(super) async fn hear(mut exec: Exec) -> Heard {
     let mut heard = Heard { ending: Ending::Unknown, output: Vec::new(), lost: 0 };
     let all = tokio::time::timeout(PATIENCE, async {

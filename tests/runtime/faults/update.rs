@@ -1,4 +1,4 @@
-//! The host is updated under its sandboxes: what new ones lie over is another skeleton.
+//! The host is updated while it has sandboxes: new ones use another skeleton as the lower layer.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use stockade_runtime::Runtime as _;
 use super::scene::{Scene, play};
 use crate::native::Kept;
 
-/// The old skeleton goes with the last sandbox that lies over it.
+/// The old skeleton is removed with the last sandbox that uses it.
 pub(super) fn old_skeletons_are_collected() {
     play(Kept::new(0), async |scene| {
         let old = scene.create("old").await;
         let current = scene.record(&old)["stage"]["held"]["skeleton"].as_str().unwrap().to_owned();
         scene.kill_keeper().await;
-        // As if the host had been another when it was made, and yet another before.
+        // As if the host had been different when it was created, and different again before that.
         let place = scene.kept().runtime().join("sandboxes/old/record.json");
         let record = fs::read_to_string(&place).unwrap();
         let [used, unused] = ["0", "1"].map(|digit| digit.repeat(current.len()));

@@ -1,7 +1,7 @@
-//! What the tests of several crates share: finding the programs that a test starts,
-//! what a test needs of its runner, and saying that a test did not run.
+//! What the tests of several crates share: finding the programs that a test starts, checking the
+//! test runner, and recording that a test did not run.
 //!
-//! Nothing here knows the product, and nothing of the product may use this.
+//! Nothing here depends on the product, and the product must not use this.
 #![expect(clippy::panic, reason = "helpers of tests fail by panicking, as tests do")]
 
 mod nextest;

@@ -1,7 +1,7 @@
-//! What some tests need of their runner.
+//! Requirements of some tests on the test runner.
 
-/// Fails a test that does not run in nextest. It needs a process of its own, or others beside it may
-/// not fill memory, disk or the process table (`.config/nextest.toml`).
+/// Fails a test that does not run in nextest. It needs its own process, or must not run beside
+/// tests that fill memory, disk or the process table (`.config/nextest.toml`).
 ///
 /// # Panics
 ///

@@ -6,16 +6,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The environment variable that names a directory with the programs. What is there is used as it is:
-/// `cargo xtask` sets this after it has built them, so that a source that is edited while the tests
-/// run does not fail the rest of them.
+/// The environment variable that names a directory with the programs. They are used without a
+/// check: `cargo xtask` sets this after it has built them, so that editing a source while the tests
+/// run does not fail the remaining ones.
 pub const DIRECTORY: &str = "STOCKADE_TEST_PROGRAMS";
 
-/// What builds all programs that tests start.
+/// The command that builds all programs that tests start.
 const REMEDY: &str = "run `cargo xtask build`";
 
 /// The path of a program of this workspace, a binary or an example, in the directory that
-/// [`DIRECTORY`] names, or else in cargo's directory with the running test.
+/// [`DIRECTORY`] names, otherwise in cargo's directory of the running test.
 ///
 /// # Panics
 ///
@@ -39,14 +39,14 @@ fn built_beside_the_test(name: &str) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// The program in a directory of cargo's, where examples have one of their own.
+/// The program in a directory of cargo, which has a subdirectory for examples.
 fn find(directory: &Path, name: &str) -> Result<PathBuf, String> {
     let places = [directory.join(name), directory.join("examples").join(name)];
     let found = places.into_iter().find(|place| place.is_file());
     found.ok_or_else(|| format!("there is no `{name}` in {}", directory.display()))
 }
 
-/// Compares a program with its sources, which cargo lists in a file `PROGRAM.d` when it is asked for
+/// Compares a program with its sources, which cargo lists in the file `PROGRAM.d` when it builds
 /// the program itself.
 fn check_is_current(program: &Path) -> Result<(), String> {
     let list = program.with_extension("d");
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of cargo's with one program and its source, removed when dropped.
+    /// A cargo directory with one program and its source, removed when dropped.
     struct Place(PathBuf);
 
     impl Place {

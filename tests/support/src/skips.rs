@@ -1,5 +1,5 @@
-//! How a test says that it did not run, or not in full. A runner shows nothing of a test that passes,
-//! so the word goes to a file as well, from which `cargo xtask ci` makes the list of skipped tests.
+//! How a test reports that it did not run, or not in full. A runner prints no output of a test that
+//! passes, so the report also goes to a file, from which `cargo xtask ci` lists the skipped tests.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -8,8 +8,8 @@ use std::path::Path;
 /// The environment variable that names the file.
 const LOG: &str = "STOCKADE_SKIP_LOG";
 
-/// Says that a test did not run, or not in full, and why: on standard error, and in the file that
-/// `STOCKADE_SKIP_LOG` names.
+/// Reports that a test did not run, or not in full, and why: on standard error, and in the file
+/// that `STOCKADE_SKIP_LOG` names.
 ///
 /// # Panics
 ///
@@ -17,7 +17,7 @@ const LOG: &str = "STOCKADE_SKIP_LOG";
 #[track_caller]
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED: {test}: {reason}\n");
-    // The line is for people; the file is what counts.
+    // The line is for users; the file is for `cargo xtask ci`.
     let _ = io::stderr().write_all(line.as_bytes());
     let Some(path) = std::env::var_os(LOG) else { return };
     if let Err(error) = append(Path::new(&path), &line) {
@@ -29,7 +29,7 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
     OpenOptions::new().append(true).create(true).open(path)?.write_all(line.as_bytes())
 }
 
-/// Says it of the running test.
+/// The same for the running test.
 #[track_caller]
 pub fn skipped(reason: &str) {
     skip(std::thread::current().name().unwrap_or("a test"), reason);

@@ -1,4 +1,4 @@
-//! What is measured: the floor, Stockade, and those of its peers that run on this machine.
+//! The contenders: the floor, Stockade, and comparable programs that run on this machine.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::workspace::{is_installed, output};
 /// The contender that has a goal: a run as a user starts it.
 pub(super) const RUN: &str = "stockade run";
 
-/// One command that is started again and again.
+/// One command that is started repeatedly.
 #[derive(Debug)]
 pub(super) struct Contender {
     /// The name in the table.
@@ -21,11 +21,11 @@ pub(super) struct Contender {
     words: Vec<OsString>,
     directory: Option<PathBuf>,
     environment: Vec<(&'static str, PathBuf)>,
-    /// It takes part in each round that this divides: the slow ones are rarer.
+    /// It takes part in each round that is divisible by this: slow contenders run less often.
     pub(super) every: usize,
 }
 
-/// A peer that does not run here.
+/// A comparable program that does not run here.
 #[derive(Debug)]
 pub(super) struct Skipped {
     /// The name it would have in the table.
@@ -41,7 +41,7 @@ impl Contender {
         Self { name, words, directory: None, environment: Vec::new(), every }
     }
 
-    /// The command, made anew for each start; what it prints is thrown away.
+    /// The command, created again for each start; its output is discarded.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).envs(self.environment.iter().map(|(k, v)| (k, v)));
@@ -52,7 +52,7 @@ impl Contender {
         command
     }
 
-    /// The command line as a person would write it.
+    /// The command line as a user would write it.
     pub(super) fn line(&self) -> String {
         let program = Path::new(&self.words[0]);
         let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
@@ -61,7 +61,7 @@ impl Contender {
     }
 }
 
-/// A fresh git project and a data directory, removed in the end.
+/// A new git project and a data directory, removed at the end.
 #[derive(Debug)]
 pub(super) struct Scene {
     stockade: PathBuf,
@@ -69,7 +69,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Makes the project and proves that the sandbox runs in it.
+    /// Creates the project and checks that the sandbox runs in it.
     pub(super) fn set(stockade: &Path) -> anyhow::Result<Self> {
         let nanoseconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos();
         let directory = std::env::temp_dir().join(format!("stockade-bench-{nanoseconds}"));
@@ -101,7 +101,7 @@ impl Scene {
         contender
     }
 
-    /// All that can run here, and what cannot.
+    /// The contenders that can run here, and those that cannot.
     pub(super) fn contenders(&self, options: &BenchOptions) -> (Vec<Contender>, Vec<Skipped>) {
         let mut contenders = vec![
             Contender::new("floor", &["/bin/true"], 1),
@@ -118,8 +118,8 @@ impl Scene {
         (contenders, skipped)
     }
 
-    /// A command that changed nothing leaves no bundle, and no view but spare ones: else the
-    /// numbers are those of something else.
+    /// A command that changed nothing leaves no bundle, and no view except idle ones: otherwise the
+    /// numbers measure something else.
     pub(super) fn check_that_nothing_was_left(&self) -> anyhow::Result<()> {
         for kind in ["bundles", "views"] {
             let Ok(entries) = std::fs::read_dir(self.data().join(kind)) else { continue };
@@ -135,7 +135,7 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        // Left in the temporary directory, it harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -1,5 +1,4 @@
-//! The benchmarks whose measuring is done by a program of its own, below `benches`: each is built
-//! and started here.
+//! The benchmarks that are separate programs, below `benches`: each is built and started here.
 
 use std::process::Command;
 
@@ -7,12 +6,13 @@ use crate::arguments::BenchOptions;
 use crate::programs::that_measures;
 use crate::workspace::Workspace;
 
-/// How many rounds are counted where no other number is asked for: fewer of those that take longer.
+/// The number of counted rounds, unless another number is given: fewer for benchmarks that take
+/// longer.
 const ROUNDS: usize = 300;
 const LONG_ROUNDS: usize = 100;
 const LONGEST_ROUNDS: usize = 50;
 
-/// `cargo xtask bench durable`: what a durable step costs, over the engine alone. False when a
+/// `cargo xtask bench durable`: the cost of a durable step, beyond that of the engine. False when a
 /// contender failed.
 pub(crate) fn durable(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
     let built = that_measures(workspace, "bench-durable")?;
@@ -21,28 +21,28 @@ pub(crate) fn durable(workspace: &Workspace, options: &BenchOptions) -> anyhow::
     measured(command, options)
 }
 
-/// `cargo xtask bench runtime`: what a held sandbox costs. False when a contender failed.
+/// `cargo xtask bench runtime`: the cost of a persistent sandbox. False when a contender failed.
 pub(crate) fn runtime(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
     let mut command = of_stockade(workspace, "bench-runtime", options.rounds(ROUNDS))?;
     command.arg(&options.docker_image);
     measured(command, options)
 }
 
-/// `cargo xtask bench service`: what an operation of the product costs. False when a contender
+/// `cargo xtask bench service`: the cost of an operation of the product. False when a contender
 /// failed.
 pub(crate) fn service(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
     measured(of_stockade(workspace, "bench-service", options.rounds(ROUNDS))?, options)
 }
 
-/// `cargo xtask bench snippet`: what a snippet costs. False when a contender failed.
+/// `cargo xtask bench snippet`: the cost of a snippet. False when a contender failed.
 pub(crate) fn snippet(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
     measured(of_stockade(workspace, "bench-snippet", options.rounds(ROUNDS))?, options)
 }
 
-/// `cargo xtask bench workflow`: what a run of a workflow costs. False when a contender failed.
+/// `cargo xtask bench workflow`: the cost of a workflow run. False when a contender failed.
 pub(crate) fn workflow(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
     let mut command = of_stockade(workspace, "bench-workflow", options.rounds(LONGEST_ROUNDS))?;
-    // Those of the tests, unless somebody names others.
+    // The packages of the tests, unless the variable is set.
     let packages = workspace.target_directory()?.join("tmp/packages/npm/node_modules");
     if std::env::var_os(PACKAGES).is_none() && packages.is_dir() {
         command.env(PACKAGES, packages);
@@ -50,10 +50,10 @@ pub(crate) fn workflow(workspace: &Workspace, options: &BenchOptions) -> anyhow:
     measured(command, options)
 }
 
-/// Names a directory of packages with zod in it.
+/// The variable that names a directory of packages that contains zod.
 const PACKAGES: &str = "STOCKADE_BENCH_PACKAGES";
 
-/// A program that measures `stockade`, so many times.
+/// A program that measures `stockade` in this many rounds.
 fn of_stockade(workspace: &Workspace, example: &str, rounds: usize) -> anyhow::Result<Command> {
     let built = that_measures(workspace, example)?;
     let mut command = Command::new(built.program);
@@ -61,7 +61,7 @@ fn of_stockade(workspace: &Workspace, example: &str, rounds: usize) -> anyhow::R
     Ok(command)
 }
 
-/// Lets it measure, and write a file where that is asked for.
+/// Runs the benchmark, which writes a JSON file if requested.
 fn measured(mut command: Command, options: &BenchOptions) -> anyhow::Result<bool> {
     command.arg(options.json.clone().unwrap_or_default());
     Ok(command.status()?.success())

@@ -1,4 +1,4 @@
-//! The programs of the distribution that the tests use, installed where that is allowed.
+//! The Debian packages with programs that the tests use, installed if that is allowed.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -18,8 +18,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     guest::PACKAGE,
 ];
 
-/// Installs what is missing, where that is allowed. A failure is a skip: the tests that need a missing
-/// program say so themselves.
+/// Installs missing programs, if that is allowed. A failure is a skip: the tests that need a
+/// missing program report it themselves.
 pub(super) fn install(may_install: bool) -> anyhow::Result<Outcome> {
     let missing = missing();
     if missing.is_empty() {
@@ -38,7 +38,7 @@ pub(super) fn install(may_install: bool) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Skipped(format!("no apt-get here; missing: {names}")));
     }
     if apt_get("install", &missing).is_err() {
-        // The lists of packages may be old, or empty as in a fresh container.
+        // The package lists may be old, or empty as in a new container.
         let installed = apt_get("update", &[]).and_then(|()| apt_get("install", &missing));
         if let Err(error) = installed {
             return Ok(Outcome::Skipped(format!("cannot install {names}: {error:#}")));

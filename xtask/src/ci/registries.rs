@@ -1,5 +1,5 @@
-//! The packages of npm and PyPI that the tests use, installed below the target directory where that
-//! is allowed: pinned by a lock with hashes, nothing of them run while they are installed.
+//! The packages of npm and PyPI that the tests use, installed below the target directory if that is
+//! allowed: pinned by a lock file with hashes, and no script of them runs during installation.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,11 +9,11 @@ use anyhow::Context as _;
 use super::steps::Outcome;
 use crate::workspace::{Workspace, is_installed};
 
-/// Where the locks are.
+/// The directory of the lock files.
 const LOCKS: &str = "tests/packages";
-/// Below the target directory: what `CARGO_TARGET_TMPDIR` is to the tests.
+/// Below the target directory: `CARGO_TARGET_TMPDIR` of the tests.
 const INSTALLED: &str = "tmp/packages";
-/// What was installed, as its lock says.
+/// A copy of the lock file of what was installed.
 const STAMP: &str = "installed";
 
 /// Installs the packages of npm in `npm/node_modules`.
@@ -52,7 +52,7 @@ pub(super) fn pypi(workspace: &Workspace) -> anyhow::Result<Outcome> {
     place.install(&mut [environment, pip])
 }
 
-/// A directory with what a lock names.
+/// A directory with the packages of a lock file.
 struct Place {
     directory: PathBuf,
     lock: PathBuf,
@@ -84,8 +84,8 @@ impl Place {
         Ok(())
     }
 
-    /// Runs the commands in the directory. What fails is a skip: the tests that need a package say
-    /// so themselves.
+    /// Runs the commands in the directory. A failure is a skip: the tests that need a package
+    /// report it themselves.
     fn install(&self, commands: &mut [Command]) -> anyhow::Result<Outcome> {
         for command in commands {
             if let Err(error) = quietly(command, &self.directory) {

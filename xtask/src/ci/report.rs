@@ -1,5 +1,5 @@
-//! What the steps came to, and the table of them all. Steps may run side by side: what each of them
-//! writes is printed whole, when it has ended.
+//! The results of the steps, and the table of all of them. Steps may run concurrently: the output
+//! of each is printed as a whole when it has ended.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::steps::{Outcome, Step};
 
-/// How many tests that could not run for one reason are named.
+/// How many tests that could not run for the same reason are listed.
 const NAMED: usize = 10;
 
 /// The steps that have ended so far.
@@ -28,12 +28,12 @@ struct Ended {
 }
 
 impl Report {
-    /// One without steps; its total time starts now.
+    /// A report without steps; its total time starts now.
     pub(crate) fn new() -> Self {
         Self { start: Instant::now(), steps: Mutex::default() }
     }
 
-    /// Runs a step with the output of this process; an error is a failure of that step alone.
+    /// Runs a step with the output of this process; an error fails only that step.
     pub(crate) fn run(&self, step: Step) {
         let (name, start) = (step.name, Instant::now());
         println!("\n=== {name}");
@@ -41,8 +41,8 @@ impl Report {
         self.steps().push(Ended { name, outcome, time: start.elapsed() });
     }
 
-    /// Runs lanes of steps side by side: the steps of a lane one after the other. What they write
-    /// is kept in files of `directory`, too.
+    /// Runs lanes of steps concurrently, and the steps of a lane one after another. Their output is
+    /// also stored in files of `directory`.
     pub(crate) fn run_side_by_side(&self, directory: &Path, lanes: Vec<Vec<Step>>) {
         std::thread::scope(|scope| {
             for lane in lanes {
@@ -61,7 +61,7 @@ impl Report {
         let ended = step.run_into(directory);
         let time = start.elapsed();
         let (outcome, written) = ended.unwrap_or_else(|error| (failed(error), String::new()));
-        // Printed under the lock, so that steps that end together do not mix their lines.
+        // Printed under the lock, so that steps that end at the same time do not mix their lines.
         let mut steps = self.steps();
         println!(
             "\n=== {name}: {} after {:.1} s\n{}",
@@ -73,7 +73,7 @@ impl Report {
     }
 
     fn steps(&self) -> MutexGuard<'_, Vec<Ended>> {
-        // A list is whole whatever panicked while it was locked.
+        // The list is consistent even if a thread panicked while it was locked.
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,8 +82,8 @@ impl Report {
         !self.steps().iter().any(|step| matches!(step.outcome, Outcome::Failed(_)))
     }
 
-    /// The table of all steps in the order in which they ended, then the tests that said they could
-    /// not run.
+    /// The table of all steps in the order in which they ended, then the tests that reported that
+    /// they could not run.
     pub(crate) fn table(&self, skipped_tests: &[String]) -> String {
         let mut table = String::from("step            outcome  seconds  reason\n");
         let mut counts = [0; 3];
@@ -113,7 +113,7 @@ fn failed(error: anyhow::Error) -> Outcome {
     Outcome::Failed(format!("{error:#}"))
 }
 
-/// The lines `TEST: REASON`, with many that share a reason as one.
+/// The lines `TEST: REASON`; many with the same reason become one line.
 fn by_reason(skipped_tests: &[String]) -> Vec<String> {
     let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for line in skipped_tests {
@@ -174,7 +174,7 @@ mod tests {
             to_first.send(())?;
             Ok(Outcome::Passed)
         });
-        // Nothing is written there, for the program does not start.
+        // Nothing is written there, because the program does not start.
         let place = std::env::temp_dir().join("no-such-directory");
         let last = Step::program("last", Command::new("no-such-program"));
         report.run_side_by_side(&place, vec![vec![meet, last], vec![other]]);

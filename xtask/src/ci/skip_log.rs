@@ -1,5 +1,5 @@
-//! The file in which tests say that they could not run. A test that is captured by its runner
-//! would otherwise count as passed without a word.
+//! The file in which tests record that they could not run. If the runner captures a test's output,
+//! the test would otherwise silently count as passed.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -8,11 +8,11 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 
-/// The environment variable that names the file to the tests. Each appends lines such as
+/// The environment variable with the file's name for the tests. Each appends lines such as
 /// `SKIPPED: pids_limit_on_v2: the controller is bound to v1`.
 pub(super) const VARIABLE: &str = "STOCKADE_SKIP_LOG";
 
-/// The file, removed with its directory in the end.
+/// The file, removed with its directory at the end.
 #[derive(Debug)]
 pub(super) struct SkipLog {
     directory: PathBuf,
@@ -20,12 +20,12 @@ pub(super) struct SkipLog {
 }
 
 impl SkipLog {
-    /// Makes an empty file in a new directory of its own.
+    /// Creates an empty file in a new directory.
     pub(super) fn create() -> anyhow::Result<Self> {
         let nanoseconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos();
         let name = format!("stockade-ci-{}-{nanoseconds}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        // Tests that take on another user's id write to it as well.
+        // Tests that run with another user's id write to it as well.
         DirBuilder::new()
             .mode(0o711)
             .create(&directory)
@@ -62,7 +62,7 @@ impl SkipLog {
 
 impl Drop for SkipLog {
     fn drop(&mut self) {
-        // Left in the temporary directory, it harms nobody.
+        // A leftover in the temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -1,4 +1,4 @@
-//! One step of `ci`: what it runs, and what it came to.
+//! One step of `ci`: what it runs, and its result.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,24 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 
-/// What one step came to.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It ran and found nothing.
     Passed,
-    /// It ran and found something, or could not run to its end: why.
+    /// It ran and found something, or could not finish: the reason.
     Failed(String),
-    /// It cannot run here: why, and what would change that.
+    /// It cannot run here: the reason, and the remedy.
     Skipped(String),
 }
 
 impl Outcome {
-    /// Passed when `good`, else failed for that reason.
+    /// Passed when `good`, otherwise failed for that reason.
     pub(crate) fn of(good: bool, reason: &str) -> Self {
         if good { Self::Passed } else { Self::Failed(reason.to_owned()) }
     }
 
-    /// The word of the table.
+    /// The name in the table.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Self::Passed => "passed",
@@ -33,10 +33,11 @@ impl Outcome {
     }
 }
 
-/// The exit code of a command of xtask that cannot run here. The last line that it writes says why.
+/// The exit code of an xtask command that cannot run here. The last line of its output is the
+/// reason.
 pub(crate) const CANNOT_RUN: u8 = 77;
 
-/// A step that has a name and was not run yet.
+/// A named step that was not run yet.
 pub(crate) struct Step {
     pub(super) name: &'static str,
     work: Work,
@@ -52,7 +53,7 @@ enum Work {
 }
 
 impl Step {
-    /// A step that a function does, which prints nothing.
+    /// A step that runs a function, which prints nothing.
     pub(crate) fn function(
         name: &'static str,
         function: impl FnOnce() -> anyhow::Result<Outcome> + Send + 'static,
@@ -60,7 +61,7 @@ impl Step {
         Self { name, work: Work::Function(Box::new(function)) }
     }
 
-    /// A step that a program does.
+    /// A step that runs a program.
     pub(crate) fn program(name: &'static str, command: Command) -> Self {
         Self { name, work: Work::Program(Box::new(command)) }
     }
@@ -81,8 +82,9 @@ impl Step {
         }
     }
 
-    /// Runs it, and keeps what a program writes in a file of its name in `directory`. A file, so that
-    /// a process which a program leaves behind does not keep this one waiting for the end of a pipe.
+    /// Runs it, and stores the output of a program in a file with its name in `directory`. A file,
+    /// because with a pipe, a process that the program leaves behind would keep this one waiting
+    /// for its end.
     pub(super) fn run_into(self, directory: &Path) -> anyhow::Result<(Outcome, String)> {
         let mut command = match self.work {
             Work::Function(function) => return Ok((function()?, String::new())),

@@ -1,5 +1,5 @@
-//! The harnesses besides that of the runtime: each is a program of its own below `tests/programs`,
-//! built and started here.
+//! The crash suites other than that of the runtime: each is a separate program below
+//! `tests/programs`, built and started here.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,8 +24,8 @@ pub(crate) fn service(workspace: &Workspace, options: &CrashOptions) -> anyhow::
     of_stockade(workspace, "crash-service", options)
 }
 
-/// `cargo xtask crash workflow`: kills the local server while it does runs of workflows. True when
-/// nothing was lost or done again that was finished.
+/// `cargo xtask crash workflow`: kills the local server while it executes workflow runs. True when
+/// nothing was lost and no finished task was executed again.
 pub(crate) fn workflow(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
     of_stockade(workspace, "crash-workflow", options)
 }

@@ -1,6 +1,6 @@
-//! The first file system of the machine: a `cpio` archive in the `newc` form that the kernel
-//! unpacks (its Documentation/driver-api/early-userspace/buffer-format.rst), and the programs
-//! that go into it, each with the libraries that it is linked with.
+//! The initial file system of the machine: a `cpio` archive in the `newc` format that the kernel
+//! unpacks (its Documentation/driver-api/early-userspace/buffer-format.rst), and the programs in
+//! it, each with the libraries that it is linked with.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -17,19 +17,19 @@ const PROGRAM: u32 = 0o100_755;
 /// The files of an archive, by their paths inside.
 #[derive(Debug, Default)]
 pub(super) struct Initrd {
-    /// No content is a directory.
+    /// `None` is a directory.
     entries: BTreeMap<PathBuf, Option<Vec<u8>>>,
 }
 
 impl Initrd {
-    /// Adds a directory, with those above it.
+    /// Adds a directory, with its parents.
     pub(super) fn directory(&mut self, inside: &str) {
         for directory in Path::new(inside).ancestors().filter(|path| path.parent().is_some()) {
             self.entries.entry(directory.to_owned()).or_insert(None);
         }
     }
 
-    /// Adds a file that everybody may execute.
+    /// Adds a file that every user may execute.
     pub(super) fn file(&mut self, inside: &Path, content: Vec<u8>) {
         if let Some(directory) = inside.parent().and_then(Path::to_str) {
             self.directory(directory);
@@ -37,7 +37,7 @@ impl Initrd {
         self.entries.insert(inside.to_owned(), Some(content));
     }
 
-    /// Adds a program of the host, and its libraries and their loader where it looks for them.
+    /// Adds a program of the host, its libraries and their loader, at the paths that it expects.
     pub(super) fn program(&mut self, inside: &str, host: &Path) -> anyhow::Result<()> {
         let read =
             |path: &Path| std::fs::read(path).with_context(|| format!("read {}", path.display()));
@@ -62,7 +62,7 @@ impl Initrd {
     }
 }
 
-/// One header with its name and content, each filled up to a multiple of four bytes.
+/// One header with its name and content, each padded to a multiple of four bytes.
 fn entry(
     to: &mut impl Write,
     number: u32,
@@ -81,10 +81,10 @@ fn entry(
         length(content.len())?,
         0, // device
         0,
-        0, // device that it is
+        0, // device of a device node
         0,
         length(name.len() + 1)?,
-        0, // checksum, which this form has none of
+        0, // checksum, unused in this format
     ];
     let mut header = String::from("070701");
     for field in fields {
@@ -101,7 +101,7 @@ const fn padding(length: usize) -> usize {
     length.next_multiple_of(4) - length
 }
 
-/// The paths that `ldd` tells; none for a program that is linked with nothing.
+/// The paths that `ldd` prints; none for a statically linked program.
 fn libraries(program: &Path) -> Vec<PathBuf> {
     let told = output(Command::new("ldd").arg(program)).unwrap_or_default();
     told.lines().filter_map(library).collect()

@@ -1,5 +1,5 @@
-//! The kernel that the machine boots: the one that Debian ships for virtual machines, downloaded
-//! and unpacked beside what cargo builds. Nothing of it is installed.
+//! The kernel that the machine boots: Debian's kernel for virtual machines, downloaded and unpacked
+//! in cargo's target directory. Nothing of it is installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::workspace::{is_installed, output};
 /// The package that depends on the newest such kernel.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// How the name of the kernel itself starts.
+/// The prefix of the name of the kernel itself.
 const IMAGE: &str = "vmlinuz-";
-/// How the names of its modules start that are needed, where they are not built in: the overlay file
-/// system for sandboxes, and what a disk takes. They may be compressed.
+/// The prefixes of the names of the modules that are needed if they are not built in: the overlay
+/// file system for sandboxes, and the drivers for a disk. They may be compressed.
 const MODULES: &[&str] = &[
     "overlay.ko",
     "virtio.ko",
@@ -32,20 +32,20 @@ const MODULES: &[&str] = &[
     "ext4.ko",
 ];
 
-/// A kernel with the modules of it that are needed.
+/// A kernel with the modules that are needed.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    /// What is booted.
+    /// The kernel to boot.
     pub(super) image: PathBuf,
-    /// What is loaded into it, in no order.
+    /// The modules to load, in any order.
     pub(super) modules: Vec<PathBuf>,
 }
 
 impl Kernel {
-    /// The kernel in `directory`, which is put there when it is not.
+    /// The kernel in `directory`, which is downloaded if it is missing.
     ///
     /// # Errors
-    /// Why it cannot be had here.
+    /// Why it is not available here.
     pub(super) fn get(directory: &Path) -> anyhow::Result<Self> {
         let kept = directory.join("kernel-and-modules");
         if !kept.is_dir() {
@@ -54,7 +54,7 @@ impl Kernel {
             }
             let place = directory.join("unpacked");
             if place.exists() {
-                // Left by one that was killed.
+                // Left by a process that was killed.
                 fs::remove_dir_all(&place)
                     .with_context(|| format!("remove {}", place.display()))?;
             }
@@ -69,7 +69,7 @@ impl Kernel {
     }
 }
 
-/// Moves what is needed of a package to its own directory, which is there whole or not at all.
+/// Moves the needed files of a package to their own directory, which is complete or does not exist.
 fn keep(package: &Path, kept: &Path) -> anyhow::Result<()> {
     let chosen = package.join("chosen");
     fs::create_dir(&chosen).context("make the kernel's directory")?;
@@ -80,7 +80,7 @@ fn keep(package: &Path, kept: &Path) -> anyhow::Result<()> {
     fs::rename(&chosen, kept).context("move the kernel's directory")
 }
 
-/// The modules that are somewhere below a directory.
+/// The modules anywhere below a directory.
 fn modules(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let found = MODULES.iter().filter_map(|start| find(directory, start).transpose());
     found.collect()
@@ -89,8 +89,7 @@ fn modules(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Downloads the package and unpacks it in `place`.
 fn unpack(place: &Path) -> anyhow::Result<()> {
     let package = download(place).or_else(|error| {
-        // The lists of packages may be old, or empty as in a fresh container. Only root can renew
-        // them.
+        // The package lists may be old, or empty as in a new container. Only root can update them.
         apt::get("update", &[], place).map_err(|_| error)?;
         download(place)
     })?;
@@ -104,19 +103,19 @@ fn download(place: &Path) -> anyhow::Result<PathBuf> {
     file(place, &format!("{name}_"))
 }
 
-/// The name of the package that holds the kernel itself.
+/// The name of the package that contains the kernel itself.
 fn newest() -> anyhow::Result<String> {
     let told = output(Command::new("apt-cache").args(["depends", PACKAGE]))?;
     dependency(&told).with_context(|| format!("there is no {PACKAGE} in the lists of packages"))
 }
 
-/// The first dependency on a kernel in what `apt-cache depends` tells.
+/// The first dependency on a kernel in the output of `apt-cache depends`.
 fn dependency(told: &str) -> Option<String> {
     let mut names = told.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     names.find(|name| name.starts_with("linux-image-")).map(str::to_owned)
 }
 
-/// The file whose name starts so, somewhere below a directory.
+/// The file whose name starts with this, anywhere below a directory.
 fn file(directory: &Path, start: &str) -> anyhow::Result<PathBuf> {
     find(directory, start)?.with_context(|| format!("{} has no {start}", directory.display()))
 }

@@ -1,5 +1,5 @@
-//! One emulated machine: no acceleration and no devices but two serial ports, and a disk where one is
-//! wanted, so that it runs wherever QEMU does.
+//! One emulated machine: no acceleration and no devices but two serial ports and an optional disk,
+//! so that it runs wherever QEMU does.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,18 +10,18 @@ use anyhow::{Context as _, bail};
 /// The emulator.
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Without `cmpxchg16b`: QEMU 7.2 spoils the flags after it now and then, of which kernels die.
+/// Without `cmpxchg16b`: in QEMU 7.2 it sometimes leaves wrong flags, which crashes kernels.
 const PROCESSOR: &str = "qemu64,-cx16";
 
 /// How long the machine may run.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// What the machine said on its serial ports.
+/// The machine's output on its serial ports.
 #[derive(Debug)]
 pub(super) struct Said {
-    /// On the first: the kernel, and whatever nobody expected.
+    /// The first port: the kernel's output, and any unexpected output.
     pub(super) console: PathBuf,
-    /// On the second: the verdicts.
+    /// The second port: the verdicts.
     pub(super) verdicts: String,
 }
 
@@ -40,12 +40,12 @@ impl Drop for Machine {
 pub(super) struct Boot<'a> {
     pub(super) kernel: &'a Path,
     pub(super) initrd: &'a Path,
-    /// Where what it says is kept, in files.
+    /// The directory for the files with its output.
     pub(super) place: &'a Path,
 }
 
-/// Boots a machine for what `word` means to its first process, and waits for its end, a reset among
-/// others. What is on its disk stays.
+/// Boots a machine for the purpose that `word` means to its first process, and waits until it ends,
+/// also by a reset. The content of its disk is persistent.
 pub(super) fn boot(boot: Boot<'_>, word: &str, disk: Option<&Path>) -> anyhow::Result<Said> {
     let console = boot.place.join(format!("console-{word}"));
     let verdicts = boot.place.join(format!("verdicts-{word}"));

@@ -1,4 +1,4 @@
-//! The programs that go into the machine, as cargo builds them for the tests.
+//! The programs in the machine, as cargo builds them for the tests.
 
 use std::path::PathBuf;
 
@@ -8,23 +8,23 @@ use serde_json::Value;
 use crate::programs::arguments;
 use crate::workspace::{Workspace, output};
 
-/// Where each is.
+/// The path of each program.
 #[derive(Debug)]
 pub(super) struct Programs {
-    /// The product's program that people start.
+    /// The product's program that users start.
     pub(super) stockade: PathBuf,
     /// The product's program with the engines.
     pub(super) server: PathBuf,
     /// The machine's first process.
     pub(super) guest: PathBuf,
-    /// What runs in sandboxes.
+    /// The program that runs in sandboxes.
     pub(super) probe: PathBuf,
     /// The unit tests of the jail.
     pub(super) jail_tests: PathBuf,
 }
 
 impl Programs {
-    /// Builds them for the whole workspace, as all tests are, so that nothing is built twice.
+    /// Builds them for the whole workspace, like all tests, so that nothing is built twice.
     pub(super) fn build(workspace: &Workspace) -> anyhow::Result<Self> {
         let mut messages = String::new();
         let tests = vec!["test", "--quiet", "--workspace", "--lib", "--no-run"];
@@ -46,7 +46,7 @@ impl Programs {
     }
 }
 
-/// The program that was built from a target, in the lines of JSON that cargo writes.
+/// The program that was built from a target, in cargo's JSON lines.
 fn find(told: &str, name: &str, kind: &str, test: bool) -> Option<PathBuf> {
     let mut messages = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     messages.find_map(|message| {

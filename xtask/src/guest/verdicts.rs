@@ -1,5 +1,5 @@
-//! What the machines say, one line for each promise, against the list of all of them: a promise
-//! that nothing is said of is broken.
+//! Compares the machines' output, one line for each promise, with the list of all promises: a
+//! promise without a line is broken.
 
 /// The checks of `tests/programs/guest`, by name.
 const PROMISES: &[&str] = &[
@@ -48,7 +48,7 @@ const PROMISES: &[&str] = &[
     "reset-leaves-nothing",
 ];
 
-/// What is wrong with the lines that each machine wrote; nothing when each promise held.
+/// What is wrong with the lines that each machine wrote; empty when each promise was kept.
 pub(super) fn findings(said: &[&str]) -> Vec<String> {
     compare(said, PROMISES)
 }

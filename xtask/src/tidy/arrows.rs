@@ -1,10 +1,10 @@
-//! Which crate of the workspace may use which. ARCHITECTURE.md draws the same arrows.
+//! Which crate of the workspace may depend on which. ARCHITECTURE.md draws the same arrows.
 
 use serde_json::Value;
 
 use super::Finding;
 
-/// What the tests of every crate may use, as a dev-dependency alone.
+/// A crate that the tests of every crate may use, only as a dev-dependency.
 const TEST_SUPPORT: &str = "stockade-test-support";
 
 /// Each crate with the workspace crates that it may use, in any kind of dependency.
@@ -35,7 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("stockade-script", &["stockade-core", "stockade-jail"]),
     ("stockade-snippet", &["stockade-core", "stockade-script"]),
     ("stockade-plan", &["stockade-core", "stockade-jail", "stockade-bundle"]),
-    // Its suite for backends is no test of its own, and says what it skips as tests do.
+    // Its suite for backends is library code, and records skips as tests do.
     ("stockade-runtime", &["stockade-core", "stockade-bundle", TEST_SUPPORT]),
     (
         "stockade-runtime-native",
@@ -56,7 +56,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "stockade-cli",
         &[
-            // `service` in tests alone: `front` checks what the program is made of.
+            // `service` only in tests: `front` checks what is linked into the program.
             "stockade-api",
             "stockade-bundle",
             "stockade-client",
@@ -104,7 +104,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("stockade-measure", &[]),
-    // What is tested from outside calls nothing of the product.
+    // Tests from outside call no code of the product.
     ("stockade-e2e", &[]),
     (
         "stockade-runtime-tests",
@@ -141,7 +141,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &["stockade-measure"]),
 ];
 
-/// Checks what `cargo metadata --no-deps` says of the workspace.
+/// Checks the workspace in the output of `cargo metadata --no-deps`.
 pub(super) fn check(metadata: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
     let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -7,17 +7,17 @@ use super::{Finding, Tree, tests_named};
 
 const DOCUMENT: &str = "SECURITY.md";
 
-/// Where the tests of the escape suite are.
+/// The directory of the tests of the escape suite.
 const SUITE: &str = "tests/e2e/escape/";
 
-/// Where the other tests are that a row may name: `file::name` below one of these, and the cases of
-/// the suite of runtimes as `conformance::group::name`.
+/// The directories of the other tests that a row may name: `file::name` below one of these, and the
+/// cases of the suite of runtimes as `conformance::group::name`.
 const OTHERS: [&str; 2] = ["tests/e2e/", "tests/"];
 const CASES: (&str, &str) = ("conformance::", "crates/runtime/src/conformance/list.rs");
 
 /// Checks the rows between the markers `attacks: begin` and `attacks: end`.
 ///
-/// The last column of a row holds tests as `` `file::name` ``, where `file` has no `.rs`.
+/// The last column of a row contains tests as `` `file::name` ``, where `file` has no `.rs`.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let document = tree.file(DOCUMENT).map_or("", |file| &file.text);
     let mut findings = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether there is a test that a row names.
+/// Whether the test that a row names exists.
 fn exists(tree: &Tree, test: &str) -> bool {
     let has = |path: &str, name| {
         tree.file(path).is_some_and(|source| tests_named::has_test(&source.text, name))

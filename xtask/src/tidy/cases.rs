@@ -1,15 +1,15 @@
-//! The cases in `tests/cases`: each is given to one test that exists and runs it, or waits for a
-//! reason.
+//! The cases in `tests/cases`: each is assigned to one test that exists and runs it, or has a
+//! reason why it has no test yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tests_named::has_test;
 use super::{Finding, Tree};
 
-/// Where cases are.
+/// The directory of the cases.
 const FOLDER: &str = "tests/cases/";
 
-/// The list: of each file the names of its cases, with `FILE::TEST` or `later: REASON`.
+/// The list: for each file the names of its cases, with `FILE::TEST` or `later: REASON`.
 const LIST: &str = "tests/cases/drivers.json";
 
 /// Checks the list against the files of cases and the tests.
@@ -48,7 +48,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The names of the cases in a file; `None` for a file that is no list of cases.
+/// The names of the cases in a file; `None` for a file that is not a list of cases.
 fn cases(text: &str) -> Option<BTreeSet<String>> {
     let list: Vec<serde_json::Value> = serde_json::from_str(text).ok()?;
     list.iter().map(|case| Some(case.get("name")?.as_str()?.to_owned())).collect()
@@ -62,7 +62,7 @@ fn driver_problem(tree: &Tree, file: &str, driver: &str) -> Option<Finding> {
         .rsplit_once("::")
         .and_then(|(path, name)| tree.file(path).filter(|source| has_test(&source.text, name)));
     let Some(source) = source else { return Some(format!("{LIST}: there is no test `{driver}`")) };
-    // The test names itself and the file when it asks for its cases.
+    // A test that runs cases contains its own name and that of the file.
     let asks = source.text.contains(&format!("\"{driver}\""))
         && source.text.contains(&format!("\"{file}\""));
     (!asks).then(|| format!("{LIST}: `{driver}` does not run cases of {file}"))

@@ -1,12 +1,12 @@
-//! Every command that a document shows is covered by a test: `tests/documents/commands.txt`
-//! lists each with its test, and holds nothing else.
+//! Every command in a document is covered by a test: `tests/documents/commands.txt` lists each
+//! command with its test, and nothing else.
 
 use std::collections::BTreeMap;
 
 use super::tests_named::has_test;
 use super::{Finding, Tree};
 
-/// The list, one `COMMAND => FILE::TEST` a line; lines that start with `#` are comments.
+/// The list, one `COMMAND => FILE::TEST` per line; lines that start with `#` are comments.
 const LIST: &str = "tests/documents/commands.txt";
 
 /// Checks the documents against the list, and the list against the documents and the tests.
@@ -51,11 +51,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The commands of a document's `sh` and `console` blocks with their lines, and the lines of the
-/// blocks that say no language.
+/// The commands in a document's `sh` and `console` blocks with their lines, and the lines of the
+/// blocks without a language.
 ///
 /// In a `console` block a command follows `$ ` and the rest is output. A line that ends with a
-/// backslash goes on in the next.
+/// backslash continues on the next line.
 fn commands(document: &str) -> (Vec<(usize, String)>, Vec<usize>) {
     let (mut commands, mut unlabelled) = (Vec::new(), Vec::new());
     let mut language = None;

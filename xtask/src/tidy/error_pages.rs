@@ -1,10 +1,10 @@
-//! Each error code has its page under `docs/errors/`, and each page its code.
+//! Each error code has a page under `docs/errors/`, and each page has a code.
 
 use std::collections::BTreeSet;
 
 use super::{Finding, Tree};
 
-/// Where the codes are written.
+/// The file that defines the codes.
 const CATALOGUE: &str = "crates/core/src/error.rs";
 
 /// The page that lists the others.

@@ -1,5 +1,5 @@
-//! What the program `stockade` is made of: no engine, no database, no TLS and no C code besides the C
-//! library. It starts quickly, and what launches sandboxes stays small.
+//! What the program `stockade` links: no engine, no database, no TLS and no C code other than the C
+//! library. So it starts quickly, and the code that launches sandboxes stays small.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::Finding;
 /// The package of the program.
 const FRONT: &str = "stockade-cli";
 
-/// What names of packages begin with that it may not link.
+/// Prefixes of the names of packages that it must not link.
 const REFUSED: &[&str] = &[
     "stockade-durable",
     "stockade-egress",
@@ -28,13 +28,13 @@ const REFUSED: &[&str] = &[
     "rustls",
 ];
 
-/// What it may link although its name begins like one of those.
+/// Packages that it may link although their names have one of those prefixes.
 const ALLOWED: &[&str] = &["stockade-egress-control"];
 
 /// The packages that compile C code when they are built, unless they have the feature `pure`.
 const COMPILERS: &[&str] = &["bindgen", "cc", "cmake"];
 
-/// Checks what `cargo metadata` says of the packages that the program links.
+/// Checks the packages that the program links, in the output of `cargo metadata`.
 pub(super) fn check(metadata: &Value) -> Vec<Finding> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let packages = list(&metadata["packages"]);
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A package: its name, its features, and what it depends on, in which kind.
+    /// A package: its name, its features, and its dependencies with their kinds.
     type Package<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, Value)]);
 
     fn metadata(packages: &[Package<'_>]) -> Value {

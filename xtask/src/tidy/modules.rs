@@ -1,15 +1,15 @@
 //! The modules of one crate as a tree, with the paths that each of them names. Reads tokens, not
-//! types: enough to see which module uses which. Code under `#[cfg(test)]` is left out.
+//! types: enough to see which module uses which. Code under `#[cfg(test)]` is skipped.
 
 use std::collections::BTreeMap;
 
 use super::Tree;
 use super::rust_text::code_only;
 
-/// A path as it is written: `crate`, `super` or `self` and names, or names alone.
+/// A path in the source: `crate`, `super` or `self` and names, or only names.
 type Path = Vec<String>;
 
-/// A module, by its place in [`Modules`]; the root of the crate is the first.
+/// A module, by its index in [`Modules`]; the root of the crate is the first.
 pub(super) type Id = usize;
 
 /// The modules of a crate.
@@ -18,22 +18,22 @@ pub(super) struct Modules(Vec<Module>);
 
 #[derive(Debug, Default)]
 struct Module {
-    /// The names from the root to it.
+    /// The names from the root to this module.
     path: Path,
     file: String,
     parent: Option<Id>,
     children: BTreeMap<String, Id>,
-    /// What is imported here, by the name that it has here.
+    /// The imports of this module, by their local names.
     imports: BTreeMap<String, Vec<Path>>,
-    /// Every path that is named here and begins in this crate.
+    /// Every path in this module that starts in this crate.
     named: Vec<Path>,
 }
 
-/// How often one import may lead to the next.
+/// The maximum length of a chain of imports.
 const MAX_IMPORTS: usize = 20;
 
 impl Modules {
-    /// The modules below `crates/NAME/src/lib.rs` or `main.rs`; none where neither is there.
+    /// The modules below `crates/NAME/src/lib.rs` or `main.rs`; empty if neither file exists.
     pub(super) fn of(tree: &Tree, root: &str) -> Self {
         let mut modules = Self(Vec::new());
         if let Some(file) = tree.file(root) {
@@ -44,7 +44,8 @@ impl Modules {
         modules
     }
 
-    /// Each use of another module: who uses, whose name it is, and the path in words.
+    /// Each use of another module: the module that uses, the module that defines the name, and the
+    /// path as text.
     pub(super) fn uses(&self) -> Vec<(Id, Id, String)> {
         let mut uses = Vec::new();
         for (id, module) in self.0.iter().enumerate() {
@@ -64,7 +65,7 @@ impl Modules {
         &self.0[id].path
     }
 
-    /// Where a module is written.
+    /// The file of a module.
     pub(super) fn file(&self, id: Id) -> &str {
         &self.0[id].file
     }
@@ -103,8 +104,8 @@ impl Modules {
         id
     }
 
-    /// The module that defines what a path names; a name that is imported on the way counts for
-    /// where it comes from. `None` for what is of another crate.
+    /// The module that defines what a path names; a name that is imported on the path is resolved
+    /// to its origin. `None` for names of another crate.
     fn resolve(&self, from: Id, path: &[String], imports_left: usize) -> Option<Id> {
         let mut names = path.iter().map(String::as_str).peekable();
         let mut at = match names.peek().copied()? {
@@ -134,7 +135,7 @@ impl Modules {
                 });
                 match origin {
                     Some(origin) => at = origin,
-                    // An item of this module: what follows is its own.
+                    // An item of this module: the rest of the path belongs to the item.
                     None => return Some(at),
                 }
             }
@@ -143,12 +144,12 @@ impl Modules {
     }
 }
 
-/// What the tokens of a module hold.
+/// What was found in the tokens of a module.
 #[derive(Debug, Default)]
 struct Found {
-    /// Each module with its tokens, where they are not in a file of their own.
+    /// Each module with its tokens, unless they are in a separate file.
     modules: Vec<(String, Option<Vec<String>>)>,
-    /// Each path of a `use` with the name that it gets.
+    /// Each path of a `use` with its local name.
     imports: Vec<(Path, String)>,
     /// Other paths.
     paths: Vec<Path>,
@@ -180,7 +181,7 @@ impl Reader<'_> {
                     self.at += 1;
                     self.read_use(&[], &mut found.imports);
                 }
-                // `pub(in …)` says who sees something, not what it uses.
+                // `pub(in …)` restricts visibility, and is not a use.
                 "crate" | "super" | "self" if !self.is_visibility() => {
                     let path = self.read_path();
                     if path.len() > 1 {
@@ -202,7 +203,7 @@ impl Reader<'_> {
         before.eq(["in", "(", "pub"])
     }
 
-    /// Whether `#[cfg(test)]` or `#[cfg(all(test, …))]` stands here.
+    /// Whether `#[cfg(test)]` or `#[cfg(all(test, …))]` is here.
     fn is_for_tests(&self) -> bool {
         let starts = |wanted: &[&str]| {
             (0..).zip(wanted).all(|(ahead, token)| self.peek(ahead) == Some(token))
@@ -211,7 +212,7 @@ impl Reader<'_> {
             || starts(&["#", "[", "cfg", "(", "all", "(", "test"])
     }
 
-    /// Goes behind the item, statement or field that begins here, with its attributes.
+    /// Skips the item, statement or field that starts here, with its attributes.
     fn skip_item(&mut self) {
         while self.peek(0) == Some("#") {
             self.at = self.block_end(self.at + 1) + 1;
@@ -242,14 +243,14 @@ impl Reader<'_> {
                     self.at += 1;
                     return;
                 }
-                // The end of what is around it.
+                // The end of the enclosing block.
                 "}" | ")" | "]" => return,
                 _ => self.at += 1,
             }
         }
     }
 
-    /// Where the bracket that opens at `at` is closed.
+    /// The index of the bracket that closes the one at `at`.
     fn block_end(&self, at: usize) -> usize {
         let mut depth = 0_usize;
         for (place, token) in self.tokens.iter().enumerate().skip(at) {
@@ -267,7 +268,7 @@ impl Reader<'_> {
         self.tokens.len()
     }
 
-    /// A path that begins here: names with `::` between them.
+    /// Reads a path that starts here: names with `::` between them.
     fn read_path(&mut self) -> Path {
         let mut path = Path::new();
         while let Some(name) = self.peek(0).filter(|token| is_name(token)) {
@@ -281,7 +282,7 @@ impl Reader<'_> {
         path
     }
 
-    /// One tree of a `use`, up to what ends it.
+    /// Reads one tree of a `use`, up to the token that ends it.
     fn read_use(&mut self, prefix: &[String], found: &mut Vec<(Path, String)>) {
         let mut path = prefix.to_vec();
         if self.peek(0) == Some("::") {
@@ -329,7 +330,7 @@ impl Reader<'_> {
                 _ => {
                     let before = self.at;
                     self.read_use(prefix, found);
-                    // What is no tree of names is not read again and again.
+                    // A token that starts no tree is skipped, to avoid an endless loop.
                     self.at += usize::from(self.at == before);
                 }
             }
@@ -341,7 +342,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// Words, `::`, and every other character by itself.
+/// Words, `::`, and every other character as a separate token.
 fn tokens(code: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = code.trim_start();

@@ -1,15 +1,15 @@
-//! The packages that the workspace is built from: where they come from, their licences, and
-//! those that may not come in. `deny.toml` holds the rules; `cargo deny` checks more where it
-//! is installed, this checks the core of them everywhere.
+//! The packages that the workspace is built from: their sources, their licences, and packages that
+//! are not allowed. `deny.toml` contains the rules; `cargo deny` checks more where it is installed,
+//! this checks the most important ones everywhere.
 
 use serde_json::Value;
 
 use super::{Finding, Tree};
 
-/// The one index that packages may come from, as cargo writes it.
+/// The only index from which packages may come, in cargo's notation.
 const INDEX: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Checks what `cargo metadata` says of all packages against `deny.toml`.
+/// Checks all packages in the output of `cargo metadata` against `deny.toml`.
 pub(super) fn check(tree: &Tree, metadata: &Value) -> Vec<Finding> {
     let rules = tree.file("deny.toml").map_or("", |file| &file.text);
     let allowed = quoted_items(rules, "allow = [");
@@ -39,15 +39,15 @@ pub(super) fn check(tree: &Tree, metadata: &Value) -> Vec<Finding> {
     findings
 }
 
-/// The first string of each line of a list in TOML, as `deny.toml` is laid out.
+/// The first string of each line of a list in TOML, in the layout of `deny.toml`.
 fn quoted_items<'a>(toml: &'a str, head: &str) -> Vec<&'a str> {
     let lines = toml.lines().skip_while(|line| *line != head).skip(1);
     let lines = lines.take_while(|line| *line != "]");
     lines.filter_map(|line| line.split('"').nth(1)).collect()
 }
 
-/// Whether an SPDX expression can be met with allowed licences alone. `A/B`, an old way to
-/// write `A OR B`, is understood.
+/// Whether allowed licences alone satisfy an SPDX expression. `A/B`, an old form of `A OR B`, is
+/// accepted.
 fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = spaced.split_whitespace().peekable();
@@ -56,7 +56,7 @@ fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-/// Like `all` and `one`: whether that part is allowed, `None` when it cannot be understood.
+/// Like `all` and `one`: whether that part is allowed, `None` when it is invalid.
 fn any(words: &mut Words<'_>, allowed: &[&str]) -> Option<bool> {
     let mut answer = all(words, allowed)?;
     while words.next_if_eq(&"OR").is_some() {

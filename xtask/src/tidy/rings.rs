@@ -1,19 +1,19 @@
 //! No modules of a crate form a ring, so that each crate can be read from the bottom up.
 //!
-//! The rule: the modules of one parent, each with all that is below it, must be in an order in which
-//! each uses only those before it. A module uses another one when it names something of it by a
-//! path, in a `use` or anywhere else; a name that a module only exports again counts for the module
-//! that it comes from, so that a ring cannot be hidden behind a facade.
+//! The rule: the modules of one parent, each with all modules below it, must have an order in which
+//! each uses only those before it. A module uses another one when it names an item of it by a path,
+//! in a `use` or anywhere else; a name that a module only re-exports counts for the module that
+//! defines it, so that a facade cannot hide a ring.
 //!
-//! Not counted: what a module and its own children use of each other, for they are one thing that
-//! is written in several files; code under `#[cfg(test)]`; and methods, which no path names.
+//! Not counted: uses between a module and its own children, because they are one unit in several
+//! files; code under `#[cfg(test)]`; and methods, which no path names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::modules::Modules;
 use super::{Finding, Tree};
 
-/// Crates that have rings still, with how many of their modules are in one.
+/// Crates that still have rings, with the number of their modules in one.
 const NOT_CLEAN: &[(&str, usize)] = &[
     ("bundle", 9),
     ("cli", 16),
@@ -54,12 +54,12 @@ fn crates(tree: &Tree) -> BTreeSet<&str> {
     below.filter_map(|path| path.split_once('/')).map(|(name, _)| name).collect()
 }
 
-/// Modules of one parent that use each other in a circle.
+/// Modules of one parent that use each other in a ring.
 #[derive(Debug)]
 struct Ring {
     parent: String,
     modules: BTreeSet<String>,
-    /// One place for each arrow in the ring.
+    /// One location for each arrow in the ring.
     arrows: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ impl std::fmt::Display for Ring {
     }
 }
 
-/// The siblings that each sibling uses, with a place that says so.
+/// The siblings that each sibling uses, with a location of the use.
 type Arrows<'m> = BTreeMap<&'m str, BTreeMap<&'m str, String>>;
 
 fn rings(modules: &Modules) -> Vec<Ring> {
@@ -110,7 +110,7 @@ fn rings(modules: &Modules) -> Vec<Ring> {
     rings
 }
 
-/// The modules that one uses, directly or not.
+/// The modules that one uses, directly or indirectly.
 fn reached<'m>(arrows: &Arrows<'m>, from: &str) -> BTreeSet<&'m str> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![from];

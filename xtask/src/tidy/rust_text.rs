@@ -19,7 +19,7 @@ pub(super) fn code_only(source: &str) -> String {
     code
 }
 
-/// The string literals of a source with the number of the line in which each begins.
+/// The string literals of a source with the number of the line in which each starts.
 pub(super) fn strings(source: &str) -> Vec<(usize, String)> {
     let chars: Vec<char> = source.chars().collect();
     let (mut found, mut line, mut at) = (Vec::new(), 1, 0);
@@ -35,7 +35,7 @@ pub(super) fn strings(source: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Where the comment or literal that starts at `at` ends; `at` itself when none starts there.
+/// The end of the comment or literal that starts at `at`; `at` itself when none starts there.
 fn token_end(chars: &[char], at: usize) -> usize {
     let next = chars.get(at + 1).copied();
     match chars[at] {
@@ -84,7 +84,7 @@ fn string_end(chars: &[char], mut at: usize) -> usize {
     chars.len()
 }
 
-/// The end of `#*"…"#*`, where `at` is behind the `r`; `None` for a word that starts with `r`.
+/// The end of `#*"…"#*`, where `at` is after the `r`; `None` for a word that starts with `r`.
 fn raw_string_end(chars: &[char], at: usize) -> Option<usize> {
     let hashes = chars[at..].iter().take_while(|c| **c == '#').count();
     let mut at = at + hashes;
@@ -103,7 +103,7 @@ fn raw_string_end(chars: &[char], at: usize) -> Option<usize> {
 /// The end of a character literal; `None` for a lifetime.
 fn character_end(chars: &[char], at: usize) -> Option<usize> {
     if chars.get(at + 1) == Some(&'\\') {
-        // The character behind the backslash may itself be a quote.
+        // The character after the backslash may itself be a quote.
         let end = find(chars, (at + 3).min(chars.len()), '\'');
         return Some((end + 1).min(chars.len()));
     }

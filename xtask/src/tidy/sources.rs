@@ -1,19 +1,21 @@
-//! Rust sources: each tells at its head what belongs there, none grows too long, `unsafe` stays
-//! in its room, no test is switched off silently, and every crate takes the workspace's lints.
+//! Rust sources: each starts with a description of what belongs there, none is too long, `unsafe`
+//! is only in its directories, no test is disabled silently, and every crate uses the workspace's
+//! lints.
 
 use super::rust_text::code_only;
 use super::{File, Finding, Tree};
 
-/// The longest that one file may be, in lines.
+/// The maximum length of a file, in lines.
 const MAX_LINES: usize = 1000;
 
-/// The longest that the median file may be, in lines.
+/// The maximum length of the median file, in lines.
 const MAX_MEDIAN_LINES: usize = 200;
 
-/// Where sources are. One beside them belongs to no package, so that nothing compiles it.
+/// The directories of sources. A source outside of them belongs to no package, so it is never
+/// compiled.
 const PLACES: &[&str] = &["benches/", "crates/", "examples/", "fuzz/", "tests/", "xtask/"];
 
-/// Where `unsafe` may be written: the jail, and programs that attack it from inside.
+/// The directories in which `unsafe` is allowed: the jail, and programs that attack it from inside.
 const UNSAFE_ROOMS: &[&str] = &["crates/jail/", "tests/programs/probe/"];
 
 /// Checks all sources and manifests.
@@ -28,7 +30,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// How many sources there are and how long they are.
+/// The number of sources and their lengths.
 pub(super) fn summary(tree: &Tree) -> String {
     let longest = tree.rust().max_by_key(|file| file.text.lines().count());
     let longest = longest.map_or_else(String::new, |file| {

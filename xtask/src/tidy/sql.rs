@@ -1,5 +1,5 @@
-//! SQL is written in the `store` folders alone, behind functions that give and take rows: so another
-//! kind of database is another folder, and no rule of the product hides in a statement.
+//! SQL is written only in the `store` folders, behind functions that take and return rows: so
+//! another database needs only another folder, and no statement hides a rule of the product.
 
 use super::rust_text::strings;
 use super::{File, Finding, Tree};
@@ -7,10 +7,10 @@ use super::{File, Finding, Tree};
 /// The crates that have tables.
 const ROOMS: &[&str] = &["crates/service/src/", "crates/workflow/src/"];
 
-/// Rooms that have SQL elsewhere still, with how many texts of it.
+/// Crates that still have SQL elsewhere, with the number of such strings.
 const NOT_CLEAN: &[(&str, usize)] = &[];
 
-/// What SQL begins with, or holds.
+/// How SQL starts, or what it contains.
 const WORDS: &[&str] = &[
     "SELECT ",
     "INSERT INTO ",

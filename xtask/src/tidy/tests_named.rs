@@ -1,10 +1,10 @@
-//! Finds the tests of a source by their names: functions marked `#[test]`, those that the macros
-//! of the end-to-end tests make, for each kind of user, from what is listed in them, and the cases
-//! of the suite that every runtime must pass.
+//! Finds the tests of a source by their names: functions marked `#[test]`, those that the macros of
+//! the end-to-end tests generate, for each kind of user, from their lists, and the cases of the
+//! suite that every runtime must pass.
 
 use super::rust_text::code_only;
 
-/// The macros that make tests, each with what ends an item in its list.
+/// The macros that generate tests, each with the character that ends an item in its list.
 const MACROS: &[(&str, char)] = &[
     ("as_root_and_as_user!", ','),
     ("attacks!", ','),
@@ -12,7 +12,7 @@ const MACROS: &[(&str, char)] = &[
     ("faults!", ','),
 ];
 
-/// What the macro of the suite gives its list to.
+/// The macro to which the suite's macro passes its list.
 const SUITE: &str = "$($then)+!";
 
 /// The names of all tests in a source.
@@ -52,7 +52,7 @@ fn marked(code: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// What is inside the brackets that come next.
+/// The content of the next pair of brackets.
 fn list(code: &str) -> &str {
     let mut depth = 0_usize;
     for (at, c) in code.char_indices() {

@@ -1,10 +1,10 @@
-//! Every text of the project: clean lines, nothing left to do, no path or host of one machine.
+//! Every text of the project: clean lines, no open tasks, no path or host of a particular machine.
 
 use super::{File, Finding, Tree};
 
 /// The hosts that a text of the project may name.
 const HOSTS: &[&str] = &[
-    // Where links to the playground of the reference lead; nothing here contacts it.
+    // Links to the playground of the reference lead there; nothing here contacts it.
     "directive.run",
     "doc.rust-lang.org",
     "docs.rs",
@@ -17,7 +17,7 @@ const HOSTS: &[&str] = &[
     "www.rfc-editor.org",
 ];
 
-/// Names that lead nowhere, with everything below them (RFC 2606, RFC 6761).
+/// Reserved names that do not resolve, with everything below them (RFC 2606, RFC 6761).
 const NOWHERE: &[&str] = &["example", "example.com", "example.org", "localhost"];
 
 /// Checks each file that is text.
@@ -38,7 +38,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Seeds of the fuzzer and cases are data: any byte and any path may be in them.
+/// Seeds of the fuzzer and cases are data: they may contain any byte and any path.
 fn is_text(file: &File) -> bool {
     let is_data = file.path.starts_with("fuzz/corpus/")
         || file.path.starts_with("tests/cases/") && file.path.ends_with(".json");
@@ -76,7 +76,7 @@ fn leads_nowhere(host: &str) -> bool {
     NOWHERE.iter().any(below)
 }
 
-/// Written in halves, so that this file does not hold them.
+/// Written in halves, so that this file does not contain them.
 fn left_to_do() -> [String; 2] {
     [["TO", "DO"], ["FIX", "ME"]].map(|halves| halves.concat())
 }
