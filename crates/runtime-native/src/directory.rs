@@ -30,7 +30,7 @@ const TRASH: &str = "trash";
 /// The lower layer of sandboxes that use the host's own programs; the keeper creates it.
 pub(crate) const SKELETON: &str = "skeleton";
 
-/// Only the owner may enter or list: what is below holds files of sandboxes.
+/// Only the owner may enter or list: the directories hold files of sandboxes.
 const PRIVATE: u32 = 0o700;
 /// The maximal length of the keeper's log when a keeper starts; a longer log becomes the old log.
 const LOG_BYTES: u64 = 1024 * 1024;

@@ -247,8 +247,8 @@ impl Root {
     }
 
     /// Copies a directory inside to a new directory of the host, which belongs to the caller. Modes
-    /// are kept without set-id and without the write bit of others; modification times of files are
-    /// kept too. Symbolic links are copied unchanged. Pipes, sockets, devices and entries that
+    /// are kept without set-id and without the write bits of group and others; modification times
+    /// of files are kept too. Symbolic links are copied unchanged. Pipes, sockets, devices and entries that
     /// appear or disappear meanwhile are left out.
     ///
     /// # Errors

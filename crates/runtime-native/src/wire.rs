@@ -354,7 +354,7 @@ pub enum Failure {
         capability: String,
         /// Why.
         reason: String,
-        /// What would help.
+        /// The remedy.
         remedy: Option<String>,
     },
     /// See [`Error::Limit`](stockade_runtime::Error::Limit).
@@ -363,7 +363,7 @@ pub enum Failure {
         limit: stockade_core::sandbox::LimitName,
         /// Why not.
         reason: String,
-        /// What would help.
+        /// The remedy.
         remedy: String,
     },
     /// See [`Error::Exceeded`](stockade_runtime::Error::Exceeded).
@@ -372,7 +372,7 @@ pub enum Failure {
         limit: stockade_core::sandbox::LimitName,
         /// Why.
         reason: String,
-        /// What would help.
+        /// The remedy.
         remedy: String,
     },
     /// See [`Error::Wall`](stockade_runtime::Error::Wall).

@@ -63,8 +63,8 @@ impl Writing {
         Ok(Self { ids, place, temporary: Some(temporary), file, old })
     }
 
-    /// Sets the file's mode, and the owner of the replaced file, with the caller's rights: `begin`
-    /// has already checked that this owner lets the user write.
+    /// Sets the file's mode, and the owner of the replaced file, with the caller's rights. The
+    /// constructor has checked that this owner lets the user write.
     fn dress(&self, options: WriteOptions) -> io::Result<()> {
         let mode = match self.old {
             None => options.mode & 0o7777,
