@@ -1,9 +1,9 @@
-//! The client half of the native backend: [`Native`], which asks the keeper of a data directory
-//! for everything that it does not do itself with the descriptors it is given.
+//! The client half of the native backend: [`Native`] sends requests to the keeper of a data
+//! directory, and uses the descriptors that it receives to do the rest itself.
 //!
-//! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and
-//! its answer), then what is done with answers: `stream`, `input`, `port`, `files`, `snapshot`,
-//! `changes`, `usage`, and `whole` for where there can be no overlay.
+//! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and its
+//! response), then the users of responses: `stream`, `input`, `port`, `files`, `snapshot`,
+//! `changes`, `usage`, and `whole` for hosts without overlays.
 
 mod call;
 mod changes;
@@ -51,34 +51,34 @@ use stockade_runtime::{
     Unsupported, Usage, WindowSize, WriteOptions,
 };
 
-/// How long something inside may take to accept a connection.
+/// How long a server inside may take to accept a connection.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How a data directory's sandboxes are held.
+/// How the sandboxes of a data directory are run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The data directory. It is made where it is missing.
+    /// The data directory. It is created if it is missing.
     pub data: PathBuf,
-    /// The program that is run as the keeper, with its arguments; the data directory's path and
-    /// `pool` are added as two more.
+    /// The keeper's program with its arguments. The path of the data directory and `pool` are
+    /// appended as two more arguments.
     pub keeper: Vec<OsString>,
-    /// How many never-used sandboxes a keeper that is started from here keeps ready.
+    /// How many unused sandboxes a keeper that this client starts keeps ready.
     pub pool: usize,
 }
 
-/// Sandboxes that are jails of this machine, held by the keeper of a data directory.
+/// Sandboxes that are jails on this machine, supervised by the keeper of a data directory.
 #[derive(Debug, Clone)]
 pub struct Native(Arc<Client>);
 
-/// What a jail's init has handed out, in the words of the trait.
+/// Converts the listeners that a jail's init sent into the type of the trait.
 fn egress_listeners(listeners: Listeners) -> EgressListeners {
     let Listeners { everything, proxy, resolver_datagrams, resolver_streams } = listeners;
     EgressListeners { everything, proxy, resolver_datagrams, resolver_streams }
 }
 
 impl Native {
-    /// The request with the directory of its image in the place of a tar archive, which is unpacked in
-    /// the data directory unless it is there.
+    /// The request with its image's tar archive replaced by the directory of the unpacked image.
+    /// The archive is unpacked into the data directory unless that directory already exists.
     async fn with_unpacked_image(&self, spec: SandboxSpec) -> Result<SandboxSpec> {
         let archive = match &spec.root {
             Root::Directory(path) if path.is_file() => path.clone(),
@@ -91,8 +91,7 @@ impl Native {
         Ok(SandboxSpec { root: Root::Directory(unpacked.await?), ..spec })
     }
 
-    /// The sandboxes of a data directory. Its keeper is found, or started, when something is asked
-    /// of it.
+    /// The sandboxes of a data directory. The first request finds the keeper or starts one.
     ///
     /// # Errors
     /// [`Error::Host`] when the data directory cannot be used: it belongs to another user, or
@@ -106,8 +105,8 @@ impl Native {
         Ok(Self(Arc::new(Client::new(directory, Starter::new(absolute, keeper, pool)))))
     }
 
-    /// Tells the keeper to take no new sandboxes, to let go of the jails that wait unused, and to
-    /// end with its last sandbox.
+    /// Makes the keeper refuse new sandboxes, release the unused jails of its pool, and exit after
+    /// its last sandbox.
     ///
     /// # Errors
     /// [`Error::Unreachable`] or [`Error::Deadline`].
@@ -115,7 +114,7 @@ impl Native {
         self.0.ask(&Request::Drain, &[]).await.map(drop)
     }
 
-    /// What the keeper counts.
+    /// The keeper's counters.
     ///
     /// # Errors
     /// [`Error::Unreachable`] or [`Error::Deadline`].
@@ -126,7 +125,7 @@ impl Native {
         }
     }
 
-    /// Why the keeper gives no sandbox a network, where it says that.
+    /// The reason why the keeper cannot give sandboxes a network, if it reports one.
     async fn why_no_network(&self) -> Option<Error> {
         let capability = Capability::Egress.as_str().to_owned();
         let answer = self.0.order(&Request::Supports { capability }).await;
@@ -179,7 +178,7 @@ impl Runtime for Native {
         let mut attempts = call::ATTEMPTS;
         let mut without_overlay = None;
         loop {
-            // Kept until the keeper has taken the layers over.
+            // Kept until the keeper has taken over the layers.
             let prepared = match (&spec.root, without_overlay.take()) {
                 (Root::Snapshot(snapshot), _) => match self.inspect(id).await {
                     Err(Error::NoSandbox(_)) => Some(snapshot::prepare(&self.0, snapshot).await?),
@@ -195,15 +194,16 @@ impl Runtime for Native {
             let answer = self.0.ask_with(&request, &[], &lock).await;
             let is_taken = prepared.as_ref().is_some_and(Prepared::is_taken);
             if prepared.is_some() {
-                // What no keeper has taken over is removed, which may take long.
+                // Layers that no keeper took over are removed. That may take long.
                 tokio::task::spawn_blocking(move || drop(prepared));
             }
             attempts -= 1;
             match answer {
-                // One that died had taken them, so that the next one was offered nothing.
+                // A keeper that died had taken the layers, so the next keeper received none.
                 Err(Error::Invalid(_)) if is_taken && attempts > 0 => {}
                 Err(error @ Error::Unreachable { .. }) if spec.network.is_some() => {
-                    // A keeper of an older program hangs up on what it does not know.
+                    // A keeper of an older program closes the connection after a request that it
+                    // does not know.
                     return Err(self.why_no_network().await.unwrap_or(error));
                 }
                 answer => match answer?.head {
@@ -245,7 +245,7 @@ impl Runtime for Native {
         if let StandardInput::Whole(bytes) = &command.input
             && let Some(input) = exec.input.take()
         {
-            // A keeper of an older program has taken no file.
+            // A keeper of an older program has ignored the file.
             input::write_all(input, bytes.clone());
         }
         Ok(exec)
@@ -435,7 +435,8 @@ fn bytes(path: &SandboxPath) -> Vec<u8> {
     path.as_path().as_os_str().as_bytes().to_vec()
 }
 
-/// A command's arguments and its own environment, for the keeper to add to the sandbox's.
+/// Encodes a command's arguments and its own environment. The keeper adds them to the sandbox's
+/// environment.
 fn words(command: &Command) -> Result<Vec<u8>> {
     if command.arguments.is_empty() {
         return Err(Error::Invalid("the command has no program".to_owned()));

@@ -1,5 +1,5 @@
-//! Where the native backend keeps what it has: the layout of `DATA/runtime/PROTOCOL/`, which
-//! client and keeper share. Only names, and how a directory is made, claimed and thrown away.
+//! The layout of `DATA/runtime/PROTOCOL/`, the directory of the native backend, which clients and
+//! keeper share. Only names, and how directories are created, claimed and discarded.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -27,26 +27,26 @@ const SANDBOXES: &str = "sandboxes";
 const SNAPSHOTS: &str = "snapshots";
 const STAGING: &str = "staging";
 const TRASH: &str = "trash";
-/// The lower layer of sandboxes on the host's own programs; the keeper makes it.
+/// The lower layer of sandboxes that use the host's own programs; the keeper creates it.
 pub(crate) const SKELETON: &str = "skeleton";
 
-/// Only the owner may enter or list: what is below holds files of sandboxes.
+/// Only the owner may enter or list: the directories hold files of sandboxes.
 const PRIVATE: u32 = 0o700;
-/// How long the keeper's log may be when a keeper is started; a longer one becomes the old log.
+/// The maximal length of the keeper's log when a keeper starts; a longer log becomes the old log.
 const LOG_BYTES: u64 = 1024 * 1024;
 
 /// Why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The data directory cannot.
+    /// The data directory cannot be used.
     #[error(transparent)]
     Data(#[from] data::Error),
-    /// Something in it cannot.
+    /// An entry of the data directory cannot be used.
     #[error("cannot use {}", path.display())]
     Use {
-        /// The directory.
+        /// The path of the entry.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: beneath::Error,
     },
@@ -61,8 +61,9 @@ pub(crate) struct Directory {
     dir: Dir,
 }
 
-/// A new directory in [`Directory::staging`] that belongs to whoever holds this: it is locked, so
-/// that nobody takes it for a leftover. Dropping this removes it where it still is.
+/// A new directory in [`Directory::staging`] that belongs to the owner of this value. It is locked,
+/// so that no process treats it as a leftover. Dropping this value removes the directory if it is
+/// still there.
 #[derive(Debug)]
 pub(crate) struct Staged {
     /// Its name.
@@ -74,8 +75,8 @@ pub(crate) struct Staged {
 }
 
 impl Directory {
-    /// Opens the directory, and makes what is missing of it. A data directory that belongs to
-    /// another user or that others may write to is refused.
+    /// Opens the directory and creates its missing parts. Refuses a data directory that belongs to
+    /// another user or that others may write to.
     pub(crate) fn open(data: &Path) -> Result<Self, Error> {
         let version = PROTOCOL.to_string();
         let path = data.join("runtime").join(&version);
@@ -94,20 +95,20 @@ impl Directory {
         &self.path
     }
 
-    /// Takes the lock that the living keeper holds; `None` when another process has it.
+    /// Takes the keeper's lock; `None` when another process has it.
     pub(crate) fn lock(&self) -> Result<Option<OwnedFd>, beneath::Error> {
         let file = self.open_or_create(LOCK)?;
         Ok(flock(file.as_fd())?.then(|| file.into()))
     }
 
-    /// Listens for clients, in the place of a keeper that has ended.
+    /// Listens for clients and replaces the socket of a keeper that has ended.
     pub(crate) fn listen(&self) -> std::io::Result<Listener> {
         Listener::bind(self.dir.as_fd(), SOCKET)
     }
 
-    /// Lets clients know that no keeper listens any more.
+    /// Removes the socket, so that clients see that no keeper listens any more.
     pub(crate) fn unlink_socket(&self) {
-        // Where it stays, nobody answers on it.
+        // If the socket stays, connections to it are refused.
         let _ = rustix::fs::unlinkat(self.dir.as_fd(), SOCKET, rustix::fs::AtFlags::empty());
     }
 
@@ -116,7 +117,7 @@ impl Directory {
         Socket::connect(self.dir.as_fd(), SOCKET)
     }
 
-    /// Connects to the keepers of versions before this one, where they live.
+    /// Connects to the running keepers of earlier versions.
     pub(crate) fn connect_older(&self) -> Result<Vec<Socket>, beneath::Error> {
         let mut sockets = Vec::new();
         for (entry, kind) in self.versions.entries()? {
@@ -124,14 +125,14 @@ impl Directory {
             let older = version.is_some_and(|version: u32| version < PROTOCOL);
             if older && kind == FileKind::Directory {
                 let dir = self.versions.locate_dir(&name(entry)?)?;
-                // Where nobody answers, nobody has to make way.
+                // If no keeper answers, none has to drain.
                 sockets.extend(Socket::connect(dir.as_fd(), SOCKET));
             }
         }
         Ok(sockets)
     }
 
-    /// The keeper's log, to be written at its end.
+    /// The keeper's log, opened for appending.
     pub(crate) fn log(&self) -> Result<File, beneath::Error> {
         let log = name(LOG)?;
         if self.dir.stat(&log)?.is_some_and(|stat| stat.size > LOG_BYTES) {
@@ -143,12 +144,12 @@ impl Directory {
         Ok(file)
     }
 
-    /// The keeper's log, to be read.
+    /// The keeper's log, opened for reading.
     pub(crate) fn read_log(&self) -> Result<File, beneath::Error> {
         self.dir.open_file(&name(LOG)?)
     }
 
-    /// The directory of all sandboxes, each below its id.
+    /// The directory of all sandboxes, with one subdirectory for each id.
     pub(crate) fn sandboxes(&self) -> Result<Dir, beneath::Error> {
         part(&self.dir, SANDBOXES)
     }
@@ -158,30 +159,30 @@ impl Directory {
         self.sandboxes()?.open_dir(&name(id.to_string())?)
     }
 
-    /// The directory of all snapshots, each below its id.
+    /// The directory of all snapshots, with one subdirectory for each id.
     pub(crate) fn snapshots(&self) -> Result<Dir, beneath::Error> {
         part(&self.dir, SNAPSHOTS)
     }
 
-    /// The directory in which others are prepared, to be renamed to their places. One that is not
-    /// locked is a leftover.
+    /// The directory in which other directories are prepared before they are renamed to their final
+    /// paths. An entry that is not locked is a leftover.
     pub(crate) fn staging(&self) -> Result<Dir, beneath::Error> {
         part(&self.dir, STAGING)
     }
 
-    /// Where the lower layers of sandboxes on the host's own programs are.
+    /// The path of the lower layers of sandboxes that use the host's own programs.
     pub(crate) fn skeletons(&self) -> Result<PathBuf, beneath::Error> {
         part(&self.dir, SKELETON)?;
         Ok(self.path.join(SKELETON))
     }
 
-    /// Makes a directory of one's own in [`Directory::staging`].
+    /// Creates a private directory in [`Directory::staging`].
     pub(crate) fn stage(&self) -> Result<Staged, beneath::Error> {
         let (staging, trash) = (self.staging()?, self.trash()?);
         loop {
-            // A name of its own, also when the one before has just been taken over.
+            // A fresh name, also when the previous directory has just been taken over.
             let (path, dir) = claim(&staging, &format!("{}-", next()))?;
-            // Before it was locked, it may have been taken for a leftover.
+            // Before it was locked, another process may have removed it as a leftover.
             if is_at(&staging, &path, &dir)? {
                 let name = String::from_utf8_lossy(path.as_bytes()).into_owned();
                 return Ok(Staged { name, dir, staging, trash });
@@ -189,8 +190,9 @@ impl Directory {
         }
     }
 
-    /// Takes `entry` out of `parent`, one of the directories here, so that its name is free at
-    /// once. Gives its name in [`Directory::trash`], or `None` where nothing was.
+    /// Moves `entry` from `parent`, one of the directories here, to the trash, so that its name is
+    /// free immediately. Returns its name in [`Directory::trash`], or `None` if there was no such
+    /// entry.
     pub(crate) fn discard(
         &self,
         parent: &Dir,
@@ -199,8 +201,7 @@ impl Directory {
         discard(parent, entry, &self.trash()?)
     }
 
-    /// Throws every whole skeleton away but those that are `used`, by their names; whether there was
-    /// one.
+    /// Discards every complete skeleton whose name is not in `used`. Returns whether there was one.
     pub(crate) fn discard_unused_skeletons(
         &self,
         used: &BTreeSet<&str>,
@@ -209,7 +210,7 @@ impl Directory {
         let mut discarded = false;
         for (name, _) in skeletons.entries()? {
             let Ok(name) = std::str::from_utf8(&name) else { continue };
-            // What is not whole is its maker's, or the next one's to sweep.
+            // An incomplete skeleton belongs to its creator or is swept later.
             if !name.starts_with(skeleton::UNFINISHED) && !used.contains(name) {
                 discarded |= self.discard(&skeletons, name)?.is_some();
             }
@@ -217,7 +218,7 @@ impl Directory {
         Ok(discarded)
     }
 
-    /// The directory of what was thrown away.
+    /// The directory of discarded entries.
     pub(crate) fn trash(&self) -> Result<Dir, beneath::Error> {
         part(&self.dir, TRASH)
     }
@@ -237,7 +238,7 @@ impl Directory {
     }
 }
 
-/// The directory below `parent`, made where it is missing.
+/// The directory below `parent`. It is created if it is missing.
 fn part(parent: &Dir, entry: &str) -> Result<Dir, beneath::Error> {
     let path = name(entry)?;
     match parent.open_dir(&path) {
@@ -261,8 +262,8 @@ pub(crate) fn name(entry: impl AsRef<[u8]>) -> Result<RelativePath, beneath::Err
 }
 
 impl Staged {
-    /// Gives it its place, with the name `entry` in `to`. Gives `false` where something is there
-    /// already; then it stays where it is.
+    /// Moves it to `to` under the name `entry`. Returns `false` if that name exists; then the
+    /// directory stays where it is.
     pub(crate) fn place(&self, to: &Dir, entry: &str) -> Result<bool, beneath::Error> {
         match self.staging.rename(&name(&self.name)?, to, &name(entry)?, Rename::NoReplace) {
             Ok(()) => Ok(true),
@@ -274,12 +275,12 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // Where this fails, it is a leftover, which is swept away some time.
+        // If this fails, the directory is a leftover, which is swept later.
         let _ = name(&self.name).and_then(|path| {
             if !is_at(&self.staging, &path, &self.dir)? {
                 return Ok(());
             }
-            // Whoever takes it over at this moment gets all of it or nothing.
+            // A process that takes it over at this moment gets all of it or nothing.
             match discard(&self.staging, &self.name, &self.trash)? {
                 Some(thrown) => self.trash.remove_tree(&name(thrown)?),
                 None => Ok(()),
@@ -301,24 +302,25 @@ fn discard(parent: &Dir, entry: &str, trash: &Dir) -> Result<Option<String>, ben
     }
 }
 
-/// A name that this process has not made up before. Another may have, which had the same number.
+/// A name that this process has not used before. Another process with the same process id may have
+/// used it.
 fn unique(prefix: &str) -> String {
     format!("{prefix}.{}-{}", std::process::id(), next())
 }
 
-/// A number that this process did not have before.
+/// A number that this process has not used before.
 fn next() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Whether a directory is still what its path names.
+/// Whether `path` below `parent` still names the directory `dir`.
 pub(crate) fn is_at(parent: &Dir, path: &RelativePath, dir: &Dir) -> Result<bool, beneath::Error> {
     let (named, opened) = (parent.stat(path)?, dir.stat_self()?);
     Ok(named.is_some_and(|named| (named.device, named.inode) == (opened.device, opened.inode)))
 }
 
-/// Locks a file or directory; `false` where another process has it.
+/// Locks a file or directory; `false` if another process has the lock.
 fn flock(file: BorrowedFd<'_>) -> Result<bool, beneath::Error> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -410,7 +412,7 @@ mod tests {
         let snapshots = directory.snapshots().unwrap();
         assert!(first.place(&snapshots, "snap").unwrap());
         assert!(!second.place(&snapshots, "snap").unwrap());
-        // Its name was given to somebody else meanwhile.
+        // Another directory has got the same name meanwhile.
         staging.mkdir(&name(&first.name).unwrap(), 0o700).unwrap();
         let second_name = second.name.clone();
         drop((first, second));

@@ -1,5 +1,5 @@
-//! Errors on their way from the keeper to a client: what of an [`Error`] is said in a
-//! [`Failure`], and what the client adds, which knows what it asked for.
+//! The conversion of errors between keeper and client: the parts of an [`Error`] that a [`Failure`]
+//! carries, and the parts that the client adds from its own request.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use super::keeper::STARTER;
 use super::wire::Failure;
 use stockade_runtime::{Capability, Error};
 
-/// What a client asked for.
+/// What a client requested.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked<'a> {
-    /// What was to be done, as a verb: `execute`.
+    /// The operation, as a verb: `execute`.
     pub(crate) operation: &'static str,
-    /// In which sandbox, where it was one.
+    /// The sandbox, if the operation concerns one.
     pub(crate) sandbox: Option<&'a SandboxId>,
-    /// To which command.
+    /// The command, if the operation concerns one.
     pub(crate) exec: Option<&'a ExecId>,
 }
 
@@ -144,8 +144,7 @@ fn source(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
 
-/// The kernel's number for an error; that of an input/output error for one that is not the
-/// kernel's.
+/// The kernel's number for an error; `EIO` for an error that does not come from the kernel.
 fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or_else(|| rustix::io::Errno::IO.raw_os_error())
 }

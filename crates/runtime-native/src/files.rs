@@ -1,10 +1,10 @@
 //! Files inside a sandbox, read and written from outside below a descriptor of its root directory.
 //!
-//! What is inside is hostile, and runs meanwhile. A path is never resolved outside (`place`), a
-//! pipe, socket or device is never opened, nor is anything of the kernel's own file systems
-//! (`special`), and what is made belongs to an inside user and was made with that user's rights
-//! (`rights`). Everything here may block on the disk, so it is for threads that may. Knows neither
-//! the keeper nor what runs inside.
+//! The processes inside are hostile and run during each operation. A path is never resolved outside
+//! (`place`). Pipes, sockets, devices and files of kernel file systems are never opened
+//! (`special`). New files belong to an inside user and are created with that user's rights
+//! (`rights`). All functions may block on the disk, so call them only on threads that may block.
+//! This module depends neither on the keeper nor on what runs inside.
 
 mod collect;
 mod place;
@@ -34,7 +34,7 @@ use self::place::{Place, Reach};
 use self::rights::Ids;
 use stockade_runtime::{Error, FileInfo, FileKind, ReadRange, Result, SandboxPath, WriteOptions};
 
-/// How many names of one directory are told.
+/// How many names of one directory are listed.
 const MAX_LISTED: u64 = 100_000;
 
 /// The root directory of a sandbox, from outside.
@@ -46,21 +46,20 @@ pub struct Root {
 }
 
 impl Root {
-    /// Takes a descriptor of the root directory, which may be one that serves only to find what is
-    /// below it (`O_PATH`). `host_start` is the host id that inside id 0 is, where the sandbox has
-    /// a range of ids; `user` is its ordinary user.
+    /// Takes a descriptor of the root directory; an `O_PATH` descriptor is enough. `host_start` is
+    /// the host id of inside id 0 if the sandbox has a uid range; `user` is its ordinary user.
     pub fn new(root: OwnedFd, host_start: Option<u32>, user: User) -> Self {
         Self { root, ids: Ids { host_start, user }, rules: Rules::default() }
     }
 
-    /// The same, with rules on which paths may be used how. They are applied to where paths really
-    /// lead; what they refuse is `PermissionDenied`.
+    /// The same root with access rules. The rules apply to the real paths after resolution; a
+    /// refused access is `PermissionDenied`.
     #[must_use]
     pub fn with_rules(self, rules: Rules) -> Self {
         Self { rules, ..self }
     }
 
-    /// What a path leads to. A link at its end is not followed.
+    /// The metadata of the entry at a path. A symbolic link at its end is not followed.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -79,7 +78,8 @@ impl Root {
         stat().map_err(failed("inspect", path))
     }
 
-    /// What is in a directory, by the bytes of the names. Links to directories are followed.
+    /// The entries of a directory, sorted by the bytes of their names. Symbolic links to
+    /// directories are followed.
     ///
     /// # Errors
     /// [`Error::File`]; [`Error::Invalid`] when there are more than 100 000 names.
@@ -97,17 +97,17 @@ impl Root {
         Ok(files)
     }
 
-    /// Opens a regular file, at the beginning of a part of it. Gives the length of that part in
-    /// bytes, which may go beyond the file's end. Links are followed, inside only.
-    ///
+    /// Opens a regular file, positioned at the start of a range. Returns the length of that range
+    /// in bytes, which may extend beyond the end of the file. Symbolic links are followed, inside
+    /// only.
     /// # Errors
-    /// [`Error::File`], with `InvalidInput` for what is neither file nor directory.
+    /// [`Error::File`], with `InvalidInput` for an entry that is neither file nor directory.
     pub fn open_read(&self, path: &SandboxPath, range: ReadRange) -> Result<(File, u64)> {
         let open = || {
             let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::empty())?;
             let file = self.ids.reading(&stat, || special::open_file(found.as_fd(), &stat))?;
             if range.offset > 0 {
-                // The kernel reads nowhere near the longest offset, where no file ends either.
+                // The kernel cannot read near the largest offset, and no file is that long.
                 let offset = range.offset.min(file.metadata()?.len());
                 rustix::fs::seek(&file, SeekFrom::Start(offset))?;
             }
@@ -117,13 +117,13 @@ impl Root {
         Ok((file, range.length.unwrap_or(u64::MAX)))
     }
 
-    /// Writes a regular file with exactly the rights of its owner-to-be: whole, or not at all. One
-    /// that exists keeps its permission bits, without set-id, and its owner, and has to be
-    /// writable for that user. Links are followed, inside only. Gives the length in bytes.
+    /// Writes a regular file atomically, with exactly the rights of its future owner. An existing
+    /// file keeps its owner and its permission bits without set-id, and must be writable for that
+    /// user. Symbolic links are followed, inside only. Returns the length in bytes.
     ///
     /// # Errors
-    /// [`Error::File`], with `InvalidInput` for what is neither file nor directory;
-    /// [`Error::Invalid`] or [`Error::Unsupported`] for an owner that is not inside.
+    /// [`Error::File`], with `InvalidInput` for an entry that is neither file nor directory;
+    /// [`Error::Invalid`] or [`Error::Unsupported`] for an owner that does not exist inside.
     pub fn write(
         &self,
         path: &SandboxPath,
@@ -135,13 +135,13 @@ impl Root {
             .map_err(failed("write", path))
     }
 
-    /// Makes a directory, and those that are missing on the way, with exactly the rights of their
-    /// owner-to-be. Whoever may read it by the given mode may enter it too; set-id bits are left
-    /// out, as mkdir(2) does. One that exists is no error.
+    /// Creates a directory and its missing parents, with exactly the rights of their future owner.
+    /// Every read bit of the given mode also sets the execute bit; set-id bits are dropped, as
+    /// mkdir(2) does. A directory that exists is no error.
     ///
     /// # Errors
-    /// [`Error::File`], with `AlreadyExists` for what is no directory; [`Error::Invalid`] or
-    /// [`Error::Unsupported`] for an owner that is not inside.
+    /// [`Error::File`], with `AlreadyExists` for an entry that is not a directory;
+    /// [`Error::Invalid`] or [`Error::Unsupported`] for an owner that does not exist inside.
     pub fn make_directory(&self, path: &SandboxPath, options: WriteOptions) -> Result<()> {
         let user = self.ids.wanted(options.owner)?;
         let mode = options.mode & 0o1777 | (options.mode & 0o444) >> 2;
@@ -159,12 +159,13 @@ impl Root {
         self.ids.as_user(user, make).map_err(failed("make", path))
     }
 
-    /// Gives a regular file or directory other permission bits, without set-id, or another owner.
-    /// Only what belongs to the sandbox can be changed. Links are followed, inside only.
+    /// Changes the permission bits (without set-id) or the owner of a regular file or directory.
+    /// Only entries that belong to the sandbox can be changed. Symbolic links are followed, inside
+    /// only.
     ///
     /// # Errors
-    /// [`Error::File`], with `InvalidInput` for what is neither file nor directory;
-    /// [`Error::Invalid`] or [`Error::Unsupported`] for an owner that is not inside.
+    /// [`Error::File`], with `InvalidInput` for an entry that is neither file nor directory;
+    /// [`Error::Invalid`] or [`Error::Unsupported`] for an owner that does not exist inside.
     pub fn set_attributes(
         &self,
         path: &SandboxPath,
@@ -189,7 +190,7 @@ impl Root {
                     rustix::fs::chownat(&found, "", Some(user), Some(group), flags)?;
                 }
                 if let Some(mode) = mode {
-                    // The descriptor serves only to look; this leads to what it found.
+                    // The descriptor is `O_PATH`; this path leads to the same entry.
                     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
                     rustix::fs::chmod(path, Mode::from_raw_mode(mode & 0o1777))?;
                 }
@@ -199,12 +200,12 @@ impl Root {
         set().map_err(failed("change", path))
     }
 
-    /// Gives a file or directory another name, in the place of a file or empty directory that has
-    /// it. Links at the ends of the paths are not followed.
+    /// Renames a file or directory, and replaces a file or empty directory at the new path.
+    /// Symbolic links at the ends of the paths are not followed.
     ///
     /// # Errors
-    /// [`Error::File`], with `ResourceBusy` for a mount, and with `CrossesDevices` between two
-    /// mounts and for a directory that a lower layer has: overlays do not move those.
+    /// [`Error::File`], with `ResourceBusy` for a mount point, and with `CrossesDevices` between
+    /// two mounts and for a directory that exists in a lower layer: overlays do not move those.
     pub fn rename(&self, from: &SandboxPath, to: &SandboxPath) -> Result<()> {
         let rename = || {
             let old = Place::of(self.root.as_fd(), from.as_path())?;
@@ -217,11 +218,11 @@ impl Root {
         self.ids.as_owner(rename).map_err(failed("rename", from))
     }
 
-    /// Removes a file, or a directory with all that is in it, whatever the modes. A link at the
-    /// end is not followed.
+    /// Removes a file, or a directory with all its contents, whatever the modes. A symbolic link at
+    /// the end of the path is not followed.
     ///
     /// # Errors
-    /// [`Error::File`], with `ResourceBusy` where something is mounted.
+    /// [`Error::File`], with `ResourceBusy` for a mount point.
     pub fn remove(&self, path: &SandboxPath) -> Result<()> {
         let remove = || {
             let place = Place::of(self.root.as_fd(), path.as_path())?;
@@ -232,27 +233,28 @@ impl Root {
         self.ids.as_owner(remove).map_err(failed("remove", path))
     }
 
-    /// Copies a directory of the host into a directory inside, which is made where it is missing,
-    /// with exactly the rights of the ordinary user, who owns the copies. Directories that exist
-    /// are filled; files and links in the way are replaced. Modes are kept without set-id, times of
-    /// files too. What was copied before an error stays.
+    /// Copies a directory of the host into a directory inside, which is created if it is missing,
+    /// with exactly the rights of the ordinary user, who owns the copies. Existing directories are
+    /// filled; files and symbolic links in the way are replaced. Modes are kept without set-id;
+    /// modification times of files are kept too. After an error, the entries that were copied
+    /// before it stay.
     ///
     /// # Errors
-    /// [`Error::Host`] or [`Error::File`] for what could not be copied; [`Error::Invalid`] for
-    /// what is neither file, directory nor link.
+    /// [`Error::Host`] or [`Error::File`] for an entry that could not be copied; [`Error::Invalid`]
+    /// for an entry that is neither file, directory nor symbolic link.
     pub fn ship(&self, from: &Path, to: &SandboxPath) -> Result<()> {
         ship::ship(self.reach(), self.ids, from, to)
     }
 
-    /// Copies a directory inside to a new directory of the host, which belongs to the caller.
-    /// Modes are kept without set-id and without the right of others to write, times of files too.
-    /// Links are copied as they are; pipes, sockets, devices and what comes and goes meanwhile are
-    /// left out.
+    /// Copies a directory inside to a new directory of the host, which belongs to the caller. Modes
+    /// are kept without set-id and without the write bits of group and others; modification times
+    /// of files are kept too. Symbolic links are copied unchanged. Pipes, sockets, devices and entries that
+    /// appear or disappear meanwhile are left out.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the files are longer than `limit_bytes` together, holes included, or
-    /// when there are more than a million names or 128 directories in each other; [`Error::File`]
-    /// and [`Error::Host`]. Nothing is left then.
+    /// [`Error::Invalid`] when the total length of the files, holes included, exceeds
+    /// `limit_bytes`, or when there are more than a million names or 128 levels of directories;
+    /// [`Error::File`] and [`Error::Host`]. After an error, no copy remains.
     pub fn collect(&self, from: &SandboxPath, to: &Path, limit_bytes: u64) -> Result<()> {
         let look = || {
             let (found, stat) = self.look(Level::Read, from.as_path(), OFlags::DIRECTORY)?;
@@ -263,8 +265,7 @@ impl Root {
         collect::collect(self.ids, &dir, &stat, from, to, limit_bytes)
     }
 
-    /// Finds what a path leads to, with the rights that reading has. The descriptor serves only to
-    /// look at it.
+    /// Resolves a path with the rights of reading. The returned descriptor is `O_PATH`.
     fn look(&self, level: Level, path: &Path, flags: OFlags) -> io::Result<(OwnedFd, Stat)> {
         let find = || {
             let found = place::resolve(self.root.as_fd(), path.as_os_str(), flags)?;
@@ -287,7 +288,7 @@ impl Root {
         for (name, _) in entries {
             let path = RelativePath::new(name.clone()).map_err(io::Error::other)?;
             let Some(stat) = dir.stat(&path)? else { continue };
-            // One that has become something else meanwhile points nowhere.
+            // If it is no longer a symbolic link, it has no target.
             let link = (stat.kind == Kind::Symlink).then(|| dir.read_link(&path).ok()).flatten();
             files.push(self.info(name, &stat, link));
         }
@@ -316,7 +317,7 @@ impl Root {
     }
 }
 
-/// Says what was tried and where.
+/// Adds the operation and the path to an error.
 fn failed(operation: &'static str, path: &SandboxPath) -> impl Fn(io::Error) -> Error + use<> {
     let path = path.to_string();
     move |source| Error::File { operation, path: path.clone(), source }

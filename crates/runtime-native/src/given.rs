@@ -1,9 +1,10 @@
-//! Input that is known when a command starts: a file in memory that nobody can change any more, of
-//! which the command has the descriptor from its start on.
+//! Input that is known when a command starts: an immutable file in memory. The command has its
+//! descriptor from the start.
 //!
-//! It travels with the request, from the client to the keeper and on to init, one message each. So
-//! there is no moment at which a command has a part of it. It is in memory, for what a command reads
-//! may be secret; that memory is none of the sandbox's own limit, so it has bounds of its own.
+//! The file is sent with the request, from the client to the keeper and to init, one message each.
+//! So the command never sees a partial input. The file is in memory because a command's input may
+//! be secret; that memory does not count towards the sandbox's own limit, so it has separate
+//! bounds.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -14,40 +15,40 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use super::wire::{CommandHead, Failure};
 use stockade_runtime::WHOLE_INPUT_BYTES;
 
-/// How much the commands of a sandbox may hold at once, in bytes.
+/// The maximal input of all running commands of a sandbox together, in bytes.
 pub(super) const HELD_BYTES: u64 = 4 * WHOLE_INPUT_BYTES as u64;
 
 const SEALS: SealFlags =
     SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::WRITE).union(SealFlags::SEAL);
 
-/// The file that a client has sent.
+/// The file that a client sent.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) file: OwnedFd,
     pub(super) length_bytes: u64,
 }
 
-/// A file with these bytes, to be read from its start. Everybody may read it, as a program does that
-/// opens its standard input anew; nobody may write or execute it.
+/// A file with these bytes, positioned at its start. All users may read it, for programs that open
+/// their standard input again; no user may write or execute it.
 ///
 /// # Errors
-/// When there is no memory or no descriptor for it.
+/// When no memory or descriptor is available for it.
 pub(super) fn file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(rustix::fs::memfd_create("input", flags)?);
     file.write_all(bytes)?;
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
     rustix::fs::fcntl_add_seals(&file, SEALS)?;
-    // An open file of its own: this one stands at its end, and may be written to as far as it knows.
+    // A new open file description: `file` is positioned at its end and is open for writing.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 impl Given {
-    /// What came along with a command that is given its input; `None` for any other.
+    /// The file that came with a command whose input is given whole; `None` for any other command.
     ///
     /// # Errors
-    /// [`Failure::Invalid`] for what is no such file, or too long.
+    /// [`Failure::Invalid`] for a file that is not sealed in this way, or too long.
     pub(super) fn taken(
         head: &CommandHead,
         descriptor: Option<OwnedFd>,
@@ -90,7 +91,7 @@ mod tests {
         let again = format!("/proc/self/fd/{}", given.as_raw_fd());
         assert!(given.write_all(b"x").is_err());
         assert!(given.set_len(0).is_err());
-        // Root may open it for writing, and changes nothing.
+        // Root may open it for writing, but cannot change it.
         if let Ok(mut writer) = File::options().write(true).open(&again) {
             assert!(writer.write_all(b"x").is_err() && writer.set_len(100).is_err());
         }

@@ -1,8 +1,8 @@
-//! The native backend: sandboxes that are jails of this machine, held by a keeper.
+//! The native backend: sandboxes are jails on this machine, supervised by a keeper.
 //!
-//! The keeper is a small process with a single thread, one for each data directory. It starts
-//! jails, is found again by every client, and outlives them all. `wire` is what the two say to
-//! each other.
+//! The keeper is a small single-threaded process, one for each data directory. It starts jails,
+//! accepts connections from every client, and outlives all clients. `wire` defines the protocol
+//! between clients and keeper.
 
 mod client;
 mod directory;

@@ -1,9 +1,10 @@
-//! How the messages of `wire` travel between a client and the keeper: each whole or not at all,
-//! on a SEQPACKET socket in the data directory, some with descriptors.
+//! The transport of the messages of `wire` between a client and the keeper: atomic messages on a
+//! SEQPACKET socket in the data directory, some with descriptors.
 //!
-//! A message that is longer than [`MESSAGE_BYTES`] travels in a sealed file in memory. This
-//! framing never changes, as [`PROTOCOL`](super::wire::PROTOCOL) asks of what tells a keeper of
-//! another version to make way. Nothing here waits: a socket that is not ready says `WouldBlock`.
+//! A message that is longer than [`MESSAGE_BYTES`] is sent in a sealed file in memory. This framing
+//! never changes: [`PROTOCOL`](super::wire::PROTOCOL) requires that of the messages that make a
+//! keeper of another version drain. No function here waits: a socket that is not ready returns
+//! `WouldBlock`.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -25,24 +26,24 @@ use serde::de::DeserializeOwned;
 use super::wire::{self, MESSAGE_BYTES};
 use stockade_plan::wipe::{wipe, wipe_all};
 
-/// The longest message at all, in bytes.
+/// The maximal length of any message, in bytes.
 pub(crate) const LONGEST_BYTES: usize = 64 * 1024 * 1024;
-/// How many descriptors one message carries at most, that of its own file among them.
+/// How many descriptors one message carries at most, including the file of a long message.
 const DESCRIPTORS: usize = 16;
 /// How many connections may wait to be accepted; the kernel's own bound may be lower.
 const BACKLOG: i32 = 4096;
 
-/// The first byte of a packet that is the message.
+/// The first byte of a packet that contains the message.
 const INLINE: u8 = 0;
-/// The only byte of a packet whose message is in the last descriptor.
+/// The only byte of a packet whose message is in the file of the last descriptor.
 const IN_FILE: u8 = 1;
 
 const SEALS: SealFlags =
     SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::WRITE).union(SealFlags::SEAL);
 
 thread_local! {
-    /// What is received lies here until it is understood: to clear room for the longest message
-    /// takes longer than to receive most.
+    /// The buffer for received messages until they are decoded: clearing room for the longest
+    /// message takes longer than receiving most messages.
     static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -50,34 +51,34 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 
-/// A socket that takes connections.
+/// A socket that accepts connections.
 #[derive(Debug)]
 pub(crate) struct Listener(OwnedFd);
 
-/// A message as it is sent; may be sent more than once.
+/// An encoded message; may be sent more than once.
 #[derive(Debug)]
 pub(crate) struct Packet {
     bytes: Vec<u8>,
     file: Option<OwnedFd>,
 }
 
-/// A message as it was received.
+/// A received message.
 #[derive(Debug)]
 pub(crate) struct Message<T> {
-    /// What it says.
+    /// The decoded head.
     pub(crate) head: T,
-    /// The bytes that come along.
+    /// The body.
     pub(crate) body: Vec<u8>,
-    /// The descriptors that come along; all are closed on exec.
+    /// The descriptors of the message; all are close-on-exec.
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
 impl Packet {
-    /// The packet that says `head` and brings `body`.
+    /// Encodes a packet with `head` and `body`.
     ///
     /// # Errors
-    /// `InvalidInput` when the two are longer than [`LONGEST_BYTES`] or cannot be said in JSON;
-    /// else why no file in memory could be made.
+    /// `InvalidInput` when the two together are longer than [`LONGEST_BYTES`] or `head` has no JSON
+    /// form; else the error of creating the file in memory.
     pub(crate) fn new(head: &impl Serialize, body: &[u8]) -> io::Result<Self> {
         let message = wire::encode(head, body)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -109,15 +110,15 @@ impl Socket {
     /// Connects to a listener that is bound to `name` in a directory.
     ///
     /// # Errors
-    /// `ConnectionRefused` or `NotFound` when nobody listens there, `WouldBlock` when too many
-    /// wait to be accepted.
+    /// `ConnectionRefused` or `NotFound` when no process listens there, `WouldBlock` when too many
+    /// connections wait to be accepted.
     pub(crate) fn connect(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {
         let socket = new_socket()?;
         rustix::net::connect(&socket, &address(directory, name)?)?;
         Ok(Self(socket))
     }
 
-    /// The same connection once more.
+    /// Another descriptor of the same connection.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
@@ -125,7 +126,7 @@ impl Socket {
     /// Sends a packet with descriptors.
     ///
     /// # Errors
-    /// `WouldBlock` while the other end does not read; `BrokenPipe` when it is gone.
+    /// `WouldBlock` while the peer does not read; `BrokenPipe` when it has closed the connection.
     pub(crate) fn send(&self, packet: &Packet, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut descriptors = descriptors.to_vec();
         descriptors.extend(packet.file.as_ref().map(AsFd::as_fd));
@@ -142,10 +143,10 @@ impl Socket {
         Ok(())
     }
 
-    /// The next message; `None` once the other end is gone.
+    /// The next message; `None` once the peer has closed the connection.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none; `InvalidData` for what is no message; `EMFILE` when this
+    /// `WouldBlock` when there is none; `InvalidData` for an invalid message; `EMFILE` when this
     /// process has no room for its descriptors, which are lost.
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<Message<T>>> {
         RECEIVED.with_borrow_mut(|bytes| {
@@ -162,7 +163,8 @@ impl Socket {
             let buffers = &mut [io::IoSliceMut::new(bytes)];
             match recvmsg(&self.0, buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
                 Err(Errno::INTR) => {}
-                // It went without having read everything, which is told before what it had said.
+                // The peer closed the connection with unread data. The kernel reports that before
+                // the peer's last messages.
                 Err(Errno::CONNRESET) if !is_reset => is_reset = true,
                 Err(Errno::CONNRESET | Errno::AGAIN) if is_reset => return Ok(None),
                 other => break other?,
@@ -179,7 +181,7 @@ impl Socket {
         if received.flags.contains(ReturnFlags::CTRUNC) {
             return Err(Errno::MFILE.into());
         }
-        // A message that did not fit would be taken for another one.
+        // A truncated message could be taken for another one.
         if received.flags.contains(ReturnFlags::TRUNC) {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -204,8 +206,8 @@ impl Socket {
 }
 
 impl Listener {
-    /// A listener at `name` in a directory, in the place of what was there. Whoever connects finds
-    /// the old one or this one, and no gap between them.
+    /// A listener at `name` in a directory, which atomically replaces an existing socket. A client
+    /// connects to the old one or to this one; there is no gap.
     pub(crate) fn bind(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {
         let new = format!("{name}.new");
         match rustix::fs::unlinkat(directory, &new, AtFlags::empty()) {
@@ -251,7 +253,7 @@ fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<(T, Vec<u8>)> {
     wire::decode(message).map(|(head, body)| (head, body.to_vec()))
 }
 
-/// What is in a file that its sender cannot change any more.
+/// The content of a file, if its sender cannot change it any more.
 fn unsealed(file: &File) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     let length = usize::try_from(length).ok().filter(|length| *length <= LONGEST_BYTES);
@@ -269,8 +271,8 @@ fn new_socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// The address of a socket in a directory, however long the directory's path is (`unix(7)` allows
-/// 108 bytes).
+/// The address of a socket in a directory, for a directory path of any length (`unix(7)` allows 108
+/// bytes).
 fn address(directory: BorrowedFd<'_>, name: &str) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))?)
 }

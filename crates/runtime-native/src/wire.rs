@@ -1,10 +1,10 @@
-//! What a client and the keeper say to each other: messages on a socket in the data directory,
-//! each a head in JSON and a body of bytes, some with descriptors.
+//! The protocol between a client and the keeper: messages on a socket in the data directory. Each
+//! has a head in JSON and a body of bytes; some carry descriptors.
 //!
-//! A connection begins with [`Request::Hello`], and carries one request at a time: each is
-//! answered once. After [`Answer::Attached`] come events until the last, then the connection takes
-//! the next request. Both sides belong to the same user, so neither defends itself against the
-//! other, but a message that is not understood ends the connection.
+//! A connection starts with [`Request::Hello`] and carries one request at a time; each request gets
+//! one response. After [`Answer::Attached`] come events until the last one, then the connection
+//! accepts the next request. Both sides belong to the same user, so neither defends itself against
+//! the other, but an invalid message ends the connection.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,205 +18,207 @@ use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 
 use stockade_runtime::{Ending, Offsets, State, Status, Stream, WindowSize};
 
-/// The version of these messages. A client speaks to a keeper of its own version only; each
-/// version keeps its sandboxes in a directory of its own. [`Request::Hello`], [`Answer::Hello`] and
-/// [`Request::Drain`] never change, so that a keeper of another version can be told to make way.
+/// The version of these messages. A client speaks to a keeper of its own version only; each version
+/// keeps its sandboxes in a separate directory. [`Request::Hello`], [`Answer::Hello`] and
+/// [`Request::Drain`] never change, so that a client can make a keeper of another version drain.
 pub const PROTOCOL: u32 = 1;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Who are you? The first message of every connection.
+    /// Asks for the keeper's version. The first message of every connection.
     Hello {
         /// The client's [`PROTOCOL`].
         protocol: u32,
     },
-    /// Take no new sandboxes, and end when the last one has.
+    /// Take no new sandboxes, and exit after the last one has ended.
     Drain,
-    /// Make a sandbox.
+    /// Create a sandbox.
     Create {
         /// Its id.
         id: SandboxId,
-        /// What it is made from.
+        /// Its specification.
         spec: Box<SandboxSpec>,
-        /// What it begins with when its root is a snapshot, or there can be no overlay. Where the id exists already, nothing
-        /// is asked of them. With a range of ids that is locked, the lock comes along.
+        /// Prepared layers, if its root is a snapshot or the host has no overlays. If the id
+        /// already exists, they are ignored. If a locked uid range owns them, the descriptor of the
+        /// lock is attached.
         layers: Option<Layers>,
     },
-    /// End a sandbox and remove everything of it.
+    /// End a sandbox and remove all its files.
     Destroy {
-        /// Which.
+        /// The sandbox's id.
         id: SandboxId,
     },
-    /// What is known of a sandbox?
+    /// Query the status of a sandbox.
     Inspect {
-        /// Which.
+        /// The sandbox's id.
         id: SandboxId,
     },
-    /// What is known of all sandboxes with these labels?
+    /// Query the status of all sandboxes with these labels.
     List {
         /// The labels.
         labels: BTreeMap<String, String>,
     },
-    /// Let a sandbox live this long from now on.
+    /// Set a sandbox's lease, counted from now.
     Renew {
-        /// Which.
+        /// The sandbox's id.
         id: SandboxId,
-        /// How long; absent for ever.
+        /// The length of the lease; absent for no end.
         lease: Option<Duration>,
     },
     /// Stop every process of a sandbox.
     Pause {
-        /// Which.
+        /// The sandbox's id.
         id: SandboxId,
     },
-    /// Let every process of a sandbox go on.
+    /// Resume every process of a sandbox.
     Resume {
-        /// Which.
+        /// The sandbox's id.
         id: SandboxId,
     },
-    /// Keep a sandbox's processes stopped as long as this connection takes no other request and
-    /// is not closed; answered with [`Answer::Held`].
+    /// Keep a sandbox's processes stopped until this connection sends another request or is closed;
+    /// answered with [`Answer::Held`].
     Hold {
-        /// Which.
+        /// The sandbox's id.
         id: SandboxId,
     },
-    /// Start a command, or attach to the one that was started under the same id. An input that it is
-    /// given whole comes along, as a sealed file in memory.
+    /// Start a command, or attach to the one that was started under the same id. An input that is
+    /// given whole is attached as a sealed file in memory.
     Execute {
-        /// In which sandbox.
+        /// The sandbox's id.
         id: SandboxId,
         /// The command's id.
         exec: ExecId,
-        /// What it is. The body holds its arguments and its environment ([`Words`]).
+        /// Its description. The body holds its arguments and its environment ([`Words`]).
         command: Box<CommandHead>,
     },
     /// Attach to a command.
     Attach {
-        /// In which sandbox.
+        /// The sandbox's id.
         id: SandboxId,
         /// The command's id.
         exec: ExecId,
-        /// From where on its output is wanted.
+        /// The offsets from which the client wants the output.
         from: Offsets,
     },
-    /// Do something to a command.
+    /// Act on a command.
     Command {
-        /// In which sandbox.
+        /// The sandbox's id.
         id: SandboxId,
         /// The command's id.
         exec: ExecId,
-        /// What.
+        /// The action.
         action: Action,
     },
-    /// Connect to something inside; answered with [`Answer::Connected`] and a descriptor.
+    /// Connect to a server inside; answered with [`Answer::Connected`] and a descriptor.
     Connect {
-        /// In which sandbox.
+        /// The sandbox's id.
         id: SandboxId,
-        /// To what. A socket's path is the body.
+        /// The address. A socket's path is the body.
         target: TargetHead,
     },
-    /// The ways out of a sandbox's network; answered with [`Answer::Listeners`] and a descriptor for
-    /// each of them.
+    /// The egress listeners of a sandbox's network; answered with [`Answer::Listeners`] and a
+    /// descriptor for each of them.
     Listeners {
-        /// Of which.
+        /// The sandbox's id.
         id: SandboxId,
     },
     /// The root directory of a sandbox; answered with [`Answer::Root`] and a descriptor.
     Root {
-        /// Of which.
+        /// The sandbox's id.
         id: SandboxId,
     },
-    /// Whether a capability can be had here: answered with [`Answer::Done`], or with
+    /// Whether a capability is available here: answered with [`Answer::Done`], or with
     /// [`Failure::Unsupported`].
     Supports {
-        /// Which, by its name.
+        /// The name of the capability.
         capability: String,
     },
-    /// What the keeper counts.
+    /// Query the keeper's counters.
     Metrics,
 }
 
-/// Layers that a client prepared: from a snapshot, or whole where there can be no overlay. The keeper
-/// takes them over.
+/// Layers that a client prepared: from a snapshot, or complete copies on a host without overlays.
+/// The keeper takes them over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layers {
     /// The name of a directory below the staging directory, which the client keeps locked
     /// meanwhile. It holds `upper`, and `workspace` when there is one.
     pub staged: String,
-    /// What lies below `upper`; never a snapshot.
+    /// The source of the layer below `upper`; never a snapshot.
     pub root: Root,
-    /// The first host id of the range that owns all in them. The sandbox gets this range:
-    /// [`Range::handed_over`](stockade_jail::Range::handed_over). Absent where the ids are the
-    /// same inside and outside.
+    /// The first host id of the uid range that owns all files in them. The sandbox gets this range:
+    /// [`Range::handed_over`](stockade_jail::Range::handed_over). Absent if ids are the same inside
+    /// and outside.
     pub range_start: Option<u32>,
-    /// How the workspace was begun with, where there is one.
+    /// The initial state of the workspace, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Begun>,
-    /// Why they are whole trees, with nothing below: there can be no overlay.
+    /// Why they are complete trees without a lower layer: the reason why overlays are unavailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
 }
 
-/// How a sandbox, or the one that its snapshot is of, began with its workspace.
+/// The initial state of the workspace of a sandbox, or of the sandbox that its snapshot was taken
+/// from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     /// The directory of the host.
     pub host: PathBuf,
-    /// When, by the clock that file systems stamp changes with.
+    /// The time of that state, by the clock of file system timestamps.
     pub since: Timestamp,
-    /// When the copy was complete, where it is one: what has an earlier stamp is as it was on the host.
-    /// Absent where the version that made it did not note that.
+    /// When the copy was complete, if it is a copy: a file with an earlier timestamp is as it was
+    /// on the host. Absent if the version that made the copy did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied: Option<Timestamp>,
 }
 
-/// What a sandbox on whole trees would be copied from.
+/// The sources that a sandbox on complete trees would be copied from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Below {
-    /// The name of the skeleton that is the root's lower layer, where that is one.
+    /// The name of the skeleton that is the root's lower layer, if it is one.
     pub skeleton: Option<String>,
 }
 
 /// A command without its arguments and environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandHead {
-    /// Where it starts, as bytes.
+    /// Its working directory, as bytes.
     pub working_directory: Option<Vec<u8>>,
-    /// Whom it runs as.
+    /// The user that it runs as.
     pub user: Option<User>,
-    /// A terminal instead of pipes.
+    /// The size of its terminal, if it has one instead of pipes.
     pub terminal: Option<WindowSize>,
     /// Whether it has an input.
     pub takes_input: bool,
-    /// Whether that is whole in the file that comes along. A keeper that does not know of this makes
-    /// a pipe for it.
+    /// Whether the attached file holds the whole input. A keeper that does not know this field
+    /// makes a pipe for the input.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub input_is_given: bool,
-    /// How long it may take.
+    /// Its timeout.
     pub timeout: Option<Duration>,
-    /// How much it may write.
+    /// Its output limit.
     pub output_limit_bytes: Option<u64>,
 }
 
-/// Something that is done to a command.
+/// An action on a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// Send a signal to its process group.
     Signal(i32),
-    /// Kill it with all that it has started; answered when all of it is gone.
+    /// Kill it with all processes that it started; answered when all of them have ended.
     Kill,
-    /// Give its terminal another size.
+    /// Resize its terminal.
     Resize(WindowSize),
     /// Let the command see the end of its input, once every client has closed its descriptor.
     CloseInput,
-    /// Forget it and its output.
+    /// Delete it and its output.
     Acknowledge,
 }
 
-/// Something inside that takes connections.
+/// A listening address inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TargetHead {
@@ -226,11 +228,11 @@ pub enum TargetHead {
     Unix,
 }
 
-/// What the keeper says.
+/// A message from the keeper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Who the keeper is.
+    /// The keeper's version.
     Hello {
         /// Its [`PROTOCOL`].
         protocol: u32,
@@ -239,97 +241,98 @@ pub enum Answer {
         /// Its process id.
         process: u32,
     },
-    /// It is done.
+    /// The request succeeded.
     Done,
-    /// What is known of a sandbox.
+    /// The status of a sandbox.
     Status(Box<Status>),
-    /// What is known of several.
+    /// The status of several sandboxes.
     List(Vec<Status>),
     /// The sandbox's processes are stopped, and the layers in its directory do not change.
     Held {
-        /// What lies below the root's upper layer; never a snapshot.
+        /// The source of the root's lower layer; never a snapshot.
         root: Root,
-        /// Whether it has a workspace, and so a layer of that.
+        /// Whether it has a workspace, and so a workspace layer.
         workspace: bool,
-        /// The host id that inside id 0 is; absent where the ids are the same inside and outside.
+        /// The host id of inside id 0; absent if ids are the same inside and outside.
         host_start: Option<u32>,
-        /// How it began with its workspace; absent where it has none, or where that was not noted by
-        /// the version that made it.
+        /// The initial state of its workspace; absent if it has none, or if the version that made
+        /// the sandbox did not record it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         begun: Option<Begun>,
-        /// Why its layers are whole trees, where they are.
+        /// Why its layers are complete trees, if they are.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         whole: Option<String>,
     },
-    /// The command was started or found. The descriptor of its input comes along when it takes
-    /// any: a pipe, or its terminal.
+    /// The command was started or found. If it takes input, the descriptor of its input is
+    /// attached: a pipe, or its terminal.
     Attached {
-        /// Whether the input's descriptor is here.
+        /// Whether the input's descriptor is attached.
         input: bool,
     },
     /// The connection, as a descriptor.
     Connected,
-    /// The ways out of a network, as descriptors, in the order of the fields of
+    /// The egress listeners of a network, as descriptors, in the order of the fields of
     /// [`Listeners`](stockade_runtime::EgressListeners).
     Listeners,
     /// The root directory, as a descriptor.
     Root {
-        /// The host id that inside id 0 is; absent where the ids are the same inside and outside.
+        /// The host id of inside id 0; absent if ids are the same inside and outside.
         host_start: Option<u32>,
-        /// Whom files belong to when nobody is named.
+        /// The owner of new files if the request names none.
         user: User,
-        /// Which paths may be used how.
+        /// The access rules.
         #[serde(default, skip_serializing_if = "Rules::is_empty")]
         access: Rules,
     },
-    /// What the keeper counts.
+    /// The keeper's counters.
     Metrics(Metrics),
-    /// It could not be done.
+    /// The request failed.
     Failed(Failure),
     /// Output of a command; the body holds the bytes.
     Output {
-        /// Which stream.
+        /// The stream.
         stream: Stream,
-        /// How many bytes came before.
+        /// How many bytes of the stream came before.
         offset: u64,
     },
-    /// Output of a command that is not kept any more.
+    /// Output of a command that is no longer stored.
     Lost {
-        /// Which stream.
+        /// The stream.
         stream: Stream,
-        /// The first byte's offset.
+        /// The offset of the first lost byte.
         offset: u64,
-        /// How many bytes.
+        /// How many bytes are lost.
         length: u64,
     },
     /// The command has ended; the last event.
     Ended(Ending),
 }
 
-/// What the keeper counts since it was started.
+/// Counters since the keeper started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metrics {
     /// Sandboxes that exist.
     pub sandboxes: u64,
-    /// Never-used jails that wait.
+    /// Unused jails in the pool.
     pub pool_ready: u64,
-    /// Never-used jails that are being made.
+    /// Unused jails that are being started.
     pub pool_filling: u64,
-    /// Sandboxes that were made from a jail that waited.
+    /// Sandboxes that were made from a jail of the pool.
     pub pool_hits: u64,
-    /// Sandboxes that had to wait for a jail of their own.
+    /// Sandboxes that had to wait for a new jail.
     pub pool_misses: u64,
     /// Commands that were started.
     pub commands: u64,
-    /// Sandboxes that were found again after another keeper had ended.
+    /// Sandboxes that this keeper took over from an earlier one.
     pub adopted: u64,
     /// Sandboxes whose lease ended.
     pub expired: u64,
-    /// Inits that broke the rules, and were killed for it.
+    /// Inits that broke the protocol and were killed for it.
     pub distrusted: u64,
 }
 
-/// An [`Error`](stockade_runtime::Error) on its way to the client, without what the client knows.
+/// An [`Error`](stockade_runtime::Error) as it is sent to the client, without the parts that the
+/// client knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
@@ -341,43 +344,45 @@ pub enum Failure {
     NoSnapshot(SnapshotId),
     /// See [`Error::Conflict`](stockade_runtime::Error::Conflict).
     Conflict(String),
-    /// See [`Error::WrongState`](stockade_runtime::Error::WrongState); the client knows what it asked for.
+    /// See [`Error::WrongState`](stockade_runtime::Error::WrongState); the client knows its
+    /// request.
     WrongState(State),
-    /// See [`Error::Unsupported`](stockade_runtime::Error::Unsupported); the capability by its name.
+    /// See [`Error::Unsupported`](stockade_runtime::Error::Unsupported); the capability by its
+    /// name.
     Unsupported {
-        /// Which.
+        /// The capability.
         capability: String,
         /// Why.
         reason: String,
-        /// What would help.
+        /// The remedy.
         remedy: Option<String>,
     },
     /// See [`Error::Limit`](stockade_runtime::Error::Limit).
     Limit {
-        /// Which.
+        /// The limit.
         limit: stockade_core::sandbox::LimitName,
         /// Why not.
         reason: String,
-        /// What would help.
+        /// The remedy.
         remedy: String,
     },
     /// See [`Error::Exceeded`](stockade_runtime::Error::Exceeded).
     Exceeded {
-        /// Which.
+        /// The limit.
         limit: stockade_core::sandbox::LimitName,
         /// Why.
         reason: String,
-        /// What would help.
+        /// The remedy.
         remedy: String,
     },
     /// See [`Error::Wall`](stockade_runtime::Error::Wall).
     Wall {
-        /// Which.
+        /// The wall.
         wall: String,
         /// Why not.
         reason: String,
-        /// Where it was an overlay that cannot be had: what could be asked for with whole layers
-        /// instead.
+        /// If the unavailable wall is an overlay: the sources for a new request with complete
+        /// layers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         without_overlay: Option<Below>,
     },
@@ -412,25 +417,24 @@ pub enum Failure {
     OutcomeUnknown(String),
     /// See [`Error::Unreachable`](stockade_runtime::Error::Unreachable).
     Unreachable {
-        /// What.
+        /// The unreachable peer.
         what: String,
         /// The kernel's error number.
         errno: i32,
     },
     /// See [`Error::Deadline`](stockade_runtime::Error::Deadline).
     Deadline,
-    /// The keeper makes way for another version, and takes no new sandboxes.
+    /// The keeper drains for another version and takes no new sandboxes.
     Draining,
 }
 
-/// The longest message, head and body together, in bytes; a longer one travels in a file in
-/// memory.
+/// The longest message, head and body together, in bytes; a longer one is sent in a file in memory.
 pub const MESSAGE_BYTES: usize = 64 * 1024;
 
-/// The bytes of a message: the head's length, the head, the body.
+/// Encodes a message: the head's length, the head, the body.
 ///
 /// # Errors
-/// What serde says of a value that is no JSON.
+/// The serde error for a value that has no JSON form.
 pub fn encode(head: &impl Serialize, body: &[u8]) -> serde_json::Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, head)?;
@@ -440,7 +444,7 @@ pub fn encode(head: &impl Serialize, body: &[u8]) -> serde_json::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// The head and the body of a message; `None` for bytes that are none.
+/// The head and the body of a message; `None` for invalid bytes.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<(T, &'a [u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     let (head, body) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
@@ -457,8 +461,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// The words as bytes: each ends in NUL, and an empty list entry parts the two lists by its
-    /// count in front. `None` when a word holds a NUL byte.
+    /// Encodes the words as bytes: each ends in NUL. The number of arguments comes first and
+    /// separates the two lists. `None` when a word contains a NUL byte.
     pub fn encode(&self) -> Option<Vec<u8>> {
         let words = || self.arguments.iter().chain(&self.environment);
         if words().any(|word| word.contains(&0)) {
@@ -472,7 +476,7 @@ impl Words {
         Some(bytes)
     }
 
-    /// The words that bytes are.
+    /// Decodes the words.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (count, rest) = bytes.split_first_chunk()?;
         let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;

@@ -1,4 +1,4 @@
-//! Which sandboxes are being used at this moment, and when each was used last.
+//! Which sandboxes are in use now, and when each was used last.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use stockade_core::SandboxId;
 
 use crate::clock::now_ms;
 
-/// The uses of every sandbox that was used since this process began.
+/// The uses of every sandbox that was used since this process started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Activity(Arc<Mutex<HashMap<SandboxId, Use>>>);
 
@@ -17,7 +17,7 @@ struct Use {
     last_ms: i64,
 }
 
-/// One use; its end is the end of this.
+/// One use. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct InUse {
     activity: Activity,
@@ -25,7 +25,7 @@ pub(crate) struct InUse {
 }
 
 impl Activity {
-    /// Begins a use.
+    /// Starts a use.
     pub(crate) fn begin(&self, id: &SandboxId) -> InUse {
         let mut uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = uses.entry(id.clone()).or_default();
@@ -35,13 +35,14 @@ impl Activity {
         InUse { activity: self.clone(), id: id.clone() }
     }
 
-    /// When a sandbox was used last, in milliseconds since 1970: now, while it is being used.
+    /// When a sandbox was used last, in milliseconds since 1970; the current time while it is in
+    /// use.
     pub(crate) fn last_ms(&self, id: &SandboxId) -> Option<i64> {
         let uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         uses.get(id).map(|entry| if entry.under_way > 0 { now_ms() } else { entry.last_ms })
     }
 
-    /// Forgets a sandbox that has ended.
+    /// Removes a sandbox that has ended.
     pub(crate) fn forget(&self, id: &SandboxId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
@@ -50,7 +51,7 @@ impl Activity {
 impl Drop for InUse {
     fn drop(&mut self) {
         let mut uses = self.activity.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A sandbox that has ended meanwhile stays forgotten.
+        // A sandbox that has ended meanwhile is not added again.
         if let Some(entry) = uses.get_mut(&self.id) {
             entry.last_ms = now_ms();
             entry.under_way = entry.under_way.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Time, as it is recorded: milliseconds since 1970.
+//! The recorded form of times: milliseconds since 1970.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ pub(crate) fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A recorded time as it is told.
+/// Converts a recorded time to the form of responses.
 pub(crate) fn timestamp(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH)
 }

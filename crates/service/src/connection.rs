@@ -1,4 +1,4 @@
-//! A connection that counts as a use of its sandbox for as long as it lasts.
+//! A connection that counts as a use of its sandbox until it is closed.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ pub(crate) struct UsedConnection {
 }
 
 impl UsedConnection {
-    /// A connection that is a use of a sandbox.
+    /// Wraps a connection as a use of a sandbox.
     pub(crate) fn new(connection: Box<dyn Connection>, used: Used) -> Self {
         Self { connection, _used: used }
     }

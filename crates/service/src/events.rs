@@ -1,4 +1,5 @@
-//! The events of operations. Each operation records an event once, however often its workflow runs.
+//! The events of operations. Each operation records an event once, however often its workflow is
+//! executed.
 
 use stockade_core::event::{EventId, Payload};
 use stockade_durable::{Context, Statement};
@@ -8,7 +9,7 @@ use crate::store::events::{NewEvent, insert};
 use crate::store::json;
 use crate::store::sandboxes::SandboxRow;
 
-/// The statement that records an event of the operation that a workflow does.
+/// The statement that records an event of the operation of a workflow.
 pub(crate) fn record(context: &Context, row: &SandboxRow, payload: Payload) -> Statement {
     of(context.id().as_str(), row, payload)
 }

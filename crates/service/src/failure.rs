@@ -1,4 +1,4 @@
-//! How failures become problems, and how problems are recorded.
+//! The conversion of failures to problems, and the recorded form of problems.
 
 use serde_json::json;
 use stockade_core::access;
@@ -10,7 +10,7 @@ use stockade_runtime::Error;
 
 pub(crate) use stockade_review::problem::caused;
 
-/// A problem as the engine records it. [`to_problem`] gives it back.
+/// The recorded form of a problem. [`to_problem`] is the inverse.
 pub(crate) fn to_failure(problem: Problem) -> Failure {
     let retryable = problem.retryable;
     let mut failure = Failure::new(problem.code.as_str(), problem.message.clone());
@@ -18,10 +18,10 @@ pub(crate) fn to_failure(problem: Problem) -> Failure {
     failure.with_details(json!(problem))
 }
 
-/// The problem that a recorded failure is.
+/// The problem of a recorded failure.
 pub(crate) fn to_problem(failure: &Failure) -> Problem {
     serde_json::from_value(failure.details.clone()).unwrap_or_else(|_| {
-        // The engine's own words for what it refuses.
+        // The engine's own codes for its refusals.
         let code = match failure.code.as_str() {
             "conflict" => Code::Conflict,
             "cancelled" => Code::Cancelled,
@@ -33,7 +33,7 @@ pub(crate) fn to_problem(failure: &Failure) -> Problem {
     })
 }
 
-/// The problem that an error of the engine or its store is.
+/// The problem for an error of the engine or its store.
 pub(crate) fn of_store(error: stockade_durable::Error) -> Problem {
     use stockade_durable::Error as Durable;
     match error {
@@ -56,7 +56,7 @@ pub(crate) fn of_store(error: stockade_durable::Error) -> Problem {
     }
 }
 
-/// The problem that an error of a runtime is.
+/// The problem for an error of a runtime.
 pub(crate) fn of_runtime(error: &Error) -> Problem {
     let problem = |code| caused(code, error);
     match error {
@@ -91,7 +91,7 @@ pub(crate) fn of_runtime(error: &Error) -> Problem {
     }
 }
 
-/// The problem of a state that does not admit an operation.
+/// The problem for a state that does not allow an operation.
 pub(crate) fn of_state(id: &SandboxId, refused: &Refused) -> Problem {
     match refused {
         Refused::Terminated { .. } => {
@@ -115,7 +115,7 @@ pub(crate) fn of_state(id: &SandboxId, refused: &Refused) -> Problem {
     }
 }
 
-/// The problem of a path that rules or the form of paths refuse.
+/// The problem for a path that access rules refuse or that is malformed.
 pub(crate) fn of_access(error: &access::Error) -> Problem {
     let code = match error {
         access::Error::Denied { .. } => Code::AccessDenied,
@@ -125,17 +125,17 @@ pub(crate) fn of_access(error: &access::Error) -> Problem {
     Problem::new(code, error.to_string())
 }
 
-/// The problem of a path that is none.
+/// The problem for an invalid path.
 pub(crate) fn of_path(error: &Error) -> Problem {
     Problem::new(Code::PathInvalid, error.to_string())
 }
 
-/// The problem of a sandbox that is not there, or not the caller's.
+/// The problem for a sandbox that does not exist, or is not the caller's.
 pub(crate) fn no_sandbox(id: &SandboxId) -> Problem {
     Problem::new(Code::NotFound, format!("there is no sandbox {id}")).remedied_by("stockade ls")
 }
 
-/// The problem of an argument.
+/// The problem for an invalid argument.
 pub(crate) fn invalid(message: impl Into<String>) -> Problem {
     Problem::new(Code::InvalidInput, message)
 }
@@ -146,7 +146,7 @@ pub(crate) fn exec_id(key: &str) -> Result<ExecId, Problem> {
     ExecId::new(format!("x-{}", &hash[..24])).map_err(|error| invalid(error.to_string()))
 }
 
-/// The problem of a disk that has no room.
+/// The problem for a full disk.
 fn full() -> Problem {
     Problem::new(Code::StorageFull, "there is no disk space to record the operation")
         .remedied_by(MAKE_ROOM)

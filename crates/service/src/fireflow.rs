@@ -10,17 +10,17 @@ names! {
         Creating = "creating",
         /// Ready for commands.
         Running = "running",
-        /// Not running, and can go on.
+        /// Not running, can be resumed.
         Paused = "paused",
-        /// Failed; the reason is told beside it.
+        /// Failed; the reason is stored separately.
         Error = "error",
-        /// Gone for good.
+        /// Ended for good.
         Terminated = "terminated",
     }
 }
 
 impl Status {
-    /// What FireFlow calls a state.
+    /// FireFlow's name of a state.
     pub const fn of(state: State) -> Self {
         match state {
             State::New | State::Creating => Self::Creating,

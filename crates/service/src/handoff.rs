@@ -1,5 +1,6 @@
-//! What a workflow needs and must not record: contents and live streams, handed over in memory.
-//! After a crash they are gone, and the workflow that needs them fails with a message that says so.
+//! Values that a workflow needs and must not record: contents and live streams, passed in memory.
+//! After a crash they are lost, and the workflow that needs them fails with a message that reports
+//! it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -13,26 +14,26 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::owned::Used;
 
-/// What is handed over, by the workflow that it is for.
+/// The values, by workflow.
 #[derive(Default)]
 pub(crate) struct Handoffs(Mutex<HashMap<WorkflowId, Handoff>>);
 
-/// What is handed to one workflow.
+/// The values for one workflow.
 #[derive(Default)]
 pub(crate) struct Handoff {
-    /// The content of a file that is written.
+    /// The content of a file to write.
     pub(crate) content: Option<FileContent>,
     /// The streams of a session.
     pub(crate) session: Option<SessionStreams>,
-    /// Bytes that a command is given to read on its standard input.
+    /// A command's standard input.
     pub(crate) stdin: Option<Vec<u8>>,
-    /// The sandbox, as the caller's owner check has just found it.
+    /// The sandbox, as the caller's owner check has just read it.
     pub(crate) used: Option<Used>,
-    /// What is added to a command's environment.
+    /// Additions to a command's environment.
     pub(crate) environment: Option<BTreeMap<String, String>>,
-    /// A request to a port inside, and where its answer goes.
+    /// A request to a port inside, and the receiver of its response.
     pub(crate) request: Option<(Box<HttpRequest>, oneshot::Sender<HttpAnswer>)>,
-    /// What a tool is called with, and where its answer goes.
+    /// The arguments of a tool, and the receiver of its result.
     pub(crate) call: Option<(Map<String, Value>, oneshot::Sender<Value>)>,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct SessionStreams {
     pub(crate) input: mpsc::Receiver<SessionInput>,
 }
 
-/// Something that is taken once, by whichever run of a step comes first.
+/// A value that is taken once, by the first execution of a step.
 pub(crate) struct Once<T>(Mutex<Option<T>>);
 
 impl<T> Once<T> {
@@ -56,7 +57,7 @@ impl<T> Once<T> {
 }
 
 impl fmt::Debug for Handoffs {
-    /// Only how many: contents are not for a log.
+    /// Only the number: contents must not be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).len();
         write!(f, "Handoffs({waiting})")
@@ -64,8 +65,8 @@ impl fmt::Debug for Handoffs {
 }
 
 impl Handoffs {
-    /// Keeps something for a workflow that is about to start, unless there is something for it
-    /// already; whether it is kept.
+    /// Stores values for a workflow that is about to start, unless it has some already. Returns
+    /// whether they were stored.
     pub(crate) fn put(&self, id: &WorkflowId, handoff: Handoff) -> bool {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match waiting.entry(id.clone()) {
@@ -77,7 +78,7 @@ impl Handoffs {
         }
     }
 
-    /// Takes what is kept for a workflow.
+    /// Takes the values of a workflow.
     pub(crate) fn take(&self, id: &WorkflowId) -> Option<Handoff> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
     }

@@ -1,22 +1,23 @@
-//! The key of a WebSocket's opening handshake and the answer to it (RFC 6455, section 4).
+//! The key of a WebSocket's opening handshake and the response to it (RFC 6455, section 4).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// What a server adds to the key.
+/// The constant that a server appends to the key.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// A key that nobody chose.
+/// A random key.
 pub(crate) fn key() -> String {
     STANDARD.encode(uuid::Uuid::now_v7().as_bytes())
 }
 
-/// What a server answers to a key.
+/// A server's response to a key.
 pub(crate) fn accept(key: &str) -> String {
     STANDARD.encode(sha1(format!("{key}{GUID}").as_bytes()))
 }
 
-/// SHA-1 (FIPS 180-4, section 6.1), which the handshake asks for. It is broken for everything else.
+/// SHA-1 (FIPS 180-4, section 6.1), which the handshake requires. It is insecure for every other
+/// use.
 fn sha1(message: &[u8]) -> [u8; 20] {
     let mut padded = message.to_vec();
     padded.push(0x80);

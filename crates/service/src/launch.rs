@@ -1,4 +1,4 @@
-//! How a service begins: what it is made of, and what it does by itself.
+//! The launch of a service: its parts, and its background work.
 
 use std::sync::Arc;
 
@@ -23,15 +23,14 @@ use crate::terminations::Terminations;
 use crate::tools::Tools;
 use crate::wakers::Wakers;
 
-/// The version of the workflows, not of the program: a new program goes on with what an old one
-/// left, and watches the sandboxes that it made. It is raised only with a change of the steps of a
-/// workflow that cannot be replayed, together with a migration that says what becomes of those
-/// that wait.
+/// The version of the workflows, not of the program: a new program continues the workflows of an
+/// old one, and watches its sandboxes. It is raised only when a change of a workflow's steps cannot
+/// be replayed, together with a migration that decides how waiting workflows end.
 const WORKFLOWS: &str = "1";
 
 impl Service {
-    /// A service on a store and the runtimes that it may use, the default one first. Goes on with
-    /// what another service left.
+    /// Launches a service on a store and the given runtimes, the default one first. It continues
+    /// the work of an earlier service.
     ///
     /// # Errors
     /// When the store cannot be used, or no runtime is given.
@@ -68,7 +67,7 @@ impl Service {
         let builder = Engine::builder(store)
             .executor_id(inner.options.executor_id.clone())
             .application_version(WORKFLOWS.to_owned())
-            // A watcher records nothing while it watches, however often the server is killed.
+            // A watcher records no progress while it watches, however often the server is killed.
             .max_recovery_attempts(u32::MAX)
             .queue(queue);
         let builder = operations::register(builder, &inner);
@@ -78,8 +77,8 @@ impl Service {
         Ok(service)
     }
 
-    /// Looks once for what nobody asks for, as is done every minute: sandboxes, snapshots and
-    /// commands of ours that no record knows are given back to their runtime.
+    /// Runs the reaper once, as happens every minute: sandboxes, snapshots and commands of ours
+    /// that have no record are removed from their runtime.
     pub async fn sweep(&self) {
         reaper::sweep(&self.engine, &self.inner).await;
     }

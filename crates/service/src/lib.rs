@@ -1,14 +1,15 @@
-//! Each operation on sandboxes, exactly once: owner check, act, record. Implements
+//! Executes each operation on sandboxes exactly once: owner check, act, record. Implements
 //! [`stockade_api::Sandboxes`] on a durable engine and a runtime.
 //!
-//! HTTP, MCP, the command line and workflows call this room and decide nothing themselves. Nothing
-//! here prints, listens, or knows how a sandbox is made.
+//! HTTP, MCP, the command line and workflows call this crate and decide nothing themselves. No code
+//! here prints, listens, or depends on how a sandbox is made.
 //!
-//! Reading order, from the bottom up: `store` (the records, with all SQL), `owned` (the owner check),
-//! `inner` (what operations share), `operation` (how an operation becomes a recorded workflow),
-//! `service`, then `operations`, one file each, among them `watch`, which looks after one sandbox.
-//! `reaper` gives back what no record knows, `launch` puts all of it together. `egress` serves the
-//! network of sandboxes. `orbiter` and `fireflow` hold the terms of these systems.
+//! Reading order, from the bottom up: `store` (the records, with all SQL), `owned` (the owner
+//! check), `inner` (the shared state of operations), `operation` (how an operation becomes a
+//! recorded workflow), `service`, then `operations`, one file each, among them `watch`, which
+//! watches one sandbox. `reaper` removes what has no record, `launch` puts all of it together.
+//! `egress` serves the network of sandboxes. `orbiter` and `fireflow` hold the terms of these
+//! systems.
 
 mod activity;
 mod clock;

@@ -1,5 +1,4 @@
-//! Locks by name: one driver for each sandbox, and one turn after another under each name of an
-//! operation.
+//! Locks by name: one for each sandbox, and one for each idempotency key.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// A lock for each name that somebody holds or waits for.
+/// A lock for each name that a task holds or waits for.
 #[derive(Debug)]
 pub(crate) struct Locks<K>(Mutex<HashMap<K, Weak<AsyncMutex<()>>>>);
 
@@ -18,12 +17,12 @@ impl<K> Default for Locks<K> {
 }
 
 impl<K: Clone + Eq + Hash> Locks<K> {
-    /// The lock of that name, if nobody has it.
+    /// Takes the lock of that name, if it is free.
     pub(crate) fn try_lock(&self, name: &K) -> Option<OwnedMutexGuard<()>> {
         self.named(name).try_lock_owned().ok()
     }
 
-    /// Waits until nobody else holds the lock of that name.
+    /// Waits for the lock of that name.
     pub(crate) async fn lock(&self, name: &K) -> OwnedMutexGuard<()> {
         self.named(name).lock_owned().await
     }

@@ -1,4 +1,4 @@
-//! How an operation becomes a recorded workflow, and how its record is told.
+//! How an operation becomes a recorded workflow, and how its record is reported.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -8,20 +8,20 @@ use stockade_durable::{Engine, Handle, StartOptions, Status, WorkflowId, Workflo
 
 use crate::failure::{invalid, of_store, to_problem};
 
-/// What every workflow of a sandbox is started with.
+/// The input of every workflow of a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Input<T> {
-    /// Who asked. The owner check inside goes by it.
+    /// The requesting owner. The owner check inside the workflow uses it.
     pub(crate) owner: OwnerId,
-    /// What was asked.
+    /// The request.
     pub(crate) request: T,
 }
 
-/// The longest name that a caller may give to an operation.
+/// The maximal length of an idempotency key.
 const KEY_LENGTH: usize = 200;
 
-/// The workflow id of an operation: from the name that the caller gave to it, else a new one.
-/// Names of two owners never meet.
+/// The workflow id of an operation: derived from the caller's idempotency key, else random. The
+/// keys of two owners never collide.
 pub(crate) fn workflow_id(caller: &Caller) -> Result<WorkflowId, Problem> {
     let text = match &caller.idempotency_key {
         None => uuid::Uuid::now_v7().simple().to_string(),
@@ -37,7 +37,7 @@ pub(crate) fn workflow_id(caller: &Caller) -> Result<WorkflowId, Problem> {
     WorkflowId::new(text).map_err(|error| of_store(error.into()))
 }
 
-/// Whether an operation of the name that the caller gave was started before.
+/// Whether an operation with the caller's idempotency key was started before.
 pub(crate) async fn is_known(engine: &Engine, caller: &Caller) -> Result<bool, Problem> {
     if caller.idempotency_key.is_none() {
         return Ok(false);
@@ -46,7 +46,7 @@ pub(crate) async fn is_known(engine: &Engine, caller: &Caller) -> Result<bool, P
     info.map(|info| info.is_some()).map_err(of_store)
 }
 
-/// Starts an operation, or finds the one of the same name.
+/// Starts an operation, or finds the one with the same key.
 pub(crate) async fn start<T: Serialize + Sync>(
     engine: &Engine,
     name: &'static str,
@@ -59,7 +59,7 @@ pub(crate) async fn start<T: Serialize + Sync>(
     engine.start(name, &input, options).await.map_err(of_store)
 }
 
-/// Does an operation whole: starts it, or finds the one of the same name, and waits for its end.
+/// Runs an operation to its end: starts it, or finds the one with the same key, and waits for it.
 pub(crate) async fn run<T: Serialize + Sync, O: DeserializeOwned>(
     engine: &Engine,
     name: &'static str,
@@ -71,7 +71,7 @@ pub(crate) async fn run<T: Serialize + Sync, O: DeserializeOwned>(
     handle.get_result().await.map_err(of_store)
 }
 
-/// What is told of a recorded operation, to its owner only.
+/// The public form of a recorded operation, for its owner only.
 pub(crate) async fn info(
     engine: &Engine,
     caller: &Caller,

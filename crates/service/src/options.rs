@@ -1,4 +1,4 @@
-//! What a service is configured with.
+//! The configuration of a service.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,29 +12,29 @@ const QUEUE_CONCURRENCY: &str = "DBOS_SANDBOX_QUEUE_CONCURRENCY";
 /// The variable of [`Options::worker_concurrency`].
 const WORKER_CONCURRENCY: &str = "DBOS_SANDBOX_WORKER_CONCURRENCY";
 
-/// What a service is configured with.
+/// The configuration of a service.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Names this process among those that share a store; the same name again takes over what the
-    /// last one left.
+    /// Identifies this process among those that share a store; a process with the same id takes
+    /// over the work of the last one.
     pub executor_id: String,
-    /// How long a sandbox lives that does not say.
+    /// The TTL of a sandbox whose request has none.
     pub default_ttl: Option<Duration>,
-    /// The most that one owner may have.
+    /// The quotas of one owner.
     pub quotas: Quotas,
-    /// Where bundles of changes wait for a decision; without it there are none.
+    /// The directory of bundles that wait for a decision; without it there are none.
     pub home: Option<Home>,
     /// The program of the egress process; without it no sandbox has a network.
     pub egress: Option<Program>,
-    /// How often a sandbox is looked at (FireFlow: every 10 s).
+    /// How often a watcher checks its sandbox (FireFlow: every 10 s).
     pub watch_interval: Duration,
-    /// How long a runtime may take for one change to a sandbox, and a change may wait for those
-    /// before it.
+    /// How long a runtime may take for one change to a sandbox, and how long a change may wait for
+    /// earlier ones.
     pub deadline: Duration,
-    /// How many queued operations run at once, over all processes
+    /// How many queued operations run concurrently in all processes
     /// (`DBOS_SANDBOX_QUEUE_CONCURRENCY`).
     pub queue_concurrency: u32,
-    /// How many queued operations run at once in this process
+    /// How many queued operations run concurrently in this process
     /// (`DBOS_SANDBOX_WORKER_CONCURRENCY`).
     pub worker_concurrency: u32,
 }
@@ -56,11 +56,11 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, with the values of FireFlow's variables. The way to variables is given, since
-    /// whose they are is the caller's to know.
+    /// The defaults, with the values of FireFlow's variables. The caller passes the lookup
+    /// function, since it knows whose environment applies.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for a variable that is set and is no number of at least 1.
+    /// [`Code::InvalidInput`] for a variable that is set but is not a number of at least 1.
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Problem> {
         let number = |name: &str, default: u32| match variable(name) {
             None => Ok(default),
@@ -86,13 +86,13 @@ impl Options {
 /// A data directory on the host.
 #[derive(Debug, Clone)]
 pub struct Home {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Whose it is, and so every bundle in it.
+    /// The owner of the directory and of every bundle in it.
     pub owner: OwnerId,
 }
 
-/// What one owner may have.
+/// The quotas of one owner.
 #[derive(Debug, Clone, Copy)]
 pub struct Quotas {
     /// Sandboxes that are not terminated.

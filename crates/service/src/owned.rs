@@ -1,4 +1,4 @@
-//! The owner check: the first thing that every operation does, and the only way to a sandbox.
+//! The owner check: the first action of every operation, and the only access to a sandbox.
 
 use stockade_core::access::Level;
 use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId};
@@ -8,7 +8,8 @@ use crate::activity::InUse;
 use crate::failure::{no_sandbox, of_access, of_state};
 use crate::store::sandboxes::{self, SandboxRow};
 
-/// A sandbox of the caller, as it was a moment ago. Only [`Owned::check`] makes one.
+/// A sandbox of the caller, as it was when it was checked. Only [`Owned::check`] creates this
+/// value.
 #[derive(Debug, Clone)]
 pub(crate) struct Owned(SandboxRow);
 
@@ -21,13 +22,13 @@ impl std::ops::Deref for Owned {
 }
 
 impl Owned {
-    /// The row, to be changed together with what is recorded.
+    /// The row, to be changed together with its record.
     pub(crate) const fn row_mut(&mut self) -> &mut SandboxRow {
         &mut self.0
     }
 
-    /// The sandbox, if it is the owner's. One that does not exist and one of somebody else get
-    /// the same answer.
+    /// The sandbox, if it belongs to the owner. A sandbox that does not exist and one of another
+    /// owner give the same error.
     pub(crate) async fn check(
         store: &dyn Store,
         owner: &OwnerId,
@@ -39,7 +40,7 @@ impl Owned {
         }
     }
 
-    /// The sandbox, if its state admits an operation.
+    /// The sandbox, if its state allows an operation.
     pub(crate) fn admitting(self, operation: Operation) -> Result<Self, Problem> {
         if self.damaged && operation != Operation::Kill {
             let message = format!("the record of the sandbox {} cannot be read", self.id);
@@ -52,21 +53,21 @@ impl Owned {
         }
     }
 
-    /// Whether the rules let a path be used like that.
+    /// Whether the rules allow this use of a path.
     pub(crate) fn allows(&self, level: Level, path: &[u8]) -> Result<(), Problem> {
         self.rules.allows(level, path).map_err(|error| of_access(&error))
     }
 
-    /// Whether the rules let a program be run. What the runtime brings with it may be, unless a
-    /// rule names it.
+    /// Whether the rules allow running a program. Programs of the runtime are allowed, unless a
+    /// rule names them.
     pub(crate) fn may_run(&self, program: &[u8]) -> Result<(), Problem> {
         let may = self.rules.allows_processes(Level::Execute, program);
         may.map_err(|error| of_access(&error))
     }
 }
 
-/// A sandbox that runs and is its owner's, for one use of it: as long as this lives, it is not
-/// idle.
+/// A running sandbox of its owner, for one use of it: as long as this value exists, the sandbox is
+/// not idle.
 #[derive(Debug)]
 pub(crate) struct Used {
     owned: Owned,
@@ -87,7 +88,7 @@ impl Used {
         Self { owned, _in_use: in_use }
     }
 
-    /// The same use, if the sandbox's state admits an operation.
+    /// The same use, if the sandbox's state allows an operation.
     pub(crate) fn admitting(self, operation: Operation) -> Result<Self, Problem> {
         Ok(Self { owned: self.owned.admitting(operation)?, ..self })
     }

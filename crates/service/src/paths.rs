@@ -1,4 +1,4 @@
-//! Paths inside sandboxes: as bytes, and with their links followed.
+//! Paths inside sandboxes: as bytes, and with their symbolic links resolved.
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,9 +9,9 @@ use stockade_runtime::{Error, Runtime, SandboxPath};
 
 use crate::failure::{of_path, of_runtime};
 
-/// The path that a name leads to, with its links followed; `follow` says whether also one at its end.
-/// A name that does not exist stands for itself. A process inside can change a link a moment later:
-/// only the runtime's own checks hold against that.
+/// The path that a name leads to, with its symbolic links resolved; `follow` determines whether
+/// that includes one at its end. A name that does not exist stays as it is. A process inside can
+/// change a symbolic link a moment later: only the runtime's own checks protect against that.
 pub(crate) async fn resolve(
     runtime: &dyn Runtime,
     sandbox: &SandboxId,
@@ -30,7 +30,7 @@ pub(crate) async fn resolve(
         if follow || !waiting.is_empty() {
             let link = match runtime.stat(sandbox, &as_path(&Bytes(next.clone()))?).await {
                 Ok(info) => info.link,
-                // The operation that uses the path reports what is wrong with it.
+                // The operation that uses the path reports the error.
                 Err(Error::File { .. }) => None,
                 Err(error) => return Err(of_runtime(&error)),
             };
@@ -54,7 +54,7 @@ pub(crate) async fn resolve(
     as_path(&Bytes(if at.is_empty() { b"/".to_vec() } else { at }))
 }
 
-/// How many links are followed in one path, as in Linux.
+/// How many symbolic links are followed in one path, as in Linux.
 const LINKS: usize = 40;
 
 fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> {

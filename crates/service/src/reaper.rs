@@ -1,5 +1,5 @@
-//! What looks after what nobody asks for: what a runtime holds that no record knows is given back,
-//! commands that no operation waits for are ended, and every live sandbox has its watcher.
+//! The reaper: it removes from a runtime what has no record, ends commands that no operation waits
+//! for, and ensures that every live sandbox has its watcher.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::operations::{self, execute, life, watch};
 use crate::row::SERVICE_LABEL;
 use crate::store::sandboxes::{self, SandboxRow};
 
-/// How often it looks.
+/// The interval of sweeps.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Looks now and every minute, for as long as the service's engine runs.
+/// Sweeps now and every minute, as long as the service's engine runs.
 pub(crate) fn spawn(engine: &Engine, inner: &Arc<Inner>) {
     let (engine, inner) = (engine.clone(), Arc::clone(inner));
     tokio::spawn(async move {
@@ -33,12 +33,12 @@ pub(crate) fn spawn(engine: &Engine, inner: &Arc<Inner>) {
     });
 }
 
-/// Looks once. What cannot be done now is done the next time.
+/// Sweeps once. Failed work is repeated in the next sweep.
 pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
     let ours = BTreeMap::from([(SERVICE_LABEL.to_owned(), inner.id.clone())]);
     for runtime in inner.runtimes.values() {
-        // What a runtime holds is listed before the records are read that it is compared with:
-        // records are written first, and so nothing that is being made is taken for lost.
+        // The runtime's sandboxes are listed before the records are read. Records are written
+        // first, so no sandbox that is being created is taken for lost.
         if let Ok(held) = inner.within(runtime.list(&ours)).await {
             for status in &held {
                 reap(inner, runtime, &status.id).await;
@@ -61,7 +61,7 @@ pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
 /// Removes a sandbox from its runtime unless its record says that it should be there.
 async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
     let should_be = |row: &SandboxRow| {
-        // What cannot be read may be anything.
+        // An unreadable record may belong to any sandbox.
         row.damaged || matches!(row.state, State::Creating | State::Running | State::Paused)
     };
     match sandboxes::find(&*inner.store, id).await {
@@ -69,7 +69,7 @@ async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
         Err(_) => return,
         _ => {}
     }
-    // One that is being started is looked at the next time.
+    // A sandbox that is being started is checked in the next sweep.
     let Some(_driver) = inner.locks.try_lock(id) else { return };
     if let Ok(found) = sandboxes::find(&*inner.store, id).await
         && !found.as_ref().is_some_and(should_be)
@@ -79,8 +79,8 @@ async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
     }
 }
 
-/// Ends the commands whose operations have ended without them, and lets go of what is kept of
-/// those that are recorded.
+/// Ends the commands whose operations have ended without them, and acknowledges those that are
+/// recorded.
 async fn end_commands(engine: &Engine, inner: &Inner, runtime: &Arc<dyn Runtime>, held: &[Status]) {
     if held.iter().all(|status| status.execs.is_empty()) {
         return;
@@ -96,7 +96,7 @@ async fn end_commands(engine: &Engine, inner: &Inner, runtime: &Arc<dyn Runtime>
     }
 }
 
-/// The commands that operations wait for which have not ended.
+/// The commands of operations that have not ended.
 async fn awaited(engine: &Engine) -> stockade_api::Result<BTreeSet<ExecId>> {
     let mut awaited = BTreeSet::new();
     for name in operations::COMMANDS {
@@ -111,22 +111,22 @@ async fn awaited(engine: &Engine) -> stockade_api::Result<BTreeSet<ExecId>> {
     Ok(awaited)
 }
 
-/// Removes a snapshot of one of our sandboxes that neither a record nor an operation under way
-/// knows.
+/// Removes a snapshot of one of our sandboxes that neither a record nor a running operation refers
+/// to.
 async fn reap_snapshot(
     engine: &Engine,
     inner: &Inner,
     runtime: &Arc<dyn Runtime>,
     found: &SnapshotInfo,
 ) {
-    // In this order: the end of a stop and what it kept are recorded together.
+    // In this order: the end of a stop and its stored files are recorded together.
     if let Some(Ok(stop)) = found.id.as_str().strip_prefix(life::STOPPED).map(WorkflowId::new) {
         match engine.info(&stop).await {
             Ok(info) if info.as_ref().is_none_or(|info| info.status.is_terminal()) => {}
             _ => return,
         }
     }
-    // One of a sandbox that is not ours is not ours either.
+    // A snapshot of a sandbox that is not ours is not ours either.
     let is_unknown = sandboxes::is_unknown_snapshot(&*inner.store, &found.sandbox, &found.id).await;
     if is_unknown == Ok(true) {
         let _ = inner.within(runtime.remove_snapshot(&found.id)).await;

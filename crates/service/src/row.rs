@@ -1,4 +1,4 @@
-//! What the row of a sandbox means: how its state changes, and how it is shown.
+//! The meaning of a sandbox's row: how its state changes, and its public form.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::store::json;
 use crate::store::sandboxes::{self, SandboxRow};
 
 impl SandboxRow {
-    /// Gives the row another state, here and by a statement that fails when somebody else changed
-    /// it meanwhile.
+    /// Changes the state of the row, here and by a statement that fails if another operation has
+    /// changed it meanwhile.
     pub(crate) fn change(&mut self, state: State, reason: Option<String>) -> Statement {
         let seen = self.generation;
         let now = now_ms();
@@ -27,7 +27,7 @@ impl SandboxRow {
             self.terminated_at = Some(now);
             self.files = None;
             if !self.request.environment.is_empty() {
-                // Nothing is started with it any more.
+                // No command is started with it any more.
                 self.request.environment.clear();
                 request = Some(json(&self.request));
             }
@@ -35,7 +35,7 @@ impl SandboxRow {
         sandboxes::update(self, seen, request)
     }
 
-    /// Gives it another network, as [`Self::change`] gives it another state.
+    /// Changes its network, in the same way as [`Self::change`] changes its state.
     pub(crate) fn change_network(&mut self, network: Network) -> Statement {
         let seen = self.generation;
         self.generation += 1;
@@ -43,18 +43,18 @@ impl SandboxRow {
         sandboxes::update_request(self, seen)
     }
 
-    /// Pauses the row because nobody uses the sandbox.
+    /// Pauses the row of an idle sandbox.
     pub(crate) fn change_to_idle(&mut self) -> Statement {
         self.idle_paused = true;
         self.change(State::Paused, Some(Reason::Idle.as_str().to_owned()))
     }
 
-    /// Whether it runs, or will when it is used.
+    /// Whether it is running, or will be when it is used.
     pub(crate) fn is_usable(&self) -> bool {
         self.state == State::Running || self.state == State::Paused && self.idle_paused
     }
 
-    /// How it is shown.
+    /// Its public form.
     pub(crate) fn to_sandbox(&self, isolation: Option<Isolation>) -> Sandbox {
         let request = &self.request;
         Sandbox {
@@ -90,7 +90,7 @@ impl SandboxRow {
         sandboxes::touch(&self.id)
     }
 
-    /// The labels that its runtime keeps: its metadata, its owner, and the service that it is of.
+    /// The labels in its runtime: its metadata, its owner, and its service.
     pub(crate) fn labels(&self, service: &str) -> BTreeMap<String, String> {
         let mut labels = self.request.metadata.clone();
         labels.insert(OWNER_LABEL.to_owned(), self.owner.as_str().to_owned());
@@ -102,5 +102,6 @@ impl SandboxRow {
 /// The label with the owner of a sandbox.
 const OWNER_LABEL: &str = "stockade.dev/owner";
 
-/// The label with the service whose database knows a sandbox: a runtime may hold those of several.
+/// The label with the service whose database has the sandbox: a runtime may hold sandboxes of
+/// several services.
 pub(crate) const SERVICE_LABEL: &str = "stockade.dev/service";

@@ -1,4 +1,4 @@
-//! [`Sandboxes`] for [`Service`]: each operation finds its file.
+//! [`Sandboxes`] for [`Service`]: calls the module of each operation.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl Sandboxes for Service {
         operation::info(&self.engine, caller, &request).await?;
         let id = WorkflowId::new(request.0.clone()).map_err(|error| of_store(error.into()))?;
         let handle = self.engine.handle(&id);
-        // How it ended is told by its record.
+        // The record contains the result.
         let _ = tokio::time::timeout(WAIT, handle.get_result::<serde_json::Value>()).await;
         operation::info(&self.engine, caller, &request).await
     }

@@ -1,4 +1,4 @@
-//! [`Service`]: the engine and what operations share, as each operation uses them.
+//! [`Service`]: the engine and the shared state of operations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::operation::{self, workflow_id};
 use crate::owned::{Owned, Used};
 use crate::tools::Handler;
 
-/// Does every operation. Its clones are the same service.
+/// Executes every operation. Its clones are the same service.
 #[derive(Debug, Clone)]
 pub struct Service {
     pub(crate) engine: Engine,
@@ -22,7 +22,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// The engine, to watch its workflows.
+    /// The engine, for watching its workflows.
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -35,21 +35,21 @@ impl Service {
     /// Removes a tool that was added.
     ///
     /// # Errors
-    /// [`Code::ToolUnknown`] when there is none of that name.
+    /// [`Code::ToolUnknown`] when no tool has that name.
     pub fn unregister_tool(&self, name: &str) -> Result<()> {
         self.inner.tools.unregister(name)
     }
 
-    /// Takes nothing new, waits until the deadline for what runs, and leaves the rest to the next
-    /// service.
+    /// Accepts no new work, waits until the deadline for running work, and leaves the rest to the
+    /// next service.
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.stop.send_replace(true);
-        // The next one takes over what does not end in time.
+        // The next one takes over the work that does not end in time.
         let _ = self.engine.shutdown(deadline).await;
     }
 
-    /// The first of three phases, before anything is started: the sandbox, if it is the caller's
-    /// and admits the operation.
+    /// The first of three phases, before anything is started: the sandbox, if it belongs to the
+    /// caller and allows the operation.
     pub(crate) async fn owned(
         &self,
         caller: &Caller,
@@ -58,14 +58,14 @@ impl Service {
     ) -> Result<Owned> {
         let owned = Owned::check(&*self.inner.store, &caller.owner, id).await?;
         match owned.clone().admitting(operation) {
-            // Idempotent replay: a known idempotency key is answered from its record, also where the
-            // state of the sandbox does not admit the operation any more.
+            // Idempotent replay: a known idempotency key is answered from its record, also if the
+            // state of the sandbox does not allow the operation any more.
             Err(_) if operation::is_known(&self.engine, caller).await? => Ok(owned),
             admitted => admitted,
         }
     }
 
-    /// The same for an operation that uses the sandbox, which counts as used meanwhile.
+    /// The same for an operation that uses the sandbox, which counts as in use meanwhile.
     pub(crate) async fn used(&self, caller: &Caller, id: &SandboxId) -> Result<Used> {
         match self.inner.used(&caller.owner, id).await {
             Err(problem)
@@ -78,8 +78,8 @@ impl Service {
         }
     }
 
-    /// Starts an operation that needs something in memory. One of the same name that is found keeps
-    /// what it was started with.
+    /// Starts an operation that needs values in memory. An existing operation with the same key
+    /// keeps its own values.
     pub(crate) async fn start_with<T: Serialize + Sync>(
         &self,
         name: &'static str,
@@ -93,7 +93,7 @@ impl Service {
             None => workflow_id(caller)?,
         };
         let options = StartOptions { id: Some(id.clone()), ..options };
-        // One start at a time under one name, so that no workflow takes what is for another one.
+        // One start at a time for each key, so that no workflow takes the values of another one.
         let _turn = self.inner.names.lock(&id).await;
         let is_kept = self.inner.handoffs.put(&id, handoff);
         let started = operation::start(&self.engine, name, caller, request, options).await;

@@ -1,4 +1,4 @@
-//! From what a sandbox is asked for with to what its runtime is told.
+//! The conversion of a sandbox's request to a runtime's specification.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,18 +12,17 @@ use stockade_core::{Code, Problem, SandboxSpec, SnapshotId, Ttl};
 use crate::failure::invalid;
 use crate::store::sandboxes::SandboxRow;
 
-/// How long a runtime keeps a sandbox that was made and of which nobody has said yet how long it
-/// lives.
+/// How long a runtime keeps a sandbox that was created and not yet renewed.
 const UNTIL_RENEWED: Duration = Duration::from_secs(120);
 
-/// How much longer a runtime keeps a sandbox than the service: if no service runs when the time
-/// comes, the sandbox ends all the same.
+/// How much longer a runtime keeps a sandbox than the service: if no service is running at its end,
+/// the sandbox ends all the same.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// How an image is named that is a snapshot.
+/// The prefix of an image name that refers to a snapshot.
 const SNAPSHOT: &str = "snapshot:";
 
-/// Everything that can be said of a request without looking at anything.
+/// All checks of a request that need no other state.
 pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
     rules(request)?;
     let mut names = BTreeSet::new();
@@ -59,7 +58,7 @@ fn rules(request: &CreateSandbox) -> Result<Rules> {
     })
 }
 
-/// How long a sandbox lives, from now on.
+/// The TTL of a sandbox, from now on.
 pub(crate) fn ttl(expiry: Expiry, default: Option<Duration>) -> Result<Option<Duration>> {
     match expiry {
         Expiry::Default => Ok(default),
@@ -73,17 +72,17 @@ pub(crate) fn duration(seconds: f64) -> Result<Duration> {
     Ttl::from_seconds(seconds).map(Ttl::as_duration).map_err(|error| invalid(error.to_string()))
 }
 
-/// How the image of a request is told.
+/// The public form of a request's image.
 pub(crate) fn image(request: &CreateSandbox) -> String {
     request.image.clone().unwrap_or_else(|| "host".to_owned())
 }
 
-/// The id of the snapshot that a request begins with.
+/// The id of the snapshot that a request starts from.
 pub(crate) fn snapshot(request: &CreateSandbox) -> Option<&str> {
     request.image.as_deref()?.strip_prefix(SNAPSHOT)
 }
 
-/// How a snapshot is named as an image.
+/// The image name of a snapshot.
 pub(crate) fn of_snapshot(id: &SnapshotId) -> String {
     format!("{SNAPSHOT}{id}")
 }
@@ -100,15 +99,17 @@ fn root(request: &CreateSandbox) -> Result<Root> {
     })
 }
 
-/// What a runtime is asked for; the same each time, for a runtime knows a repeated request by it.
+/// The specification for a runtime. It is the same each time, because a runtime recognizes a
+/// repeated request by it.
 pub(crate) fn runtime(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
     specification(&row.request, row.rules.clone(), row.labels(service))
 }
 
-/// The specification that a request is.
+/// The specification of a request.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] for what has no such form, [`Code::RuleInvalid`] for access rules.
+/// [`Code::InvalidInput`] for a request that cannot be converted, [`Code::RuleInvalid`] for access
+/// rules.
 pub fn requested(request: &CreateSandbox) -> Result<SandboxSpec> {
     specification(request, rules(request)?, request.metadata.clone())
 }
@@ -133,7 +134,7 @@ fn specification(
         access,
         network: request.network.as_ref().map(Network::policy).transpose()?,
         labels,
-        // That of its whole life, however much of that is over: it is the same each time.
+        // The lease for the whole TTL, however much of it has passed: so it is the same each time.
         lease: match request.expiry {
             Expiry::Never => None,
             Expiry::Seconds(seconds) => Some(duration(seconds)?.saturating_add(GRACE)),
@@ -142,7 +143,7 @@ fn specification(
     })
 }
 
-/// How long a runtime keeps a sandbox that lives until then.
+/// The lease in a runtime for a sandbox that expires at that time.
 pub(crate) fn lease(expires_at: Option<i64>, now_ms: i64) -> Option<Duration> {
     let left = u64::try_from(expires_at? - now_ms).unwrap_or(0);
     Some(Duration::from_millis(left) + GRACE)

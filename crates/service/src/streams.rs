@@ -1,8 +1,8 @@
-//! Output while it is produced: a bounded channel that many can read, each at its own pace and
-//! from its own place, the splitter of a command's output, and text that is cut between bytes.
+//! Live output: a bounded channel with many readers, each at its own pace and position, the
+//! splitter of a command's output, and text that is cut between bytes.
 //!
-//! Nothing here waits for a reader: who is too slow is told how much is gone. Nothing here lasts
-//! longer than the process; what must is a stream of the durable engine.
+//! No code here waits for a reader: a slow reader receives the number of lost bytes. No state here
+//! survives the process; output that must is a stream of the durable engine.
 
 mod channel;
 mod split;
@@ -12,16 +12,16 @@ pub use channel::{Channel, Cursor, Item, Reader, Size, Writer, channel};
 pub use split::{Chunk, Piece, Split, split};
 pub use text::{Decoder, Encoding};
 
-/// Why a stream ended before it was at its end.
+/// Why a stream ended before its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Whoever wrote it went away without a word.
+    /// The writer was dropped without closing the stream.
     #[error("the source of the stream no longer exists")]
     Abandoned,
-    /// A command's output ended, and nobody told how the command did.
+    /// A command's output ended without its exit code.
     #[error("the output ended without an exit code")]
     NoExit,
-    /// Whoever wrote it says so.
+    /// The writer reported a failure.
     #[error("{0}")]
     Failed(String),
 }

@@ -1,4 +1,4 @@
-//! The last of a stream, within a bound.
+//! The tail of a stream, within a bound.
 
 use std::collections::VecDeque;
 
@@ -11,12 +11,12 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// A tail of at most so many bytes.
+    /// A tail of at most this many bytes.
     pub(crate) const fn new(limit: usize) -> Self {
         Self { bytes: VecDeque::new(), limit, cut: false }
     }
 
-    /// Adds bytes; the oldest go where there are too many.
+    /// Appends bytes, and drops the oldest if there are too many.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         let kept = &bytes[bytes.len().saturating_sub(self.limit)..];
         let excess = (self.bytes.len() + kept.len()).saturating_sub(self.limit);
@@ -25,7 +25,7 @@ impl Tail {
         self.bytes.extend(kept);
     }
 
-    /// Leaves out bytes that nobody has: what came before them is not the last of the stream.
+    /// Skips lost bytes: earlier bytes do not belong to the tail then.
     pub(crate) fn skip(&mut self, length: u64) {
         if length > 0 {
             self.bytes.clear();
@@ -33,7 +33,7 @@ impl Tail {
         }
     }
 
-    /// Whether there was more.
+    /// Whether bytes were dropped.
     pub(crate) const fn is_cut(&self) -> bool {
         self.cut
     }

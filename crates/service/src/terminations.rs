@@ -1,5 +1,5 @@
-//! Sandboxes that are being killed: whatever else is done to them at that time is given up, however
-//! long a runtime takes for it.
+//! Sandboxes that are being killed: every concurrent change of them is cancelled, however long a
+//! runtime takes for it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stockade_core::{Code, Problem, SandboxId};
 use tokio::sync::watch;
 
-/// The kills that are under way, and the changes that they cancel.
+/// The running kills, and the changes that they cancel.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terminations(Arc<Mutex<HashMap<SandboxId, watch::Sender<u32>>>>);
 
-/// One kill that is under way; dropped when it has succeeded or failed.
+/// One running kill; dropped when it has succeeded or failed.
 #[derive(Debug)]
 pub(crate) struct Termination {
     terminations: Terminations,
@@ -19,13 +19,13 @@ pub(crate) struct Termination {
 }
 
 impl Terminations {
-    /// Cancels every change of the sandbox, until the answer is dropped.
+    /// Cancels every change of the sandbox, until the returned value is dropped.
     pub(crate) fn begin(&self, id: &SandboxId) -> Termination {
         self.with(id, |kills| kills.send_modify(|kills| *kills += 1));
         Termination { terminations: self.clone(), id: id.clone() }
     }
 
-    /// Changes a sandbox, unless it is killed before that is done.
+    /// Runs a change of a sandbox, unless the sandbox is killed before the change is complete.
     pub(crate) async fn unless<T>(
         &self,
         id: &SandboxId,
@@ -34,7 +34,7 @@ impl Terminations {
         let mut kills = self.with(id, |kills| kills.subscribe());
         let done = tokio::select! {
             done = work => Ok(done),
-            // It is never closed while this listens.
+            // The channel is never closed while this waits.
             _ = kills.wait_for(|kills| *kills > 0) => {
                 let message = format!("the sandbox {id} is terminated");
                 Err(Problem::new(Code::SandboxTerminated, message).because("it was killed during the operation"))
@@ -50,7 +50,7 @@ impl Terminations {
         act(terminations.entry(id.clone()).or_default())
     }
 
-    /// Forgets a sandbox that is neither killed nor changed.
+    /// Removes the entry of a sandbox that is neither being killed nor changed.
     fn tidy(&self, id: &SandboxId) {
         let mut terminations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if terminations.get(id).is_some_and(|kills| *kills.borrow() == 0 && kills.is_closed()) {

@@ -1,12 +1,12 @@
-//! Chunks of text: a character that was cut by a chunk's end waits for its rest.
+//! Chunks of text: a character that is cut by the end of a chunk waits for its remaining bytes.
 
-/// What is left of a stream of bytes that are probably text.
+/// The incomplete character of a stream of bytes that are probably text.
 #[derive(Debug, Default)]
 pub(crate) struct Text(Vec<u8>);
 
 impl Text {
-    /// The bytes that can be given on after these were added: all but the beginning of a character
-    /// whose rest is still to come.
+    /// Adds bytes, and returns those that can be passed on: all but an incomplete character at the
+    /// end.
     pub(crate) fn push(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         let mut all = std::mem::take(&mut self.0);
         all.extend(bytes);
@@ -18,7 +18,7 @@ impl Text {
         all
     }
 
-    /// What was held back, at the end of the stream.
+    /// The incomplete character at the end of the stream.
     pub(crate) fn rest(self) -> Vec<u8> {
         self.0
     }

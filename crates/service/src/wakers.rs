@@ -1,4 +1,4 @@
-//! What makes the watcher of a sandbox look before its next turn.
+//! Wakes the watcher of a sandbox before its next interval.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,18 +31,18 @@ impl Wakers {
 }
 
 impl Waker {
-    /// The watcher looks at the sandbox's record now.
+    /// Makes the watcher read the sandbox's record now.
     pub(crate) fn wake(&self) {
         self.notify.notify_one();
     }
 
-    /// The watcher asks the runtime for the sandbox now as well.
+    /// Makes the watcher also query the runtime about the sandbox now.
     pub(crate) fn suspect(&self) {
         self.suspected.store(true, Ordering::Relaxed);
         self.notify.notify_one();
     }
 
-    /// Whether [`Self::suspect`] was called since the last call of this.
+    /// Whether [`Self::suspect`] was called since the last call of this function.
     pub(crate) fn take_suspicion(&self) -> bool {
         self.suspected.swap(false, Ordering::Relaxed)
     }

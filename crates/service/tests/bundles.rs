@@ -1,5 +1,5 @@
-//! Bundles as operations: whose they are, told again under their names, and applied once whatever
-//! becomes of the service.
+//! Bundles as operations: their owner, repeated requests with the same key, and a single
+//! application whatever happens to the service.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod harness;
@@ -33,7 +33,7 @@ impl Scene {
         Self { harness, data, project, _place: place }
     }
 
-    /// A bundle that makes some files; its id.
+    /// A bundle that creates some files; returns its id.
     fn bundle(&self, files: &[&str]) -> String {
         harness::bundle(&self.data, &self.project, files)
     }
@@ -54,7 +54,7 @@ impl Scene {
         bundles.iter().map(|bundle| bundle["id"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Leaves no room in the database, in its pages neither.
+    /// Fills the database, including its free pages.
     async fn fill_disk(&self) {
         self.harness.fill_disk(true).await;
         for length in [1000, 64, 1, 1, 1] {
@@ -99,7 +99,7 @@ async fn a_bundle_is_its_owners_and_nobody_elses() {
     assert_eq!((&shown["id"], &shown["entries"][0]["path"]), (&json!(id), &json!("new")));
 }
 
-/// Nothing is done where there is no room to record it; but what makes room is.
+/// No operation runs that the full disk cannot record, except one that frees space.
 #[tokio::test]
 async fn on_a_full_disk_nothing_is_done_but_to_reject() {
     let scene = Scene::set().await;
@@ -131,7 +131,7 @@ async fn on_a_full_disk_nothing_is_done_but_to_reject() {
     scene.ask("u1", "", "kill", sandbox).await.unwrap();
 }
 
-/// What was begun before the disk was full is brought to its end by itself when there is room.
+/// Work that started before the disk was full is completed automatically when there is room.
 #[tokio::test]
 async fn what_a_full_disk_cut_off_goes_on_by_itself() {
     let goes_on = async |operation: &'static str, call: &'static str, state| {
@@ -164,7 +164,7 @@ async fn what_was_decided_is_told_again_under_its_name() {
     let latest = json!({"id": "latest"});
     let applied = scene.ask("u1", "k", "apply_bundle", latest.clone()).await.unwrap();
     assert_eq!(applied["applied"], json!(["two"]));
-    // The latest is another one by now.
+    // `latest` is another bundle by now.
     assert_eq!(scene.ask("u1", "k", "apply_bundle", latest.clone()).await.unwrap(), applied);
     assert_eq!((scene.has("one"), scene.waiting().await), (false, vec![first.clone()]));
     let rejected = scene.ask("u1", "r", "reject_bundle", latest.clone()).await.unwrap();
@@ -176,7 +176,7 @@ async fn what_was_decided_is_told_again_under_its_name() {
     assert_eq!(none.code, Code::BundleNotFound);
 }
 
-/// The changes of a killed service are in the project, and its record does not know.
+/// The changes of a killed service are in the project, but its record lacks them.
 #[tokio::test]
 async fn what_a_killed_service_had_applied_is_found_applied() {
     let mut scene = Scene::set().await;
@@ -203,7 +203,7 @@ async fn what_a_killed_service_had_applied_is_found_applied() {
     assert_eq!((scene.has("two"), scene.waiting().await), (false, vec![id]));
 }
 
-/// A service that is killed between the record of its changes and the end leaves nothing.
+/// A service that is killed between the record of its changes and the end leaves no bundle.
 #[tokio::test]
 async fn a_bundle_that_is_done_goes_also_after_a_crash() {
     let scene = Scene::set().await;

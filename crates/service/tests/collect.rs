@@ -1,5 +1,5 @@
-//! What a sandbox has changed in its workspace, as a bundle: once for each name, whatever becomes of
-//! the service, and without what is not asked for.
+//! The changes of a sandbox in its workspace as a bundle: once for each key, whatever happens to
+//! the service, and without excluded paths.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod harness;
@@ -70,7 +70,7 @@ impl Scene {
         self.ask("u1", key, "collect_changes", request).await
     }
 
-    /// The paths that a bundle changes.
+    /// The paths in a bundle.
     async fn paths(&self, collected: &Value) -> Vec<String> {
         let request = json!({"id": collected["bundle"]["id"]});
         let shown = self.ask("u1", "", "show_bundle", request).await.unwrap();
@@ -84,12 +84,12 @@ impl Scene {
         list["bundles"].as_array().unwrap().len()
     }
 
-    /// What is left of what was gathered.
+    /// The number of leftover copies.
     fn left(&self) -> usize {
         std::fs::read_dir(self.place.path().join("data/views")).unwrap().count()
     }
 
-    /// As if the host had lost its power before it was recorded that something was collected.
+    /// Simulates a power failure of the host before the collection was recorded.
     async fn forget(&mut self) {
         let forgotten = "UPDATE workflow_status SET status = 'PENDING', output = NULL, \
             completed_at = NULL WHERE name IN ('sandbox.collect_changes', \
@@ -121,8 +121,8 @@ async fn changes_become_a_bundle_that_is_applied() {
     assert!(!scene.project.join("tree").exists() && scene.project.join("new").exists());
 }
 
-/// What the host has from a sandbox is no conflict with what comes from it next, and whatever
-/// anybody else did is one.
+/// A file that the host received from a sandbox does not conflict with the sandbox's next version,
+/// but any other change of it does.
 #[tokio::test]
 async fn one_file_is_applied_again_and_again_until_somebody_else_changes_it() {
     let scene = Scene::set().await;
@@ -137,7 +137,7 @@ async fn one_file_is_applied_again_and_again_until_somebody_else_changes_it() {
                 scene.ask("u1", "", "remove_file", request).await.unwrap();
             }
         }
-        // Somebody looks at one, and then at another.
+        // A user looks at one bundle, and then at another.
         scene.collect("", json!({})).await.unwrap();
         scene.collect("", json!({})).await.unwrap()["bundle"]["id"].clone()
     };
@@ -148,7 +148,7 @@ async fn one_file_is_applied_again_and_again_until_somebody_else_changes_it() {
         apply(offer(content).await).await.unwrap();
         assert_eq!(std::fs::read_to_string(&host).ok().as_deref(), content);
     }
-    // Also where that is what it was once, or all but the mode is as it was put there.
+    // Also if the file has an earlier content again, or only its mode differs from the applied one.
     std::fs::write(&host, "4\n").unwrap();
     assert_eq!(apply(offer(Some("6\n")).await).await.unwrap_err(), Code::BundleConflict);
     let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
@@ -156,7 +156,7 @@ async fn one_file_is_applied_again_and_again_until_somebody_else_changes_it() {
     std::fs::write(&host, "5\n").unwrap();
     std::fs::set_permissions(&host, mode(0o600)).unwrap();
     assert_eq!(apply(offer(Some("7\n")).await).await.unwrap_err(), Code::BundleConflict);
-    // What was put there, to the letter, is known again.
+    // The exact applied version is recognized again.
     std::fs::set_permissions(&host, usual).unwrap();
     apply(offer(Some("8\n")).await).await.unwrap();
     std::fs::remove_file(&host).unwrap();
@@ -182,7 +182,7 @@ async fn the_same_name_is_the_same_bundle_and_another_is_another() {
     assert!(!scene.paths(&first).await.contains(&"later".to_owned()));
     let other = scene.collect("a", json!({"exclude": ["old"]})).await.unwrap_err();
     assert_eq!(other.code, Code::Conflict);
-    // It is told again when the sandbox is gone.
+    // The record is returned again after the end of the sandbox.
     scene.ask("u1", "", "kill", json!({"id": scene.sandbox})).await.unwrap();
     assert_eq!(scene.collect("a", json!({})).await.unwrap(), first);
     assert_eq!(scene.collect("c", json!({})).await.unwrap_err().code, Code::SandboxTerminated);
@@ -210,7 +210,7 @@ async fn what_nobody_may_read_is_left_out() {
     let all = rule("allow", "readwrite", "/");
     let scene = Scene::with_rules(vec![all, rule("deny", "read", "/project/tree")]).await;
     let fake = &scene.harness.fake;
-    // A process might have got there where the rules bind nobody but the operations.
+    // A process might have created it, because the rules bind only the operations.
     let tree = stockade_runtime::SandboxPath::new("/project/tree").unwrap();
     stockade_runtime::Runtime::remove(fake, &scene.sandbox, &tree).await.unwrap();
     scene.harness.write(&scene.sandbox, "/project/new", "new\n").await.unwrap();
@@ -258,7 +258,7 @@ async fn a_killed_service_makes_one_bundle() {
     }
 }
 
-/// The bundle is there, and the record of it is not: as if the host had lost its power in between.
+/// The bundle exists, but its record does not: as if the host had lost its power in between.
 #[tokio::test]
 async fn a_bundle_that_was_made_is_found() {
     let mut scene = Scene::set().await;
@@ -280,7 +280,7 @@ async fn what_cannot_be_is_refused() {
     let none = collect("u1", &plain).await;
     assert_eq!(none.code, Code::InvalidInput);
     assert_eq!(collect("u2", &scene.sandbox).await.code, Code::NotFound);
-    // Who has sandboxes here, and no data directory.
+    // A caller with sandboxes here, but without a data directory.
     let workspace = Workspace { host: scene.project.clone(), inside: "/project".into() };
     let request = CreateSandbox { workspace: Some(workspace), ..CreateSandbox::default() };
     let made = scene.harness.run(|service| async move {
@@ -307,7 +307,7 @@ fn proposal(project: &std::path::Path, path: &str) -> Value {
     json!({"project": project, "diff": diff, "origin": "review"})
 }
 
-/// Changes that a result brings wait like those of a sandbox, and are kept once.
+/// Proposed changes wait like those of a sandbox, and are stored once.
 #[tokio::test]
 async fn proposed_changes_wait_and_are_kept_once() {
     let mut scene = Scene::set().await;
@@ -322,7 +322,7 @@ async fn proposed_changes_wait_and_are_kept_once() {
     scene.harness.kill().await;
     assert_eq!(scene.ask("u1", "p", "propose_changes", propose.clone()).await.unwrap(), first);
     assert_eq!((scene.waiting().await, scene.left()), (1, 0));
-    // What is refused leaves nothing, and says by which word it was.
+    // A refused proposal leaves nothing, and its error contains the word of the refusal.
     for (path, word) in
         [(".git/hooks/post-commit", "TOOL_PATH_ESCAPE"), ("../out", "TOOL_PATH_ESCAPE")]
     {
@@ -355,12 +355,12 @@ async fn a_directory_is_copied_out_whole_or_not_at_all() {
     collect(&scene, "a", &all).await.unwrap();
     assert_eq!(std::fs::read_to_string(to.join("old")).unwrap(), "changed\n");
     assert!(to.join("new").exists() && !to.join("gone").exists());
-    // Under the same name it is done, under another one there is something in its place.
+    // With the same key it is done; with another key the target already exists.
     scene.harness.write(&scene.sandbox, "/project/new", "newer\n").await.unwrap();
     collect(&scene, "a", &all).await.unwrap();
     assert_eq!(std::fs::read_to_string(to.join("new")).unwrap(), "new\n");
     assert!(collect(&scene, "b", &all).await.is_err());
-    // As if the host had lost its power before that was recorded.
+    // Simulates a power failure of the host before that was recorded.
     scene.forget().await;
     collect(&scene, "a", &all).await.unwrap();
     assert_eq!(std::fs::read_to_string(to.join("new")).unwrap(), "new\n");

@@ -1,5 +1,5 @@
-//! The service is killed at every point of an operation, and another one goes on: nothing is lost,
-//! nothing is done twice, each event is told once.
+//! The service is killed at every point of an operation, and another one continues: nothing is
+//! lost, nothing is done twice, each event is recorded once.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod harness;
@@ -18,7 +18,7 @@ use stockade_durable::Filter;
 use stockade_runtime::{Ending as Ended, Stream};
 use tokio::sync::Semaphore;
 
-/// The places at which a call of a runtime can be cut off.
+/// The points at which a call of a runtime can be interrupted.
 const SIDES: [Side; 2] = [Side::Before, Side::Behind];
 
 fn id(text: &str) -> SandboxId {
@@ -46,7 +46,7 @@ async fn during_create() {
     }
 }
 
-/// A program that counts how often it is run, says something, and waits to be let go.
+/// A program that counts its executions, writes output, and waits for the semaphore.
 fn counted(harness: &Harness) -> (Arc<AtomicUsize>, Arc<Semaphore>) {
     let (runs, door) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let (counter, waiting) = (runs.clone(), door.clone());
@@ -98,7 +98,7 @@ async fn when_a_command_has_ended_and_nobody_recorded_it() {
     door.add_permits(4);
     harness.begin().await;
     assert_counted(&harness, execute, &runs).await;
-    // What is recorded is let go of in the runtime, by its operation or by the reaper.
+    // A recorded command is acknowledged in the runtime, by its operation or by the reaper.
     harness.eventually(async || (harness.fake.calls("acknowledge") > 0).then_some(())).await;
 }
 
@@ -173,7 +173,7 @@ async fn a_command_that_was_begun_reads_all_of_its_input() {
         .unwrap();
     assert_eq!((executed.end.ending, executed.end.exit_code), (Ending::Exited, Some(0)));
     assert!(executed.stdout.lossy() == text, "{} bytes were read", executed.stdout.0.len());
-    // Whether it was found again or asked for again, which finds it, is a matter of who was first.
+    // Whether it was attached to or requested again, which finds it, depends on timing.
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
@@ -236,7 +236,7 @@ async fn what_the_reaper_takes_of_an_unrecorded_start_is_made_again() {
     let sandbox = harness.sandbox().await;
     write(&harness, &sandbox, "kept").await;
     step(&harness, &sandbox, "stop").await;
-    // The disk is full between what a start does and the record that the sandbox runs.
+    // The disk is full between the effect of a start and the record that the sandbox is running.
     harness.tamper("CREATE TABLE filler (bytes BLOB)").await;
     let fill = "CREATE TRIGGER fill BEFORE UPDATE ON sandbox_instances \
                 BEGIN INSERT INTO filler VALUES (zeroblob(50000000)); END";
@@ -326,7 +326,7 @@ async fn during_renew_snapshot_and_the_writing_of_a_file() {
         });
         gate.holds(1).await;
         harness.kill().await;
-        // Whole or not at all, and whoever asks for the record is told which.
+        // The file is complete or missing, depending on the side.
         let written = harness.read(&sandbox, "/f").await;
         match side {
             Side::Before => assert_eq!(written.unwrap_err().code, Code::FileNotFound),
@@ -360,7 +360,7 @@ async fn a_stream_goes_on_without_gap_or_double() {
     assert_eq!(commands.count(), 1);
 }
 
-/// What a stream holds: output, errors, and how often it ends. Its numbers have no gaps.
+/// The content of a stream: output, errors, and how often it ends. Its numbers have no gaps.
 async fn output(
     harness: &Harness,
     operation: &OperationId,

@@ -1,6 +1,6 @@
-//! The way out of sandboxes, from their owner's side: who is reached, what is told of the rest, and
-//! what becomes of it when its process or its service is killed. The sandboxes are in memory, their
-//! listeners and the process are not.
+//! The network of sandboxes, from their owner's side: the allowed hosts, the reports of denied
+//! connections, and the recovery when the egress process or the service is killed. The sandboxes
+//! are in memory, their listeners and the process are real.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod harness;
@@ -24,10 +24,10 @@ use stockade_service::Options;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The argument by which this very program is that process.
+/// The argument with which this program runs as the egress process.
 const MARK: &str = "STOCKADE_TEST_EGRESS";
 
-/// Is the process, where this program was started as such.
+/// Runs the egress process, if this program was started as such.
 #[test]
 fn the_process() {
     if !std::env::args().any(|argument| argument == MARK) {
@@ -38,7 +38,7 @@ fn the_process() {
     runtime.block_on(stockade_egress::serve(owner)).unwrap();
 }
 
-/// One mark for each test, so that none ends another's process.
+/// One mark for each test, so that no test kills another's process.
 fn options(test: &str) -> Options {
     let arguments = ["the_process", "--exact", "--nocapture", MARK, test];
     let program = Program {
@@ -67,7 +67,7 @@ fn kill(processes: &[u32]) {
     assert!(Command::new("kill").arg("-9").args(ids).status().unwrap().success());
 }
 
-/// Somebody outside.
+/// A server outside.
 fn server() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -80,18 +80,18 @@ fn reaching(hosts: &[&str]) -> CreateSandbox {
     CreateSandbox { network: Some(network), ..CreateSandbox::default() }
 }
 
-/// Where the proxy of a sandbox listens.
+/// The address of a sandbox's proxy.
 async fn proxy(harness: &Harness, id: &SandboxId) -> SocketAddr {
     let listeners = harness.fake.listeners(id).await.unwrap();
     TcpListener::from(listeners.proxy).local_addr().unwrap()
 }
 
-/// What the proxy of a sandbox answers somebody inside who wants to reach a host.
+/// The response of a sandbox's proxy to a client inside that wants to connect to a host.
 async fn answer(harness: &Harness, id: &SandboxId, host: &str) -> String {
     answer_at(proxy(harness, id).await, host).await
 }
 
-/// The same for what listens at an address.
+/// The same for the proxy at an address.
 async fn answer_at(proxy: SocketAddr, host: &str) -> String {
     let asked = async {
         let mut stream = TcpStream::connect(proxy).await.ok()?;
@@ -147,13 +147,13 @@ async fn what_is_allowed_is_reached_and_the_rest_is_told_to_the_owner_alone() {
     let mut events = harness.service.read_events(&other, ReadEvents::default()).await.unwrap();
     assert!(events.next().await.is_none());
 
-    // What was told outlives the sandbox, which lets nobody out any more.
+    // The reports outlive the sandbox, whose traffic is blocked now.
     let proxy = proxy(&harness, id).await;
     harness.service.kill(&caller("u1"), ById { id: id.clone() }).await.unwrap();
     let left = reached(harness.status(id).await);
     assert_eq!((left.refused.len(), left.closed), (1, None));
     let is_closed = async || {
-        // Somebody else's may be there by now, who is silent.
+        // Another program may listen there by now, which does not answer.
         let heard = tokio::time::timeout(Duration::from_secs(1), answer_at(proxy, &here)).await;
         (heard.as_deref() != Ok("HTTP/1.1 200")).then_some(())
     };
@@ -184,7 +184,7 @@ async fn a_process_that_is_killed_is_started_again_for_everybody() {
         let before = processes("killed");
         kill(&before);
         for id in &ids {
-            // Whoever asks meanwhile waits.
+            // A client that connects meanwhile waits.
             let reached = async || {
                 let answer = answer(&harness, id, &here).await;
                 (answer == "HTTP/1.1 200").then_some(())
@@ -194,7 +194,7 @@ async fn a_process_that_is_killed_is_started_again_for_everybody() {
         let after = processes("killed");
         assert!(after.len() == 1 && after != before, "{before:?} {after:?}");
     }
-    // One that is made meanwhile is served too.
+    // A sandbox that is created meanwhile is served too.
     kill(&processes("killed"));
     let id = harness.create(reaching(&[&here])).await.unwrap().id;
     assert_eq!(answer(&harness, &id, &here).await, "HTTP/1.1 200");
@@ -227,7 +227,7 @@ async fn the_next_service_serves_what_the_last_one_left() {
     assert_eq!(refusals, 1, "it is recorded once");
 }
 
-/// A connection through the proxy of a sandbox to a host that it may reach.
+/// A connection through the proxy of a sandbox to an allowed host.
 async fn connected(harness: &Harness, id: &SandboxId, host: &str) -> TcpStream {
     let mut stream = TcpStream::connect(proxy(harness, id).await).await.unwrap();
     stream.write_all(format!("CONNECT {host} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
@@ -300,7 +300,7 @@ async fn a_network_that_cannot_be_changed_stays_as_it_is() {
     let without = harness.create(CreateSandbox::default()).await.unwrap().id;
     assert_eq!(change(&without, "a.example").await, Err(Code::Conflict));
     assert_eq!(reached(harness.status(&id).await).policy.rules().len(), 1);
-    // One that is stopped is served by it later.
+    // A stopped sandbox uses the change later.
     harness.service.stop(&me, ById { id: id.clone() }).await.unwrap();
     assert_eq!(change(&id, "a.example").await, Ok(()));
     harness.service.start(&me, ById { id: id.clone() }).await.unwrap();
@@ -330,7 +330,7 @@ async fn a_sandbox_is_let_out_again_after_a_pause_a_stop_and_from_a_snapshot() {
         .await
         .unwrap();
     assert_eq!(answer(&harness, &id, &here).await, "HTTP/1.1 200");
-    // A restored one has the network that it asks for itself.
+    // A restored sandbox has the network of its own request.
     for (network, expected) in
         [(None, None), (reaching(&["a.example"]).network, Some("HTTP/1.1 403"))]
     {
@@ -374,7 +374,7 @@ async fn what_cannot_be_let_out_is_refused_with_the_reason() {
     assert_eq!(reached(left).closed, None);
     assert_eq!(harness.held().await, 0);
 
-    // A program that is none.
+    // A program that is not an egress process.
     let program = Program { path: "/bin/false".into(), arguments: Vec::new() };
     let harness = Harness::with(Options { egress: Some(program), ..Options::default() }).await;
     let refused = harness.create(reaching(&[])).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The life of a sandbox, from its owner's side: on a runtime in memory and a store on disk.
+//! The life cycle of a sandbox, from its owner's side: on a runtime in memory and a store on disk.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod harness;

@@ -1,4 +1,4 @@
-//! What listens on ports inside: requests, answers as they come, WebSockets.
+//! Servers on ports inside: requests, streamed responses, WebSockets.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod harness;
@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 
 const PORT: u16 = 8080;
 
-/// Answers each connection to the port with texts, once a request was read, and gives on what it
-/// read. The next text is sent when the test says so.
+/// Answers each connection to the port with texts, once a request was read, and passes on the
+/// request. The test decides when the next text is sent.
 fn serve(
     harness: &Harness,
     id: &SandboxId,

@@ -1,4 +1,4 @@
-//! A database that an earlier program wrote is opened, unchanged, by this one.
+//! This program opens a database that an earlier program wrote, without changing it.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use stockade_service::{MIGRATIONS, Options, Service};
 
 const EARLIER: &str = include_str!("../../../tests/database/0007.sql");
 
-/// How many migrations that database has.
+/// How many migrations were applied to that database.
 const APPLIED: usize = 7;
 
 async fn open(path: &Path) -> Arc<dyn Store> {
@@ -29,7 +29,7 @@ async fn open(path: &Path) -> Arc<dyn Store> {
     Arc::new(Sqlite::open(options).await.unwrap())
 }
 
-/// Every table and index with the text that made it.
+/// Every table and index with the SQL text that created it.
 fn schema(path: &Path) -> BTreeMap<String, Option<String>> {
     let connection = Connection::open(path).unwrap();
     let mut statement = connection.prepare("SELECT name, sql FROM sqlite_master").unwrap();
@@ -37,7 +37,7 @@ fn schema(path: &Path) -> BTreeMap<String, Option<String>> {
     rows.map(Result::unwrap).collect()
 }
 
-/// The migrations that are recorded, with the time at which each was applied.
+/// The recorded migrations, with the time at which each was applied.
 fn applied(path: &Path) -> Vec<(u32, String, i64)> {
     let connection = Connection::open(path).unwrap();
     let sql = "SELECT number, name, applied_at FROM application_migrations ORDER BY number";
@@ -99,12 +99,12 @@ async fn a_service_goes_on_with_what_an_earlier_program_left() {
     let snapshots = service.snapshots(&owner, Names {}).await.unwrap();
     assert_eq!(snapshots.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["first"]);
 
-    // What was done is answered from its record.
+    // A completed operation is answered from its record.
     let done = OperationId(held.workflow_id.clone().unwrap());
     let done = service.operation(&owner, done).await.unwrap();
     assert_eq!((done.name.as_str(), done.status), ("sandbox.create", OperationStatus::Succeeded));
 
-    // The runtime of these sandboxes is not here.
+    // The runtime of these sandboxes is not available here.
     let resumed = service.resume(&owner, ById { id: SandboxId::new("resting").unwrap() }).await;
     assert_eq!(resumed.unwrap_err().code, Code::Unsupported);
     service.shutdown(Duration::from_secs(5)).await;

@@ -1,5 +1,5 @@
-//! One request and its answer: on a connection that was used before or a new one, a second time
-//! where the keeper died meanwhile, and not longer than its deadline.
+//! One request and its response: on an idle or a new connection, repeated if the keeper dies
+//! meanwhile, and within its deadline.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -18,18 +18,20 @@ use crate::socket::{Message, Packet};
 use crate::wire::{Action, Answer, Failure, Request};
 use stockade_runtime::{Error, Result};
 
-/// How long most answers may take.
+/// The deadline of most responses.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How long it may take to make a sandbox.
+/// The deadline for creating a sandbox.
 const CREATE_DEADLINE: Duration = Duration::from_secs(60);
-/// How many connections without a request are kept.
+/// How many idle connections are kept.
 const IDLE: usize = 16;
-/// How many keepers may die while they have one request: of it, or because something kills them.
+/// How many keepers may die during one request: because of it, or because another process kills
+/// them.
 pub(super) const ATTEMPTS: usize = 12;
-/// How long to wait before a request that keepers died of is asked again, twice as long each time.
+/// The pause before a request is repeated after a keeper died, doubled each time: the first and the
+/// longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
-/// What all operations share: the way to the keeper.
+/// The shared state of all operations: the access to the keeper.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) directory: Directory,
@@ -37,7 +39,7 @@ pub(super) struct Client {
     idle: Mutex<Vec<Channel>>,
 }
 
-/// An answer, and the connection that it came on.
+/// A response, and the connection that it arrived on.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) message: Message<Answer>,
@@ -49,7 +51,7 @@ impl Client {
         Self { directory, starter, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Asks the keeper, and gives the connection back to whoever asks next.
+    /// Sends the keeper a request, and returns the connection to the idle ones.
     pub(super) async fn ask(&self, request: &Request, body: &[u8]) -> Result<Message<Answer>> {
         self.ask_with(request, body, &[]).await
     }
@@ -66,7 +68,7 @@ impl Client {
         Ok(answered.message)
     }
 
-    /// Asks for what is answered with [`Answer::Done`].
+    /// Sends a request whose response is [`Answer::Done`].
     pub(super) async fn order(&self, request: &Request) -> Result<()> {
         match self.ask(request, &[]).await?.head {
             Answer::Done => Ok(()),
@@ -74,12 +76,12 @@ impl Client {
         }
     }
 
-    /// Asks the keeper. The connection is the caller's.
+    /// Sends the keeper a request. The caller gets the connection.
     ///
     /// # Errors
-    /// What the keeper says is wrong, [`Error::Deadline`] when it says nothing in time,
-    /// [`Error::Unreachable`] when none can be started, and [`Error::OutcomeUnknown`] when it died
-    /// meanwhile and the request must not be repeated.
+    /// The error that the keeper reports, [`Error::Deadline`] when it does not answer in time,
+    /// [`Error::Unreachable`] when no keeper can be started, and [`Error::OutcomeUnknown`] when it
+    /// died meanwhile and the request must not be repeated.
     pub(super) async fn call(
         &self,
         request: &Request,
@@ -177,7 +179,7 @@ impl Client {
         Err(broken(io::Error::other(format!("the keeper disconnected {ATTEMPTS} times"))))
     }
 
-    /// The connections to a keeper that has gone are of no use.
+    /// Drops the connections to a keeper that no longer exists.
     fn forget(&self) {
         self.idle().clear();
     }
@@ -194,7 +196,7 @@ pub(super) fn is_exhausted(error: &io::Error) -> bool {
     errno.is_some_and(|errno| exhausted.contains(&errno))
 }
 
-/// The error for an answer to another question.
+/// The error for a response that does not match the request.
 pub(super) fn misunderstood() -> Error {
     Error::Unreachable { what: "the keeper".to_owned(), source: io::ErrorKind::InvalidData.into() }
 }
@@ -206,13 +208,13 @@ fn deadline(request: &Request) -> Duration {
     }
 }
 
-/// Whether a request that a keeper may have followed before it died may be asked again. A second
-/// signal is another one.
+/// Whether a request that a dead keeper may have executed may be repeated. A second signal is a
+/// different action.
 const fn may_repeat(request: &Request) -> bool {
     !matches!(request, Request::Command { action: Action::Signal(_), .. })
 }
 
-/// Whether an answer to a request that was repeated says that it had been followed before.
+/// Whether the response to a repeated request shows that the first attempt had succeeded.
 fn is_done(request: &Request, answer: &Answer) -> bool {
     matches!(request, Request::Command { action: Action::Acknowledge, .. })
         && *answer == Answer::Failed(Failure::NoExec)

@@ -1,5 +1,5 @@
-//! What a sandbox has changed in its workspace: a copy of that layer for somebody else, made while
-//! the processes stand still. Of a workspace that is a copy, only what differs is copied.
+//! The changes of a sandbox in its workspace: a copy of that layer for the caller, made while the
+//! processes are stopped. If the workspace is a copy, only the differences are copied.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,7 +20,7 @@ use crate::directory::name;
 use crate::wire::Begun;
 use stockade_runtime::{Capability, Error, Result};
 
-/// Copies what a sandbox has changed to a new directory of the host.
+/// Copies the changes of a sandbox to a new directory of the host.
 pub(super) async fn of_sandbox(
     client: &Arc<Client>,
     sandbox: &SandboxId,
@@ -33,7 +33,7 @@ pub(super) async fn of_sandbox(
             let worked = held.worked(&client.directory, &sandbox)?;
             let target = Target::make(&to)?;
             let gathered = worked.gather(&target.dir)?;
-            // Where its keeper died meanwhile, it may have gone on.
+            // If its keeper died meanwhile, the sandbox may have been resumed.
             Ok(held.release().then(|| {
                 target.keep();
                 gathered
@@ -47,7 +47,7 @@ pub(super) async fn of_sandbox(
     Err(Error::Unreachable { what: "the keeper".to_owned(), source })
 }
 
-/// The same of a snapshot.
+/// The same for a snapshot.
 pub(super) async fn of_snapshot(
     client: &Arc<Client>,
     id: &SnapshotId,
@@ -99,7 +99,7 @@ impl Worked {
         Ok(Self { layer, begun, whole, owners })
     }
 
-    /// Copies what was changed to an empty directory.
+    /// Copies the changes to an empty directory.
     fn gather(&self, to: &Dir) -> Result<Gathered> {
         let Self { layer, begun: Begun { host, since, copied }, whole, owners } = self;
         let removed = if *whole {
@@ -109,7 +109,7 @@ impl Worked {
             let original = Original { directory: &directory, since: *since, copied: *copied };
             layer::copy_changed(layer, to, *owners, original).map_err(not_copied)?
         } else {
-            // What it takes is bounded where it was written, and by the disk.
+            // The size was limited when it was written, and is limited by the disk.
             layer::copy(layer, to, u64::MAX, *owners).map_err(not_copied)?;
             Vec::new()
         };
@@ -117,7 +117,7 @@ impl Worked {
     }
 }
 
-/// A new directory of the host. Dropping it removes it, with what is in it.
+/// A new directory of the host. Dropping this value removes it with its contents.
 struct Target {
     parent: Dir,
     name: RelativePath,
@@ -146,7 +146,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if !self.is_kept {
-            // The error that it is given up for is the one to tell.
+            // Only the error that caused this is reported.
             let _ = self.parent.remove_tree(&self.name);
         }
     }

@@ -1,5 +1,5 @@
-//! A connection to the keeper for asynchronous code. It carries messages and knows none of them
-//! but the greeting.
+//! A connection to the keeper for asynchronous code. It transports messages and interprets only the
+//! greeting.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,7 +17,7 @@ use crate::wire::{Answer, Failure, PROTOCOL, Request};
 pub(super) struct Channel(AsyncFd<Socket>);
 
 impl Channel {
-    /// A connection for the runtime that this is called in.
+    /// A connection for the async runtime of the caller.
     pub(super) fn new(socket: Socket) -> io::Result<Self> {
         watched(socket, Interest::READABLE).map(Self)
     }
@@ -32,27 +32,28 @@ impl Channel {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             other => return other,
         }
-        // Registered only now, else whatever the keeper takes would wake this process.
+        // Registered only now; otherwise everything that the keeper reads would wake this process.
         let socket = watched(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
         socket.async_io(Interest::WRITABLE, |socket| socket.send(packet, descriptors)).await
     }
 
-    /// The next message; `None` once the keeper is gone. May be cancelled without losing one.
+    /// The next message; `None` once the keeper has closed the connection. Cancel-safe: no message
+    /// is lost.
     pub(super) async fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<Message<T>>> {
         self.0.async_io(Interest::READABLE, Socket::receive).await
     }
 
-    /// Whether the keeper lives and has said nothing that was not received.
+    /// Whether the keeper is alive and no message waits to be received.
     pub(super) fn is_silent(&self) -> bool {
         let received = self.0.get_ref().receive::<Answer>();
         received.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Greets the keeper.
+    /// Sends the keeper the greeting.
     pub(super) async fn greet(&self) -> io::Result<Greeted> {
         let hello = Packet::new(&Request::Hello { protocol: PROTOCOL }, &[])?;
         match self.send(&hello, &[]).await {
-            // It may have said why it went.
+            // It may have sent the reason before it closed the connection.
             Err(error) if is_loss(&error) => {}
             other => other?,
         }
@@ -67,18 +68,18 @@ impl Channel {
     }
 }
 
-/// What came of a greeting.
+/// The response to a greeting.
 #[derive(Debug)]
 pub(super) enum Greeted {
     /// The keeper speaks this version of the messages.
     Version(u32),
-    /// It takes no client.
+    /// It accepts no client.
     Refused(Failure),
-    /// It went meanwhile.
+    /// It closed the connection meanwhile.
     Gone,
 }
 
-/// Whether an error says that the other end is gone.
+/// Whether an error means that the peer has closed the connection.
 pub(super) fn is_loss(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

@@ -1,5 +1,5 @@
-//! Files inside: the keeper gives the root directory's descriptor, and threads that may block do
-//! the rest with `native/files`.
+//! Files inside: the keeper sends the descriptor of the root directory, and threads that may block
+//! do the rest with `native/files`.
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -14,11 +14,11 @@ use crate::files::Root;
 use crate::wire::{Answer, Request};
 use stockade_runtime::{Content, Error, ReadRange, Result, SandboxPath, WriteOptions};
 
-/// How many bytes of a file are carried at once, and how many such pieces wait to be written.
+/// The size of one piece of a file, and how many such pieces wait to be written.
 const PIECE_BYTES: usize = 64 * 1024;
 const PIECES: usize = 4;
 
-/// Does something with the files of a sandbox.
+/// Runs a function on the files of a sandbox.
 pub(super) async fn with_root<T: Send + 'static>(
     client: &Client,
     id: &SandboxId,
@@ -40,7 +40,7 @@ pub(super) async fn read(
     Ok(Box::pin(tokio::fs::File::from_std(file).take(length)))
 }
 
-/// Writes a file, and gives its length in bytes.
+/// Writes a file, and returns its length in bytes.
 pub(super) async fn write(
     client: &Client,
     id: &SandboxId,
@@ -53,14 +53,14 @@ pub(super) async fn write(
     let mut pieces = Pieces { receiver, piece: io::Cursor::default() };
     let mut work = tokio::task::spawn_blocking(move || root.write(&path, &mut pieces, options));
     tokio::select! {
-        // Nothing more of the content is wanted, also when it failed.
+        // The rest of the content is not needed, also after a failure.
         done = &mut work => return done.map_err(lost)?,
         () = send(content, sender) => {}
     }
     work.await.map_err(lost)?
 }
 
-/// Runs what may block on a thread for that.
+/// Runs a blocking function on a thread for blocking work.
 pub(super) async fn blocking<T: Send + 'static>(
     act: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -82,7 +82,7 @@ fn lost(error: JoinError) -> Error {
     Error::Unreachable { what: "the file thread".to_owned(), source: error.into() }
 }
 
-/// Sends a content piece by piece; an empty one is its end.
+/// Sends a content in pieces; an empty piece marks its end.
 async fn send(mut content: Content, sender: mpsc::Sender<io::Result<Vec<u8>>>) {
     loop {
         let mut bytes = Vec::with_capacity(PIECE_BYTES);
@@ -94,8 +94,8 @@ async fn send(mut content: Content, sender: mpsc::Sender<io::Result<Vec<u8>>>) {
     }
 }
 
-/// The pieces of a content, for a thread that may block. When the sender goes without having told
-/// the end, that is an error: a file is written whole or not at all.
+/// The pieces of a content, for a thread that may block. If the sender is dropped before the end,
+/// that is an error, because a file is written atomically.
 #[derive(Debug)]
 struct Pieces {
     receiver: mpsc::Receiver<io::Result<Vec<u8>>>,

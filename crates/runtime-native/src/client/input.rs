@@ -1,11 +1,11 @@
-//! The way to a command's standard input: the caller's bytes are written straight to the pipe or
-//! the terminal, whose descriptor the keeper has sent.
+//! A command's standard input: the caller's bytes are written directly to the pipe or the terminal
+//! whose descriptor the keeper has sent.
 //!
-//! A pipe ends when nobody holds its descriptor any more. So whoever only listens to a command holds
-//! none, and gets one when there is something to write.
+//! A pipe ends when no process holds a descriptor of its write end any more. So a client that only
+//! receives output holds none, and requests one when it has something to write.
 //!
-//! The jail's init has the descriptor too, and with it the flag that says whether a write waits. So
-//! a pipe is opened anew, and a terminal, which cannot be, is written to from a thread apart.
+//! The jail's init shares the open file description, and so its `O_NONBLOCK` flag. So a pipe is
+//! opened again, and a terminal, which cannot be, is written from a separate thread.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -27,12 +27,12 @@ use stockade_runtime::{Input, Offsets};
 
 /// How many pieces wait while another one is written.
 const PIECES: usize = 1;
-/// How often the thread that waits for a terminal looks whether anybody waits for it.
+/// How often the thread that waits for a terminal checks whether the caller still waits.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// The offsets after all that will ever be written.
+/// Offsets beyond any output.
 const END: Offsets = Offsets { output: u64::MAX, error: u64::MAX };
 
-/// A command whose input somebody may write to.
+/// A command whose input may be written to.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) client: Arc<Client>,
@@ -41,17 +41,17 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// The command's input. Its outer end is `descriptor`, or is asked for when it is needed.
+    /// The command's input. Its outer end is `descriptor`, or is requested when it is needed.
     pub(super) fn open(self, descriptor: Option<OwnedFd>) -> Input {
         let (sender, receiver) = mpsc::channel(PIECES);
         tokio::spawn(async move {
-            // What fails has no other reader than the caller's next piece, which finds no receiver.
+            // After an error the receiver is dropped, so the caller's next piece fails.
             let _ = self.carry(receiver, descriptor).await;
         });
         Input::new(sender)
     }
 
-    /// Writes what comes, until the input is to end or nobody reads it or writes to it any more.
+    /// Writes pieces until the input is closed, or until it has no reader or no writer any more.
     async fn carry(
         &self,
         mut receiver: mpsc::Receiver<Option<Vec<u8>>>,
@@ -63,7 +63,7 @@ impl Written {
                 None => receiver.recv().await,
                 Some(end) => tokio::select! {
                     piece = receiver.recv() => piece,
-                    // A pipe says so when its other end is closed.
+                    // A pipe reports the closing of its other end.
                     _ = end.watched.ready(Interest::ERROR) => None,
                 },
             };
@@ -84,11 +84,11 @@ impl Written {
         }
     }
 
-    /// The descriptor; `None` when the command takes no input any more.
+    /// Requests the descriptor; `None` when the command takes no input any more.
     async fn ask(&self) -> io::Result<Option<OwnedFd>> {
         let (id, exec) = (self.id.clone(), self.exec.clone());
         let request = Request::Attach { id, exec, from: END };
-        // The events that would come are not wanted, so the connection is not given back.
+        // The events on this connection are not needed, so it is not returned to the idle ones.
         let answered = self.client.call(&request, &[], &[]).await.map_err(io::Error::other)?;
         let message = answered.message;
         match message.head {
@@ -108,10 +108,10 @@ impl Written {
     }
 }
 
-/// Writes all that a command reads, and ends its input.
+/// Writes all of a command's input, and closes it.
 pub(super) fn write_all(input: Input, bytes: Vec<u8>) {
     tokio::spawn(async move {
-        // A command that does not want it all has ended or closed its input.
+        // A command that does not read all of it has ended or closed its input.
         if input.write(bytes).await.is_ok() {
             let _ = input.close().await;
         }
@@ -125,7 +125,7 @@ struct End {
     is_pipe: bool,
 }
 
-/// The outer end of an input, to be written to without ever waiting for whoever else has it.
+/// The outer end of an input, writable without blocking on other holders of it.
 fn outer_end(descriptor: OwnedFd) -> io::Result<End> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode);
     let is_pipe = kind == FileType::Fifo;
@@ -134,7 +134,7 @@ fn outer_end(descriptor: OwnedFd) -> io::Result<End> {
     Ok(End { watched, is_pipe })
 }
 
-/// A pipe's end with flags of its own.
+/// A new open file description of a pipe's end, with separate flags.
 fn open_anew(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -162,7 +162,8 @@ impl End {
     }
 }
 
-/// Waits until a terminal takes more, or it is time to look whether anybody wants that.
+/// Waits until a terminal accepts more bytes, or until it is time to check whether the caller still
+/// waits.
 fn room(end: &OwnedFd) -> io::Result<()> {
     let mut waiting = [PollFd::new(end, PollFlags::OUT)];
     match poll(&mut waiting, Some(&LOOK)) {
@@ -175,7 +176,7 @@ fn room(end: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes from a thread that may be made to wait, for as long as somebody waits for it.
+/// Writes from a separate thread that may block, as long as the caller waits for it.
 async fn write_apart(end: OwnedFd, bytes: Vec<u8>) -> io::Result<()> {
     let (sender, told) = oneshot::channel();
     std::thread::Builder::new().name("terminal-input".to_owned()).spawn(move || {
@@ -189,7 +190,7 @@ async fn write_apart(end: OwnedFd, bytes: Vec<u8>) -> io::Result<()> {
                 Err(errno) => result = Err(errno.into()),
             }
         }
-        // Who is gone has no use for it.
+        // If the caller has stopped waiting, the result is not needed.
         let _ = sender.send(result);
     })?;
     told.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
@@ -199,7 +200,7 @@ async fn write_apart(end: OwnedFd, bytes: Vec<u8>) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Whoever shares the pipe lets writes to it wait, and nobody reads.
+    /// Another holder of the pipe makes writes to it block, and no process reads.
     #[tokio::test]
     async fn nobody_else_makes_a_pipe_wait() {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();

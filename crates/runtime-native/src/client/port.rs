@@ -1,7 +1,7 @@
 //! Connections to ports and sockets inside: a descriptor that the keeper has sent, wrapped.
 //!
-//! A jail's init has opened it, and shares the flag that says whether calls on it wait. So each
-//! call says itself that it does not.
+//! A jail's init has opened it, and shares its `O_NONBLOCK` flag. So each call sets the
+//! non-blocking flag itself.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,10 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use super::readiness::watched;
 use stockade_runtime::{Connection, Target};
 
-/// The connection that a stream socket is, once it is established.
+/// The connection of a stream socket, once it is established.
 ///
 /// # Errors
-/// Why it was not: `ConnectionRefused` when nothing listens there.
+/// Why the connection failed: `ConnectionRefused` when no server listens there.
 pub(super) async fn established(
     descriptor: OwnedFd,
     target: &Target,
@@ -28,7 +28,7 @@ pub(super) async fn established(
     socket.writable().await?.retain_ready();
     sockopt::socket_error(&socket)??;
     if let Target::Tcp(_) = target {
-        // Whoever is connected decides itself when to wait for more.
+        // The user of the connection decides itself when to wait for more data.
         sockopt::set_tcp_nodelay(&socket, true)?;
     }
     Ok(Box::new(Port(socket)))
@@ -53,7 +53,7 @@ impl AsyncRead for Port {
                 }
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(Err(error)) => return Poll::Ready(Err(error)),
-                // Somebody else was quicker.
+                // Another holder of the socket was faster.
                 Err(_) => {}
             }
         }
@@ -83,7 +83,7 @@ impl AsyncWrite for Port {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(match shutdown(&self.0, Shutdown::Write) {
-            // The other side has gone already.
+            // The peer has already closed the connection.
             Ok(()) | Err(Errno::NOTCONN) => Ok(()),
             Err(errno) => Err(errno.into()),
         })
@@ -99,7 +99,8 @@ mod tests {
 
     use super::*;
 
-    /// Whoever shares the socket lets calls on it wait, and takes what had made it ready.
+    /// Another holder of the socket makes calls on it block, and reads the data that had made it
+    /// ready.
     #[tokio::test]
     async fn nobody_else_makes_it_wait() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -8,17 +8,17 @@ use tokio::io::unix::AsyncFd;
 
 use crate::socket::Socket;
 
-/// Something that owns one descriptor as long as it lives, and never another.
+/// A type that owns the same descriptor as long as it exists.
 pub(super) trait OwnsDescriptor: std::os::fd::AsRawFd {}
 
 impl OwnsDescriptor for OwnedFd {}
 
 impl OwnsDescriptor for Socket {}
 
-/// A descriptor that the runtime, in which this is called, watches.
+/// Registers a descriptor with the current async runtime.
 ///
 /// # Errors
-/// What `epoll_ctl(2)` said.
+/// The error of `epoll_ctl(2)`.
 pub(super) fn watched<T: OwnsDescriptor>(inner: T, interest: Interest) -> io::Result<AsyncFd<T>> {
     #[expect(
         deprecated,

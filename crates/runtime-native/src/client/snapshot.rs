@@ -1,7 +1,7 @@
-//! Snapshots: copies of a sandbox's upper layers below `snapshots/ID`, each with a record, and
-//! what a sandbox begins with that is made from one.
+//! Snapshots: copies of a sandbox's upper layers below `snapshots/ID`, each with a record, and the
+//! layers of a sandbox that starts from one.
 //!
-//! All of it happens on threads that may block, and ends there when its caller is cancelled.
+//! All of it runs on threads that may block, and completes there when its caller is cancelled.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -26,58 +26,58 @@ use crate::directory::{Directory, Staged, is_at, name};
 use crate::wire::{Answer, Begun, Layers, Request};
 use stockade_runtime::{Error, Result, SnapshotInfo};
 
-/// What is in the directory of a snapshot.
+/// The entries of a snapshot's directory.
 const RECORD: &str = "record.json";
 pub(super) const UPPER: &str = "upper";
 pub(super) const WORKSPACE: &str = "workspace";
-/// Where a sandbox's directory has the layer of its workspace.
+/// The workspace layer in a sandbox's directory.
 const WORKSPACE_LAYER: &str = "workspace/upper";
-/// How often a sandbox is held whose keeper died meanwhile.
+/// How often a hold is attempted when the sandbox's keeper died meanwhile.
 pub(super) const ATTEMPTS: usize = 3;
 
-/// What is kept of a snapshot besides its files.
+/// The record of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     info: SnapshotInfo,
-    /// What lay below the root's upper layer.
+    /// The source of the root's lower layer.
     root: Root,
-    /// Whether there is a layer of a workspace.
+    /// Whether there is a workspace layer.
     workspace: bool,
-    /// How the sandbox began with it.
+    /// The initial state of the sandbox's workspace.
     #[serde(default)]
     begun: Option<Begun>,
-    /// Why the layers are whole trees, where they are.
+    /// Why the layers are complete trees, if they are.
     #[serde(default)]
     whole: Option<String>,
-    /// The first host id of the range that owns the files here; absent where the ids are the same
+    /// The first host id of the uid range that owns the files here; absent if ids are the same
     /// inside and outside.
     range_start: Option<u32>,
 }
 
-/// What a new sandbox begins with. Dropping it removes what no keeper has taken over.
+/// The layers of a new sandbox. Dropping this value removes those that no keeper has taken over.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// What a keeper is told of it.
+    /// The layers, as a keeper receives them.
     pub(super) layers: Layers,
-    /// What locks the range of ids that owns the layers.
+    /// The lock of the uid range that owns the layers.
     pub(super) lock: Option<OwnedFd>,
     staged: Staged,
 }
 
 impl Prepared {
-    /// What was staged, to be told to a keeper.
+    /// The staged layers, ready to be sent to a keeper.
     pub(super) const fn new(layers: Layers, lock: Option<OwnedFd>, staged: Staged) -> Self {
         Self { layers, lock, staged }
     }
 
-    /// Whether a keeper has taken the layers over.
+    /// Whether a keeper has taken over the layers.
     pub(super) fn is_taken(&self) -> bool {
         let upper = name(UPPER).map(|upper| self.staged.dir.open_dir(&upper));
         upper.is_ok_and(|upper| upper.is_err_and(|error| error.errno() == Some(Errno::NOENT)))
     }
 }
 
-/// A snapshot that was found.
+/// An existing snapshot.
 pub(super) struct Kept {
     id: SnapshotId,
     snapshots: Dir,
@@ -87,7 +87,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Finds a snapshot.
+    /// Opens a snapshot.
     pub(super) fn open(directory: &Directory, id: &SnapshotId) -> Result<Self> {
         let snapshots = directory.snapshots().map_err(host)?;
         let path = name(id.as_str()).map_err(host)?;
@@ -99,14 +99,15 @@ impl Kept {
         Ok(Self { id: id.clone(), snapshots, path, dir, record })
     }
 
-    /// What its sandbox had changed in its workspace.
+    /// The changes of its sandbox in the workspace.
     pub(super) fn worked(&self) -> Result<Worked> {
         let Record { workspace, begun, whole, .. } = &self.record;
         let (begun, whole) = (begun.as_ref(), whole.is_some());
         Worked::of(*workspace, begun, whole, Owners::Same, &self.dir, WORKSPACE)
     }
 
-    /// A snapshot that is removed leaves its place first: nothing of one that is there was missing.
+    /// Checks that the snapshot still exists. A removal first renames the directory, so an existing
+    /// one was complete.
     pub(super) fn is_still_there(&self) -> Result<()> {
         match is_at(&self.snapshots, &self.path, &self.dir).map_err(host)? {
             true => Ok(()),
@@ -115,7 +116,7 @@ impl Kept {
     }
 }
 
-/// A sandbox whose processes stand still until this is dropped.
+/// A sandbox whose processes are stopped until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     root: Root,
@@ -127,7 +128,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// What it has changed in its workspace.
+    /// The sandbox's changes in its workspace.
     pub(super) fn worked(&self, directory: &Directory, id: &SandboxId) -> Result<Worked> {
         let owners = kept_owners(self.host_start).1;
         let dir = directory.sandbox(id).map_err(host)?;
@@ -135,18 +136,18 @@ impl Held {
         Worked::of(self.workspace, self.begun.as_ref(), whole, owners, &dir, WORKSPACE_LAYER)
     }
 
-    /// Copies one of its layers to an empty directory. Gives what that takes on disk, in bytes.
+    /// Copies one of its layers to an empty directory. Returns the disk use of the copy in bytes.
     fn copy(&self, from: &Dir, layer: &str, to: &Dir) -> Result<u64> {
         copy_layer(from, layer, to, kept_owners(self.host_start).1)
     }
 
-    /// Lets it go on; whether it has stood still until now.
+    /// Releases the sandbox. Returns whether it was stopped until now.
     pub(super) fn release(self) -> bool {
         self.channel.is_silent()
     }
 }
 
-/// Keeps the state of a sandbox's file system under an id.
+/// Stores the state of a sandbox's file system under an id.
 pub(super) async fn take(
     client: &Arc<Client>,
     sandbox: &SandboxId,
@@ -185,7 +186,7 @@ pub(super) async fn list(client: &Arc<Client>) -> Result<Vec<SnapshotInfo>> {
                 Err(error) if error.errno() == Some(Errno::NOENT) => continue,
                 other => other.map_err(host)?,
             };
-            // One that is being removed has no record any more.
+            // A snapshot that is being removed has no record any more.
             infos.extend(record(&dir)?.map(|record| record.info));
         }
         infos.sort_by(|one, other| one.id.cmp(&other.id));
@@ -201,7 +202,7 @@ pub(super) async fn remove(client: &Arc<Client>, id: &SnapshotId) -> Result<()> 
         let directory = &client.directory;
         let snapshots = directory.snapshots().map_err(host)?;
         if let Some(thrown) = directory.discard(&snapshots, id.as_str()).map_err(host)? {
-            // What cannot be removed here is swept away some time.
+            // Files that cannot be removed here are swept later.
             let _ = name(thrown).and_then(|thrown| directory.trash()?.remove_tree(&thrown));
         }
         Ok(())
@@ -209,7 +210,7 @@ pub(super) async fn remove(client: &Arc<Client>, id: &SnapshotId) -> Result<()> 
     .await
 }
 
-/// Copies a snapshot's layers, for a new sandbox to begin with.
+/// Copies a snapshot's layers for a new sandbox.
 pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Prepared> {
     let (client, id) = (client.clone(), id.clone());
     blocking(move || {
@@ -258,8 +259,8 @@ pub(super) async fn hold(client: &Client, sandbox: &SandboxId) -> Result<Held> {
     }
 }
 
-/// Makes a snapshot of a sandbox that stands still; `None` when its keeper died meanwhile, so
-/// that it may not have, or when another snapshot has the id.
+/// Makes a snapshot of a held sandbox; `None` when its keeper died meanwhile, so that the processes
+/// may have run, or when another snapshot has the id.
 fn keep(
     directory: &Directory,
     sandbox: &SandboxId,
@@ -302,7 +303,7 @@ async fn read(client: &Arc<Client>, id: &SnapshotId) -> Result<Record> {
     blocking(move || Ok(Kept::open(&client.directory, &id)?.record)).await
 }
 
-/// The record in a snapshot's directory; `None` where it is being removed.
+/// The record in a snapshot's directory; `None` if the snapshot is being removed.
 fn record(dir: &Dir) -> Result<Option<Record>> {
     let mut file = match dir.open_file(&name(RECORD).map_err(host)?) {
         Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
@@ -313,8 +314,9 @@ fn record(dir: &Dir) -> Result<Option<Record>> {
     serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
 }
 
-/// Which range is to own the files of a snapshot, and what becomes of its owners meanwhile. All
-/// ranges of a host are other sandboxes' own some time; a container has but one.
+/// The uid range that is to own the files of a snapshot, and how the owners change in the copy. An
+/// exclusive range of a host will belong to another sandbox later; the single range of a container
+/// will not.
 fn kept_owners(range_start: Option<u32>) -> (Option<u32>, Owners) {
     match range_start {
         Some(from) if Range::is_exclusive(from) => {
@@ -324,21 +326,21 @@ fn kept_owners(range_start: Option<u32>) -> (Option<u32>, Owners) {
     }
 }
 
-/// A new directory.
+/// Creates a directory and opens it.
 pub(super) fn made(parent: &Dir, new: &str) -> Result<Dir> {
     let new = name(new).map_err(host)?;
     parent.mkdir(&new, 0o700).and_then(|()| parent.open_dir(&new)).map_err(host)
 }
 
-/// Copies a layer, and gives what it takes on disk, in bytes.
+/// Copies a layer, and returns its disk use in bytes.
 fn copy_layer(from: &Dir, layer: &str, to: &Dir, owners: Owners) -> Result<u64> {
     let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
-    // What it takes is bounded where it was written, and by the disk.
+    // The size was limited when it was written, and is limited by the disk.
     layer::copy(&from, to, u64::MAX, owners).map_err(not_copied)
 }
 
-/// How it was begun with a copy of a workspace that was copied again, from a layer in a directory: of
-/// the copy it can be told as well what is as it was on the host.
+/// The initial state of a copied workspace after it is copied again from a layer in a directory.
+/// The new copy also shows which files are as they were on the host.
 fn begun_again(
     begun: Option<Begun>,
     (from, layer): (&Dir, &str),
@@ -354,7 +356,7 @@ fn begun_again(
     Ok(Some(Begun { copied: Some(again), ..begun }))
 }
 
-/// A layer that could not be copied.
+/// The error for a layer that could not be copied.
 pub(super) fn not_copied(error: layer::Error) -> Error {
     match error.kind() {
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
@@ -410,7 +412,7 @@ mod tests {
         let (one, other) = (held(), held());
         let _keeper = [listener.accept().unwrap(), listener.accept().unwrap()];
         assert!(keep(&directory, &sandbox, &id, one).unwrap().is_some());
-        // Somebody was quicker.
+        // Another snapshot was faster.
         assert_eq!(keep(&directory, &sandbox, &id, other).unwrap(), None);
         assert_eq!(directory.staging().unwrap().entries().unwrap(), []);
     }

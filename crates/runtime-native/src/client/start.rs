@@ -1,9 +1,9 @@
 //! Finding the keeper of a data directory, or starting one.
 //!
-//! The program that is run as the keeper gets two more arguments: the path of the data directory,
-//! and how many never-used jails are kept ready. It must take the lock of the directory first of
-//! all, and exit with 0 when another process has it; so two that are started at once become one.
-//! It makes itself a session of its own (`setsid(2)`), since this process may not do that for it.
+//! The keeper's program gets two more arguments: the path of the data directory, and the number of
+//! unused jails to keep ready. It must first take the lock of the directory, and exit with 0 when
+//! another process has it; so of two keepers that are started at the same time one remains. It
+//! creates its own session (`setsid(2)`), since this process may not do that for it.
 
 use std::ffi::OsString;
 use std::io;
@@ -30,39 +30,39 @@ use stockade_runtime::{Error, Result};
 
 /// How long a new keeper may take until it answers.
 const START: Duration = Duration::from_secs(10);
-/// How long a living keeper may take to answer the greeting.
+/// How long a running keeper may take to answer the greeting.
 const GREETING: Duration = Duration::from_secs(10);
-/// How often a keeper that is being started is looked for: at first, and at last.
+/// The interval of attempts to reach a keeper that is being started: the first and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
-/// What a keeper sees of its starter's environment.
+/// The variables of its starter's environment that a keeper gets.
 const ENVIRONMENT: [&str; 2] = ["PATH", "RUST_BACKTRACE"];
-/// How much of a keeper's last words is told, in bytes and in lines.
+/// How much of the end of a keeper's log is reported, in bytes and in lines.
 const WORDS_BYTES: u64 = 4096;
 const WORDS_LINES: usize = 10;
 
-/// Knows how to reach the keeper.
+/// Finds or starts the keeper.
 #[derive(Debug)]
 pub(super) struct Starter {
     data: PathBuf,
     program: Vec<OsString>,
     pool: usize,
-    /// Whether the keepers of versions before this one were told to make way.
+    /// Whether the keepers of earlier versions were made to drain.
     told: AtomicBool,
-    /// Whose turn it is to start a keeper.
+    /// Serializes the starting of keepers.
     turn: Mutex<()>,
 }
 
-/// A keeper that was started from here.
+/// A keeper that this process started.
 #[derive(Debug)]
 struct Started {
-    /// How it ended, once it has.
+    /// Its exit status, once it has exited.
     end: oneshot::Receiver<io::Result<ExitStatus>>,
-    /// How long the log was before it.
+    /// The length of the log before it was started.
     log_length: u64,
 }
 
 impl Starter {
-    /// For the keeper of a data directory, whose path is absolute.
+    /// A starter for the keeper of a data directory, whose path is absolute.
     pub(super) fn new(data: PathBuf, program: Vec<OsString>, pool: usize) -> Self {
         Self { data, program, pool, told: AtomicBool::new(false), turn: Mutex::new(()) }
     }
@@ -72,7 +72,7 @@ impl Starter {
         &self.data
     }
 
-    /// A new connection to the keeper, which is started where it does not live.
+    /// A new connection to the keeper, which is started if none is running.
     pub(super) async fn connect(&self, directory: &Directory) -> Result<Channel> {
         if !self.told.swap(true, Ordering::Relaxed) {
             drain_older(directory);
@@ -92,13 +92,13 @@ impl Starter {
             match end {
                 None => started = Some(self.start(directory)?),
                 Some((_, Err(oneshot::error::TryRecvError::Empty))) => {}
-                // Another one has the lock. It may be on its way up or, when it answers nobody
-                // for long, down.
+                // Another keeper has the lock. It may be starting or, when it does not answer for
+                // long, exiting.
                 Some((_, Ok(Ok(status)))) if status.success() => {
                     started = None;
                     pause = longest;
                 }
-                // Something kills keepers, or memory has run out for a moment.
+                // A process kills keepers, or memory was exhausted for a moment.
                 Some((_, Ok(Ok(status)))) if status.signal().is_some() => {
                     started = None;
                     pause = longest;
@@ -122,7 +122,7 @@ impl Starter {
         }
     }
 
-    /// A new connection to the keeper; `None` when none lives.
+    /// A new connection to the keeper; `None` when none is running.
     async fn find(&self, directory: &Directory) -> Result<Option<Channel>> {
         let found = timeout(GREETING, async {
             let channel = loop {
@@ -132,7 +132,7 @@ impl Starter {
                         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                             return Ok(Ok(None));
                         }
-                        // Too many wait to be accepted.
+                        // Too many connections wait to be accepted.
                         io::ErrorKind::WouldBlock => sleep(PAUSES[0]).await,
                         _ => return Err(error),
                     },
@@ -182,7 +182,7 @@ impl Starter {
             })?;
         let (sender, end) = oneshot::channel();
         tokio::spawn(async move {
-            // Nobody may wait for it any more; it is reaped all the same.
+            // The caller may have stopped waiting; the child is reaped all the same.
             let _ = sender.send(reap(child).await);
         });
         Ok(Started { end, log_length })
@@ -202,7 +202,7 @@ impl Starter {
     }
 }
 
-/// Waits for a child without holding a thread for it.
+/// Waits for a child without blocking a thread.
 async fn reap(mut child: Child) -> io::Result<ExitStatus> {
     let pidfd = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::NONBLOCK)?;
     let pidfd = watched(pidfd, Interest::READABLE)?;
@@ -210,7 +210,7 @@ async fn reap(mut child: Child) -> io::Result<ExitStatus> {
     child.wait()
 }
 
-/// The last lines of the log that were written since it was so long.
+/// The last lines of the log after the given length.
 fn last_words(directory: &Directory, log_length: u64) -> io::Result<String> {
     let log = directory.read_log().map_err(io::Error::other)?;
     let end = log.metadata()?.len();
@@ -222,8 +222,8 @@ fn last_words(directory: &Directory, log_length: u64) -> io::Result<String> {
     Ok(lines[lines.len().saturating_sub(WORDS_LINES)..].join("; "))
 }
 
-/// Tells the keepers of versions before this one to take no new sandboxes, and to end when the
-/// last one has. A newer one is left alone: this program may be the one that has to make way.
+/// Makes the keepers of earlier versions take no new sandboxes, and exit after their last one. A
+/// newer keeper is left alone: this program may be the one that has to be replaced.
 fn drain_older(directory: &Directory) {
     for socket in directory.connect_older().unwrap_or_default() {
         tokio::spawn(timeout(GREETING, async move {

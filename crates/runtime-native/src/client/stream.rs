@@ -1,5 +1,6 @@
-//! What is heard of a command, read from the keeper as the caller asks for it, so that one who does
-//! not read holds up only itself, and from one keeper to the next without a gap or anything twice.
+//! The events of a command. They are read from the keeper only when the caller asks for them, so a
+//! slow caller delays only itself, and continue from one keeper to the next without gaps or
+//! duplicates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,33 +15,34 @@ use crate::socket::Message;
 use crate::wire::{Answer, Request};
 use stockade_runtime::{Ending, Error, Event, EventSource, Events, Offsets, Stream};
 
-/// How often a keeper is looked for without hearing from it, and the pause between two tries.
+/// How often the client tries to reach a keeper without receiving a message, and the pause between
+/// two attempts.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A command that somebody listens to.
+/// A command that a client is subscribed to.
 #[derive(Debug)]
 pub(super) struct Followed {
     pub(super) id: SandboxId,
     pub(super) exec: ExecId,
-    /// How far it was told.
+    /// The offsets that the caller has received.
     pub(super) told: Offsets,
 }
 
-/// The events that come on a connection which is attached to a command. It is given back after the
-/// last.
+/// The events that arrive on a connection which is attached to a command. The connection is
+/// returned to the idle ones after the last event.
 pub(super) fn follow(client: Arc<Client>, followed: Followed, channel: Channel) -> Events {
     Events::new(Heard { client, followed, channel: Some(channel), attempts: 0 })
 }
 
-/// A command that is listened to on a connection.
+/// A subscription to a command on a connection.
 #[derive(Debug)]
 struct Heard {
     client: Arc<Client>,
     followed: Followed,
-    /// None once its keeper is gone.
+    /// None once its keeper has closed the connection.
     channel: Option<Channel>,
-    /// How often another keeper was looked for since the last word of one.
+    /// How often the client has tried to reach another keeper since the last message.
     attempts: u32,
 }
 
@@ -70,7 +72,7 @@ impl EventSource for Heard {
 }
 
 impl Followed {
-    /// What a message tells that was not told before.
+    /// The part of a message that the caller has not received yet.
     fn event(&mut self, message: Message<Answer>) -> Option<Event> {
         match message.head {
             Answer::Output { stream, offset } => {
@@ -88,7 +90,7 @@ impl Followed {
         }
     }
 
-    /// Where in a piece of a stream begins what was not told before; `None` when nothing does.
+    /// The offset of the first byte in a piece of a stream that is new; `None` when no byte is.
     fn advance(&mut self, stream: Stream, offset: u64, length: u64) -> Option<u64> {
         let told = match stream {
             Stream::Output => &mut self.told.output,
@@ -100,8 +102,8 @@ impl Followed {
         (new < end).then_some(new)
     }
 
-    /// A connection to the next keeper that goes on where the last one stopped, or how the
-    /// command ended when nobody can tell more of it.
+    /// A connection to the next keeper that continues where the last one stopped, or the ending of
+    /// the command when no keeper can report more of it.
     async fn attach_again(&self, client: &Client, attempts: &mut u32) -> Result<Channel, Ending> {
         let Self { id, exec, told } = self;
         let request = Request::Attach { id: id.clone(), exec: exec.clone(), from: *told };

@@ -1,4 +1,4 @@
-//! The client against a keeper that says what a test wants it to say.
+//! The client with a keeper whose responses each test defines.
 
 mod files;
 mod inputs;
@@ -22,19 +22,19 @@ use crate::socket::Message;
 use crate::wire::Request;
 use stockade_runtime::{State, Status};
 
-/// A data directory of a test's own, and the client of it.
+/// A data directory for one test, and its client.
 struct Place {
     scratch: tempfile::TempDir,
     native: Native,
 }
 
 impl Place {
-    /// Where no keeper can be started.
+    /// With no program that could be started as a keeper.
     fn new() -> Self {
         Self::with(&["/bin/false"])
     }
 
-    /// Where this program is the keeper.
+    /// With this program as the keeper.
     fn with(keeper: &[&str]) -> Self {
         let scratch = tempfile::tempdir().unwrap();
         let native = native(scratch.path().into(), keeper);
@@ -45,7 +45,7 @@ impl Place {
         Directory::open(&self.scratch.path().join("data")).unwrap()
     }
 
-    /// Starts a keeper that says to each request what `serve` does.
+    /// Starts a keeper that answers each request with `serve`.
     fn keeper(
         &self,
         serve: impl Fn(&keeper::Peer, Message<Request>) -> bool + Send + Sync + 'static,

@@ -1,4 +1,5 @@
-//! What a sandbox uses, looked at from outside: the keeper has more to do than to count.
+//! The resource use of a sandbox, measured by the client, because the keeper must not spend time on
+//! it.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -16,7 +17,7 @@ use crate::keeper::helpers::disk;
 use crate::keeper::record::{self, Living};
 use stockade_runtime::{Error, Result, Usage};
 
-/// What a sandbox uses.
+/// The resource use of a sandbox.
 pub(super) async fn of(client: &Arc<Client>, id: &SandboxId) -> Result<Usage> {
     let (client, id) = (client.clone(), id.clone());
     blocking(move || {
@@ -46,7 +47,7 @@ fn missing(id: &SandboxId, error: beneath::Error) -> Error {
 fn processes(living: &Living, usage: &mut Usage) {
     let is_it = || watch::started(living.init).is_ok_and(|at| at == living.init_started);
     let counted = watch::usage_of_tree(living.init);
-    // In this order: what was counted was the sandbox's if its init is still there.
+    // In this order: the counted processes were the sandbox's if its init still exists.
     match counted {
         Ok(counted) if is_it() => {
             usage.processes = Some(counted.processes);
@@ -58,7 +59,7 @@ fn processes(living: &Living, usage: &mut Usage) {
     }
     if let Some(group) = Group::recorded(&living.groups) {
         usage.memory_bytes = group.memory_now().ok().or(usage.memory_bytes);
-        // They are the keeper's to remove.
+        // The keeper removes the groups.
         group.release();
     }
 }

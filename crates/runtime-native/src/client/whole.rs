@@ -1,5 +1,5 @@
-//! Whole trees for a sandbox to begin with where there can be no overlay: plain copies of what would
-//! lie below its layers.
+//! Complete trees as the initial layers of a sandbox on a host without overlays: plain copies of
+//! its lower layers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::snapshot::{Prepared, UPPER, WORKSPACE, host, made};
 use crate::wire::{Begun, Below, Layers};
 use stockade_runtime::{Error, Result};
 
-/// Copies the trees. `why` tells why there can be no overlay.
+/// Copies the trees. `why` is the reason why overlays are unavailable.
 pub(super) async fn prepare(
     client: &Arc<Client>,
     spec: &SandboxSpec,

@@ -1,6 +1,6 @@
-//! Copying a directory of a sandbox out to the host, while what is inside may change it in any
-//! way. Each name is opened by itself, beneath its directory's descriptor and without following a
-//! link, and looked at before it is read.
+//! Copies a directory of a sandbox to the host while processes inside may change it. Each name is
+//! opened individually, beneath its directory's descriptor and without following symbolic links,
+//! and checked before it is read.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
@@ -19,7 +19,7 @@ use stockade_runtime::{Error, Result, SandboxPath};
 
 /// How many names a copy may have.
 const MAX_ENTRIES: u64 = 1_000_000;
-/// How many directories deep it may be: three descriptors are open for each.
+/// The maximal directory depth: each level keeps three descriptors open.
 const MAX_DEPTH: usize = 128;
 
 /// See [`Root::collect`](super::Root::collect).
@@ -61,7 +61,7 @@ pub(super) fn collect(
             finish().map_err(|error| host(error.into()))
         });
     if collected.is_err() {
-        // The first error is the one to tell.
+        // Only the first error is reported.
         let _ = parent.remove_tree(&temporary);
     }
     collected
@@ -69,7 +69,7 @@ pub(super) fn collect(
 
 struct Collecting {
     ids: Ids,
-    /// Where the copy has come to on the host and inside, for messages.
+    /// The current path on the host and inside, for messages.
     host: PathBuf,
     inside: PathBuf,
     limit_bytes: u64,
@@ -109,7 +109,7 @@ impl Collecting {
     ) -> Result<()> {
         let found = unless_gone(look(source, name)).map_err(|error| self.inside(error))?;
         let Some((found, stat)) = found else { return Ok(()) };
-        // A file system of the kernel's own can only be where something is mounted.
+        // A kernel file system can only be at a mount point.
         if stat.mount != above.mount
             && special::kernel_file_system(found.as_fd())
                 .map_err(|error| self.inside(error))?
@@ -157,9 +157,10 @@ impl Collecting {
         else {
             return Ok(());
         };
-        // What it grows by meanwhile was not counted, and is left out.
+        // Bytes that are appended meanwhile were not counted, and are left out.
         content::copy(&from, &to, stat.size, u64::MAX).map_err(|error| self.on_host(error))?;
-        // As it was, but for what would give others or the host's programs more than inside.
+        // The original mode without the bits that would grant other users or host programs more
+        // than inside.
         let mode = Mode::from_bits_truncate(stat.mode & 0o755);
         rustix::fs::fchmod(&to, mode).map_err(|errno| self.on_host(errno.into()))?;
         self.time(target, name, stat.modified)
@@ -178,7 +179,7 @@ impl Collecting {
         Ok(())
     }
 
-    /// Whether something was made.
+    /// Whether an entry was created.
     fn make(&self, made: io::Result<Option<()>>) -> Result<bool> {
         made.map(|made| made.is_some()).map_err(|error| self.on_host(error))
     }
@@ -193,7 +194,7 @@ impl Collecting {
     }
 }
 
-/// A descriptor of what has a name, which serves only to look at it.
+/// An `O_PATH` descriptor of the entry with this name.
 fn look(source: &Dir, name: &RelativePath) -> io::Result<(OwnedFd, Stat)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(source.as_fd(), name.as_os_str(), flags, Mode::empty())?;
@@ -208,7 +209,7 @@ fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// `None` where the name is there already: a directory that changes may tell one name twice.
+/// `None` if the name already exists: listing a directory that changes may return a name twice.
 fn unless_twice<T>(
     result: std::result::Result<T, stockade_bundle::beneath::Error>,
 ) -> io::Result<Option<T>> {

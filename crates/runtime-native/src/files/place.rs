@@ -1,5 +1,5 @@
-//! Where paths of a sandbox lead. The kernel resolves them, inside only, whatever is renamed or
-//! linked there meanwhile (`openat2(2)`, `RESOLVE_IN_ROOT`).
+//! Resolution of sandbox paths. The kernel resolves them, inside only, regardless of concurrent
+//! renames and links (`openat2(2)`, `RESOLVE_IN_ROOT`).
 
 use std::ffi::OsStr;
 use std::io;
@@ -15,14 +15,14 @@ use stockade_core::access::Rules;
 
 use super::{reach, special};
 
-/// How many links are followed at the end of a path, as many as the kernel follows in it.
+/// How many symbolic links are followed at the end of a path: the kernel's own limit within a path.
 const LINKS: usize = 40;
-/// How often a path is resolved again that had a `..` in it while something was renamed anywhere,
-/// so that the kernel could not be sure (`EAGAIN`).
+/// How often a path with a `..` is resolved again when the kernel could not resolve it safely
+/// because of a concurrent rename anywhere (`EAGAIN`).
 const ATTEMPTS: usize = 256;
 
-/// A descriptor of what a path leads to, which serves only to look at it. Links are followed, the
-/// last one unless `flags` say otherwise.
+/// An `O_PATH` descriptor of the entry at a path. Symbolic links are followed, the last one unless
+/// `flags` forbid it.
 pub(super) fn resolve(root: BorrowedFd<'_>, path: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -35,14 +35,14 @@ pub(super) fn resolve(root: BorrowedFd<'_>, path: &OsStr, flags: OFlags) -> io::
     Err(Errno::AGAIN.into())
 }
 
-/// What paths are resolved below, and which may be used how.
+/// The directory below which paths are resolved, and the access rules.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reach<'a> {
     pub(super) root: BorrowedFd<'a>,
     pub(super) rules: &'a Rules,
 }
 
-/// A name in a directory, whether or not there is anything.
+/// A name in a directory, whether or not the entry exists.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) parent: Dir,
@@ -50,19 +50,20 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The place of a path; a link at its end is not followed.
+    /// The directory and name of a path; a symbolic link at its end is not followed.
     ///
     /// # Errors
-    /// `ResourceBusy` for the root itself; `InvalidInput` on a file system of the kernel's own.
+    /// `ResourceBusy` for the root itself; `InvalidInput` on a kernel file system.
     pub(super) fn of(root: BorrowedFd<'_>, path: &Path) -> io::Result<Self> {
         let (parent, name) = split(path.as_os_str()).ok_or(Errno::BUSY)?;
         Self::at(root, parent, name)
     }
 
-    /// The place of a path, behind the links at its end.
+    /// The directory and name of a path after following the symbolic links at its end.
     ///
     /// # Errors
-    /// As [`Place::of`]; `IsADirectory` for the root and for links that end in a slash or dots.
+    /// As [`Place::of`]; `IsADirectory` for the root and for symbolic links that end in a slash or
+    /// dots.
     pub(super) fn behind_links(root: BorrowedFd<'_>, path: &Path) -> io::Result<Self> {
         let mut path = path.as_os_str().to_owned();
         for _ in 0..LINKS {
@@ -72,7 +73,7 @@ impl Place {
                 Err(Errno::INVAL | Errno::NOENT) => return Ok(place),
                 other => other?.into_bytes(),
             };
-            // Whether this user may follow it is the kernel's to say.
+            // The kernel decides whether this user may follow the symbolic link.
             if let Err(error) = resolve(root, &path, OFlags::empty())
                 && error.kind() == io::ErrorKind::PermissionDenied
             {
@@ -95,11 +96,11 @@ impl Place {
         Ok(Self { parent: Dir::from_fd(parent), name })
     }
 
-    /// What is there.
+    /// The metadata of the entry.
     ///
     /// # Errors
-    /// `ResourceBusy` where something is mounted: from outside, the kernel would let the name go,
-    /// and the mount with it.
+    /// `ResourceBusy` for a mount point: from outside, the kernel would remove the name and detach
+    /// the mount.
     pub(super) fn stat(&self) -> io::Result<Option<Stat>> {
         match self.parent.stat(&self.name)? {
             Some(stat) if stat.mount_point => Err(Errno::BUSY.into()),
@@ -108,8 +109,7 @@ impl Place {
     }
 }
 
-/// Opens a directory, after making it and those that are missing on the way, with this mode and
-/// those with 0755.
+/// Opens a directory. Creates it with this mode, and its missing parents with 0755.
 pub(super) fn make_directories(reach: Reach<'_>, path: &Path, mode: u32) -> io::Result<OwnedFd> {
     let root = reach.root;
     let open = |path: &Path| resolve(root, path.as_os_str(), OFlags::DIRECTORY);
@@ -137,7 +137,7 @@ pub(super) fn make_directories(reach: Reach<'_>, path: &Path, mode: u32) -> io::
     Ok(found)
 }
 
-/// A path's parent and last name; `None` where the last one can only be a directory.
+/// A path's parent and last name; `None` if the last one can only be a directory.
 fn split(path: &OsStr) -> Option<(&OsStr, &OsStr)> {
     let bytes = path.as_bytes();
     let at = bytes.iter().rposition(|byte| *byte == b'/')?;
@@ -146,7 +146,7 @@ fn split(path: &OsStr) -> Option<(&OsStr, &OsStr)> {
     named.then(|| (OsStr::from_bytes(parent), OsStr::from_bytes(name)))
 }
 
-/// Whether something is a regular file, as an error otherwise.
+/// Returns an error unless the entry is a regular file.
 pub(super) fn expect_file(kind: FileKind) -> io::Result<()> {
     match kind {
         FileKind::File => Ok(()),

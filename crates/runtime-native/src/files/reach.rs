@@ -1,5 +1,5 @@
-//! The access rules of a sandbox, on the real paths of what was opened: a name may lead anywhere,
-//! and elsewhere the moment after it was looked at.
+//! The access rules of a sandbox, checked on the real paths of open descriptors: a name may lead
+//! anywhere, and elsewhere directly after it was checked.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -11,7 +11,7 @@ use stockade_core::access::{Level, Rules};
 use super::place::Place;
 use super::special::own_path;
 
-/// Whether the rules let what a descriptor leads to be used like that.
+/// Whether the rules allow this use of the entry that a descriptor refers to.
 pub(super) fn allowed(rules: &Rules, level: Level, found: BorrowedFd<'_>) -> io::Result<()> {
     if rules.is_empty() {
         return Ok(());
@@ -19,7 +19,7 @@ pub(super) fn allowed(rules: &Rules, level: Level, found: BorrowedFd<'_>) -> io:
     rules.allows(level, &real_path(found)?).map_err(|_| Errno::ACCESS.into())
 }
 
-/// Whether the rules let a name in a directory be made or changed.
+/// Whether the rules allow creating or changing a name in a directory.
 pub(super) fn may_change(rules: &Rules, place: &Place) -> io::Result<()> {
     if rules.is_empty() {
         return Ok(());
@@ -27,7 +27,7 @@ pub(super) fn may_change(rules: &Rules, place: &Place) -> io::Result<()> {
     rules.allows(Level::ReadWrite, &path_of(place)?).map_err(|_| Errno::ACCESS.into())
 }
 
-/// Whether the rules let a directory be filled with whatever there is.
+/// Whether the rules allow creating arbitrary entries in a directory.
 pub(super) fn may_fill(rules: &Rules, found: BorrowedFd<'_>) -> io::Result<()> {
     if rules.is_empty() {
         return Ok(());
@@ -35,7 +35,7 @@ pub(super) fn may_fill(rules: &Rules, found: BorrowedFd<'_>) -> io::Result<()> {
     rules.allows_tree(Level::ReadWrite, &real_path(found)?).map_err(|_| Errno::ACCESS.into())
 }
 
-/// Whether the rules let a name be removed, with everything below it.
+/// Whether the rules allow removing a name with everything below it.
 pub(super) fn may_remove(rules: &Rules, place: &Place) -> io::Result<()> {
     if rules.is_empty() {
         return Ok(());
@@ -43,7 +43,7 @@ pub(super) fn may_remove(rules: &Rules, place: &Place) -> io::Result<()> {
     rules.allows_tree(Level::ReadWrite, &path_of(place)?).map_err(|_| Errno::ACCESS.into())
 }
 
-/// Whether the rules let a name become another, with everything below it.
+/// Whether the rules allow renaming an entry with everything below it.
 pub(super) fn may_move(rules: &Rules, from: &Place, to: &Place) -> io::Result<()> {
     if rules.is_empty() {
         return Ok(());
@@ -60,10 +60,10 @@ fn path_of(place: &Place) -> io::Result<Vec<u8>> {
     Ok(path)
 }
 
-/// Where a descriptor leads to, as a path from the sandbox's own root: the kernel follows the
-/// mounts up to the root of the mount namespace that they are in.
+/// The path of a descriptor from the sandbox's own root: the kernel follows the mounts up to the
+/// root of the mount namespace that they are in.
 fn real_path(found: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let path = rustix::fs::readlinkat(rustix::fs::CWD, own_path(found), Vec::new())?.into_bytes();
-    // What was removed has a suffix; it is refused as what it was.
+    // A removed entry has a suffix; it is checked under its former path.
     Ok(path.strip_suffix(b" (deleted)").map(<[u8]>::to_vec).unwrap_or(path))
 }

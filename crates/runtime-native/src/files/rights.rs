@@ -1,11 +1,13 @@
-//! With whose rights a file operation inside is done, and whose ids the host sees.
+//! The rights with which a file operation inside runs, and the translation between host ids and
+//! inside ids.
 //!
-//! What makes files is done with exactly the rights of the inside user whose they become: whatever
-//! links and renames other users inside put in its way, it reaches nothing that this user could not
-//! have reached himself. What reads, moves and removes is done for the owner of the sandbox, who is
-//! above all its users: permission bits do not stop it, but only over what belongs to ids of the
-//! sandbox, as `capable_wrt_inode_uidgid` in the kernel has it. Files that belong to nobody inside,
-//! such as the host's programs, are read only as far as the ordinary user may read them.
+//! An operation that creates files runs with exactly the rights of the inside user who will own
+//! them: whatever symbolic links and renames other users inside prepare, it reaches nothing that
+//! this user could not reach. Operations that read, move and remove run for the owner of the
+//! sandbox, who is above all its users: permission bits do not stop them, but only for files that
+//! belong to ids of the sandbox, like `capable_wrt_inode_uidgid` in the kernel. Files that belong
+//! to no inside id, such as the host's programs, are readable only as far as the ordinary user may
+//! read them.
 
 use std::io;
 
@@ -16,22 +18,22 @@ use stockade_jail::{as_file_user, with_caller_rights};
 
 use stockade_runtime::{Capability, Error, Result};
 
-/// How many ids a range has, the last of them init's own.
+/// How many ids a uid range has. The last one is init's own.
 const COUNT: u32 = 65_536;
-/// Who owns inside what belongs to nobody there (`user_namespaces(7)`, "overflow").
+/// The inside owner of files whose host owner has no inside id (`user_namespaces(7)`, "overflow").
 const NOBODY: u32 = 65_534;
 
 /// The ids of a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ids {
-    /// The host id that inside id 0 is; absent where the only id is the caller's own.
+    /// The host id of inside id 0; absent if the only id is the caller's own.
     pub(super) host_start: Option<u32>,
     /// The ordinary user.
     pub(super) user: User,
 }
 
 impl Ids {
-    /// The inside user that was asked for.
+    /// The requested inside user.
     pub(super) fn wanted(self, user: Option<User>) -> Result<User> {
         let user = user.unwrap_or(self.user);
         match self.host_start {
@@ -47,7 +49,7 @@ impl Ids {
         }
     }
 
-    /// Does something with exactly the rights of an inside user, and no umask.
+    /// Runs a function with exactly the rights of an inside user, and no umask.
     pub(super) fn as_user<T: Send>(
         self,
         user: User,
@@ -63,8 +65,8 @@ impl Ids {
         as_file_user(user, group, operation)
     }
 
-    /// Does something with the caller's rights, as the inside root: the kernel makes no name in a
-    /// file system of a sandbox for an id that is none of its (`EOVERFLOW`).
+    /// Runs a function with the caller's rights, as the inside root: the kernel creates no name in
+    /// a file system of a sandbox for an id that is not mapped there (`EOVERFLOW`).
     pub(super) fn as_owner<T: Send>(
         self,
         operation: impl FnOnce() -> io::Result<T> + Send,
@@ -75,8 +77,8 @@ impl Ids {
         }
     }
 
-    /// Reads what `stat` says with the owner's rights where it belongs to the sandbox, else with
-    /// the ordinary user's.
+    /// Reads the file of `stat` with the owner's rights if it belongs to the sandbox, else with the
+    /// ordinary user's.
     pub(super) fn reading<T: Send>(
         self,
         stat: &Stat,
@@ -85,7 +87,7 @@ impl Ids {
         if self.owns(stat) { operation() } else { self.as_user(self.user, operation) }
     }
 
-    /// Whether the owner's rights cover a file. Where the only id is the caller's own, the kernel
+    /// Whether the owner's rights cover a file. If the only id is the caller's own, the kernel
     /// decides.
     pub(super) fn owns(self, stat: &Stat) -> bool {
         let Some(start) = self.host_start else { return true };
@@ -94,12 +96,12 @@ impl Ids {
             .all(|id| id.checked_sub(start).is_some_and(|id| id < COUNT))
     }
 
-    /// Whether a file may be read without another thread: it is the owner's, or everybody's.
+    /// Whether a file may be read without another thread: it is the owner's, or readable for all.
     pub(super) fn may_read(self, stat: &Stat, bits: u32) -> io::Result<()> {
         if self.owns(stat) || stat.mode & bits == bits { Ok(()) } else { Err(Errno::ACCESS.into()) }
     }
 
-    /// Whose a file is inside.
+    /// The inside owner of a file.
     pub(super) fn inside(self, stat: &Stat) -> User {
         let id = |host: u32, own: u32| match self.host_start {
             Some(start) => host.checked_sub(start).filter(|id| *id < COUNT).unwrap_or(NOBODY),

@@ -1,5 +1,5 @@
-//! Copying a directory of the host into a sandbox. The directory is the caller's own and read with
-//! the caller's rights; everything inside is made with the ordinary user's.
+//! Copies a directory of the host into a sandbox. The directory belongs to the caller and is read
+//! with the caller's rights; everything inside is created with the ordinary user's rights.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -16,9 +16,9 @@ use super::rights::Ids;
 use super::{failed, place, reach, special};
 use stockade_runtime::{Error, Result, SandboxPath};
 
-/// How many directories deep the copy may be: three descriptors are open for each.
+/// The maximal directory depth: each level keeps three descriptors open.
 const MAX_DEPTH: usize = 128;
-/// How often a name is taken away that something inside makes again.
+/// How often a name is removed that a process inside creates again.
 const ATTEMPTS: usize = 64;
 
 /// See [`Root::ship`](super::Root::ship).
@@ -36,12 +36,12 @@ pub(super) fn ship(reach: Reach<'_>, ids: Ids, from: &Path, to: &SandboxPath) ->
         };
         Ok(shipping.children(&source, &target, 0))
     };
-    // Only taking on the user's ids fails here.
+    // Only the switch to the user's ids fails here.
     ids.as_user(ids.user, work).map_err(failed("ship to", to))?
 }
 
 struct Shipping {
-    /// Where the copy has come to on the host and inside, for messages.
+    /// The current path on the host and inside, for messages.
     host: PathBuf,
     inside: PathBuf,
 }
@@ -105,7 +105,7 @@ impl Shipping {
         }
     }
 
-    /// Makes a directory, or finds it; whether it is new.
+    /// Creates or opens a directory. Returns whether it is new.
     fn directory(&self, target: &Dir, name: &RelativePath) -> Result<(Dir, bool)> {
         let new = match target.mkdir(name, 0o700) {
             Ok(()) => true,
@@ -113,14 +113,14 @@ impl Shipping {
             Err(error) => return Err(self.inside(error.into())),
         };
         let made = target.locate_dir(name).map_err(|error| match error {
-            // A link to a directory is none.
+            // A symbolic link to a directory does not count as a directory.
             beneath::Error::ThroughLink { .. } => self.inside(Errno::NOTDIR.into()),
             error => self.inside(error.into()),
         })?;
         Ok((made, new))
     }
 
-    /// Makes a name, in the place of the file or link that has it.
+    /// Creates a name, and replaces a file or symbolic link that has it.
     fn replace<T>(
         &self,
         target: &Dir,
@@ -148,7 +148,7 @@ impl Shipping {
         target.set_times(name, None, stat.modified).map_err(|error| self.inside(error.into()))
     }
 
-    /// Reads something of the host, with the caller's rights.
+    /// Reads from the host with the caller's rights.
     fn host<T>(&self, read: impl FnOnce() -> std::result::Result<T, beneath::Error>) -> Result<T> {
         with_caller_rights(|| Ok(read()?)).map_err(|error| self.on_host(error))
     }

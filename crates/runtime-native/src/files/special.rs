@@ -1,5 +1,5 @@
-//! What is never opened: everything but regular files and directories, and whatever lies on a file
-//! system of the kernel's own, where reading and writing act on the machine.
+//! Entries that are never opened: everything but regular files and directories, and everything on
+//! kernel file systems, where reading and writing act on the machine.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use stockade_bundle::beneath::Stat;
 
 use super::place::expect_file;
 
-/// The file systems that hold no files, by the numbers that statfs(2) gives (`linux/magic.h`).
+/// The file systems that store no files, by the numbers that statfs(2) returns (`linux/magic.h`).
 const KERNEL: [(u64, &str); 20] = [
     (0x0000_1cd1, "devpts"),
     (0x0000_9fa0, "proc"),
@@ -34,13 +34,13 @@ const KERNEL: [(u64, &str); 20] = [
     (0xf97c_ff8c, "selinuxfs"),
 ];
 
-/// The kind of file system that something lies on, where it is one of the kernel's own.
+/// The type of the file system of a descriptor, if it is a kernel file system.
 pub(super) fn kernel_file_system(file: BorrowedFd<'_>) -> io::Result<Option<&'static str>> {
     let magic = u64::try_from(rustix::fs::fstatfs(file)?.f_type).unwrap_or_default();
     Ok(KERNEL.iter().find(|(number, _)| *number == magic & 0xffff_ffff).map(|(_, name)| *name))
 }
 
-/// Refuses what lies on a file system of the kernel's own, with `InvalidInput`.
+/// Refuses entries on a kernel file system with `InvalidInput`.
 pub(super) fn refuse_kernel(file: BorrowedFd<'_>) -> io::Result<()> {
     match kernel_file_system(file)? {
         None => Ok(()),
@@ -48,22 +48,23 @@ pub(super) fn refuse_kernel(file: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Opens for reading the regular file that a descriptor was found to be, which serves only to look
-/// at it. What the descriptor names cannot be changed any more, so nothing else is opened.
+/// Opens the regular file of an `O_PATH` descriptor for reading. The descriptor always names the
+/// same file, so nothing else can be opened.
 pub(super) fn open_file(file: BorrowedFd<'_>, stat: &Stat) -> io::Result<File> {
     expect_file(stat.kind)?;
     refuse_kernel(file)?;
-    // Does not wait for a process inside that holds a lease on it (fcntl(2), "Leases").
+    // `NONBLOCK`: does not wait for a process inside that holds a lease on the file (fcntl(2),
+    // "Leases").
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::openat(CWD, own_path(file), flags, Mode::empty())?))
 }
 
-/// The path by which this process names what a descriptor of its own names.
+/// The path that names a descriptor of this process.
 pub(super) fn own_path(file: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Why something is not taken for a file.
+/// The error for an entry that is not treated as a file.
 pub(super) fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }

@@ -1,5 +1,5 @@
-//! Where the tests of files run: directories that stand in for the root of a sandbox, ordinary
-//! ones and file systems mounted in user namespaces of their own.
+//! The test directories of the file operations. They replace the root of a sandbox: ordinary
+//! directories and file systems that are mounted in separate user namespaces.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -19,29 +19,30 @@ pub(super) const START: u32 = 0x7000_0000 + 3000 * 65_536;
 /// The ordinary user of a range.
 pub(super) const USER: User = User { user: 1000, group: 1000 };
 
-/// A root directory with what every test needs: `project` and `home/user`, which belong to the
-/// ordinary user, `etc`, which belongs to the inside root, and `tmp` for all.
+/// A root directory with the entries that every test needs: `project` and `home/user`, which belong
+/// to the ordinary user, `etc`, which belongs to the inside root, and `tmp` for all.
 pub(super) struct World {
-    /// What it is, for messages.
+    /// The kind of directory, for messages.
     pub(super) name: &'static str,
     pub(super) root: Root,
     /// The same directory for the test itself.
     directory: OwnedFd,
     pub(super) host_start: Option<u32>,
     holder: Option<Child>,
-    /// Where a test can keep what is outside.
+    /// A directory for files outside the root.
     pub(super) outside: tempfile::TempDir,
 }
 
-/// Makes the directories, as the root inside. The first argument is the directory, the second the
-/// ordinary user; the third is a directory of the host's root, where there is one.
+/// Creates the directories, as the inside root. The first argument is the directory, the second the
+/// ordinary user; the third is a directory of the host's root, if there is one.
 const FILL: &str = r#"
     cd "$0" && mkdir -p project home/user etc tmp mounted && chmod 1777 tmp
     chown "$1:$1" project home/user || exit 1
     echo original > etc/file && chmod 644 etc/file
 "#;
 
-/// Mounts what is never opened: the host's `/proc`, a device, and a directory of the host's root.
+/// Mounts entries that are never opened: the host's `/proc`, a device, and a directory of the
+/// host's root.
 const MOUNT: &str = r#"
     cd "$0" && mkdir proc dev foreign && touch dev/null
     mount --rbind /proc proc && mount --bind /dev/null dev/null || exit 1
@@ -50,14 +51,14 @@ const MOUNT: &str = r#"
 "#;
 
 impl World {
-    /// Every kind of world that can be had here.
+    /// Every kind of test directory that is available here.
     pub(super) fn all() -> Vec<Self> {
         let mut worlds = vec![Self::plain()];
         worlds.extend(Self::mounted());
         worlds
     }
 
-    /// Those in namespaces of their own: with a range of ids as root, else with the caller's own.
+    /// Directories in separate namespaces: with a uid range as root, else with the caller's own id.
     pub(super) fn mounted() -> Vec<Self> {
         let kinds = [
             ("tmpfs", r#"mount -t tmpfs -o mode=755 tmpfs "$0""#),
@@ -76,7 +77,7 @@ impl World {
         kinds.into_iter().filter_map(world).collect()
     }
 
-    /// Those of them that have a range of ids.
+    /// The mounted directories that have a uid range.
     pub(super) fn ranged() -> Vec<Self> {
         if !is_root() {
             skipped("only root has a range of ids");
@@ -85,7 +86,7 @@ impl World {
         Self::mounted()
     }
 
-    /// An ordinary directory, with the caller's own id as the only one.
+    /// An ordinary directory. The caller's own id is its only id.
     pub(super) fn plain() -> Self {
         let outside = tempfile::tempdir().unwrap();
         let path = outside.path().join("root");
@@ -123,7 +124,7 @@ impl World {
         let user = if range.is_some() { USER.user } else { 0 };
         let script = format!("({mount} && {FILL} {MOUNT}) && echo ready && read end");
         let mut command = match range {
-            // Ids are mapped from here; a shell that is started after that has capabilities.
+            // This process maps the ids; a shell that starts after that has capabilities.
             Some(start) => {
                 let mut command = Command::new("setpriv");
                 command.args([&format!("--reuid={start}"), &format!("--regid={start}")]);
@@ -158,14 +159,14 @@ impl World {
         Ok(Self::new(name, &path, range, Some(holder), outside))
     }
 
-    /// A path of the host that leads to the same file as a path inside.
+    /// A path of the host to the same file as a path inside.
     pub(super) fn at(&self, path: &str) -> PathBuf {
-        // Whatever user a thread works as, it may use the descriptors of its own process.
+        // A thread may use the descriptors of its own process under any user id.
         let directory = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
         Path::new(&directory).join(path.trim_start_matches('/'))
     }
 
-    /// Makes a file, as the test, with this owner inside.
+    /// Creates a file, as the test, with this owner inside.
     pub(super) fn put(&self, path: &str, content: &str, mode: u32, owner: User) {
         let (user, group) = self.host(owner);
         stockade_jail::as_file_user(user, group, || {
@@ -175,7 +176,7 @@ impl World {
         chmod(self.at(path), mode);
     }
 
-    /// Makes a directory likewise.
+    /// Creates a directory in the same way.
     pub(super) fn put_directory(&self, path: &str, mode: u32, owner: User) {
         let (user, group) = self.host(owner);
         stockade_jail::as_file_user(user, group, || {
@@ -185,7 +186,7 @@ impl World {
         chmod(self.at(path), mode);
     }
 
-    /// Does something as the ordinary user.
+    /// Runs a function as the ordinary user.
     pub(super) fn as_user<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let (user, group) = self.host(self.user());
         stockade_jail::as_file_user(user, group, || Ok(act())).unwrap()
@@ -211,7 +212,7 @@ impl World {
         ((found.uid(), found.gid()), found.mode() & 0o7777)
     }
 
-    /// The names in a directory that begin as temporary files do.
+    /// The names in a directory that have the prefix of temporary files.
     pub(super) fn leftovers(&self, path: &str) -> Vec<PathBuf> {
         let names = std::fs::read_dir(self.at(path)).unwrap().map(|entry| entry.unwrap().path());
         names.filter(|path| path.to_string_lossy().contains(".stockade-")).collect()
@@ -221,14 +222,15 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if let Some(mut holder) = self.holder.take() {
-            // Its end of the pipe closes, and `read` ends.
+            // This closes the write end of the pipe, so `read` returns.
             drop(holder.stdin.take());
             holder.wait().unwrap();
         }
     }
 }
 
-/// A directory of the host's root, with what everybody may read and what nobody else may.
+/// A directory of the host's root with entries that all users may read and entries that only root
+/// may read.
 fn foreign(path: &Path) -> PathBuf {
     std::fs::create_dir_all(path.join("private")).unwrap();
     for name in ["public", "secret", "private/public"] {

@@ -1,5 +1,5 @@
-//! Writing one file: a temporary file beside it takes the content, and takes its place when all
-//! of it is there.
+//! Writes one file: a temporary file in the same directory receives the content and is renamed to
+//! the target when it is complete.
 
 use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -18,7 +18,7 @@ use super::rights::Ids;
 use super::special::own_path;
 use stockade_runtime::WriteOptions;
 
-/// Writes a file, and gives its length in bytes.
+/// Writes a file and returns its length in bytes.
 pub(super) fn write(
     reach: Reach<'_>,
     ids: Ids,
@@ -34,18 +34,18 @@ pub(super) fn write(
     Ok(length)
 }
 
-/// A file that is being written; dropping this before it is finished leaves nothing of it.
+/// A file that is being written. Dropping this value before it is finished removes the file.
 struct Writing {
     ids: Ids,
     place: Place,
     temporary: Option<RelativePath>,
     file: File,
-    /// What is replaced.
+    /// The file that is replaced.
     old: Option<Stat>,
 }
 
 impl Writing {
-    /// Everything that is refused is refused here, before any content is read.
+    /// All checks happen here, before any content is read.
     fn begin(reach: Reach<'_>, ids: Ids, path: &Path, options: WriteOptions) -> io::Result<Self> {
         if let Some(parent) = path.parent().filter(|_| options.make_parents) {
             place::make_directories(reach, parent, 0o755)?;
@@ -63,8 +63,8 @@ impl Writing {
         Ok(Self { ids, place, temporary: Some(temporary), file, old })
     }
 
-    /// Gives the file its mode, and the owner of the one that it replaces, with the caller's
-    /// rights: that this owner lets the user write was asked before.
+    /// Sets the file's mode, and the owner of the replaced file, with the caller's rights. The
+    /// constructor has checked that this owner lets the user write.
     fn dress(&self, options: WriteOptions) -> io::Result<()> {
         let mode = match self.old {
             None => options.mode & 0o7777,
@@ -93,14 +93,14 @@ impl Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            // There is nobody left to tell; what stays is a file of the user's own.
+            // The error cannot be reported here; a remaining file belongs to the user.
             let _ = self.ids.as_owner(|| Ok(self.place.parent.remove_file(temporary)?));
         }
     }
 }
 
-/// What is at a place, when it is a regular file that this thread's user may write to. It is not
-/// opened: an overlay would copy all of it.
+/// The metadata of the entry if it is a regular file that this thread's user may write to. The file
+/// is not opened: an overlay would copy all of it.
 fn writable(place: &Place) -> io::Result<Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = place.name.as_os_str();

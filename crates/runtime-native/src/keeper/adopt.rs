@@ -1,5 +1,5 @@
-//! Finding the sandboxes that another keeper has left: those that live go on with nothing lost,
-//! of the others what they wrote is kept, and what nobody was told of goes.
+//! Adoption of the sandboxes that an earlier keeper left: running ones continue without loss, of
+//! ended ones the output is kept, and those that no client knows are removed.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
@@ -26,8 +26,9 @@ use stockade_plan::limits::Watched as Limits;
 use stockade_runtime::Ending;
 
 impl Sandbox {
-    /// Takes over the sandbox in a directory; nothing when there is none to keep, and then its
-    /// directory is gone. One that lives is [`Life::Joining`] until its init has told everything.
+    /// Takes over the sandbox in a directory. Returns `None` and discards the directory if there is
+    /// nothing to keep. A running sandbox is [`Life::Joining`] until its init has reported
+    /// everything.
     pub(super) fn adopt(desk: &mut Desk, key: Key, name: String) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let place = rustix::fs::openat(&desk.sandboxes, &name, flags, Mode::empty());
@@ -51,7 +52,7 @@ impl Sandbox {
         let nobody = record.id.as_ref().is_none_or(|id| id.as_str() != name);
         let same_host = record.host_start == desk.host_start;
         if nobody || record.stage == record::Stage::Starting {
-            // Nobody was told that it exists.
+            // No client was notified that it exists.
             dismiss(desk, &name, place.as_fd(), Some(groups).filter(|_| same_host));
             return None;
         }
@@ -76,10 +77,10 @@ impl Sandbox {
         Some(sandbox)
     }
 
-    /// An ended one: everything of it is in its directory.
+    /// Takes over an ended sandbox: all its data is in its directory.
     fn found_ended(&mut self, ended: Ended) {
         for status in ended.commands {
-            // Numbers are only names here.
+            // The numbers are only identifiers here.
             let number = self.commands.len() as u64;
             let mut command = Command::found(self.place.as_fd(), status.id, number);
             command.found_ended(status.ending.unwrap_or(Ending::Unknown));
@@ -88,7 +89,7 @@ impl Sandbox {
         self.reason = Some(ended.reason);
     }
 
-    /// One whose jail ended while no keeper lived.
+    /// Takes over a sandbox whose jail ended while no keeper was running.
     fn found_gone(&mut self, desk: &mut Desk, held: Held, reason: &str) {
         self.find_untold();
         self.reason = Some(reason.to_owned());
@@ -103,7 +104,7 @@ impl Sandbox {
         }
     }
 
-    /// Finds the commands that have left something, and of which its init has told nothing.
+    /// Finds the commands that have spool files but that init has not reported.
     pub(super) fn find_untold(&mut self) {
         let mut ids: BTreeSet<_> = self.spooled().into_iter().collect();
         ids.retain(|id| self.commands.values().all(|command| command.id != *id));
@@ -133,7 +134,7 @@ impl Sandbox {
     fn found_held(&mut self, desk: &mut Desk, held: Held, groups: Group) {
         let process = Pid::from_raw(held.init);
         let life = process.and_then(|process| pidfd_open(process, PidfdFlags::empty()).ok());
-        // The number may be somebody else's by now; while this is open it is nobody else's.
+        // The process id may have been reused; while this descriptor is open it is not.
         let life = life.filter(|_| watch::started(held.init).ok() == Some(held.init_started));
         let watched = life
             .and_then(|life| desk.reactor.watch(life, Source::Life(self.key), Interest::IN).ok());
@@ -149,7 +150,7 @@ impl Sandbox {
         if paused {
             jail.pause = Pause::found();
         } else if jail.group.can_stop() {
-            // It may have been held still for somebody who is gone.
+            // It may have been held for a client that has disconnected.
             let _ = jail.group.go_on(init);
         }
         let connected = jail.connect(&desk.reactor, self.key, self.place.as_fd());
@@ -169,9 +170,9 @@ impl Sandbox {
     }
 }
 
-/// Ends a jail that nobody was told of, and throws its directory away.
+/// Ends a jail that no client knows, and discards its directory.
 fn dismiss(desk: &mut Desk, name: &str, place: std::os::fd::BorrowedFd<'_>, groups: Option<Group>) {
-    // Where nobody listens, the jail ended with the keeper that was making it.
+    // If no init listens, the jail ended with the keeper that was creating it.
     if let Ok(control) = Control::connect(place, SOCKET) {
         let _ = control.send(&Request::End, &[]);
     }
@@ -182,7 +183,7 @@ fn dismiss(desk: &mut Desk, name: &str, place: std::os::fd::BorrowedFd<'_>, grou
 }
 
 impl Command {
-    /// Notes that a command that another keeper has started had ended.
+    /// Marks a command that an earlier keeper started as ended.
     fn found_ended(&mut self, ending: Ending) {
         self.stage = Stage::Ended(ending);
         self.gone = true;
@@ -190,10 +191,10 @@ impl Command {
     }
 }
 
-/// How long the inits of adopted jails may take to tell everything.
+/// How long the inits of adopted jails may take to report everything.
 pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Whether adopted jails may still be waited for.
+/// Whether the keeper may still wait for adopted jails.
 pub(super) fn may_wait(since: Moment) -> bool {
     Moment::now().since(since) < PATIENCE
 }

@@ -1,4 +1,4 @@
-//! One client's connection: what it is waiting for, and what waits to be sent to it.
+//! One client's connection: what it is waiting for, and the messages that wait to be sent to it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,36 +9,36 @@ use super::reactor::{Interest, Watched};
 use crate::socket::{Message, Packet, Socket};
 use crate::wire::{Answer, Request};
 
-/// How many messages may wait for a client that does not read: the answer to its request, and what
-/// ends what it hears.
+/// How many messages may wait for a client that does not read: the response to its request, and the
+/// last messages of its subscription.
 const WAITING: usize = 16;
 
 /// A client.
 #[derive(Debug)]
 pub(super) struct Client {
     socket: Watched<Socket>,
-    /// It said who it is, and speaks this version.
+    /// It has sent the greeting, and speaks this version.
     pub(super) greeted: bool,
     pub(super) phase: Phase,
-    /// It asked for something too early, which is left where it is.
+    /// It sent a request too early, which stays in the socket.
     looked_away: bool,
     waiting: VecDeque<(Packet, Vec<OwnedFd>)>,
 }
 
-/// What a client does.
+/// The state of a client's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It may ask for something.
+    /// It may send a request.
     Idle,
-    /// It waits for its answer; it is to hold this sandbox still then.
+    /// It waits for its response; `Some` if it will then hold this sandbox.
     Waiting(Option<Key>),
-    /// It holds a sandbox still, until it asks for something else.
+    /// It holds a sandbox until it sends another request.
     Holding(Key),
-    /// It hears of a command.
+    /// It receives the events of a command.
     Hearing(Subscription),
 }
 
-/// What a client hears.
+/// A client's subscription to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Subscription {
     pub(super) sandbox: Key,
@@ -52,12 +52,12 @@ impl Client {
         Self { socket, greeted: false, phase: Phase::Idle, looked_away: false, waiting }
     }
 
-    /// The next request; `None` once the client is gone.
+    /// The next request; `None` once the client has disconnected.
     pub(super) fn receive(&self) -> io::Result<Option<Message<Request>>> {
         self.socket.receive()
     }
 
-    /// Whether it reads as fast as it is sent to.
+    /// Whether it reads as fast as messages are sent to it.
     pub(super) fn keeps_up(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -65,7 +65,7 @@ impl Client {
     /// Sends a message, now or when the client reads.
     ///
     /// # Errors
-    /// When the client is gone or lets too much wait.
+    /// When the client has disconnected or too many messages wait.
     pub(super) fn send(
         &mut self,
         answer: &Answer,
@@ -79,7 +79,7 @@ impl Client {
         self.send_what_waits()
     }
 
-    /// Sends as much of what waits as the client takes.
+    /// Sends as many waiting messages as the client accepts.
     pub(super) fn send_what_waits(&mut self) -> io::Result<()> {
         while let Some((packet, descriptors)) = self.waiting.front() {
             let borrowed: Vec<_> = descriptors.iter().map(|open| open.as_fd()).collect();
@@ -94,26 +94,26 @@ impl Client {
         self.look_out()
     }
 
-    /// Changes what it does.
+    /// Changes its state.
     pub(super) fn become_phase(&mut self, phase: Phase) -> io::Result<()> {
         self.phase = phase;
         self.look_out()
     }
 
-    /// Whether it may ask for something now.
+    /// Whether it may send a request now.
     pub(super) const fn may_ask(&self) -> bool {
         matches!(self.phase, Phase::Idle | Phase::Holding(_))
     }
 
-    /// Looks away from what it asks for until it may: few ask that early, so that is not done before
-    /// one has.
+    /// Stops watching for requests until one is allowed. Few clients send a request too early, so
+    /// this happens only after one has.
     pub(super) fn look_away(&mut self) -> io::Result<()> {
         self.looked_away = true;
         self.look_out()
     }
 
-    /// Waits for what matters now: requests, unless one came too early, and room when something
-    /// waits.
+    /// Registers the socket for the current interests: requests, unless one came too early, and
+    /// room when messages wait.
     fn look_out(&mut self) -> io::Result<()> {
         let mut interest = Interest::RDHUP;
         self.looked_away &= !self.may_ask();

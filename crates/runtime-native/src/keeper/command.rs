@@ -1,9 +1,9 @@
-//! One command as the keeper knows it: its streams and what was spooled of them, who hears of it,
-//! and how it ended.
+//! The keeper's state of one command: its streams and their spools, its subscribers, and its
+//! ending.
 //!
-//! Nothing is lost on one who listens, however slowly: what a command writes is not taken while
-//! somebody is far behind, and the command waits for room in its pipe as it would for any reader.
-//! Who stops listening is waited for no longer.
+//! A subscriber loses nothing, however slowly it reads: while it is far behind, the keeper stops
+//! reading the command's output, and the command waits for room in its pipe as for any reader. The
+//! keeper does not wait for a client that has unsubscribed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,18 +20,18 @@ use super::{ClientId, Key, record};
 use crate::wire::Answer;
 use stockade_runtime::{Ending, ExecStatus, Offsets, Stream};
 
-/// Where the spools of a sandbox are, in its directory.
+/// The directory of a sandbox's spools, inside the sandbox's directory.
 const PLACE: &str = "spool";
-/// How much a command that has ended may have left in its pipes: the most that a pipe holds
-/// (`fs.pipe-max-size`), and in a terminal's buffers.
+/// The most that a command may leave in its pipes when it ends: the capacity of a pipe
+/// (`fs.pipe-max-size`) and of a terminal's buffers.
 const LEFT_BYTES: u64 = 2 << 20;
-/// How far who listens may be behind in a stream until no more of it is taken. Twice that and what a
-/// command may leave is less than is kept, so that nothing is lost either on one who comes back to
-/// the next keeper.
+/// How far a subscriber may be behind in a stream before the keeper stops reading it. Twice that
+/// plus what a command may leave in its pipes is less than a spool keeps, so a client that returns
+/// to the next keeper loses nothing either.
 const AHEAD_BYTES: u64 = 4 << 20;
 const _: () = assert!(2 * AHEAD_BYTES + 2 * LEFT_BYTES < KEPT_BYTES);
-/// The device number of what opens a terminal's outer end (`Documentation/admin-guide/devices.txt`
-/// of the kernel).
+/// The device number of a terminal's outer end (`Documentation/admin-guide/devices.txt` of the
+/// kernel).
 const PTMX: (u32, u32) = (5, 2);
 
 /// One command.
@@ -40,39 +40,39 @@ pub(super) struct Command {
     pub(super) id: ExecId,
     pub(super) number: u64,
     pub(super) stage: Stage,
-    /// Nothing that it started is alive.
+    /// All processes that it started have ended.
     pub(super) gone: bool,
-    /// Whether somebody may write to its input.
+    /// Whether clients may write to its input.
     pub(super) takes_input: bool,
     /// The outer end of its input's pipe.
     pub(super) input: Option<OwnedFd>,
-    /// How long the input is that it was given whole. Of one that another keeper has started, that is
-    /// not known any more.
+    /// The length of its input if that was given whole. Unknown for a command that an earlier
+    /// keeper started.
     pub(super) given_bytes: u64,
     /// The outer end of its terminal.
     pub(super) terminal: Option<OwnedFd>,
-    /// Who hears of it, and how far each has.
+    /// The subscribed clients, and the offsets that each has received.
     subscribers: BTreeMap<ClientId, Offsets>,
-    /// From where on those who heard of it from another keeper are waited for, while they are.
+    /// The offsets from which the subscribers of an earlier keeper are waited for, while they are.
     awaited: Option<Offsets>,
-    /// Who wants to know when all of it is gone.
+    /// The clients that wait until all its processes have ended.
     pub(super) killers: Vec<ClientId>,
-    /// How many processes of the sandbox had been killed for want of memory before it started.
+    /// How many processes of the sandbox the out-of-memory killer had killed before it started.
     pub(super) kills_before: u64,
-    /// How many bytes it may write.
+    /// Its output limit in bytes.
     limit_bytes: Option<u64>,
-    /// How it ends, when that is not what its init says.
+    /// Its ending, if that is not the one that init reports.
     doom: Option<Ending>,
-    /// Something is written down of it.
+    /// A note about it exists on disk.
     noted: bool,
     output: Flow,
     error: Flow,
 }
 
-/// Where a command is in its life.
+/// The stage of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Its init was asked to start it, by these clients.
+    /// Init was requested to start it, on behalf of these clients.
     Starting(Vec<ClientId>),
     /// It runs.
     Running,
@@ -85,9 +85,9 @@ pub(super) enum Stage {
 struct Flow {
     source: From,
     spool: Spool,
-    /// Up to where bytes are told; none while it runs.
+    /// The offset at which the stream ends; none while the command runs.
     until: Option<u64>,
-    /// No more is taken, for somebody is far behind.
+    /// The keeper does not read the stream, because a subscriber is far behind.
     waits: bool,
 }
 
@@ -98,35 +98,35 @@ enum From {
     Terminal(Watched<OwnedFd>),
 }
 
-/// What is written down of a command, besides what its init knows. Most have nothing.
+/// The stored state of a command that its init does not know. Most commands have none.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Note {
     limit_bytes: Option<u64>,
     ending: Option<Ending>,
 }
 
-/// What has come of reading a stream.
+/// The result of reading a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum News {
-    /// There are more bytes to tell.
+    /// There are more bytes to send.
     More,
     /// Nothing.
     Nothing,
-    /// It has written more than it may.
+    /// The command has exceeded its output limit.
     TooMuch,
-    /// The keeper was made to wait for it.
+    /// The read blocked the keeper.
     Blocked,
 }
 
 impl Command {
-    /// A command that is about to be started.
+    /// A command that will be started.
     pub(super) fn new(id: ExecId, number: u64, limit_bytes: Option<u64>) -> Self {
         let spool = |stream| Spool::new(spool_name(&id, stream));
         let (output, error) = (spool(Stream::Output), spool(Stream::Error));
         Self::with(id, number, Note { limit_bytes, ending: None }, output, error)
     }
 
-    /// A command that another keeper has started.
+    /// A command that an earlier keeper started.
     pub(super) fn found(directory: BorrowedFd<'_>, id: ExecId, number: u64) -> Self {
         let spool = |stream| Spool::found(directory, spool_name(&id, stream));
         let (output, error) = (spool(Stream::Output), spool(Stream::Error));
@@ -160,7 +160,7 @@ impl Command {
         }
     }
 
-    /// Writes down what its init does not know, where there is anything.
+    /// Stores the state that its init does not know, if there is any.
     pub(super) fn note(&mut self, directory: BorrowedFd<'_>) -> io::Result<()> {
         let note = Note { limit_bytes: self.limit_bytes, ending: self.doom.clone() };
         if note.limit_bytes.is_none() && note.ending.is_none() {
@@ -174,7 +174,7 @@ impl Command {
         record::write(directory, &note_name(&self.id), &note)
     }
 
-    /// Takes the outer ends of its pipes.
+    /// Takes over the outer ends of its pipes.
     pub(super) fn take_own_pipes(
         &mut self,
         key: Key,
@@ -187,10 +187,10 @@ impl Command {
         }
     }
 
-    /// Takes over the outer ends of pipes that init has kept.
+    /// Takes over the outer ends of pipes that init has retained.
     ///
     /// # Errors
-    /// `InvalidData` for what is no pipe.
+    /// `InvalidData` for a descriptor that is not a pipe.
     pub(super) fn take_pipes(
         &mut self,
         reactor: &Reactor,
@@ -210,7 +210,7 @@ impl Command {
     /// Takes over the outer end of its terminal.
     ///
     /// # Errors
-    /// `InvalidData` for what is none.
+    /// `InvalidData` for a descriptor that is not a terminal.
     pub(super) fn take_terminal(
         &mut self,
         reactor: &Reactor,
@@ -238,7 +238,7 @@ impl Command {
         }
     }
 
-    /// Notes that a client hears of it from now on.
+    /// Subscribes a client.
     pub(super) fn subscribe(&mut self, client: ClientId, from: Offsets) {
         self.subscribers.insert(client, from);
         if from.output < u64::MAX {
@@ -247,19 +247,20 @@ impl Command {
         self.regulate();
     }
 
-    /// Notes that a client does not hear of it any more.
+    /// Unsubscribes a client.
     pub(super) fn unsubscribe(&mut self, client: ClientId) {
         self.subscribers.remove(&client);
         self.regulate();
     }
 
-    /// Waits no longer for those who heard of it from another keeper.
+    /// Stops waiting for the subscribers of an earlier keeper.
     pub(super) fn await_nobody(&mut self) {
         self.awaited = None;
         self.regulate();
     }
 
-    /// Lets go of all who hear of it: each with what it has not heard, and will not.
+    /// Removes all subscribers. Returns each with messages about the output that it has not
+    /// received and will not receive.
     pub(super) fn leave_subscribers(&mut self) -> Vec<(ClientId, Vec<Answer>)> {
         let lost = |stream, flow: &Flow, offset: u64| {
             let until = flow.until.unwrap_or(u64::MAX).min(flow.spool.end());
@@ -274,17 +275,17 @@ impl Command {
         subscribers.into_iter().map(|(client, at)| (client, unheard(at))).collect()
     }
 
-    /// Who hears of it.
+    /// The subscribed clients.
     pub(super) fn subscribers(&self) -> impl Iterator<Item = &ClientId> {
         self.subscribers.keys()
     }
 
-    /// How far a client that hears of it has.
+    /// The offsets that a subscribed client has received.
     pub(super) fn heard(&self, client: ClientId) -> Option<Offsets> {
         self.subscribers.get(&client).copied()
     }
 
-    /// Notes how far a client has heard.
+    /// Records the offsets that a client has received.
     pub(super) fn told(&mut self, client: ClientId, at: Offsets) {
         if let Some(heard) = self.subscribers.get_mut(&client) {
             *heard = at;
@@ -292,7 +293,7 @@ impl Command {
         }
     }
 
-    /// Stops taking what it writes where somebody is far behind, and goes on where nobody is.
+    /// Stops reading streams of which a subscriber is far behind, and resumes reading the others.
     fn regulate(&mut self) {
         let heard = || self.subscribers.values().chain(&self.awaited);
         let output = heard().map(|at| at.output).min();
@@ -301,7 +302,7 @@ impl Command {
         self.error.regulate(error);
     }
 
-    /// Takes what waits in a stream, a bounded part at once, unless somebody is far behind.
+    /// Reads a bounded part of what waits in a stream, unless a subscriber is far behind.
     pub(super) fn take(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -348,7 +349,7 @@ impl Command {
         }
     }
 
-    /// Decides how it ends, unless that was decided, and stops reading what it writes.
+    /// Decides its ending, unless that is decided, and stops reading output that exceeds the limit.
     pub(super) fn doom(&mut self, directory: BorrowedFd<'_>, ending: Ending) {
         if self.doom.is_some() || matches!(self.stage, Stage::Ended(_)) {
             return;
@@ -358,11 +359,11 @@ impl Command {
             self.error.source = From::Nothing;
         }
         self.doom = Some(ending);
-        // When it cannot be written down, only the next keeper does not know it.
+        // If the note cannot be stored, only the next keeper lacks it.
         let _ = self.note(directory);
     }
 
-    /// Notes its end. What it had written by then is taken, and told before the end.
+    /// Records its ending. Output that it had written by then is read, and sent before the ending.
     pub(super) fn end(&mut self, directory: BorrowedFd<'_>, ending: Ending, bench: &mut Bench) {
         if matches!(self.stage, Stage::Ended(_)) {
             return;
@@ -387,7 +388,7 @@ impl Command {
         self.regulate();
     }
 
-    /// Forgets the streams: nobody writes to them any more.
+    /// Closes the streams: no process writes to them any more.
     pub(super) fn close_streams(&mut self) {
         for flow in [&mut self.output, &mut self.error] {
             flow.source = From::Nothing;
@@ -397,13 +398,13 @@ impl Command {
         self.input = None;
     }
 
-    /// Closes the files of what it wrote, which are opened again when somebody wants to hear.
+    /// Closes the spool files; they are opened again when a client subscribes.
     pub(super) fn close_files(&mut self) {
         self.output.spool.close();
         self.error.spool.close();
     }
 
-    /// Reads what is to be told of a stream from an offset on.
+    /// Reads the part of a stream that is to be sent, from an offset on.
     pub(super) fn read(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -419,16 +420,16 @@ impl Command {
     /// The outer end of its input, for a client that may write to it.
     pub(super) fn input_for_client(&self) -> Option<OwnedFd> {
         let end = self.input.as_ref().or(self.terminal.as_ref()).filter(|_| self.takes_input)?;
-        // Without a descriptor to spare the client can only listen.
+        // Without a free descriptor the client can only receive output.
         end.try_clone().ok()
     }
 
-    /// How much it has written.
+    /// How many bytes it has written.
     pub(super) fn written(&self) -> Offsets {
         Offsets { output: self.output.spool.end(), error: self.error.spool.end() }
     }
 
-    /// What is known of it.
+    /// Its status.
     pub(super) fn status(&self) -> ExecStatus {
         let ending = match &self.stage {
             Stage::Ended(ending) => Some(ending.clone()),
@@ -437,15 +438,15 @@ impl Command {
         ExecStatus { id: self.id.clone(), ending, written: self.written() }
     }
 
-    /// Whether it may still do something.
+    /// Whether it may still act.
     pub(super) const fn is_alive(&self) -> bool {
         !self.gone
     }
 
-    /// Removes what is kept of it.
+    /// Removes its spools and note.
     pub(super) fn remove(self, directory: BorrowedFd<'_>) {
         if self.noted {
-            // What is left goes with the sandbox.
+            // A remaining file is removed with the sandbox.
             let _ = rustix::fs::unlinkat(directory, note_name(&self.id), AtFlags::empty());
         }
         let Flow { source, spool, .. } = self.output;
@@ -458,25 +459,26 @@ impl Command {
 }
 
 impl Flow {
-    /// Takes no more while who has heard least is far behind.
+    /// Stops reading while the subscriber that has received least is far behind.
     fn regulate(&mut self, heard: Option<u64>) {
         let behind = heard.map_or(0, |heard| self.spool.end().saturating_sub(heard));
-        // Not for every message anew.
+        // Hysteresis: the state does not change with every message.
         let most = if self.waits { AHEAD_BYTES / 2 } else { AHEAD_BYTES };
         let waits = behind >= most;
         if std::mem::replace(&mut self.waits, waits) == waits {
             return;
         }
-        // The end of a pipe is told whatever is wanted; like this it is told once.
+        // Epoll reports the end of a pipe whatever the interest is; edge-triggered, it does so
+        // once.
         let interest = if waits { Interest::ET } else { Interest::IN };
         if let From::Pipe(source) | From::Terminal(source) = &mut self.source {
-            // Where it fails, what is told of too often is looked at too often.
+            // If this fails, an event that is reported too often only causes superfluous polls.
             let _ = source.want(interest);
         }
     }
 }
 
-/// The ending that a status of `wait(2)` and init's cause tell.
+/// The ending for a status of `wait(2)` and init's cause.
 pub(super) fn ending(status: i32, cause: Option<Cause>) -> Ending {
     match cause {
         Some(Cause::TimedOut) => return Ending::TimedOut,
@@ -491,7 +493,7 @@ pub(super) fn ending(status: i32, cause: Option<Cause>) -> Ending {
     }
 }
 
-/// Refuses what is no pipe: a jail's init may hand out anything that it can open.
+/// Refuses a descriptor that is not a pipe: a jail's init may send anything that it can open.
 pub(super) fn check_pipe(pipe: BorrowedFd<'_>) -> io::Result<()> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(pipe)?.st_mode);
     if kind == FileType::Fifo { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }

@@ -1,4 +1,5 @@
-//! The keeper's side of its clients: taking them, answering them, telling them of commands.
+//! The keeper's side of its client connections: accepting them, sending responses, and sending the
+//! events of commands.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,27 +15,27 @@ use crate::socket::Packet;
 use crate::wire::{Answer, Failure};
 use stockade_runtime::{Ending, Offsets, Stream};
 
-/// How many clients are taken in one turn.
+/// How many connections are accepted in one turn.
 const ACCEPTED: usize = 32;
-/// How many messages one client is sent of a command in one turn.
+/// How many messages of a command one client is sent in one turn.
 const MESSAGES: usize = 8;
 /// How much output one message carries.
 pub(super) const OUTPUT_BYTES: usize = 32 << 10;
-/// How long until connections are taken again after that has failed.
+/// How long the keeper waits after a failed accept before it accepts connections again.
 const ACCEPT_AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// What has come of telling a client.
+/// The result of sending a client its events.
 enum Told {
-    /// There is more to tell.
+    /// There are more events to send.
     More,
-    /// That was all for now.
+    /// All current events were sent.
     All,
-    /// It was told the end.
+    /// The ending was sent.
     End,
 }
 
 impl Keeper {
-    /// Takes those who connect.
+    /// Accepts waiting connections.
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTED {
             let Some(listener) = &mut self.listener else { return };
@@ -42,7 +43,7 @@ impl Keeper {
                 Ok(socket) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    // Nobody could be served better for trying at once.
+                    // An immediate retry would not succeed either.
                     self.desk.note(&format!("cannot accept a client: {error}"));
                     let _ = listener.want(Interest::empty());
                     self.desk.timers.after(ACCEPT_AGAIN, Timer::Accept);
@@ -51,7 +52,7 @@ impl Keeper {
             };
             if let Err(failure) = self.desk.afford_client(&socket) {
                 if let Ok(packet) = Packet::new(&Answer::Failed(failure), &[]) {
-                    // Who does not hear it sees the end.
+                    // A client that does not receive this sees the connection close.
                     let _ = socket.send(&packet, &[]);
                 }
                 continue;
@@ -66,7 +67,7 @@ impl Keeper {
         }
     }
 
-    /// Follows what happened to a client's connection.
+    /// Handles an event on a client's connection.
     pub(super) fn client_event(&mut self, id: ClientId, happened: Interest) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if happened.contains(Interest::OUT) {
@@ -104,7 +105,7 @@ impl Keeper {
         }
     }
 
-    /// Lets go of a client.
+    /// Removes a client.
     pub(super) fn lose(&mut self, id: ClientId) {
         let Some(client) = self.clients.remove(&id) else { return };
         match client.phase {
@@ -122,7 +123,7 @@ impl Keeper {
         }
     }
 
-    /// Sends an answer; the client may ask for the next thing then.
+    /// Sends a response; after it the client may send the next request.
     pub(super) fn answer(&mut self, id: ClientId, answer: &Answer, descriptors: Vec<OwnedFd>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.phase = Phase::Idle;
@@ -131,7 +132,7 @@ impl Keeper {
         }
     }
 
-    /// Says what was left to be said, and tells what is new of commands.
+    /// Sends the queued replies and the new events of commands.
     pub(super) fn deliver(&mut self) {
         while let Some((id, reply)) = self.desk.replies.pop_front() {
             self.reply(id, reply);
@@ -142,7 +143,7 @@ impl Keeper {
     }
 
     fn reply(&mut self, id: ClientId, reply: Reply) {
-        // Who is gone hears nothing.
+        // A client that has disconnected receives nothing.
         let Some(client) = self.clients.get_mut(&id) else {
             if let Reply::Held { sandbox, .. } = reply {
                 self.with(sandbox, |sandbox, desk| sandbox.release(desk, id));
@@ -170,7 +171,7 @@ impl Keeper {
                     self.answer(id, &Answer::Ended(ending), Vec::new());
                 }
             }
-            // It did not wait for that.
+            // The client was not waiting for that.
             Reply::Answer(..) | Reply::Attached { .. } | Reply::Held { .. } => {}
         }
     }
@@ -196,7 +197,7 @@ impl Keeper {
         }
     }
 
-    /// Tells a client what is new of the command that it hears of.
+    /// Sends a client the new events of the command that it is subscribed to.
     fn tell(&mut self, id: ClientId) {
         for _ in 0..MESSAGES {
             match self.tell_one(id) {
@@ -212,7 +213,7 @@ impl Keeper {
                 }
             }
         }
-        // The others have their turn first.
+        // Other clients have their turn first.
         self.desk.stirred.insert(id);
     }
 

@@ -1,5 +1,4 @@
-//! What every part of the keeper needs at hand, and where they leave what is to be said to
-//! clients.
+//! The shared state of all parts of the keeper, with the queue of replies to clients.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
@@ -23,18 +22,18 @@ use stockade_plan::Programs;
 use stockade_plan::Users;
 use stockade_runtime::{Ending, Offsets};
 
-/// How many descriptors a new sandbox leaves for the commands of those that are there; each of
-/// these at most, where few can be had a part of them.
+/// How many descriptors a new sandbox leaves for the commands of existing sandboxes. These are
+/// maxima: a fraction of them applies if the descriptor limit is low.
 const BESIDE_SANDBOXES: u64 = 192;
-/// How many a command leaves for what has to go on: keeping what commands write, launching what was
-/// begun.
+/// How many a command leaves for work that must continue: spooling output, and launches in
+/// progress.
 const BESIDE_COMMANDS: u64 = 96;
-/// How many a client leaves. Somebody has to be able to destroy something.
+/// How many a client leaves. Some client must be able to destroy a sandbox.
 const BESIDE_CLIENTS: u64 = 32;
-/// How long until control groups that were in use are tried again.
+/// How long until the keeper retries to remove control groups that were in use.
 const GROUPS_AGAIN: Duration = Duration::from_millis(50);
 
-/// What is at hand.
+/// The shared state.
 #[derive(Debug)]
 pub(super) struct Desk {
     pub(super) reactor: Reactor,
@@ -42,48 +41,48 @@ pub(super) struct Desk {
     pub(super) bench: Bench,
     pub(super) spare: Spare,
     pub(super) metrics: Metrics,
-    /// What is to be said, in this order.
+    /// Queued replies, in this order.
     pub(super) replies: VecDeque<(ClientId, Reply)>,
-    /// Clients for whom there may be something new of the command that they hear of.
+    /// Clients that may have new events of the command that they are subscribed to.
     pub(super) stirred: BTreeSet<ClientId>,
     /// The data directory.
     pub(super) data: PathBuf,
     pub(super) directory: Directory,
     pub(super) sandboxes: Dir,
-    /// What of the host's own programs sandboxes see.
+    /// The host's own programs that sandboxes see.
     pub(super) programs: Programs,
-    /// What tells this run of the host from others.
+    /// The id of this boot of the host.
     pub(super) host_start: String,
-    /// Where control groups are made.
+    /// The control group below which groups are created.
     pub(super) place: Place,
     pub(super) last_number: u64,
-    /// Groups that were still in use when they were to be removed, and the directories that tell
-    /// of them, which go with them.
+    /// Groups that were still in use when they were to be removed, and the directories whose
+    /// records name them, which are discarded with them.
     pub(super) leftovers: Vec<(Group, Option<String>)>,
     pub(super) users: Users,
-    /// How many descriptors this process may have.
+    /// This process's limit of descriptors.
     pub(super) descriptors: u64,
     pub(super) log: File,
-    /// Sandboxes whose init has begun to serve.
+    /// Sandboxes whose init has started to serve.
     pub(super) joined: Vec<Key>,
-    /// There can be networks by policy here.
+    /// Networks with a policy are available here.
     pub(super) has_network: bool,
-    /// There is something in the trash.
+    /// The trash is not empty.
     pub(super) has_trash: bool,
 }
 
-/// Something that is said to a client.
+/// A reply to a client.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// The answer to its request, with its descriptors.
+    /// The response to its request, with its descriptors.
     Answer(Box<Answer>, Vec<OwnedFd>),
-    /// It hears of a command from now on, from these offsets; the descriptor is that of the
-    /// command's input.
+    /// It is subscribed to a command from these offsets on; the descriptor is that of the command's
+    /// input.
     Attached { sandbox: Key, number: u64, from: Offsets, input: Option<OwnedFd> },
-    /// The sandbox is held for it.
+    /// The sandbox is held for the client.
     Held { sandbox: Key, answer: Box<Answer> },
-    /// The command that it hears of ended like this, and nothing is kept of it any more: neither what
-    /// it has not heard.
+    /// The command that it is subscribed to has ended like this, and its output is no longer
+    /// stored, including the part that the client has not received.
     Gone(Vec<Answer>, Ending),
 }
 
@@ -116,7 +115,7 @@ impl Desk {
             descriptors,
             joined: Vec::new(),
             has_network: false,
-            // Another keeper may have left something there.
+            // An earlier keeper may have left entries there.
             has_trash: true,
         })
     }
@@ -129,7 +128,7 @@ impl Desk {
         self.answer(client, Answer::Failed(failure));
     }
 
-    /// Says the same to several.
+    /// Sends the same response to several clients.
     pub(super) fn answer_all(&mut self, clients: Vec<ClientId>, answer: &Answer) {
         for client in clients {
             self.answer(client, answer.clone());
@@ -141,7 +140,7 @@ impl Desk {
         rustix::fs::fstat(&self.sandboxes).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// A number that no keeper of this host has given before.
+    /// A number that no keeper of this host has used before.
     pub(super) fn next_number(&mut self) -> u64 {
         let now = u64::try_from(Moment::now().after_host_start().as_nanos()).unwrap_or(u64::MAX);
         self.last_number = now.max(self.last_number + 1);
@@ -151,22 +150,22 @@ impl Desk {
     /// Writes a line into the log.
     pub(super) fn note(&mut self, text: &str) {
         let line = format!("{} {text}\n", moment::wall_ms());
-        // Where nothing can be logged, everything else goes on.
+        // If the log cannot be written, everything else continues.
         let _ = self.log.write_all(line.as_bytes());
     }
 
-    /// Refuses a new sandbox when few descriptors are left. The kernel gives the lowest number that
-    /// is free, so that a new one tells how many are in use.
+    /// Refuses a new sandbox when few descriptors are left. The kernel assigns the lowest free
+    /// number, so a new descriptor shows how many are in use.
     pub(super) fn afford_sandbox(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
         self.afford(newest, BESIDE_SANDBOXES.min(self.descriptors / 2))
     }
 
-    /// Refuses something in a sandbox when fewer still are left.
+    /// Refuses an operation in a sandbox when still fewer are left.
     pub(super) fn afford_command(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
         self.afford(newest, BESIDE_COMMANDS.min(self.descriptors / 4))
     }
 
-    /// Refuses a client when next to none are left.
+    /// Refuses a client when almost none are left.
     pub(super) fn afford_client(&self, newest: &impl AsRawFd) -> Result<(), Failure> {
         self.afford(newest, BESIDE_CLIENTS.min(self.descriptors / 8))
     }
@@ -182,8 +181,9 @@ impl Desk {
         )))
     }
 
-    /// Removes control groups, now or when nobody is in them any more, and then throws the
-    /// directory away that tells of them, where one does. False when that is still to be done.
+    /// Removes control groups, now or when no process is in them any more, and then discards the
+    /// directory whose record names them, if there is one. Returns false if that is still to be
+    /// done.
     pub(super) fn remove_groups(&mut self, mut groups: Group, told_by: Option<String>) -> bool {
         let removed = groups.try_remove().is_ok();
         if removed {
@@ -196,15 +196,15 @@ impl Desk {
         removed
     }
 
-    /// Tries again to remove what is left.
+    /// Retries to remove the leftover groups.
     pub(super) fn remove_leftovers(&mut self) {
         for (groups, told_by) in std::mem::take(&mut self.leftovers) {
             self.remove_groups(groups, told_by);
         }
     }
 
-    /// Gives a sandbox's directory another name, so that its id is free. By its record the next
-    /// keeper sees that nobody asks for it any more.
+    /// Renames a sandbox's directory, so that its id is free. The next keeper sees from the record
+    /// that no client needs the sandbox any more.
     pub(super) fn set_aside(&mut self, name: &str) -> String {
         let new = format!(".gone-{}-{}", std::process::id(), self.next_number());
         let renamed = directory::name(name).and_then(|from| {
@@ -220,7 +220,7 @@ impl Desk {
         }
     }
 
-    /// Throws a sandbox's directory away.
+    /// Discards a sandbox's directory.
     pub(super) fn discard(&mut self, name: &str) {
         match self.directory.discard(&self.sandboxes, name) {
             Ok(_) => self.has_trash = true,

@@ -1,4 +1,4 @@
-//! The way out: how a sandbox is ended, and what is left of it.
+//! How a sandbox is ended, and what remains of it.
 
 use std::os::fd::AsFd as _;
 
@@ -11,7 +11,8 @@ use crate::wire::{Answer, Failure};
 use stockade_runtime::{Ending, State};
 
 impl Sandbox {
-    /// Ends it, whatever runs in it. It is [`Life::Ended`] at once or when its life says so.
+    /// Ends it, whatever runs in it. It is [`Life::Ended`] immediately or when its pidfd reports
+    /// the end of init.
     pub(super) fn kill(&mut self, desk: &mut Desk, reason: &str) {
         self.reason.get_or_insert_with(|| reason.to_owned());
         if self.is_joining() && !self.doomed {
@@ -23,20 +24,20 @@ impl Sandbox {
                 self.life = Life::Dying(jail);
             }
             Life::Dying(jail) => self.life = Life::Dying(jail),
-            // Dropping what was begun ends it.
+            // Dropping the launch ends it.
             Life::Launching(_) => self.ended(desk),
             Life::Ended => {}
         }
     }
 
-    /// Ends a jail whose init broke the rules.
+    /// Ends a jail whose init broke the protocol.
     pub(super) fn distrust(&mut self, desk: &mut Desk, why: &str) {
         desk.metrics.distrusted += 1;
         desk.note(&format!("{} was ended: {why}", self.name));
         self.kill(desk, why);
     }
 
-    /// Ends it and lets nothing of it be kept; the client is told when that is done.
+    /// Ends it and removes all its data; the client is notified when that is done.
     pub(super) fn destroy(&mut self, desk: &mut Desk, client: Option<ClientId>) {
         self.doomed = true;
         self.destroyers.extend(client);
@@ -44,7 +45,7 @@ impl Sandbox {
         self.name = desk.set_aside(&self.name);
     }
 
-    /// Looks whether its init is dead, and with it everything in it.
+    /// Checks whether its init is dead, and so all its processes.
     pub(super) fn look_at_life(&mut self, desk: &mut Desk) {
         let (Life::Joining(jail) | Life::Held(jail) | Life::Dying(jail)) = &self.life else {
             return;
@@ -61,7 +62,7 @@ impl Sandbox {
         jail.disconnect();
         let waiting = std::mem::take(&mut jail.pause.waiting);
         desk.answer_all(waiting, &Answer::Failed(Failure::WrongState(State::Ended)));
-        // As long as the groups are there, something has to tell of them.
+        // As long as the groups exist, a record must name them.
         self.doomed |= self.id().is_none();
         let told_by = self.doomed.then(|| self.name.clone());
         self.discarded = told_by.is_some();
@@ -78,7 +79,7 @@ impl Sandbox {
         self.ended(desk);
     }
 
-    /// Tells everybody who waits that nothing more comes, and writes down what is left.
+    /// Notifies every waiting client that nothing more comes, and stores what remains.
     fn ended(&mut self, desk: &mut Desk) {
         if !self.doomed {
             self.find_untold();
@@ -123,12 +124,13 @@ impl Sandbox {
         let ended = Ended { reason: text, host_start, isolation, commands };
         self.record.stage = record::Stage::Ended(ended);
         if let Err(failure) = self.write_down() {
-            // The next keeper finds a jail that is gone, and knows less of its commands.
+            // The next keeper finds a jail that no longer exists, and knows less about its
+            // commands.
             desk.note(&format!("{}: {failure:?}", self.name));
         }
     }
 
-    /// Takes leave of those who still wait, when everything of it is gone.
+    /// Notifies the clients that still wait, when everything of it is removed.
     pub(super) fn farewell(mut self, desk: &mut Desk) {
         for command in self.commands.values_mut() {
             let ending = match &command.stage {

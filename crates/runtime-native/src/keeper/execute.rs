@@ -1,4 +1,4 @@
-//! What is done to commands: starting them, signals, and the rest of a client's wishes.
+//! Operations on commands: starting them, signals, and the rest of a client's requests.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -24,14 +24,14 @@ use crate::given::{self, Given};
 use crate::wire::{Action, Answer, CommandHead, Failure, TargetHead, Words};
 use stockade_runtime::{Offsets, State};
 
-/// A command that a client wants to be started.
+/// A command that a client wants to start.
 #[derive(Debug)]
 pub(super) struct Deferred {
     pub(super) client: ClientId,
     pub(super) exec: ExecId,
     pub(super) head: CommandHead,
     pub(super) words: Words,
-    /// Its input, where it is given whole.
+    /// Its input, if that is given whole.
     pub(super) given: Option<Given>,
 }
 
@@ -129,8 +129,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Refuses an input when those of what runs take too much memory: what a command has left behind
-    /// may hold its input as long as it lives.
+    /// Refuses an input when the inputs of running commands take too much memory: a detached
+    /// descendant of a command may hold its input as long as it runs.
     fn afford_input(&self, desk: &Desk, given: &Given) -> Result<(), Failure> {
         desk.afford_command(&given.file)?;
         let running = self.commands.values().filter(|command| command.is_alive());
@@ -144,8 +144,8 @@ impl Sandbox {
         )))
     }
 
-    /// Where a command starts: where it was asked to, else where the sandbox's commands do, else in
-    /// its user's home, unless that is closed by rules or there is none.
+    /// A command's working directory: the requested one, else that of the sandbox's commands, else
+    /// its user's home, unless access rules forbid that or it does not exist.
     fn directory_inside(&self, desk: &Desk, user: User, asked: Option<Vec<u8>>) -> Vec<u8> {
         let spec = &self.record.spec;
         let own = || spec.working_directory.clone();
@@ -163,7 +163,7 @@ impl Sandbox {
         self.record.home_owner.unwrap_or_else(|| desk.users.ordinary())
     }
 
-    /// The whole environment of a command: see [`environment`].
+    /// The complete environment of a command: see [`environment`].
     fn environment(
         &self,
         desk: &Desk,
@@ -183,7 +183,7 @@ impl Sandbox {
         environment::build(account, [of_network, of_sandbox.collect(), command])
     }
 
-    /// Whether there is no such directory inside, as far as can be told.
+    /// Whether there is no such directory inside, as far as the keeper can see.
     fn lacks(&self, directory: &[u8]) -> bool {
         let Life::Held(jail) = &self.life else { return false };
         let Some(root) = &jail.root else { return false };
@@ -193,9 +193,9 @@ impl Sandbox {
         matches!(opened, Err(Errno::NOENT | Errno::NOTDIR))
     }
 
-    /// Gives a command its pipes; gives what init needs of them: the command's own ends, then the
-    /// outer ones for who comes next. Its own belong to its user, who may open them again, as
-    /// programs do through `/dev/stdout`.
+    /// Gives a command its pipes. Returns the ends that init needs: the command's own ends, then
+    /// the outer ends for the next keeper. The command's ends belong to its user, who may open them
+    /// again, as programs do through `/dev/stdout`.
     fn connect_pipes(
         &self,
         desk: &Desk,
@@ -215,7 +215,7 @@ impl Sandbox {
             command.input = Some(kept);
             (own_input, input)
         } else {
-            // Whoever comes next has nothing to write to.
+            // The next keeper has no input to write to.
             (given.map_or(own_input, |given| given.file), input)
         };
         if let Some(start) = self.inside_start() {
@@ -239,7 +239,7 @@ impl Sandbox {
         }
     }
 
-    /// Does something to a command; nothing is answered yet when the client has to wait.
+    /// Acts on a command. The response is sent later if the client has to wait.
     pub(super) fn act(
         &mut self,
         desk: &mut Desk,
@@ -304,7 +304,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Connects to something inside.
+    /// Connects to a port or socket inside.
     pub(super) fn connect(
         &mut self,
         desk: &mut Desk,
@@ -332,7 +332,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Hands out the root directory.
+    /// Sends a descriptor of the root directory.
     pub(super) fn root(&mut self, desk: &mut Desk, client: ClientId) -> Result<(), Failure> {
         let state = self.state();
         let user = self.record.user;

@@ -1,6 +1,5 @@
-//! Processes that do for the keeper what takes longer than a system call: removing what was thrown
-//! away, and adding up what a sandbox takes on disk or of memory. They run the keeper's own
-//! program.
+//! Helper processes for work that takes longer than a system call: removing discarded files, and
+//! measuring the disk and memory use of a sandbox. They run the keeper's own program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,29 +24,29 @@ const SWEEP: &str = "sweep";
 const MEASURE: &str = "measure";
 const WATCH: &str = "watch";
 const PROVE: &str = "prove";
-/// What a helper exits with when there is more than there may be.
+/// A helper's exit code when the limit is exceeded.
 const TOO_MUCH: u8 = 3;
-/// By how much a helper that nobody waits for lets others go first (`nice(2)`).
+/// The nice value of a helper whose result no client waits for (`nice(2)`).
 const NOT_URGENT: i32 = 10;
-/// How much is read of what a helper says.
+/// How many bytes of a helper's output are read.
 const SAID_BYTES: u64 = 4096;
-/// How many add up at once.
+/// How many helpers measure disks at the same time.
 const AT_ONCE: usize = 2;
 
-/// What a helper does.
+/// A helper's job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Job {
-    /// Removes what is in the trash.
+    /// Removes the contents of the trash.
     Sweep,
-    /// Looks whether a sandbox takes more on disk than it may.
+    /// Measures whether a sandbox exceeds its disk limit.
     Measure(Key),
-    /// Looks whether a sandbox uses more memory than it may, until it does.
+    /// Polls whether a sandbox exceeds its memory limit, until it does.
     Watch(Key),
-    /// Tries whether there can be a network by policy, and says why not.
+    /// Tries whether a network with a policy can be created, and prints the reason if not.
     Prove,
 }
 
-/// The helpers that run.
+/// The running helpers.
 #[derive(Debug)]
 pub(super) struct Helpers {
     program: PathBuf,
@@ -67,17 +66,17 @@ impl Helpers {
         Self { program, running: BTreeMap::new(), next: 0 }
     }
 
-    /// Whether one removes what is in the trash.
+    /// Whether one of them empties the trash.
     pub(super) fn sweeps(&self) -> bool {
         self.running.values().any(|running| running.job == Job::Sweep)
     }
 
-    /// Starts to remove what is in a directory.
+    /// Starts to remove the contents of a directory.
     pub(super) fn sweep(&mut self, reactor: &Reactor, trash: &Path) -> io::Result<()> {
         self.start(reactor, Job::Sweep, &[SWEEP.as_ref(), trash.as_os_str()])
     }
 
-    /// Starts to add up what layers take on disk; false when others have to be waited for.
+    /// Starts to measure what layers take on disk; false when too many helpers are running.
     pub(super) fn measure(
         &mut self,
         reactor: &Reactor,
@@ -94,7 +93,7 @@ impl Helpers {
         self.start(reactor, Job::Measure(key), &arguments).map(|()| true)
     }
 
-    /// Starts to look at the memory of the processes below `init`.
+    /// Starts to poll the memory use of the processes below `init`.
     pub(super) fn watch(
         &mut self,
         reactor: &Reactor,
@@ -106,7 +105,7 @@ impl Helpers {
         self.start(reactor, Job::Watch(key), &[WATCH.as_ref(), init.as_ref(), limit.as_ref()])
     }
 
-    /// Starts to try whether there can be a network by policy.
+    /// Starts to try whether a network with a policy can be created.
     pub(super) fn prove(&mut self, reactor: &Reactor) -> io::Result<()> {
         self.start(reactor, Job::Prove, &[PROVE.as_ref()])
     }
@@ -143,8 +142,7 @@ impl Helpers {
         }
     }
 
-    /// Takes leave of a helper that has ended: what it did, whether it found too much, and what it
-    /// said.
+    /// Removes a helper that has ended. Returns its job, its outcome, and its output.
     pub(super) fn ended(&mut self, number: u64) -> Option<(Job, Outcome, String)> {
         let mut running = self.running.remove(&number)?;
         let outcome = match running.child.wait() {
@@ -155,13 +153,13 @@ impl Helpers {
         };
         let mut said = String::new();
         if let Some(output) = running.child.stdout.take() {
-            // What is no text says nothing.
+            // Output that is not text is ignored.
             let _ = output.take(SAID_BYTES).read_to_string(&mut said);
         }
         Some((running.job, outcome, said))
     }
 
-    /// Ends all of them, when the keeper ends.
+    /// Ends all helpers when the keeper exits.
     pub(super) fn end(&mut self) {
         for (_, mut running) in std::mem::take(&mut self.running) {
             let _ = running.child.kill();
@@ -170,20 +168,20 @@ impl Helpers {
     }
 }
 
-/// How a helper has ended.
+/// The outcome of a helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It is done.
+    /// It has finished.
     Done,
-    /// There is more than there may be.
+    /// The limit is exceeded.
     TooMuch,
-    /// It could not do it.
+    /// It failed.
     Failed,
-    /// Somebody has killed it before it was done.
+    /// It was killed before it had finished.
     Killed,
 }
 
-/// Does what the arguments after [`ARGUMENT`] say: the whole of a helper process.
+/// Runs the job that the arguments after [`ARGUMENT`] name: the whole of a helper process.
 pub fn run(arguments: &[std::ffi::OsString]) -> u8 {
     let words: Vec<_> = arguments.iter().map(|word| word.as_os_str()).collect();
     let is = |word: &OsStr, name: &str| word == OsStr::new(name);
@@ -193,7 +191,7 @@ pub fn run(arguments: &[std::ffi::OsString]) -> u8 {
     };
     let too_much = match words[..] {
         [job, trash] if is(job, SWEEP) => {
-            // Nobody waits for it; it is as well done at the usual pace.
+            // No client waits for it; if this fails, it runs at normal priority.
             let _ = rustix::process::nice(NOT_URGENT);
             sweep::sweep(Path::new(trash)).map(|()| false)
         }

@@ -1,4 +1,4 @@
-//! A jail that is held: its init's life, what is said to init and what waits to be said.
+//! A running jail: its init's pidfd, the connection to init, and the requests that wait to be sent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,19 +19,19 @@ use stockade_plan::wipe::wipe_all;
 
 /// The name of the socket that init listens on, in the sandbox's directory.
 pub(super) const SOCKET: &str = "init";
-/// How many requests may wait for an init that does not listen.
+/// How many requests may wait for an init that does not read.
 const WAITING: usize = 4096;
-/// How long init may take to answer. A jail that may use little of the processor is slow.
+/// How long init may take to answer. A jail with a low processor limit is slow.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// The number that no command has: asked to kill it, init says at once that it is gone.
+/// A number that no command has: init answers a request to kill it immediately.
 pub(super) const NOBODY: u64 = 0;
 
-/// How often init may let go of the connection, and how much it may tell, in the time of one
-/// renewal: more than honest ones do by far, and too little to keep the keeper from the others.
+/// How often init may close the connection, and how many reports it may send, within one renewal
+/// interval: far more than honest inits do, and too little to block the keeper for others.
 const LOSSES_AT_MOST: u32 = 32;
 const REPORTS_AT_MOST: u32 = 200_000;
 
-/// Leaves nothing in memory of a command's words, which may hold secrets.
+/// Wipes a command's arguments and environment from memory, since they may hold secrets.
 fn wipe(request: Request) {
     if let Request::Execute(execute) = request {
         let Execute { arguments, environment, .. } = *execute;
@@ -42,23 +42,23 @@ fn wipe(request: Request) {
 /// A jail whose init serves.
 #[derive(Debug)]
 pub(super) struct Jail {
-    /// Readable once init is dead, and with it all that was in the jail.
+    /// The pidfd: readable once init is dead, and with it all processes of the jail.
     life: Watched<OwnedFd>,
     control: Option<Watched<Control>>,
     waiting: VecDeque<(Request, Vec<OwnedFd>)>,
-    /// Its root directory. An adopted init was asked for it.
+    /// Its root directory. Requested from init if the jail was adopted.
     pub(super) root: Option<OwnedFd>,
     pub(super) group: Group,
     pub(super) pause: Pause,
-    /// What is written down of it.
+    /// Its stored record.
     pub(super) held: record::Held,
-    /// Since when init owes an answer.
+    /// When the unanswered request was sent to init.
     asked: Option<Moment>,
-    /// How often init has let go of the connection, and how much it has told, since its lease was
-    /// renewed last.
+    /// How often init has closed the connection, and how many reports it has sent, since its lease
+    /// was renewed last.
     losses: u32,
     told: u32,
-    /// The kernel sends no descriptors now: those that its user has sent elsewhere wait there.
+    /// The kernel refuses to send descriptors now: too many descriptors of this user are in flight.
     is_refused: bool,
 }
 
@@ -87,7 +87,7 @@ impl Jail {
         }
     }
 
-    /// Connects to init, as the only one that it hears from now on.
+    /// Connects to init. Init serves only its latest connection.
     pub(super) fn connect(
         &mut self,
         reactor: &Reactor,
@@ -100,12 +100,12 @@ impl Jail {
         Ok(())
     }
 
-    /// Says something to init, now or when it listens. What is said to one that is gone is lost;
-    /// its end is told by its life.
+    /// Sends init a request, now or when it reads. A request to a dead init is lost; the pidfd
+    /// reports its end.
     ///
     /// # Errors
-    /// `InvalidInput` for what is too long, `OutOfMemory` when too much waits already,
-    /// `ETOOMANYREFS` when no descriptors can be sent now; nothing was said then.
+    /// `InvalidInput` for a request that is too long, `OutOfMemory` when too many requests wait
+    /// already, `ETOOMANYREFS` when no descriptors can be sent now; nothing was sent then.
     pub(super) fn say(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         if self.waiting.len() >= WAITING {
             return Err(io::ErrorKind::OutOfMemory.into());
@@ -123,7 +123,7 @@ impl Jail {
         Ok(())
     }
 
-    /// Says as much of what waits as init takes.
+    /// Sends as many waiting requests as init accepts.
     pub(super) fn say_what_waits(&mut self) -> io::Result<()> {
         self.is_refused = false;
         let Some(control) = &mut self.control else { return Ok(()) };
@@ -137,7 +137,7 @@ impl Jail {
                     return control.want(Interest::IN | Interest::OUT);
                 }
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::TOOMANYREFS) => {
-                    // It is tried again with whatever is said next, a renewal at the latest.
+                    // The next send retries it, at the latest that of a renewal.
                     drop(borrowed);
                     self.waiting.push_front((request, descriptors));
                     self.is_refused = true;
@@ -150,11 +150,11 @@ impl Jail {
         control.want(Interest::IN)
     }
 
-    /// The next thing that init says; `None` once it has closed the connection.
+    /// The next report of init; `None` once it has closed the connection.
     ///
     /// # Errors
     /// As [`Control::receive`]; `NotConnected` when there is no connection, `InvalidData` also when
-    /// it talks so much that others would have to wait.
+    /// init sends so many reports that others would have to wait.
     pub(super) fn hear(&mut self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
         let heard = self.control.as_ref().ok_or(io::ErrorKind::NotConnected)?.receive()?;
         self.told = self.told.saturating_add(1);
@@ -164,19 +164,19 @@ impl Jail {
         Ok(heard)
     }
 
-    /// Notes that init has let go of the connection; false when it does that all the time.
+    /// Counts a connection that init has closed; false when it closes too many.
     pub(super) const fn may_come_back(&mut self) -> bool {
         self.losses = self.losses.saturating_add(1);
         self.losses <= LOSSES_AT_MOST
     }
 
-    /// Lets go of the connection and of what waits to be said.
+    /// Closes the connection and drops the waiting requests.
     pub(super) fn disconnect(&mut self) {
         self.control = None;
         self.waiting.clear();
     }
 
-    /// Asks init for a sign of life, and lets it live on; false when it owes one for too long.
+    /// Renews init's lease and requests an answer; false when an answer is overdue.
     pub(super) fn renew(&mut self, lease: Duration) -> bool {
         let now = Moment::now();
         (self.losses, self.told) = (0, 0);
@@ -190,27 +190,27 @@ impl Jail {
         said.is_ok()
     }
 
-    /// Notes that init gave the sign of life.
+    /// Records that init has answered.
     pub(super) const fn answered(&mut self) {
         self.asked = None;
     }
 
-    /// Kills init, and with it everything in the jail; its life tells when that is done.
+    /// Kills init, and with it all processes of the jail; the pidfd reports when they have ended.
     pub(super) fn kill(&mut self) {
         // It may be dead already.
         let _ = pidfd_send_signal(&self.life, Signal::KILL);
-        // What is frozen dies when it is thawed.
+        // Frozen processes die when they are thawed.
         let _ = self.group.thaw();
         self.disconnect();
     }
 
-    /// Whether init is dead, and reaped where it was this process's child.
+    /// Whether init is dead. Reaps it if it is this process's child.
     pub(super) fn is_dead(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let dead = poll(&mut [PollFd::new(&*self.life, PollFlags::IN)], Some(&now)) == Ok(1);
         if dead {
-            // One that was adopted is somebody else's child.
+            // An adopted init is the child of another process.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             let _ = waitid(WaitId::PidFd(self.life.as_fd()), options);
         }

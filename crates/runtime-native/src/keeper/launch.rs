@@ -1,4 +1,4 @@
-//! The way of a sandbox from a request to a jail whose init serves.
+//! The launch of a sandbox, from a request to a jail whose init serves.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -31,32 +31,32 @@ use super::timers::Timer;
 use crate::directory;
 use crate::wire::{Answer, Begun, Below, Failure, Layers};
 
-/// How long to wait for the next tick of the clock that file systems stamp changes with.
+/// How long to wait for the next tick of the clock of file system timestamps.
 const TICK: Duration = Duration::from_millis(1);
-/// What to do where no overlay can be mounted over a sandbox's layers.
+/// The remedy if no overlay can be mounted over a sandbox's layers.
 const NO_OVERLAY: &str = "the data directory's file system does not support overlays: put the data directory on ext4, xfs, btrfs or tmpfs";
-/// What to do where the owners of files cannot be mapped.
+/// The remedy if the owners of files cannot be mapped.
 const OTHER_OWNERS: &str = "its file system or this kernel does not support idmapped mounts: put the data directory on ext4, xfs or btrfs, or with Linux 6.3 or later on tmpfs";
 
-/// What a new sandbox is made from.
+/// The specification of a new sandbox.
 #[derive(Debug)]
 pub(super) struct Asked {
     /// Its id; none for one of the pool.
     pub(super) id: Option<SandboxId>,
-    /// What it is to be.
+    /// What the client requested.
     pub(super) spec: SandboxSpec,
-    /// What its root and its workspace begin with.
+    /// The prepared layers of its root and its workspace.
     pub(super) layers: Option<Layers>,
-    /// What locks the range of ids that owns those.
+    /// The lock of the uid range that owns the layers.
     pub(super) lock: Option<OwnedFd>,
 }
 
 impl Sandbox {
-    /// Begins to make a sandbox. When that fails, nothing is left of it.
+    /// Starts to create a sandbox. If that fails, nothing of it remains.
     pub(super) fn begin(desk: &mut Desk, key: Key, asked: Asked) -> Result<Self, Failure> {
         let name = match &asked.id {
             Some(id) => id.to_string(),
-            // No id begins like this.
+            // No id has this prefix.
             None => format!(".pool-{}-{}", std::process::id(), key.0),
         };
         let mut made = false;
@@ -96,7 +96,7 @@ impl Sandbox {
         desk.sandboxes.mkdir(&entry, 0o700).map_err(|e| refused(&e))?;
         *made = true;
         let place = open(desk, &name)?;
-        // The changes of a snapshot are those since that was begun.
+        // The changes of a snapshot count from the initial state of its workspace.
         let begun = match (&spec.workspace, &layers) {
             (None, _) => None,
             (Some(workspace), Some(Layers { begun, .. })) => {
@@ -139,7 +139,7 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Writes down the environment, so that it is in nobody's memory.
+    /// Stores the environment on disk, so that no process keeps it in memory.
     pub(super) fn keep_environment(
         &mut self,
         environment: record::Environment,
@@ -197,7 +197,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Takes over the jail once its walls stand, and gives up one that takes too long.
+    /// Takes over the jail once all walls are enabled, and gives up one that takes too long.
     pub(super) fn advance(&mut self, desk: &mut Desk) {
         let waits_for = |since: Moment| Moment::now().since(since);
         if matches!(self.life, Life::Joining(_))
@@ -241,7 +241,7 @@ impl Sandbox {
         let group = cgroup.unwrap_or_default();
         let watched = desk.reactor.watch_or_return(init, Source::Life(self.key), Interest::IN);
         let life = watched.map_err(|(error, init)| {
-            // It is not dead yet when its groups are to go.
+            // It must be dead before its groups are removed.
             let _ = pidfd_send_signal(&init, Signal::KILL);
             error
         });
@@ -254,11 +254,11 @@ impl Sandbox {
             skeleton: self.skeleton.take(),
             network: None,
         };
-        // From here on its init is killed when something fails.
+        // From here on init is killed when a step fails.
         let mut jail = Jail::new(life?, Some(root), group, held);
         let connected = watch::started(init_process)
             .map(|started| jail.held.init_started = started)
-            // Init keeps them, and is asked for them when somebody wants them.
+            // Init retains the listeners; they are requested when a client needs them.
             .and_then(|()| listeners.as_ref().map(Listeners::network).transpose())
             .map(|network| jail.held.network = network)
             .and_then(|()| jail.connect(&desk.reactor, self.key, self.place.as_fd()))
@@ -269,11 +269,11 @@ impl Sandbox {
         connected
     }
 
-    /// Notes that init serves: commands can be started from now on.
+    /// Records that init serves: commands can be started from now on.
     pub(super) fn joined(&mut self, desk: &mut Desk) {
         let Life::Joining(jail) = std::mem::replace(&mut self.life, Life::Ended) else { return };
         if self.record.begun.as_ref().is_some_and(|begun| !view::is_over(begun.since)) {
-            // What the host changes now could not be told from what it had changed before.
+            // A change on the host at this time would have the same timestamp as an earlier one.
             self.life = Life::Joining(jail);
             self.is_early = true;
             desk.timers.after(TICK, Timer::Launch(self.key));
@@ -285,7 +285,7 @@ impl Sandbox {
             return;
         }
         desk.joined.push(self.key);
-        // Something of one that was found paused may have to be ended.
+        // A process of an adopted, paused sandbox may have to be ended.
         self.step_pause(desk);
         self.watch_usage(desk);
         if let Some(status) = self.status() {
@@ -294,7 +294,7 @@ impl Sandbox {
         }
     }
 
-    /// Makes a sandbox of the pool the one that was asked for.
+    /// Turns a sandbox of the pool into the requested one.
     pub(super) fn become_the_one(
         &mut self,
         desk: &mut Desk,
@@ -322,8 +322,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Why its jail cannot be launched. Where that is for want of an overlay that a client could do
-    /// without, it says so.
+    /// The failure for a jail that cannot be launched. If the cause is a missing overlay that the
+    /// client could do without, the failure reports it.
     fn launch_refused(&self, error: &jail::Error) -> Failure {
         let spec = &self.record.spec;
         if spec.network.is_some()
@@ -352,7 +352,7 @@ impl Sandbox {
         failure
     }
 
-    /// Gives up a sandbox that cannot be made.
+    /// Gives up a sandbox that cannot be created.
     pub(super) fn fail(&mut self, desk: &mut Desk, failure: Failure) {
         let creators = std::mem::take(&mut self.creators);
         if self.id().is_none() {
@@ -373,7 +373,7 @@ pub(super) fn open(desk: &Desk, name: &str) -> Result<OwnedFd, Failure> {
     Ok(place)
 }
 
-/// Notes when a sandbox begins with its workspace: now. `place` is the sandbox's directory.
+/// Records now as the time of the workspace's initial state. `place` is the sandbox's directory.
 fn begin_with(workspace: &Workspace, place: &OwnedFd) -> Result<Begun, Failure> {
     let moment =
         place.try_clone().map_err(|error| exhausted("a descriptor", &error)).and_then(|place| {
@@ -383,7 +383,7 @@ fn begin_with(workspace: &Workspace, place: &OwnedFd) -> Result<Begun, Failure> 
     Ok(Begun { host: workspace.host.clone(), since: moment?, copied: None })
 }
 
-/// Moves what a client has prepared to the place of a sandbox's layers.
+/// Moves the layers that a client has prepared into the sandbox's directory.
 fn take_layers(
     desk: &Desk,
     layers: &Layers,
@@ -419,7 +419,7 @@ fn take_layers(
     Ok(())
 }
 
-/// Whether something has run out.
+/// Whether the error means that a resource is exhausted.
 fn has_run_out(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     let all = [
@@ -454,7 +454,7 @@ fn wall_refused(wall: Wall, reason: String) -> Failure {
     Failure::Wall { wall: wall.to_string(), reason, without_overlay: None }
 }
 
-/// The failure that a client is told when a jail cannot be launched.
+/// The failure that a client receives when a jail cannot be launched.
 fn launch_refused(error: &jail::Error) -> Failure {
     use std::error::Error as _;
     let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
@@ -486,5 +486,5 @@ fn launch_refused(error: &jail::Error) -> Failure {
     }
 }
 
-/// How a limit is held, until the walls stand.
+/// How each limit is enforced, until all walls are enabled.
 pub(super) type Reports = Vec<LimitReport>;

@@ -1,11 +1,11 @@
-//! The keeper: the small process that starts jails and holds them, for every client of a data
-//! directory. It is found again by each of them and outlives them all, and a successor of one that
-//! was killed goes on where it was.
+//! The keeper: the small process that starts and supervises jails for every client of a data
+//! directory. It outlives its clients, and the successor of a keeper that was killed continues its
+//! work.
 //!
-//! One thread, one loop, and nothing in it takes longer than a system call. Reading order: this
-//! file (the process and its loop), `connections` and `requests` (what clients see), `sandbox` and
-//! its neighbours `launch`, `reports`, `execute`, `ending` (one jail), `command` and `spool` (one
-//! command), `adopt` and `record` (what a successor finds). What takes longer is left to `helpers`.
+//! One thread, one loop, and no step takes longer than a system call. Reading order: this file (the
+//! process and its loop), `connections` and `requests` (the client interface), `sandbox` with
+//! `launch`, `reports`, `execute`, `ending` (one jail), `command` and `spool` (one command),
+//! `adopt` and `record` (what a successor finds). Longer work is done by `helpers`.
 
 mod adopt;
 mod client;
@@ -59,19 +59,19 @@ use super::directory::{self, Directory};
 use super::socket::Listener;
 use stockade_runtime::{Ending, Stream};
 
-/// How often inits are told to live on. Three may be missed.
+/// How often the leases of inits are renewed. Three renewals may be missed.
 const RENEWAL: Duration = Duration::from_secs(15);
-/// How long a keeper that nobody needs stays.
+/// How long an unused keeper keeps running.
 const IDLE: Duration = Duration::from_secs(60);
-/// How long it waits at most when nothing is to be done.
+/// The longest wait when nothing is to be done.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-/// How long until it is tried again to remove what could not be.
+/// How long until a failed removal is retried.
 const SWEEP_AGAIN: Duration = Duration::from_secs(60);
-/// How long trash is gathered before it is removed.
+/// How long discarded entries are collected before they are removed.
 const GATHERING: Duration = Duration::from_millis(100);
-/// How long the pool's jails may take to end, when the keeper does.
+/// How long the pool's jails may take to end when the keeper exits.
 const LEAVING: Duration = Duration::from_secs(10);
-/// How long until the pool of a new keeper is filled: somebody has started it to use it.
+/// How long until a new keeper fills its pool: a client has started it to use it.
 const FIRST_FILLING: Duration = Duration::from_millis(20);
 
 /// What a keeper is started with.
@@ -79,52 +79,52 @@ const FIRST_FILLING: Duration = Duration::from_millis(20);
 pub struct Options {
     /// The data directory.
     pub data: PathBuf,
-    /// How many never-used jails it keeps ready.
+    /// How many unused jails it keeps ready.
     pub pool: usize,
-    /// The program that helpers are run with: the keeper's own, whose entry is [`helpers::run`]
-    /// after [`helpers::ARGUMENT`].
+    /// The program of helpers: the keeper's own, whose entry point is [`helpers::run`] after
+    /// [`helpers::ARGUMENT`].
     pub program: PathBuf,
 }
 
-/// Why a keeper has ended.
+/// Why a keeper has exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Another one lives.
+    /// Another keeper is running.
     Another,
-    /// Nobody needed it any more.
+    /// It was unused.
     Idle,
-    /// It made way for another version.
+    /// It drained for another version.
     Drained,
 }
 
-/// Why there can be no keeper.
+/// Why a keeper cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The data directory cannot be used.
     #[error("cannot use the data directory")]
     Data(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Something in the keeper's directory cannot.
+    /// An entry of the keeper's directory cannot be used.
     #[error("cannot use the keeper's directory")]
     Use(#[from] stockade_bundle::beneath::Error),
-    /// There is no identity for jails.
+    /// No identity for jails is available.
     #[error("cannot determine the identity of jails")]
     Identity(#[from] stockade_jail::identity::Error),
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot {step}")]
     Kernel {
-        /// What was tried.
+        /// The step that failed.
         step: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// Names a sandbox within one keeper's life.
+/// Identifies a sandbox within one keeper process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key(u64);
 
-/// Names a client within one keeper's life.
+/// Identifies a client within one keeper process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ClientId(u64);
 
@@ -140,28 +140,28 @@ struct Keeper {
     by_id: BTreeMap<SandboxId, Key>,
     pool: Pool,
     helpers: Helpers,
-    /// Who waits to hear whether there can be a network, which a helper tries.
+    /// Clients that wait for the result of the network test, which a helper runs.
     provers: Vec<ClientId>,
-    /// How often that was tried for them.
+    /// How often the test was started for them.
     proofs: u32,
-    /// Output on its way to a client.
+    /// A buffer for output to a client.
     buffer: Vec<u8>,
-    /// It takes no new sandboxes.
+    /// It accepts no new sandboxes.
     draining: bool,
-    /// It takes nothing new at all.
+    /// It accepts no new requests at all.
     ending: bool,
-    /// Whether trash is removed in a moment.
+    /// Whether the removal of trash is scheduled.
     gathers_trash: bool,
-    /// Since when nobody needs it.
+    /// Since when it is unused.
     idle_since: Option<Moment>,
-    /// Held as long as it lives, so that there is no second one.
+    /// The lock, held while it runs, so that there is no second keeper.
     _lock: OwnedFd,
 }
 
-/// Runs a keeper until nobody needs it: the whole of its process, which must have a single thread.
+/// Runs a keeper until it is unused: the whole of its process, which must have a single thread.
 ///
 /// # Errors
-/// Why there can be none. What goes wrong later is in its log.
+/// Why the keeper cannot start. Later errors are in its log.
 pub fn run(options: &Options) -> Result<Ended, Error> {
     let step = |step| move |source: io::Error| Error::Kernel { step, source };
     let directory = Directory::open(&options.data).map_err(|error| Error::Data(error.into()))?;
@@ -199,10 +199,10 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
     Ok(ended)
 }
 
-/// Leaves everything behind that its starter had: session, directory, streams.
+/// Detaches from its starter: session, directory, streams.
 fn become_lonely(directory: &Directory) -> Result<(), Error> {
     let step = |step| move |errno: rustix::io::Errno| Error::Kernel { step, source: errno.into() };
-    // The leader of a process group cannot, and has left its starter's then.
+    // This fails for the leader of a process group, which is already separate from its starter.
     let _ = rustix::process::setsid();
     rustix::process::chdir("/").map_err(step("leave the current directory"))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
@@ -212,7 +212,7 @@ fn become_lonely(directory: &Directory) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lets this process have as many descriptors as it may, and tells how many.
+/// Raises this process's descriptor limit to its maximum, and returns that.
 fn raise_descriptors() -> io::Result<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -226,7 +226,7 @@ impl Keeper {
         Key(self.next_sandbox)
     }
 
-    /// Does something to a sandbox, and takes leave of it when nothing of it is left.
+    /// Runs a function on a sandbox, and removes the sandbox when nothing of it remains.
     fn with<T>(
         &mut self,
         key: Key,
@@ -250,7 +250,7 @@ impl Keeper {
         self.refill_later();
     }
 
-    /// Finds what another keeper has left, and waits until all inits of it have told everything.
+    /// Adopts what an earlier keeper has left, and waits until all inits have reported everything.
     fn adopt(&mut self) -> Result<(), Error> {
         for (name, _) in self.desk.sandboxes.entries()? {
             let key = self.next_key();
@@ -277,7 +277,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Throws away what clients have begun to prepare and left.
+    /// Discards what clients have started to prepare and abandoned.
     fn clear_staging(&mut self) -> Result<(), Error> {
         let staging = self.desk.directory.staging()?;
         for (name, _) in staging.entries()? {
@@ -302,7 +302,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Serves until nobody needs it any more.
+    /// Serves until it is unused.
     fn keep(&mut self) -> io::Result<Ended> {
         loop {
             self.turn(LONGEST_WAIT)?;
@@ -326,7 +326,7 @@ impl Keeper {
         }
     }
 
-    /// Ends what nobody has asked for, and lets go of the rest.
+    /// Ends the unused jails, and releases the others.
     fn leave(&mut self) -> io::Result<()> {
         self.ending = true;
         self.listener = None;
@@ -340,7 +340,7 @@ impl Keeper {
                 }
             });
         }
-        // What was to be gathered for a moment more.
+        // Trash that was to be collected for a moment longer.
         self.sweep();
         let since = Moment::now();
         let busy = |keeper: &Self| {
@@ -356,8 +356,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Ends everything: somebody has removed the directory that tells of it, so that nobody will
-    /// find it again.
+    /// Ends everything: the directory with the records was removed, so no keeper will find the
+    /// sandboxes again.
     fn end_all(&mut self) {
         self.draining = true;
         let keys: Vec<_> = self.sandboxes.keys().copied().collect();
@@ -368,7 +368,7 @@ impl Keeper {
         self.clients.clear();
     }
 
-    /// Waits for something to happen, and does what has to be done then.
+    /// Waits for an event, and handles it.
     fn turn(&mut self, longest: Duration) -> io::Result<()> {
         let wait = if self.desk.stirred.is_empty() && self.desk.replies.is_empty() {
             self.desk.timers.next(Moment::now()).map_or(longest, |next| next.min(longest))
@@ -411,13 +411,13 @@ impl Keeper {
                 self.with(key, Sandbox::look_at_life);
             }
             Source::Stream(key, number, stream) => self.read(key, number, stream),
-            // Nobody writes to it.
+            // No process writes to it.
             Source::Spare => {}
             Source::Helper(number) => self.helper_ended(number),
         }
     }
 
-    /// Takes what a command has written.
+    /// Reads what a command has written.
     fn read(&mut self, key: Key, number: u64, stream: Stream) {
         self.with(key, |sandbox, desk| {
             let Some(command) = sandbox.commands.get_mut(&number) else { return };
@@ -444,10 +444,10 @@ impl Keeper {
                 for key in keys {
                     self.with(key, Sandbox::renew_init);
                 }
-                // A keeper before this one may have had no time to write down what it made.
+                // An earlier keeper may have died before it recorded the groups that it created.
                 cgroup::sweep();
                 self.collect_skeletons();
-                // Clients die too, and leave what they have begun to prepare.
+                // A client may die and leave what it has started to prepare.
                 if let Err(error) = self.clear_staging() {
                     self.desk.note(&format!("cannot remove temporary files of clients: {error}"));
                 }
@@ -496,7 +496,7 @@ impl Keeper {
         }
     }
 
-    /// Throws the skeletons away that no root lies over, and none will: the host has changed.
+    /// Discards the skeletons that no root uses or will use, because the host has changed.
     fn collect_skeletons(&mut self) {
         let used = self.sandboxes.values().filter_map(Sandbox::skeleton);
         let used: BTreeSet<_> = used.chain(self.desk.programs.skeletons()).collect();
@@ -506,8 +506,8 @@ impl Keeper {
         }
     }
 
-    /// Has what was thrown away removed, a moment later: a process is started for it, and more is
-    /// often thrown away soon.
+    /// Schedules the removal of trash a moment later: it needs a new process, and more entries are
+    /// often discarded soon.
     fn sweep(&mut self) {
         if !self.desk.has_trash || self.helpers.sweeps() {
             return;
@@ -530,7 +530,7 @@ impl Keeper {
         }
     }
 
-    /// Has the memory of a sandbox's processes looked at.
+    /// Starts the polling of the memory of a sandbox's processes.
     fn watch_memory(&mut self, key: Key) {
         let Some(sandbox) = self.sandboxes.get(&key) else { return };
         let (Some(limit), Life::Held(jail)) = (sandbox.watched.memory_bytes, &sandbox.life) else {
@@ -542,7 +542,7 @@ impl Keeper {
         }
     }
 
-    /// Has what a sandbox takes on disk added up.
+    /// Starts the measurement of a sandbox's disk use.
     fn measure(&mut self, key: Key) {
         let Some(sandbox) = self.sandboxes.get_mut(&key) else { return };
         let Some(limit) = sandbox.watched.disk_bytes else { return };
@@ -572,7 +572,7 @@ impl Keeper {
             }
             Job::Watch(key) => {
                 self.with(key, |sandbox, desk| {
-                    // What cannot be told any more was reported as watched, and is not.
+                    // The limit was reported as watched, but can no longer be measured.
                     let is_over = matches!(outcome, Outcome::TooMuch | Outcome::Failed);
                     if is_over && sandbox.is_active() {
                         sandbox.used_too_much(desk, LimitName::Memory);

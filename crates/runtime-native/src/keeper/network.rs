@@ -1,6 +1,6 @@
-//! The ways out of a sandbox's network: its init keeps them, is asked for them, and what it hands
-//! out is looked at before it is given to whoever decides what is reached. And whether this host can
-//! have such networks at all.
+//! The egress listeners of a sandbox's network. Init retains them; the keeper requests them from
+//! init and checks them before it sends them to the process that enforces the policy. Also tests
+//! whether this host can have such networks at all.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,10 +19,10 @@ use super::{ClientId, Keeper};
 use crate::wire::{Answer, Failure};
 use stockade_runtime::Capability;
 
-/// How often it is tried whether there can be a network, where whoever tries is killed.
+/// How often the network test is started when its process is killed.
 const PROOFS: u32 = 3;
 
-/// What init was asked for and has not handed out yet.
+/// Listeners that were requested from init and have not arrived yet.
 #[derive(Debug)]
 pub(super) struct Awaited {
     pub(super) since: Moment,
@@ -30,7 +30,7 @@ pub(super) struct Awaited {
 }
 
 impl Sandbox {
-    /// Hands out the ways out of its network, once its init has.
+    /// Sends the client the egress listeners of its network, once init has sent them.
     pub(super) fn hand_out_listeners(
         &mut self,
         desk: &mut Desk,
@@ -41,7 +41,7 @@ impl Sandbox {
         }
         let state = self.state();
         self.jail().ok_or(Failure::WrongState(state))?;
-        // What init sends must find room.
+        // The descriptors that init sends must find room.
         let newest = self.place.try_clone().map_err(|error| exhausted(&error))?;
         desk.afford_command(&newest)?;
         if let Some(awaited) = &mut self.listeners {
@@ -54,14 +54,14 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Asks again for what was asked for on a connection that init has let go of.
+    /// Repeats a request that was sent on a connection that init has closed.
     pub(super) fn ask_for_listeners_again(&mut self, desk: &mut Desk) {
         if self.listeners.is_some() {
             self.say(desk, Request::Listeners, Vec::new());
         }
     }
 
-    /// Takes what init hands out, and gives it to everybody who waits.
+    /// Takes the listeners that init sends, and sends them to every waiting client.
     pub(super) fn take_listeners(
         &mut self,
         desk: &mut Desk,
@@ -97,7 +97,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Ends a jail whose init does not hand out what it was asked for.
+    /// Ends a jail whose init does not send the requested listeners.
     pub(super) fn look_at_listeners(&mut self, desk: &mut Desk) {
         let waits_long = |awaited: &Awaited| Moment::now().since(awaited.since) >= PATIENCE;
         if self.listeners.as_ref().is_some_and(waits_long) {
@@ -105,7 +105,7 @@ impl Sandbox {
         }
     }
 
-    /// Lets nobody wait any more.
+    /// Refuses all clients that wait for listeners.
     pub(super) fn refuse_listeners(&mut self, desk: &mut Desk, failure: &Failure) {
         if let Some(Awaited { clients, .. }) = self.listeners.take() {
             desk.answer_all(clients, &Answer::Failed(failure.clone()));
@@ -114,7 +114,8 @@ impl Sandbox {
 }
 
 impl Keeper {
-    /// Tells whether a sandbox can have a network by policy. What was so once is not tried again.
+    /// Reports whether a sandbox can have a network with a policy. A positive result is not tested
+    /// again.
     pub(super) fn prove_network(&mut self, client: ClientId) -> Result<(), Failure> {
         if self.desk.has_network {
             self.desk.answer(client, Answer::Done);
@@ -128,7 +129,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Takes the answer of the helper that has tried.
+    /// Takes the result of the helper that has run the test.
     pub(super) fn network_proved(&mut self, outcome: Outcome, said: &str) {
         if outcome == Outcome::Killed && self.proofs < PROOFS {
             self.proofs += 1;
@@ -147,7 +148,7 @@ impl Keeper {
     }
 }
 
-/// The failure where a step of making such a network cannot be taken.
+/// The failure for a step of creating such a network that is not possible.
 pub(super) fn unsupported(step: &str, source: &io::Error) -> Failure {
     Failure::Unsupported {
         capability: Capability::Egress.as_str().to_owned(),

@@ -1,21 +1,21 @@
-//! Stopping every process of a jail, for as long as somebody wants that.
+//! Stopping every process of a jail, as long as a client wants that.
 //!
 //! ```text
-//!         somebody wants it           nothing is being started      all have stopped
+//!         a client wants it           nothing is being started      all have stopped
 //!   Going ─────────────────► Settling ────────────────────────► Stopping ───────────► Stopped
 //!     ▲                         │ │     no command runs            ▲ │                   │
 //!     │                         │ └────────────────► Emptying ─────┘ │                   │
 //!     │                         │                       │            │                   │
 //!     └─────────────────────────┴───────────────────────┴────────────┴───────────────────┘
-//!                              nobody wants it any more
+//!                              no client wants it any more
 //! ```
 //!
-//! A command that is being started could be born outside of what is stopped, so that is waited
-//! for. Where there is nothing but init, nothing is stopped: to move init out of a group and back
-//! takes the kernel longer than all the rest. So where no command runs, init is told first, which
-//! has what waits for a command leave, and that is waited for a moment. Control groups stop where they can; else init does by a
-//! signal. To end something that a
-//! group has stopped, init stops everything by a signal too, and the group lets go then.
+//! The keeper waits for a command that is being started, since its process could be created outside
+//! of the stopped group. If init is alone, nothing is stopped: to move init out of a group and back
+//! takes the kernel longer than all the rest. So if no command runs, the keeper first notifies
+//! init, which makes the idle subreaper exit, and waits a moment for that. Control groups stop
+//! processes if they can; else init does so by a signal. To end a process that a group has stopped,
+//! init stops everything by a signal too, and then the group is thawed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,26 +28,26 @@ use stockade_jail::watch;
 use super::ClientId;
 use super::moment::Moment;
 
-/// How long it may take until all have stopped.
+/// How long it may take until all processes have stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long until it is first looked again whether they have, and at most.
+/// How long until the first check whether they have, and the longest interval.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LATER_LOOK: Duration = Duration::from_millis(20);
 
-/// How long what waits for a command may take to leave, and how long until it is first looked.
+/// How long the idle subreaper may take to exit, and how long until the first check.
 const LEAVING: Duration = Duration::from_millis(5);
 const FIRST_LOOK_EMPTY: Duration = Duration::from_micros(200);
 
-/// Who wants a jail's processes to be stopped, and how far that is.
+/// Which clients want a jail's processes to be stopped, and the progress of that.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
-    /// Somebody has paused it.
+    /// A client has paused it.
     pub(super) asked: bool,
-    /// Who holds it still, to copy its files.
+    /// The clients that hold it, to copy its files.
     pub(super) holders: BTreeSet<ClientId>,
-    /// Who waits until they are stopped.
+    /// The clients that wait until the processes are stopped.
     pub(super) waiting: Vec<ClientId>,
-    /// Init has stopped everything, so that the group need not any more.
+    /// Init has stopped everything, so the group may be thawed.
     thaw: bool,
     phase: Phase,
 }
@@ -79,36 +79,36 @@ enum Means {
     Signal,
 }
 
-/// What the commands of a jail do.
+/// The activity of a jail's commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Commands {
     /// One is being started.
     Start,
-    /// One runs, and none is being started.
+    /// At least one runs, and none is being started.
     Run,
-    /// None runs; what one has left may.
+    /// None runs; descendants of an ended one may.
     Rest,
 }
 
-/// What is to be done next.
+/// The next action.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Nothing.
     Nothing,
-    /// Say this to init.
+    /// Send this request to init.
     Say(Request),
-    /// Look again after so long.
+    /// Check again after this time.
     Look(Duration),
-    /// Tell those who wait: all have stopped.
+    /// Notify the waiting clients: all processes have stopped.
     Stopped,
-    /// Tell those who wait: they have not stopped in time, and go on.
+    /// Notify the waiting clients: the processes have not stopped in time, and are resumed.
     Failed,
-    /// Let init go on, and do what had to wait.
+    /// Resume init, and do the deferred work.
     GoesOn,
 }
 
 impl Pause {
-    /// A jail that another keeper has paused.
+    /// The state of a jail that an earlier keeper has paused.
     pub(super) fn found() -> Self {
         Self { asked: true, phase: Phase::Stopped { by: Means::Group }, ..Self::default() }
     }
@@ -118,7 +118,7 @@ impl Pause {
         matches!(self.phase, Phase::Going)
     }
 
-    /// Notes that init has stopped everything by a signal, to end something. Once is enough.
+    /// Records that init has stopped everything by a signal, to end a process. Once is enough.
     pub(super) const fn stopped_by_init(&mut self) {
         self.thaw = matches!(
             self.phase,
@@ -130,7 +130,7 @@ impl Pause {
         self.asked || !self.holders.is_empty()
     }
 
-    /// Takes one step; to be called until there is nothing to do, whenever something has changed.
+    /// Takes one step. Call this whenever something has changed, until there is nothing to do.
     pub(super) fn step(&mut self, group: &Group, init: i32, commands: Commands) -> Step {
         match self.phase {
             Phase::Going if self.is_wanted() => {
@@ -160,7 +160,7 @@ impl Pause {
             Phase::Stopping { .. } | Phase::Stopped { .. } if !self.is_wanted() => {
                 self.go_on(group, init)
             }
-            // Who copies files has them to himself.
+            // A client that copies files has exclusive access to them.
             Phase::Stopping { .. } | Phase::Stopped { .. }
                 if self.thaw && self.holders.is_empty() =>
             {
@@ -168,7 +168,7 @@ impl Pause {
                 if let Phase::Stopping { by, .. } | Phase::Stopped { by } = &mut self.phase {
                     *by = Means::Signal;
                 }
-                // Where it is not thawed, what is to be ended waits.
+                // If thawing fails, the process that is to be ended waits.
                 let _ = group.go_on(init);
                 self.step(group, init, commands)
             }
@@ -178,7 +178,8 @@ impl Pause {
                     Step::Stopped
                 }
                 (Ok(false), took) if Moment::now().since(since) < PATIENCE => {
-                    // Where there are many processes, others have their turn between looks.
+                    // With many processes, a check takes long; the pause between checks gives
+                    // others their turn.
                     let next = (look * 2).min(LATER_LOOK).max(took * 4);
                     self.phase = Phase::Stopping { by, since, look: next };
                     Step::Look(look)
@@ -202,15 +203,15 @@ impl Pause {
             Phase::Stopping { by: Means::None, .. } | Phase::Stopped { by: Means::None }
         );
         if was_stopped && group.can_stop() {
-            // Where it was not stopped, nothing happens. Init that cannot come back in is not
-            // stopped the next time either.
+            // If the group was not stopped, nothing happens. If init cannot move back into its
+            // group, it is not stopped the next time either.
             let _ = group.go_on(init);
         }
         Step::GoesOn
     }
 }
 
-/// Whether there is something to stop besides init, by a group.
+/// Whether there are processes besides init that a group can stop.
 fn has_others(group: &Group, init: i32) -> bool {
     group.can_stop() && !group.has_none_but(init).unwrap_or(true)
 }
@@ -257,7 +258,7 @@ mod tests {
         assert_eq!(said, Step::Say(Request::Stop { by_signal: true }));
         assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Stopped);
         assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
-        // Another who wants the same is told at once.
+        // Another client that wants the same is notified immediately.
         pause.waiting.push(ClientId(1));
         assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Stopped);
     }
@@ -289,7 +290,7 @@ mod tests {
         pause.holders.clear();
         assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
         assert!(!pause.thaw && !pause.is_going());
-        // It is let go once, whatever is said again.
+        // The group is thawed once, whatever is reported again.
         pause.stopped_by_init();
         assert!(!pause.thaw);
     }

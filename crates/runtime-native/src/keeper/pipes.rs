@@ -1,5 +1,5 @@
-//! The pipes of a command. The next command's are made while the last one starts: then nobody waits
-//! for that.
+//! The pipes of a command. Those of the next command are made while the last one starts, so that no
+//! command waits for them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,8 +14,8 @@ use crate::wire::Failure;
 /// The pipes of a command that is not known yet.
 #[derive(Debug)]
 pub(super) struct Pipes {
-    /// What a command reads that takes no input, twice. One for each command: what is open is
-    /// shared with whoever has it.
+    /// Two descriptors of the empty input of a command that takes none. Each command has its own,
+    /// because an open file description is shared by all processes that have it.
     pub(super) nothing: [OwnedFd; 2],
     pub(super) output: Pipe,
     pub(super) error: Pipe,
@@ -28,20 +28,20 @@ pub(super) struct Pipe {
     pub(super) inner: OwnedFd,
     /// The keeper's end, which does not block.
     pub(super) outer: Watched<OwnedFd>,
-    /// The same for init.
+    /// A duplicate of the keeper's end, for init.
     pub(super) kept: OwnedFd,
 }
 
-/// Pipes that wait for their command.
+/// Pipes that were made for the next command.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     pipes: Option<Pipes>,
-    /// A command was started since they were looked at.
+    /// A command was started since the last check.
     wanted: bool,
 }
 
 impl Spare {
-    /// Notes that a command was started.
+    /// Records that a command was started.
     pub(super) fn want(&mut self) {
         self.wanted = true;
     }
@@ -56,10 +56,10 @@ impl Desk {
         }
     }
 
-    /// Makes pipes for the next command, where one was started: another may follow.
+    /// Makes pipes for the next command if one was started, since another may follow.
     pub(super) fn make_spare_pipes(&mut self) {
         if std::mem::take(&mut self.spare.wanted) && self.spare.pipes.is_none() {
-            // The next command is told what is wrong.
+            // The next command reports the error.
             self.spare.pipes = self.make_pipes().ok();
         }
     }

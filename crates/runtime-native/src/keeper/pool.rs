@@ -1,5 +1,5 @@
-//! Never-used jails that wait for somebody who asks for one like them. A used jail never comes
-//! back.
+//! Unused jails that wait for a client that requests one like them. A used jail never returns to
+//! the pool.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,43 +12,43 @@ use super::sandbox::Sandbox;
 use super::timers::Timer;
 use super::{Keeper, Key};
 
-/// How many descriptors there must be for each that waits: it holds about a tenth of them.
+/// How many descriptors must be available for each waiting jail: it holds about a tenth of them.
 const DESCRIPTORS_EACH: u64 = 64;
-/// How many wait where nobody has asked for one yet, or not for a while.
+/// How many jails wait if no client has requested one yet, or not for a while.
 const FEW: usize = 4;
-/// How long that while is.
+/// The length of that while.
 const QUIET: Duration = Duration::from_secs(300);
-/// So many are made as fast as can be.
+/// This many are made as fast as possible.
 const AT_ONCE: usize = 2;
-/// How long until a jail is made in place of one that was taken, while there are a few: whoever
-/// took it is about to use the processor.
+/// How long until a taken jail is replaced, while a few are left: the client that took it is about
+/// to use the processor.
 const LATER: Duration = Duration::from_millis(10);
-/// How long until another attempt after the first that failed, and at most.
+/// The delay of the retry after the first failure, and the longest delay.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
 
-/// The jails that wait.
+/// The waiting jails.
 #[derive(Debug)]
 pub(super) struct Pool {
     size: usize,
-    /// When somebody last asked for a sandbox, where that is not long ago. Else a few are enough.
+    /// When a client last requested a sandbox, if that is recent. Otherwise a few are enough.
     asked_at: Option<Moment>,
     ready: VecDeque<Key>,
-    /// The one that is being made.
+    /// The jail that is being made.
     filling: Option<Key>,
-    /// How often that has failed since it worked.
+    /// The number of failures since the last success.
     failures: u32,
 }
 
 impl Pool {
-    /// So many, where so many descriptors may be open: those that are asked for come first.
+    /// A pool of this size, or less if the descriptor limit is low: requested sandboxes come first.
     pub(super) fn new(size: usize, descriptors: u64) -> Self {
         let most = usize::try_from(descriptors / DESCRIPTORS_EACH).unwrap_or(usize::MAX);
         let size = size.min(most);
         Self { size, asked_at: None, ready: VecDeque::new(), filling: None, failures: 0 }
     }
 
-    /// How many wait.
+    /// How many jails wait.
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
     }
@@ -58,18 +58,18 @@ impl Pool {
         self.filling.is_some()
     }
 
-    /// Takes the one that waits longest.
+    /// Takes the jail that has waited longest.
     fn take(&mut self, now: Moment) -> Option<Key> {
         self.asked_at = Some(now);
         self.ready.pop_front()
     }
 
-    /// When a few are enough again, unless somebody asks until then.
+    /// When a few are enough again, unless a client requests a sandbox before.
     fn rests_at(&self) -> Option<Moment> {
         self.asked_at.map(|asked_at| asked_at + QUIET)
     }
 
-    /// From now on a few are enough. Gives those that are too many.
+    /// From now on a few are enough. Returns the surplus jails.
     fn rest(&mut self) -> Vec<Key> {
         self.asked_at = None;
         let surplus = self.ready.len().saturating_sub(self.wanted());
@@ -84,7 +84,7 @@ impl Pool {
         self.ready.len() >= self.wanted()
     }
 
-    /// How long until the next is made; `None` while there is no need.
+    /// How long until the next is made; `None` if none is needed.
     fn next(&self) -> Option<Duration> {
         if self.filling.is_some() || self.is_full() {
             return None;
@@ -96,7 +96,7 @@ impl Pool {
         })
     }
 
-    /// Notes that a jail has come to wait; false when it is none of the pool's.
+    /// Records that a jail is ready; false when it does not belong to the pool.
     fn joined(&mut self, key: Key) -> bool {
         let ours = self.filling == Some(key);
         if ours {
@@ -107,7 +107,7 @@ impl Pool {
         ours
     }
 
-    /// Notes that a jail is gone.
+    /// Removes a jail that has ended.
     pub(super) fn forget(&mut self, key: Key) {
         self.ready.retain(|ready| *ready != key);
         if self.filling == Some(key) {
@@ -118,14 +118,14 @@ impl Pool {
 }
 
 impl Keeper {
-    /// Has the pool filled when it is time.
+    /// Schedules the filling of the pool.
     pub(super) fn refill_later(&mut self) {
         if let Some(delay) = self.pool.next().filter(|_| !self.draining && !self.ending) {
             self.desk.timers.after(delay, Timer::Pool);
         }
     }
 
-    /// A jail that waits, for somebody who has asked.
+    /// Takes a waiting jail for a client's request.
     pub(super) fn take_from_pool(&mut self) -> Option<Key> {
         let now = Moment::now();
         if self.pool.asked_at.is_none() {
@@ -134,7 +134,7 @@ impl Keeper {
         self.pool.take(now)
     }
 
-    /// Lets go of most of the jails that wait, where nobody has asked for one for long.
+    /// Ends most of the waiting jails if no client has requested one for long.
     pub(super) fn rest_pool(&mut self) {
         match self.pool.rests_at() {
             Some(later) if later > Moment::now() => {
@@ -149,7 +149,7 @@ impl Keeper {
         }
     }
 
-    /// Makes a jail for the pool, where one is missing. Those that somebody waits for come first.
+    /// Makes a jail for the pool if one is missing. Requested sandboxes come first.
     pub(super) fn fill_pool(&mut self) {
         if self.pool.next().is_none() || self.draining || self.ending {
             return;
@@ -173,7 +173,7 @@ impl Keeper {
         }
     }
 
-    /// Takes in the jails that have come to wait.
+    /// Adds the jails that have become ready.
     pub(super) fn take_in(&mut self) {
         for key in std::mem::take(&mut self.desk.joined) {
             if self.pool.joined(key) {

@@ -1,8 +1,8 @@
-//! What the keeper waits for: descriptors that are registered with the kernel's `epoll(7)`, each
-//! under the name of what it is to the keeper.
+//! The events that the keeper waits for: descriptors that are registered with the kernel's
+//! `epoll(7)`, each with its meaning to the keeper.
 //!
-//! A descriptor leaves the registration when its owner drops it, and before it is closed: others
-//! hold the same pipes and sockets, so that closing alone would not end it.
+//! A descriptor is deregistered when its owner drops it, before it is closed: other processes hold
+//! the same pipes and sockets, so closing alone would not deregister it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,25 +20,25 @@ pub(super) use rustix::event::epoll::EventFlags as Interest;
 use super::{ClientId, Key};
 use stockade_runtime::Stream;
 
-/// How many events are followed in one turn.
+/// How many events are handled in one turn.
 const EVENTS: usize = 128;
 
-/// What a descriptor is to the keeper.
+/// The meaning of a descriptor to the keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// Clients connect to it.
+    /// The socket that clients connect to.
     Listener,
     /// The socket of a client.
     Client(ClientId),
-    /// A jail whose walls go up.
+    /// A jail that is being launched.
     Launch(Key),
     /// The connection to a jail's init.
     Init(Key),
-    /// The life of a jail's init.
+    /// The pidfd of a jail's init.
     Life(Key),
-    /// What a command writes.
+    /// The output of a command.
     Stream(Key, u64, Stream),
-    /// A pipe that no command has yet.
+    /// A pipe that belongs to no command yet.
     Spare,
     /// A helper process.
     Helper(u64),
@@ -55,7 +55,7 @@ struct Inner {
     next: Cell<u64>,
 }
 
-/// A descriptor that is registered as long as this lives.
+/// A descriptor that is registered as long as this value exists.
 #[derive(Debug)]
 pub(super) struct Watched<T: AsFd> {
     inner: T,
@@ -73,10 +73,10 @@ impl Reactor {
         })))
     }
 
-    /// Registers a descriptor. What it is registered for is told as long as it is so.
+    /// Registers a descriptor, level-triggered unless `interest` says otherwise.
     ///
     /// # Errors
-    /// `PermissionDenied` for what can never be waited for, such as a regular file.
+    /// `PermissionDenied` for a descriptor that never supports polling, such as a regular file.
     pub(super) fn watch<T: AsFd>(
         &self,
         inner: T,
@@ -86,7 +86,7 @@ impl Reactor {
         self.watch_or_return(inner, source, interest).map_err(|(error, _)| error)
     }
 
-    /// As [`Reactor::watch`], for what is still needed when it cannot be registered.
+    /// As [`Reactor::watch`], for a descriptor that is still needed when registration fails.
     pub(super) fn watch_or_return<T: AsFd>(
         &self,
         inner: T,
@@ -103,7 +103,7 @@ impl Reactor {
         Ok(Watched { inner, reactor: self.clone(), token, interest })
     }
 
-    /// Waits until something happens or the time is up, and gives what happened to whom.
+    /// Waits until an event happens or the timeout expires. Returns the sources and their events.
     pub(super) fn wait(&self, timeout: Duration) -> io::Result<Vec<(Source, Interest)>> {
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
@@ -121,12 +121,12 @@ impl Reactor {
 }
 
 impl<T: AsFd> Watched<T> {
-    /// Changes what the descriptor is to the keeper.
+    /// Changes the meaning of the descriptor to the keeper.
     pub(super) fn becomes(&self, source: Source) {
         self.reactor.0.sources.borrow_mut().insert(self.token, source);
     }
 
-    /// Changes what the descriptor is registered for.
+    /// Changes the interest that the descriptor is registered with.
     pub(super) fn want(&mut self, interest: Interest) -> io::Result<()> {
         if interest != self.interest {
             let data = epoll::EventData::new_u64(self.token);
@@ -159,7 +159,7 @@ impl<T: AsFd> AsFd for Watched<T> {
 
 impl<T: AsFd> Drop for Watched<T> {
     fn drop(&mut self) {
-        // It was added; nothing else removes it.
+        // It is registered, and no other code removes it.
         let _ = epoll::delete(&self.reactor.0.epoll, &self.inner);
         self.reactor.0.sources.borrow_mut().remove(&self.token);
     }
@@ -177,7 +177,7 @@ mod tests {
     fn what_happens_is_told_under_its_name_until_its_owner_is_gone() {
         let reactor = Reactor::new().unwrap();
         let (from, mut to) = std::io::pipe().unwrap();
-        // Somebody else holds the same pipe, as a jail's init does.
+        // Another process, such as a jail's init, holds the same pipe.
         let _other = from.try_clone().unwrap();
         let mut from = reactor.watch(from, Source::Client(ClientId(7)), Interest::IN).unwrap();
         assert_eq!(reactor.wait(NO_TIME).unwrap(), []);

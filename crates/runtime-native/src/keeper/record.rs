@@ -1,7 +1,7 @@
-//! What is written down of a sandbox, so that the keeper that comes after this one finds it again.
+//! The stored records of sandboxes, from which the next keeper adopts them.
 //!
-//! A record is written before the jail is launched, and again whenever something in it changes:
-//! whole or not at all. The sandbox's environment is apart from it, for it may hold secrets, and a
+//! A record is written before the jail is launched, and again whenever it changes, always
+//! atomically. The sandbox's environment is stored separately, because it may hold secrets, and a
 //! keeper has none in its memory when it forks.
 
 use std::fs::File;
@@ -23,106 +23,107 @@ use stockade_runtime::ExecStatus;
 
 const RECORD: &str = "record.json";
 const ENVIRONMENT: &str = "environment.json";
-/// What is written at once. What a growing buffer leaves behind is never wiped.
+/// The size of one write. The old allocation of a growing buffer is never wiped.
 const PIECE_BYTES: usize = 64 << 10;
-/// What is written without a chance of being cut short.
+/// The size of a write that is never cut short.
 const PAGE_BYTES: usize = 4096;
-/// How long a file may be that is read back, in bytes.
+/// The maximal length of a file that is read back, in bytes.
 const LONGEST_BYTES: u64 = 64 << 20;
 
-/// A sandbox as it is written down.
+/// The stored record of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Its id; none for one that nobody has asked for yet.
+    /// Its id; none for a sandbox of the pool.
     pub(super) id: Option<SandboxId>,
-    /// What it was asked for with, without its environment.
+    /// The requested specification, without its environment.
     pub(super) spec: SandboxSpec,
     /// Whether it has an environment of its own.
     pub(super) has_environment: bool,
-    /// What lies below the root's upper layer; never a snapshot.
+    /// The source of the root's lower layer; never a snapshot.
     pub(super) root: Root,
-    /// How it began with its workspace, where it has one.
+    /// The initial state of its workspace, if it has one.
     #[serde(default)]
     pub(super) begun: Option<Begun>,
-    /// Why its layers are whole trees, where they are.
+    /// Why its layers are complete trees, if they are.
     #[serde(default)]
     pub(super) whole: Option<String>,
-    /// When it was made, in milliseconds since 1970.
+    /// When it was created, in milliseconds since 1970.
     pub(super) created_at_ms: u64,
     /// When its lease ends.
     pub(super) lease: Option<Lease>,
-    /// Whom commands run as when they do not say.
+    /// The user that commands run as if they name none.
     pub(super) user: User,
-    /// The user whose home directory is `/home/user`; the ordinary user where the version that made it
-    /// did not note that.
+    /// The user whose home directory is `/home/user`; the ordinary user if the version that created
+    /// the sandbox did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) home_owner: Option<User>,
-    /// The run of the host in which it was made.
+    /// The boot of the host in which it was created.
     pub(super) host_start: String,
     /// Its control groups, as [`stockade_jail::cgroup::Group::recorded`] reads them.
     pub(super) groups: Vec<u8>,
-    /// How far it has come.
+    /// Its stage.
     pub(super) stage: Stage,
 }
 
-/// How far a sandbox has come.
+/// The stage of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Stage {
-    /// Its walls go up. Nobody was told that it exists.
+    /// Its jail is being launched. No client was notified that it exists.
     Starting,
     /// Commands can be started in it.
     Held(Held),
-    /// Its processes are gone.
+    /// Its processes have ended.
     Ended(Ended),
 }
 
-/// What is known of a jail that is held.
+/// The state of a running jail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Held {
-    /// The number of its init.
+    /// The process id of its init.
     pub(super) init: i32,
-    /// When that was started, which tells it from others of the same number.
+    /// The start time of init, which distinguishes it from other processes with the same id.
     pub(super) init_started: u64,
-    /// The host id that inside id 0 is.
+    /// The host id of inside id 0.
     pub(super) host_start: Option<u32>,
-    /// What is in force around it.
+    /// The isolation that is in force.
     pub(super) isolation: Isolation,
-    /// Whether somebody has paused it.
+    /// Whether a client has paused it.
     pub(super) paused: bool,
-    /// The skeleton that its root lies over, by its name.
+    /// The name of the skeleton that is its root's lower layer.
     #[serde(default)]
     pub(super) skeleton: Option<String>,
-    /// The network that its ways out are in, where it has one with any:
-    /// [`Listeners::network`](stockade_runtime::EgressListeners::network), as it was before anything ran inside.
+    /// The network namespace of its egress listeners, if it has any:
+    /// [`Listeners::network`](stockade_runtime::EgressListeners::network), recorded before anything
+    /// ran inside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) network: Option<u64>,
 }
 
-/// What is left of a sandbox that has ended.
+/// The state of a sandbox that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Ended {
-    /// Why.
+    /// The reason.
     pub(super) reason: String,
-    /// The host id that inside id 0 was.
+    /// The host id of inside id 0.
     pub(super) host_start: Option<u32>,
-    /// What was in force around it; absent when its walls never stood.
+    /// The isolation that was in force; absent if its launch never finished.
     pub(super) isolation: Option<Isolation>,
-    /// The commands of which somebody may still want to hear.
+    /// The commands that a client may still ask for.
     pub(super) commands: Vec<ExecStatus>,
 }
 
 /// The end of a lease, by two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lease {
-    /// After the start of the host; what counts as long as that runs.
+    /// The time after the boot of the host; used as long as the host runs.
     after_start: Duration,
-    /// In milliseconds since 1970; what counts when the host was started anew meanwhile.
+    /// In milliseconds since 1970; used after a reboot of the host.
     wall_ms: u64,
 }
 
 impl Lease {
-    /// A lease that ends so long from now.
+    /// A lease that ends this long from now.
     pub(super) fn from_now(length: Duration) -> Self {
         let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         Self {
@@ -136,7 +137,7 @@ impl Lease {
         Moment::of_host(self.after_start)
     }
 
-    /// The lease as it is after a start of the host.
+    /// The lease after a reboot of the host.
     pub(super) fn after_restart(self) -> Self {
         Self::from_now(Duration::from_millis(self.wall_ms.saturating_sub(moment::wall_ms())))
     }
@@ -146,12 +147,12 @@ impl Record {
     /// Reads the record in a sandbox's directory.
     ///
     /// # Errors
-    /// `InvalidData` for what is no record, else what reading said.
+    /// `InvalidData` for an invalid record, else the error of the read.
     pub(super) fn read(directory: BorrowedFd<'_>) -> io::Result<Self> {
         read(directory, RECORD)
     }
 
-    /// Writes the record, in the place of the one that is there.
+    /// Writes the record, and replaces the existing one.
     pub(super) fn write(&self, directory: BorrowedFd<'_>) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(PIECE_BYTES);
         serde_json::to_writer(&mut bytes, self)?;
@@ -162,18 +163,18 @@ impl Record {
     }
 }
 
-/// The processes of a sandbox, for who looks at what they use.
+/// The processes of a sandbox, for measuring what they use.
 #[derive(Debug)]
 pub(crate) struct Living {
-    /// The number of its init.
+    /// The process id of its init.
     pub(crate) init: i32,
-    /// When that was started.
+    /// The start time of init.
     pub(crate) init_started: u64,
     /// Its control groups, as [`stockade_jail::cgroup::Group::recorded`] reads them.
     pub(crate) groups: Vec<u8>,
 }
 
-/// What is recorded of the processes of the sandbox in this directory; none where it has none.
+/// The recorded processes of the sandbox in this directory; none if it has no processes.
 pub(crate) fn living(directory: BorrowedFd<'_>) -> io::Result<Option<Living>> {
     let Record { groups, stage, .. } = Record::read(directory)?;
     Ok(match stage {
@@ -182,10 +183,10 @@ pub(crate) fn living(directory: BorrowedFd<'_>) -> io::Result<Option<Living>> {
     })
 }
 
-/// Writes a record into the file that is there, or a new one; false when it does not fit.
+/// Writes a record into the existing file, or a new one; false when it does not fit.
 ///
 /// A write within one page is not cut short by a signal, and takes a tenth of the time that a new
-/// file does. A new file that a killed keeper left empty is no record, as if there were none.
+/// file does. A new file that a killed keeper left empty counts as a missing record.
 fn write_in_place(directory: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Result<bool> {
     if bytes.len() > PAGE_BYTES {
         return Ok(false);
@@ -196,7 +197,7 @@ fn write_in_place(directory: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Result<
     if length != 0 && length != PAGE_BYTES as u64 {
         return Ok(false);
     }
-    // JSON ends where white space begins.
+    // JSON allows trailing white space.
     bytes.resize(PAGE_BYTES, b' ');
     file.write_all_at(bytes, 0)?;
     Ok(true)
@@ -210,7 +211,7 @@ pub(super) fn read_environment(directory: BorrowedFd<'_>) -> io::Result<Environm
     read(directory, ENVIRONMENT)
 }
 
-/// Writes down a sandbox's environment.
+/// Stores a sandbox's environment.
 pub(super) fn write_environment(
     directory: BorrowedFd<'_>,
     environment: &Environment,
@@ -218,7 +219,7 @@ pub(super) fn write_environment(
     write(directory, ENVIRONMENT, environment)
 }
 
-/// Leaves nothing in memory of an environment's values.
+/// Wipes an environment's values from memory.
 pub(super) fn wipe_environment(environment: Environment) {
     wipe_all(environment.into_values().map(String::into_bytes));
 }
@@ -228,7 +229,7 @@ pub(super) fn read<T: DeserializeOwned>(directory: BorrowedFd<'_>, name: &str) -
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut file = File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?);
     let length = file.metadata()?.len().min(LONGEST_BYTES);
-    // In one piece, as when it is written.
+    // With a single allocation, as when it is written.
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
     file.read_exact(&mut bytes)?;
     let value = serde_json::from_slice(&bytes);
@@ -236,7 +237,7 @@ pub(super) fn read<T: DeserializeOwned>(directory: BorrowedFd<'_>, name: &str) -
     Ok(value?)
 }
 
-/// Writes a small JSON file: who reads it finds the old one or this one.
+/// Writes a small JSON file atomically: a reader finds the old one or this one.
 pub(super) fn write(
     directory: BorrowedFd<'_>,
     name: &str,
@@ -255,7 +256,7 @@ fn replace(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<()
     let mode = Mode::RUSR | Mode::WUSR;
     let mut file = File::from(rustix::fs::openat(directory, &new, flags, mode)?);
     file.write_all(bytes)?;
-    // Without a sync: what is lost with the host's power is no more than the jail itself.
+    // Without a sync: a power failure of the host also ends the jail.
     Ok(rustix::fs::renameat(directory.as_fd(), &new, directory.as_fd(), name)?)
 }
 
@@ -298,7 +299,7 @@ mod tests {
         record.write(directory.as_fd()).unwrap();
         assert_eq!(Record::read(directory.as_fd()).unwrap(), record);
         assert_eq!(place.path().read_dir().unwrap().count(), 1);
-        // One that does not fit into a page, and one that does again.
+        // One that does not fit into a page, and one that fits again.
         for length in [PAGE_BYTES, 10] {
             record.spec.labels.insert("long".to_owned(), "x".repeat(length));
             record.write(directory.as_fd()).unwrap();
@@ -315,7 +316,7 @@ mod tests {
         let lease = Lease::from_now(Duration::from_secs(60));
         let left = lease.end().since(Moment::now());
         assert!(left > Duration::from_secs(50) && left <= Duration::from_secs(60), "{left:?}");
-        // The people's clock was set forward, which nothing asks as long as the host runs.
+        // The wall clock was set forward. It is not used as long as the host runs.
         let set = Lease { wall_ms: 0, ..lease };
         assert_eq!(set.end(), lease.end());
         assert_eq!(set.after_restart().end().since(Moment::now()), Duration::ZERO);

@@ -1,5 +1,5 @@
-//! What a jail's init tells. It may have been taken over by what runs inside: whatever it says
-//! concerns its own sandbox alone, and what it may not say ends that.
+//! Reports of a jail's init. Processes inside may have taken over init: each report affects its own
+//! sandbox only, and an invalid one ends that sandbox.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,17 +17,17 @@ use super::timers::Timer;
 use crate::wire::{Answer, Failure};
 use stockade_runtime::{Ending, Offsets};
 
-/// How many reports of one init are heard in one turn.
+/// How many reports of one init are handled in one turn.
 const REPORTS: usize = 64;
-/// How long those who heard of a command from another keeper are waited for.
+/// How long the subscribers of an earlier keeper are waited for.
 const RETURN: Duration = Duration::from_secs(10);
 
-/// A report that no init may make here.
+/// A report that init must not send in this state.
 #[derive(Debug)]
 pub(super) struct Broken(pub(super) &'static str);
 
 impl Sandbox {
-    /// Hears what init has to say.
+    /// Receives the reports of init.
     pub(super) fn hear(&mut self, desk: &mut Desk) {
         for _ in 0..REPORTS {
             let (Life::Joining(jail) | Life::Held(jail)) = &mut self.life else { return };
@@ -51,8 +51,8 @@ impl Sandbox {
         }
     }
 
-    /// Init has closed the connection: it is dying, or has too much to tell to somebody who does
-    /// not listen. A dead one is told by its life.
+    /// Init has closed the connection: it is dying, or too many reports waited because the keeper
+    /// did not read them. The pidfd reports a dead init.
     fn lost_connection(&mut self, desk: &mut Desk) {
         let key = self.key;
         let place = self.place.as_fd();
@@ -65,7 +65,7 @@ impl Sandbox {
         if jail.connect(&desk.reactor, key, place).is_err() {
             return;
         }
-        // What was not heard is not known, and what was asked for is not answered.
+        // Unread reports are lost, and open requests get no answer.
         let starting = |command: &&Command| matches!(command.stage, Stage::Starting(_));
         self.unsure = self.commands.values().filter(starting).map(|c| c.number).collect();
         self.say(desk, control::Request::List, Vec::new());
@@ -177,7 +177,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Notes that a command was started, or that this failed, and tells those who asked for it.
+    /// Records that a command was started, or that this failed, and notifies the clients that
+    /// requested it.
     fn was_started(&mut self, desk: &mut Desk, number: u64) {
         let key = self.key;
         let Some(command) = self.commands.get_mut(&number) else { return };
@@ -203,9 +204,9 @@ impl Sandbox {
         desk.stirred.extend(command.subscribers());
     }
 
-    /// Tells a command that was killed for want of memory from others.
+    /// Corrects the ending of a command that the out-of-memory killer has killed.
     fn corrected(&self, number: u64, ending: Ending) -> Ending {
-        // What a shell makes of a killed child: 128 and the signal.
+        // The exit code that a shell returns for a killed child: 128 plus the signal.
         if !matches!(ending, Ending::Signaled(9) | Ending::Exited(137)) {
             return ending;
         }
@@ -225,8 +226,8 @@ impl Sandbox {
         }
     }
 
-    /// Takes over a command that init knows: from another keeper, or from before a connection was
-    /// lost.
+    /// Takes over a command that init reports: from an earlier keeper, or from before a connection
+    /// was lost.
     fn recorded(
         &mut self,
         desk: &mut Desk,
@@ -246,7 +247,8 @@ impl Sandbox {
                 return Err(Broken("its init reports too many commands"));
             }
             if !self.is_joining() {
-                // It was acknowledged, and init did not hear that. Nobody wants what comes along.
+                // It was acknowledged, but init did not receive that. Its descriptors are not
+                // needed.
                 self.say(desk, control::Request::Forget { number }, Vec::new());
                 return Ok(());
             }
@@ -258,7 +260,7 @@ impl Sandbox {
         }
         match progress {
             Progress::Running => {
-                // Where it was being started, init tells when it is.
+                // If it was being started, init reports when it has been.
             }
             Progress::NotStarted { errno } => {
                 let step = "start the command".to_owned();
@@ -275,7 +277,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// How many processes of it have been killed for want of memory.
+    /// How many of its processes the out-of-memory killer has killed.
     pub(super) fn kills(&self) -> u64 {
         match &self.life {
             Life::Held(jail) | Life::Joining(jail) => jail.group.oom_kills().unwrap_or(0),
@@ -285,7 +287,7 @@ impl Sandbox {
 
     fn listed(&mut self, desk: &mut Desk) {
         for number in std::mem::take(&mut self.unsure) {
-            // It was lost with the connection, and never started.
+            // The request was lost with the connection, and the command never started.
             let errno = rustix::io::Errno::CONNRESET.raw_os_error();
             let step = "reach its init".to_owned();
             self.was_started(desk, number);
@@ -314,7 +316,7 @@ fn take_over(
     }
     if input {
         let end = next()?;
-        // One that takes none was given the end of nothing.
+        // A command that takes no input has an empty file.
         if check_pipe(end.as_fd()).is_ok() {
             command.takes_input = true;
             command.input = Some(end);
@@ -322,7 +324,7 @@ fn take_over(
     }
     match (next(), next()) {
         (Ok(output), Ok(error)) => command.take_pipes(&desk.reactor, sandbox.key, output, error),
-        // One that could not be started has none.
+        // A command that could not be started has none.
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What clients ask for, one by one.
+//! The handling of each client request.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::wire::{Answer, Failure, Layers, Metrics, PROTOCOL, Request, Words};
 use stockade_runtime::{Capability, Status};
 
 impl Keeper {
-    /// Does what a client asks for, or begins to.
+    /// Handles a client's request, or starts to.
     pub(super) fn request(&mut self, id: ClientId, message: Message<Request>) {
         let Message { head, body, mut descriptors } = message;
         let Some(client) = self.clients.get_mut(&id) else { return };
@@ -39,7 +39,7 @@ impl Keeper {
                 self.draining = true;
                 self.done(id, Answer::Done)
             }
-            // Who speaks another version, or did not say so, has nothing else to ask for.
+            // A client of another version, or without a greeting, may not send any other request.
             _ if !client.greeted => {
                 self.lose(id);
                 return;
@@ -126,7 +126,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Does something to a sandbox that exists.
+    /// Runs a function on a sandbox that exists.
     fn on(
         &mut self,
         id: &SandboxId,
@@ -183,7 +183,7 @@ impl Keeper {
                     desk.metrics.pool_hits += 1;
                     desk.answer(client, Answer::Status(Box::new(status)));
                 }
-                // It may be half the one and half the other.
+                // The sandbox may be partly converted.
                 _ => sandbox.destroy(desk, None),
             }
             became
@@ -196,7 +196,7 @@ impl Keeper {
     }
 
     fn destroy(&mut self, client: ClientId, id: &SandboxId) -> Result<(), Failure> {
-        // Its id is free at once.
+        // Its id is free immediately.
         match self.by_id.remove(id) {
             None => self.done(client, Answer::Done),
             Some(key) => {
@@ -230,7 +230,7 @@ impl Keeper {
         }
     }
 
-    /// Whether something can be had here.
+    /// Whether a capability is available here.
     fn supports(&self, capability: &str) -> Result<(), Failure> {
         let found = Capability::ALL.into_iter().find(|known| known.as_str() == capability);
         let Some(found) = found else {
@@ -258,7 +258,7 @@ impl Keeper {
         };
         match self.desk.place.create(&cgroup::fresh_name(), &limits) {
             Ok(mut group) => {
-                // Nobody was in it.
+                // No process was in it.
                 let _ = group.try_remove();
                 Ok(())
             }
@@ -272,7 +272,7 @@ impl Keeper {
     }
 }
 
-/// Whether a jail that was made for nobody can be the one that is asked for.
+/// Whether a jail of the pool can serve this request.
 fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) -> bool {
     let SandboxSpec { root, workspace, mounts, user, limits, access, network, .. } = spec;
     let unlimited = limits.memory_bytes.or(limits.cpu_millis).or(limits.processes);
@@ -286,7 +286,7 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
         && unlimited.or(limits.disk_bytes).is_none()
 }
 
-/// Whether a sandbox was asked for in these words.
+/// Whether a sandbox was created with the same specification.
 fn is_the_same(sandbox: &Sandbox, mut spec: SandboxSpec) -> bool {
     let asked = std::mem::take(&mut spec.environment);
     let known = if sandbox.record.has_environment {

@@ -1,15 +1,15 @@
-//! One sandbox as the keeper knows it.
+//! The keeper's state of one sandbox.
 //!
 //! ```text
 //!   Launching ──► Joining ──► Held ──► Dying ──► Ended
-//!   (walls go     (init has            (init was
-//!    up)           not said             killed)
-//!                  a word)
+//!   (jail is      (init has            (init was
+//!    launched)     not                  killed)
+//!                  reported)
 //! ```
 //!
-//! What cannot be made is gone with its directory, and so is what was destroyed, from every state.
-//! `launch` is the way to `Held`, `reports` what its init tells, `execute` what is done to
-//! commands, and `ending` the way out.
+//! A sandbox whose creation fails is removed with its directory, and so is a destroyed one, from
+//! every state. `launch` leads to `Held`, `reports` handles the reports of init, `execute` acts on
+//! commands, and `ending` ends a sandbox.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -46,62 +46,62 @@ pub(super) struct Sandbox {
     pub(super) record: Record,
     pub(super) life: Life,
     pub(super) commands: BTreeMap<u64, Command>,
-    /// Who waits until it can be used.
+    /// The clients that wait until it can be used.
     pub(super) creators: Vec<ClientId>,
-    /// Who waits until it is gone.
+    /// The clients that wait until it is removed.
     pub(super) destroyers: Vec<ClientId>,
-    /// Nothing of it is to be kept once its processes are gone.
+    /// Its data is to be removed once its processes have ended.
     pub(super) doomed: bool,
-    /// Its directory was thrown away.
+    /// Its directory was discarded.
     pub(super) discarded: bool,
-    /// When its lease is looked at.
+    /// The time of the next check of its lease.
     pub(super) lease_watched: Option<Moment>,
-    /// Since when its init is waited for.
+    /// Since when the keeper waits for its init.
     pub(super) joining_since: Option<Moment>,
-    /// Whether it would be used too early after it began with its workspace.
+    /// Whether it would be usable too early after the initial state of its workspace was recorded.
     pub(super) is_early: bool,
     /// Why it ends or has ended.
     pub(super) reason: Option<String>,
-    /// Who waits for a connection, and to what.
+    /// The clients that wait for a connection, and its address.
     pub(super) connections: BTreeMap<u64, (ClientId, String)>,
-    /// Who waits for the ways out of its network, where its init was asked for them.
+    /// The clients that wait for the egress listeners, if these were requested from init.
     pub(super) listeners: Option<Awaited>,
-    /// Commands of which it is not known whether init has heard.
+    /// Commands of which it is unknown whether init has received the request.
     pub(super) unsure: BTreeSet<u64>,
-    /// Commands that are to be started when its processes go on, or when it is known what it takes on
-    /// disk.
+    /// Commands that are to be started when its processes are resumed, or when its disk use is
+    /// known.
     pub(super) deferred: VecDeque<Deferred>,
-    /// How its limits are held, until that is told.
+    /// How its limits are enforced, until that is reported.
     pub(super) reports: Reports,
-    /// What of its limits is looked at.
+    /// Which of its limits are watched.
     pub(super) watched: Limits,
-    /// Whether a helper looks at its disk.
+    /// Whether a helper measures its disk use.
     pub(super) measuring: bool,
-    /// That it takes too much on disk, where it does.
+    /// Its excess on disk, if there is one.
     pub(super) excess: Option<Excess>,
-    /// It was looked at its disk just now, so that commands may be started.
+    /// Its disk use was measured just now, so commands may be started.
     pub(super) admits: bool,
-    /// The skeleton that its root lies over while it is launched, by its name.
+    /// The name of the skeleton that is its root's lower layer, while it is launched.
     pub(super) skeleton: Option<String>,
 }
 
-/// Where a sandbox is in its life.
+/// The life cycle state of a sandbox.
 #[derive(Debug)]
 pub(super) enum Life {
-    /// Its walls go up.
+    /// Its jail is being launched.
     Launching(Box<Watched<Launching>>),
-    /// Its walls stand, and its init has not said a word yet.
+    /// All walls are enabled, and its init has not reported yet.
     Joining(Box<Jail>),
     /// Commands can be started in it.
     Held(Box<Jail>),
-    /// Its init was killed, and is not dead yet.
+    /// Its init was killed, but is not dead yet.
     Dying(Box<Jail>),
-    /// Its processes are gone.
+    /// Its processes have ended.
     Ended,
 }
 
 impl Sandbox {
-    /// A sandbox that does not live yet.
+    /// A sandbox that was not launched yet.
     pub(super) fn new(key: Key, name: String, place: OwnedFd, record: Record) -> Self {
         Self {
             key,
@@ -131,7 +131,7 @@ impl Sandbox {
         }
     }
 
-    /// Its id; none while nobody has asked for it.
+    /// Its id; none for a sandbox of the pool.
     pub(super) const fn id(&self) -> Option<&SandboxId> {
         self.record.id.as_ref()
     }
@@ -161,7 +161,7 @@ impl Sandbox {
         self.commands.values_mut().find(|command| command.id == *id).ok_or(Failure::NoExec)
     }
 
-    /// What it is doing.
+    /// Its state.
     pub(super) fn state(&self) -> State {
         match &self.life {
             Life::Launching(_) | Life::Joining(_) => State::Creating,
@@ -176,7 +176,7 @@ impl Sandbox {
         !matches!(self.life, Life::Ended)
     }
 
-    /// The skeleton that its root lies over, by its name, as long as it has processes.
+    /// The name of the skeleton that is its root's lower layer, as long as it has processes.
     pub(super) fn skeleton(&self) -> Option<&str> {
         match &self.life {
             Life::Launching(_) => self.skeleton.as_deref(),
@@ -187,17 +187,17 @@ impl Sandbox {
         }
     }
 
-    /// Whether its init has not said a word yet.
+    /// Whether its init has not reported yet.
     pub(super) const fn is_joining(&self) -> bool {
         matches!(self.life, Life::Joining(_))
     }
 
-    /// Whether somebody waits until it can be used.
+    /// Whether a client waits until it can be used.
     pub(super) const fn is_awaited(&self) -> bool {
         !self.creators.is_empty()
     }
 
-    /// What is known of it; nothing while nobody has asked for it.
+    /// Its status; none for a sandbox of the pool.
     pub(super) fn status(&self) -> Option<Status> {
         let unknown =
             Isolation { level: Level::Full, walls: vec![], limits: vec![], reasons: vec![] };
@@ -221,7 +221,7 @@ impl Sandbox {
         })
     }
 
-    /// Writes down how it is now.
+    /// Stores its current record.
     pub(super) fn write_down(&mut self) -> Result<(), Failure> {
         if let Life::Held(jail) = &self.life {
             self.record.stage = record::Stage::Held(jail.held.clone());
@@ -231,7 +231,7 @@ impl Sandbox {
         })
     }
 
-    /// Says something to its init. One that does not listen is not to be trusted.
+    /// Sends a request to its init. An init that does not read is not trusted.
     pub(super) fn say(
         &mut self,
         desk: &mut Desk,
@@ -245,7 +245,7 @@ impl Sandbox {
         }
     }
 
-    /// Says what waits to be said to its init.
+    /// Sends the requests that wait for its init.
     pub(super) fn say_what_waits(&mut self, desk: &mut Desk) {
         if let Life::Held(jail) | Life::Joining(jail) = &mut self.life
             && jail.say_what_waits().is_err()
@@ -254,7 +254,7 @@ impl Sandbox {
         }
     }
 
-    /// Lets its init live on, and asks it for a sign of life.
+    /// Renews the lease of its init, and requests an answer.
     pub(super) fn renew_init(&mut self, desk: &mut Desk) {
         if let Life::Held(jail) = &mut self.life
             && !jail.renew(LEASE)
@@ -263,7 +263,7 @@ impl Sandbox {
         }
     }
 
-    /// Stops its processes for as long as somebody wants that, and lets them go on.
+    /// Stops its processes as long as a client wants that, and resumes them.
     pub(super) fn step_pause(&mut self, desk: &mut Desk) {
         loop {
             let commands = self.what_commands_do();
@@ -320,7 +320,7 @@ impl Sandbox {
         if jail.pause.asked && !jail.held.paused {
             jail.held.paused = true;
             if let Err(failure) = self.write_down() {
-                // The next keeper would let it go on, so this one does.
+                // The next keeper would resume it, so this one does.
                 if let Some(jail) = self.jail() {
                     jail.held.paused = false;
                     jail.pause.asked = false;
@@ -332,7 +332,7 @@ impl Sandbox {
         desk.answer_all(pausers, &Answer::Done);
     }
 
-    /// Stops its processes until somebody lets them go on.
+    /// Stops its processes until a client resumes them.
     pub(super) fn pause(&mut self, desk: &mut Desk, client: ClientId) -> Result<(), Failure> {
         let state = self.state();
         let jail = self.jail().ok_or(Failure::WrongState(state))?;
@@ -342,14 +342,14 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Lets its processes go on.
+    /// Resumes its processes.
     pub(super) fn resume(&mut self, desk: &mut Desk) -> Result<(), Failure> {
         let state = self.state();
         let jail = self.jail().ok_or(Failure::WrongState(state))?;
         jail.pause.asked = false;
         if std::mem::take(&mut jail.held.paused) {
             self.write_down().inspect_err(|_| {
-                // As it was, for the next keeper too.
+                // The old state, for the next keeper too.
                 if let Life::Held(jail) = &mut self.life {
                     jail.held.paused = true;
                     jail.pause.asked = true;
@@ -360,11 +360,11 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Keeps its processes stopped until the client lets go.
+    /// Keeps its processes stopped until the client releases it.
     pub(super) fn hold(&mut self, desk: &mut Desk, client: ClientId) -> Result<(), Failure> {
         let state = self.state();
         if !self.is_alive() && !self.doomed {
-            // Nothing is left that could change its files.
+            // No process is left that could change its files.
             let answer = Box::new(Answer::Held {
                 root: self.record.root.clone(),
                 workspace: self.record.spec.workspace.is_some(),
@@ -382,7 +382,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Notes that the client does not hold it any more.
+    /// Records that the client does not hold it any more.
     pub(super) fn release(&mut self, desk: &mut Desk, client: ClientId) {
         if let Some(jail) = self.jail()
             && jail.pause.holders.remove(&client)
@@ -399,7 +399,7 @@ impl Sandbox {
         }
     }
 
-    /// Gives it a lease of this length from now on.
+    /// Sets its lease to this length from now on.
     pub(super) fn renew(
         &mut self,
         desk: &mut Desk,
@@ -411,7 +411,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Has its lease looked at when it ends.
+    /// Schedules the check of its lease.
     pub(super) fn watch_lease(&mut self, desk: &mut Desk) {
         let Some(end) = self.record.lease.map(|lease| lease.end()) else { return };
         if self.lease_watched.is_none_or(|watched| end < watched) {
@@ -420,7 +420,7 @@ impl Sandbox {
         }
     }
 
-    /// Whether its lease has ended; where it has not yet, it is looked at again.
+    /// Whether its lease has ended; if not, schedules the next check.
     pub(super) fn look_at_lease(&mut self, desk: &mut Desk) -> bool {
         self.lease_watched = None;
         let expired = self.record.lease.is_some_and(|lease| lease.end() <= Moment::now());

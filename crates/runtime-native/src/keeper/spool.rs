@@ -1,9 +1,9 @@
-//! What a command wrote to one stream, in a file that is as long as the stream: a byte's place in
-//! the file is its offset in the stream.
+//! The output of a command to one stream, in a file that is as long as the stream: a byte has the
+//! same offset in the file and in the stream.
 //!
-//! The last 16 MiB are kept; what is older becomes a hole. Bytes go from the pipe to the file
-//! within the kernel, so that a keeper that is killed between two system calls loses none. When
-//! the disk is full, bytes are dropped and counted: a command never waits for the disk.
+//! The last 16 MiB are kept; older output becomes a hole. The kernel moves bytes directly from the
+//! pipe to the file, so a keeper that is killed between two system calls loses none. When the disk
+//! is full, bytes are dropped and counted: a command never waits for the disk.
 
 use std::fs::File;
 use std::io;
@@ -19,39 +19,40 @@ use stockade_jail::patience;
 
 use stockade_plan::wipe::wipe;
 
-/// How much of a stream is kept at least, in bytes.
+/// How many bytes of a stream are kept at least.
 pub(super) const KEPT_BYTES: u64 = 16 << 20;
-/// What is not kept any more becomes a hole in pieces of this size.
+/// Old output becomes a hole in steps of this size.
 const STEP_BYTES: u64 = 1 << 20;
-/// How much is taken from a stream at once: others wait meanwhile.
+/// How much is read from a stream in one turn, so that others do not wait long.
 const CHUNK_BYTES: usize = 256 << 10;
-/// How long a read of a terminal may block, which it does only when a jail's init has made it so.
+/// How long a read of a terminal may block. It blocks only if a jail's init has cleared
+/// `O_NONBLOCK`.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// After a loss bytes are kept again from a multiple of this on, at which every file system can
-/// begin a block: so the hole in the file ends where the loss does.
+/// After a loss, bytes are kept again from a multiple of this on, which is a block boundary on
+/// every file system: so the hole in the file ends where the loss does.
 const ALIGNMENT: u64 = 64 << 10;
 
-/// The kept bytes of one stream.
+/// The stored bytes of one stream.
 #[derive(Debug)]
 pub(super) struct Spool {
     name: String,
     file: Option<File>,
-    /// The offset of the first byte that is kept.
+    /// The offset of the first stored byte.
     begin: u64,
-    /// How many bytes there were: the offset of the next.
+    /// The length of the stream: the offset of the next byte.
     end: u64,
-    /// Bytes are being dropped, for the last could not be kept.
+    /// Bytes are being dropped, because the last ones could not be stored.
     dropping: bool,
 }
 
-/// What all spools share.
+/// The shared state of all spools.
 #[derive(Debug)]
 pub(super) struct Bench {
-    /// For what has to pass through memory.
+    /// A buffer for bytes that must pass through memory.
     scratch: Vec<u8>,
-    /// How much of it holds something.
+    /// How much of it was used.
     used_bytes: usize,
-    /// Takes what is not kept.
+    /// Receives the bytes that are dropped.
     nothing: File,
 }
 
@@ -61,15 +62,15 @@ impl Bench {
         Ok(Self { scratch: vec![0; CHUNK_BYTES], used_bytes: 0, nothing })
     }
 
-    /// Leaves nothing in memory of what passed through it. What was never used is not touched, as
-    /// each page that is written to takes memory, here and in every jail that was forked before.
+    /// Wipes the used part of the buffer. The unused part is not touched, because each page that is
+    /// written takes memory, here and in every jail that was forked before.
     pub(super) fn wipe(&mut self) {
         wipe(&mut self.scratch[..self.used_bytes]);
         self.used_bytes = 0;
     }
 }
 
-/// What came of taking bytes from a stream.
+/// The result of reading bytes from a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     /// Some were taken.
@@ -78,29 +79,29 @@ pub(super) enum Taken {
     Nothing,
     /// There will never be any more.
     End,
-    /// It was waited for: somebody has made reading from it block.
+    /// The read blocked: a process has made the descriptor blocking.
     Blocked,
 }
 
-/// What is at an offset.
+/// The result of reading at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Read {
     /// This many bytes were read.
     Bytes(usize),
-    /// This many bytes are not kept any more.
+    /// This many bytes are no longer stored.
     Lost(u64),
     /// It has not been written yet.
     Nothing,
 }
 
 impl Spool {
-    /// The spool of a stream of which nothing was read yet. Nothing is made on disk before the
-    /// first byte.
+    /// The spool of a stream of which nothing was read yet. No file is created before the first
+    /// byte.
     pub(super) const fn new(name: String) -> Self {
         Self { name, file: None, begin: 0, end: 0, dropping: false }
     }
 
-    /// The spool that another keeper has left in `directory`, or a new one.
+    /// The spool that an earlier keeper has left in `directory`, or a new one.
     pub(super) fn found(directory: BorrowedFd<'_>, name: String) -> Self {
         let mut spool = Self::new(name);
         let Ok(file) = rustix::fs::openat(directory, &*spool.name, flags(), Mode::empty()) else {
@@ -108,7 +109,7 @@ impl Spool {
         };
         spool.end = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size.cast_unsigned());
         spool.begin = first_kept(spool.end);
-        // What was lost besides is a hole.
+        // Any other loss is a hole.
         spool.begin = match rustix::fs::seek(&file, SeekFrom::Data(spool.begin)) {
             Ok(data) => data.max(spool.begin),
             Err(Errno::NXIO) => spool.end,
@@ -118,12 +119,12 @@ impl Spool {
         spool
     }
 
-    /// How many bytes there were.
+    /// The length of the stream.
     pub(super) const fn end(&self) -> u64 {
         self.end
     }
 
-    /// Takes at most `room` bytes from a pipe that does not block.
+    /// Moves at most `room` bytes from a non-blocking pipe.
     pub(super) fn take_from_pipe(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -132,7 +133,7 @@ impl Spool {
         bench: &mut Bench,
     ) -> Taken {
         if self.file.is_none() {
-            // An end without a byte leaves no file.
+            // A stream without a byte leaves no file.
             match rustix::io::ioctl_fionread(pipe) {
                 Ok(0) if has_ended(pipe) => return Taken::End,
                 Ok(0) => return Taken::Nothing,
@@ -160,7 +161,7 @@ impl Spool {
         }
     }
 
-    /// Takes at most `room` bytes from a terminal that does not block.
+    /// Moves at most `room` bytes from a non-blocking terminal.
     pub(super) fn take_from_terminal(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -194,7 +195,7 @@ impl Spool {
         Taken::Bytes
     }
 
-    /// Reads what is kept from `offset` on, and before `until`.
+    /// Reads stored bytes from `offset` on, and before `until`.
     pub(super) fn read(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -220,7 +221,7 @@ impl Spool {
         }
     }
 
-    /// Closes the file, which is opened again when it is needed.
+    /// Closes the file; it is opened again when it is needed.
     pub(super) fn close(&mut self) {
         self.file = None;
     }
@@ -228,7 +229,7 @@ impl Spool {
     /// Removes the file.
     pub(super) fn remove(self, directory: BorrowedFd<'_>) {
         if self.end > 0 {
-            // It may never have been made. What is left goes with the sandbox.
+            // It may not exist. A remaining file is removed with the sandbox.
             let _ = rustix::fs::unlinkat(directory, &*self.name, AtFlags::empty());
         }
     }
@@ -237,7 +238,7 @@ impl Spool {
         let mode = Mode::RUSR | Mode::WUSR;
         let open = || rustix::fs::openat(directory, &*self.name, flags() | OFlags::CREATE, mode);
         let opened = open().or_else(|errno| match self.name.split_once('/') {
-            // The first of a sandbox makes the place of all.
+            // The first spool of a sandbox creates the directory of all.
             Some((place, _)) if errno == Errno::NOENT => {
                 rustix::fs::mkdirat(directory, place, Mode::RWXU)?;
                 open()
@@ -253,7 +254,7 @@ impl Spool {
         }
     }
 
-    /// Takes bytes that are not kept, up to where they can be kept again.
+    /// Drops bytes up to the offset from which they can be stored again.
     fn drop_from_pipe(&mut self, pipe: BorrowedFd<'_>, room: usize, bench: &Bench) -> Taken {
         let most = self.to_drop().min(room);
         let flags = SpliceFlags::NONBLOCK;
@@ -267,7 +268,7 @@ impl Spool {
         }
     }
 
-    /// How many bytes there are to where they can be kept again.
+    /// The number of bytes to the offset from which they can be stored again.
     fn to_drop(&self) -> usize {
         let aligned = self.end.next_multiple_of(ALIGNMENT) - self.end;
         usize::try_from(if aligned == 0 { ALIGNMENT } else { aligned }).unwrap_or(usize::MAX)
@@ -280,44 +281,44 @@ impl Spool {
         self.dropping = !self.end.is_multiple_of(ALIGNMENT);
     }
 
-    /// Gives up all that is kept, which also frees what it takes on disk.
+    /// Drops all stored bytes, and frees their disk space.
     fn forget(&mut self) {
         self.dropping = true;
         self.begin = self.end;
         if let Some(file) = &self.file {
-            // To the end of its last block, else that stays.
+            // To the end of the last block, which would stay otherwise.
             empty(file, 0, self.end.next_multiple_of(ALIGNMENT));
         }
     }
 
-    /// Makes the file as long as the stream, with a hole.
+    /// Extends the file to the length of the stream, with a hole.
     fn lengthen(&self) {
         if let Some(file) = self.file.as_ref().filter(|_| self.end > 0) {
-            // Needs no space on any common file system. A length that is wrong is so only for the
-            // next keeper.
+            // Needs no space on any common file system. A wrong length affects only the next
+            // keeper.
             let _ = rustix::fs::ftruncate(file, self.end);
         }
     }
 
-    /// Makes a hole of what is too old to be kept.
+    /// Turns output that is too old into a hole.
     fn let_go(&mut self) {
         let first = first_kept(self.end);
         if first <= self.begin {
             return;
         }
         let punched = self.file.as_ref().is_none_or(|file| empty(file, self.begin, first));
-        // Where there are no holes in the middle, all that was kept goes.
+        // If the file system cannot punch holes, all stored output is lost.
         self.begin = if punched { first } else { self.end };
     }
 }
 
-/// What is kept of a stream of this length when nothing else was lost.
+/// The first stored offset of a stream of this length without any other loss.
 const fn first_kept(end: u64) -> u64 {
     end.saturating_sub(KEPT_BYTES) / STEP_BYTES * STEP_BYTES
 }
 
-/// Makes a part of a file a hole, and keeps its length. False where all of the file became one,
-/// for this file system can do no other.
+/// Turns a range of a file into a hole, and keeps its length. False if the whole file became a
+/// hole, because this file system cannot punch a smaller one.
 fn empty(file: &File, from: u64, to: u64) -> bool {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let punched = rustix::fs::fallocate(file, flags, from, to - from);
@@ -326,7 +327,7 @@ fn empty(file: &File, from: u64, to: u64) -> bool {
     }
     let length = rustix::fs::fstat(file).map_or(to, |stat| stat.st_size.cast_unsigned());
     for length in [0, length] {
-        // Best effort: nothing is worse afterwards.
+        // Best effort: a failure makes nothing worse.
         let _ = rustix::fs::ftruncate(file, length);
     }
     false
@@ -336,11 +337,11 @@ const fn flags() -> OFlags {
     OFlags::RDWR.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW)
 }
 
-/// Whether nobody can write to an empty pipe any more.
+/// Whether no process can write to an empty pipe any more.
 fn has_ended(pipe: BorrowedFd<'_>) -> bool {
     let mut waiting = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // What was written since the pipe was seen empty is `IN`.
+    // Bytes that were written since the pipe was seen empty set `IN`.
     rustix::event::poll(&mut waiting, Some(&now)).is_ok()
         && waiting[0].revents().contains(PollFlags::HUP)
         && !waiting[0].revents().contains(PollFlags::IN)
@@ -407,7 +408,7 @@ mod tests {
             (read, buffer)
         }
 
-        /// Writes so much that each byte tells its offset, and takes it.
+        /// Writes this many bytes, each derived from its offset, and spools them.
         fn flood(&mut self, bytes: u64) {
             let mut left = bytes;
             while left > 0 {
@@ -426,7 +427,7 @@ mod tests {
         }
     }
 
-    /// The byte that a flood has at an offset; changes with each page.
+    /// The byte of a flood at an offset; changes with each page.
     fn at(offset: u64) -> u8 {
         u8::try_from((offset ^ (offset >> 12)) % 251).unwrap() + 1
     }
@@ -486,7 +487,8 @@ mod tests {
     fn what_cannot_be_kept_is_lost_and_counted() {
         let mut stream = Stream::new();
         stream.flood(100);
-        // As if the disk were full: nothing can be spliced to a file that is opened like this.
+        // Simulates a full disk: the kernel cannot splice to a file that was opened with
+        // `O_APPEND`.
         let path = stream.place.path().join("s");
         let append = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         stream.spool.file = Some(append);
@@ -494,13 +496,13 @@ mod tests {
         assert_eq!(stream.spool.end(), 1100);
         assert_eq!(stream.read(0, u64::MAX).0, Read::Lost(1100));
         assert_eq!(stream.read(1000, u64::MAX).0, Read::Lost(100));
-        // There is room again.
+        // Space is available again.
         stream.spool.close();
         stream.flood(ALIGNMENT);
         assert_eq!(stream.read(0, u64::MAX).0, Read::Lost(ALIGNMENT));
         let (_, bytes) = stream.read(ALIGNMENT, u64::MAX);
         assert_eq!(bytes, (ALIGNMENT..ALIGNMENT + 1100).map(at).collect::<Vec<_>>());
-        // The next keeper knows what was lost from the file alone.
+        // The next keeper finds the loss from the file alone.
         let mut next = Stream::at(stream.place);
         assert_eq!(next.spool.end(), ALIGNMENT + 1100);
         assert_eq!(next.read(0, u64::MAX).0, Read::Lost(ALIGNMENT));

@@ -1,4 +1,4 @@
-//! Sandboxes whose init is the test: what the keeper makes of everything that it says.
+//! Sandboxes whose init is the test: how the keeper handles every report of init.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::{Child, Command as Process};
@@ -41,7 +41,7 @@ const STANDING: stockade_plan::Standing = stockade_plan::Standing {
 };
 const OWN: User = User { user: 4242, group: 4242 };
 
-/// A held sandbox, and this test in the place of its init.
+/// A sandbox in the state `Held`, with this test as its init.
 struct Faked {
     _place: tempfile::TempDir,
     desk: Desk,
@@ -51,8 +51,8 @@ struct Faked {
 }
 
 impl Faked {
-    /// One whose command 7, `old`, another keeper has started; with what that writes to: its output,
-    /// then its error.
+    /// A sandbox whose command 7, `old`, was started by an earlier keeper; with the write ends of
+    /// its streams: its output, then its error.
     fn with_command() -> (Self, OwnedFd, OwnedFd) {
         let mut faked = Self::new();
         faked.join();
@@ -75,7 +75,7 @@ impl Faked {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own = rustix::fs::openat(&desk.sandboxes, "box", flags, Mode::empty()).unwrap();
         let listener = control::listen(own.as_fd(), SOCKET).unwrap();
-        // What would be init; its end is the sandbox's.
+        // This process replaces init; its end is the sandbox's end.
         let life = Process::new("sleep").arg("1000").spawn().unwrap();
         let process = i32::try_from(life.id()).unwrap();
         let held = record::Held {
@@ -113,14 +113,14 @@ impl Faked {
         Self { _place: place, desk, sandbox, init, life }
     }
 
-    /// Lets the sandbox be one of which its init has told nothing yet.
+    /// Makes the sandbox one whose init has not reported yet.
     fn join(&mut self) {
         let life = std::mem::replace(&mut self.sandbox.life, Life::Ended);
         let Life::Held(jail) = life else { panic!("{life:?}") };
         self.sandbox.life = Life::Joining(jail);
     }
 
-    /// Says something as init, and lets the keeper hear it.
+    /// Sends a report as init, and lets the keeper receive it.
     fn say(&mut self, tag: u8, parts: &[&[u8]], descriptors: &[BorrowedFd<'_>]) {
         let bytes = [&[tag], &parts.concat()[..]].concat();
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
@@ -133,7 +133,7 @@ impl Faked {
         self.sandbox.hear(&mut self.desk);
     }
 
-    /// What the keeper says to init, by its first byte.
+    /// The keeper's requests to init, by their first byte.
     fn heard(&self) -> Vec<u8> {
         let mut heard = Vec::new();
         let mut buffer = [0; 8192];
@@ -144,7 +144,7 @@ impl Faked {
         heard
     }
 
-    /// Asks for a command, and gives the number that init is told.
+    /// Requests a command, and returns the number that init receives.
     fn execute(&mut self, exec: &str, change: impl FnOnce(&mut CommandHead)) -> u64 {
         self.execute_with(exec, None, change)
     }
@@ -191,7 +191,7 @@ impl Faked {
         self.desk.metrics.distrusted == 1 && matches!(self.sandbox.life, Life::Dying(_))
     }
 
-    /// A sandbox with a network, whose ways out `clients` ask for.
+    /// A sandbox with a network, whose egress listeners `clients` request.
     fn asked_for_listeners(clients: &[ClientId]) -> Self {
         let mut faked = Self::new();
         faked.sandbox.record.spec.network = Some(Policy::default());
@@ -204,7 +204,7 @@ impl Faked {
         faked
     }
 
-    /// Lets go of the connection as init, and takes the next.
+    /// Closes the connection as init, and accepts the next.
     fn reconnect(&mut self) {
         let own = self.sandbox.place.try_clone().unwrap();
         let _ = rustix::fs::unlinkat(&own, SOCKET, rustix::fs::AtFlags::empty());
@@ -223,7 +223,7 @@ impl Faked {
         }
     }
 
-    /// Lets the sandbox's end be seen.
+    /// Waits until the keeper can see the sandbox's end.
     fn wait_for_death(&mut self) {
         while !matches!(self.sandbox.life, Life::Ended) {
             self.desk.reactor.wait(std::time::Duration::from_secs(10)).unwrap();
@@ -249,7 +249,7 @@ fn a_command_is_told_from_its_start_to_its_end() {
     let number = faked.execute("one", |_| {});
     assert_eq!(faked.heard(), [b'X']);
     assert!(faked.answers().is_empty());
-    // Another who asks for the same waits with the first.
+    // Another client with the same request waits with the first.
     faked.execute("one", |_| {});
     assert!(faked.heard().is_empty());
     faked.say(b's', &[&number.to_le_bytes()], &[]);
@@ -281,7 +281,7 @@ fn an_init_that_says_nonsense_is_ended_alone() {
         assert!(faked.is_distrusted(), "{}", tag.escape_ascii());
         assert_eq!(faked.sandbox.state(), State::Ended);
         faked.wait_for_death();
-        // Nobody waits for ever.
+        // No client waits for ever.
         assert_eq!(faked.refusals(), [Failure::WrongState(State::Ended)]);
         let status = faked.sandbox.status().unwrap();
         assert!(status.reason.is_some(), "{status:?}");
@@ -296,7 +296,7 @@ fn what_an_init_hands_out_is_looked_at() {
     let terminal = |head: &mut CommandHead| {
         head.terminal = Some(stockade_runtime::WindowSize { rows: 1, columns: 1 });
     };
-    // A file in the place of a terminal, of a connection, and of the root directory.
+    // A file instead of a terminal, of a connection, and of the root directory.
     let mut faked = Faked::new();
     let number = faked.execute("one", terminal);
     faked.say(b's', &[&number.to_le_bytes()], &[file.as_fd()]);
@@ -309,7 +309,7 @@ fn what_an_init_hands_out_is_looked_at() {
     let mut faked = Faked::new();
     faked.say(b'o', &[], &[file.as_fd()]);
     assert!(faked.is_distrusted());
-    // And in the place of an adopted command's streams.
+    // And instead of an adopted command's streams.
     let mut faked = Faked::new();
     faked.join();
     let record: [&[u8]; 4] = [&7_u64.to_le_bytes(), &[1, 0, 0, 0], b"a", &[0, 0, 0]];
@@ -332,7 +332,7 @@ fn what_concerns_nobody_is_passed_over() {
     assert!(faked.answers().is_empty() && faked.sandbox.commands.is_empty());
 }
 
-/// It would hand out descriptors until there is no room for those of others.
+/// It would send descriptors until there is no room for those of others.
 #[test]
 fn an_init_makes_up_no_commands() {
     let mut faked = Faked::new();
@@ -348,7 +348,7 @@ fn an_init_makes_up_no_commands() {
     assert_eq!(faked.desk.metrics.distrusted, 0);
 }
 
-/// What a command has left behind may hold what it was given as long as it lives.
+/// A detached descendant of a command may hold the command's input as long as it runs.
 #[test]
 fn what_runs_holds_no_more_input_than_a_sandbox_may() {
     let mut faked = Faked::new();
@@ -367,11 +367,11 @@ fn what_runs_holds_no_more_input_than_a_sandbox_may() {
     let given = Given { file: given::file(b"").unwrap(), length_bytes: 1 };
     faked.execute_with("third", Some(given), |_| {});
     assert!(faked.refusals().is_empty());
-    // None of them can be written to.
+    // No client can write to any of them.
     assert!(faked.sandbox.commands.values().all(|command| command.input_for_client().is_none()));
 }
 
-/// Others are kept waiting by one that talks all the time, or lets go of every connection.
+/// An init that sends reports all the time, or closes every connection, keeps other inits waiting.
 #[test]
 fn an_init_that_takes_all_the_time_is_ended() {
     let mut faked = Faked::new();
@@ -415,7 +415,7 @@ fn a_command_of_another_keeper_is_taken_over_with_what_it_wrote() {
     let read = command.read(place, Stream::Output, 0, &mut buffer);
     assert_eq!(read, super::spool::Read::Bytes(9));
     assert_eq!(&buffer[..9], b"before no");
-    // The limit that the other keeper was asked for still holds.
+    // The limit that the earlier keeper received still holds.
     let news = command.take(place, Stream::Output, &mut faked.desk.bench);
     assert_eq!(news, super::command::News::TooMuch);
     command.doom(place, Ending::OutputExceeded);
@@ -428,14 +428,14 @@ fn nothing_is_started_while_everything_is_stopped() {
     let mut faked = Faked::new();
     let number = faked.execute("first", |_| {});
     assert_eq!(faked.heard(), [b'X']);
-    // A command that is being started is waited for.
+    // The keeper waits for a command that is being started.
     faked.sandbox.hold(&mut faked.desk, OTHER).unwrap();
     assert!(faked.heard().is_empty() && faked.answers().is_empty());
     faked.say(b's', &[&number.to_le_bytes()], &[]);
     assert_eq!(faked.heard(), [b'P']);
     let held = |reply: &(ClientId, Reply)| matches!(reply, (OTHER, Reply::Held { .. }));
     assert!(faked.answers().iter().any(held));
-    // What is wanted meanwhile waits, unless somebody has paused the sandbox.
+    // Later requests wait meanwhile, unless a client has paused the sandbox.
     faked.execute("second", |_| {});
     assert!(faked.heard().is_empty() && faked.answers().is_empty());
     faked.sandbox.release(&mut faked.desk, OTHER);
@@ -459,7 +459,7 @@ fn a_connection_that_is_lost_is_made_again_and_nothing_is_forgotten() {
     let lost = faked.execute("lost", |_| {});
     let kept = faked.execute("kept", |_| {});
     faked.sandbox.connect(&mut faked.desk, OTHER, TargetHead::Tcp(80), Vec::new()).unwrap();
-    // Init has let go, and listens again. It has heard of one of the commands only.
+    // Init has closed the connection, and listens again. It has received only one of the commands.
     faked.reconnect();
     assert_eq!(faked.heard(), [b'L']);
     assert!(matches!(faked.refusals()[..], [Failure::Connect { .. }]));
@@ -486,7 +486,7 @@ fn the_end_of_its_init_is_the_end_of_everything_in_it() {
     faked.life.kill().unwrap();
     faked.wait_for_death();
     assert_eq!(*faked.stage(number), Stage::Ended(Ending::SandboxEnded));
-    // Who waited for it to be killed is told that it is gone.
+    // The client that waited for its kill receives the response.
     assert!(matches!(&faked.answers()[..], [(CLIENT, Reply::Answer(answer, _))]
         if **answer == Answer::Done));
     // It is found again by the next keeper, with its end.
@@ -495,14 +495,15 @@ fn the_end_of_its_init_is_the_end_of_everything_in_it() {
     let status = adopted.status().unwrap();
     assert_eq!((status.state, status.execs.len()), (State::Ended, 1));
     assert_eq!(status.execs[0].ending, Some(Ending::SandboxEnded));
-    // Its id is free when it is destroyed, and its directory goes.
+    // Destroying it frees its id, and its directory is removed.
     faked.sandbox.destroy(&mut faked.desk, Some(CLIENT));
     assert!(
         rustix::fs::statat(&faked.desk.sandboxes, "box", rustix::fs::AtFlags::empty()).is_err()
     );
 }
 
-/// A compromised init hands out what it likes. Nobody is given that, and only its own jail ends.
+/// A compromised init may send any descriptors. No client receives them, and only its own jail
+/// ends.
 #[test]
 fn ways_out_that_are_none_are_handed_to_nobody() {
     let file = || -> OwnedFd { tempfile::tempfile().unwrap().into() };
@@ -518,7 +519,7 @@ fn ways_out_that_are_none_are_handed_to_nobody() {
         vec![file(), file(), file(), file()],
         vec![local(), local(), local(), local()],
         vec![datagrams(), datagrams(), datagrams(), datagrams()],
-        // Of the right kinds, at other places than those that nobody inside can take.
+        // Listeners of the right kinds, but in other network namespaces or at other addresses.
         of_host(),
         of_host().into_iter().chain([file()]).collect(),
     ] {
@@ -529,7 +530,7 @@ fn ways_out_that_are_none_are_handed_to_nobody() {
         faked.wait_for_death();
         assert_eq!(faked.refusals(), [Failure::WrongState(State::Ended)]);
     }
-    // What nobody has asked for, also by one that has a network.
+    // Listeners that no client has requested, also from an init that has a network.
     for network in [None, Some(Policy::default())] {
         for descriptors in [&[][..], &[file().as_fd()]] {
             let mut faked = Faked::new();
@@ -543,7 +544,7 @@ fn ways_out_that_are_none_are_handed_to_nobody() {
 #[test]
 fn ways_out_are_asked_for_once_for_all_who_wait_and_again_when_there_were_none() {
     let mut faked = Faked::asked_for_listeners(&[CLIENT, OTHER]);
-    // It has let go before it answered.
+    // It has closed the connection before it answered.
     faked.reconnect();
     assert_eq!(faked.heard(), [b'L', b'N']);
     // It has too few descriptors.
@@ -552,7 +553,7 @@ fn ways_out_are_asked_for_once_for_all_who_wait_and_again_when_there_were_none()
     assert!(matches!(faked.refusals()[..], [Failure::Exhausted(_), Failure::Exhausted(_)]));
     faked.sandbox.hand_out_listeners(&mut faked.desk, OTHER).unwrap();
     assert_eq!(faked.heard(), [b'N']);
-    // One that never answers is ended.
+    // An init that never answers is ended.
     faked.sandbox.look_at_listeners(&mut faked.desk);
     assert_eq!(faked.desk.metrics.distrusted, 0);
     let since = Moment::of_host(std::time::Duration::ZERO);
@@ -573,12 +574,12 @@ fn what_has_no_network_has_no_way_out() {
     assert!(faked.heard().is_empty());
 }
 
-/// Nobody who listens loses a byte, also when what is left of the command goes under them.
+/// No subscriber loses a byte, and one whose command is deleted receives the loss.
 #[test]
 fn a_command_waits_for_who_listens_and_who_loses_is_told() {
     let (mut faked, to_output, _to_error) = Faked::with_command();
     rustix::io::ioctl_fionbio(&to_output, true).unwrap();
-    // Takes as much as the keeper wants, and gives how much that is.
+    // Writes as much as the keeper reads, and returns that length.
     let flood = |faked: &mut Faked| {
         let command = faked.sandbox.commands.get_mut(&7).unwrap();
         let (place, bench) = (faked.sandbox.place.as_fd(), &mut faked.desk.bench);
@@ -594,11 +595,11 @@ fn a_command_waits_for_who_listens_and_who_loses_is_told() {
     let command = |faked: &mut Faked, change: &dyn Fn(&mut super::command::Command)| {
         change(faked.sandbox.commands.get_mut(&7).unwrap());
     };
-    // Who heard of it from another keeper may be on the way.
+    // A subscriber of the earlier keeper may still return.
     let first = flood(&mut faked);
     assert!((1..8 << 20).contains(&first), "{first}");
     assert_eq!(flood(&mut faked), 0);
-    // Who only wants its input waits for no output, and brings nobody back.
+    // A client that only needs the input does not wait for output, and does not count as returned.
     let end = Offsets { output: u64::MAX, error: u64::MAX };
     command(&mut faked, &|command| command.subscribe(OTHER, end));
     assert_eq!(flood(&mut faked), 0);
@@ -608,7 +609,7 @@ fn a_command_waits_for_who_listens_and_who_loses_is_told() {
     command(&mut faked, &|command| command.told(CLIENT, heard));
     let second = flood(&mut faked);
     assert!((1..8 << 20).contains(&second), "{second}");
-    // It ends, and is forgotten before all of it was heard.
+    // It ends, and is deleted before all of its output was received.
     faked.say(b'x', &[&7_u64.to_le_bytes(), &0_i32.to_le_bytes(), &[0]], &[]);
     let exec = ExecId::new("old").unwrap();
     let written = faked.sandbox.commands[&7].written().output;
@@ -645,7 +646,7 @@ fn who_goes_is_not_waited_for() {
     assert!(command.written().output > written);
 }
 
-/// The end of a pipe of which no more is taken is told once, not all the time.
+/// The end of a pipe that is not read is reported once, not all the time.
 #[test]
 fn an_end_that_waits_keeps_nobody_busy() {
     let (mut faked, to_output, _to_error) = Faked::with_command();

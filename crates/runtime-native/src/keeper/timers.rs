@@ -1,5 +1,5 @@
-//! What is to be done later. Nothing is ever taken back: whoever is woken looks whether there is
-//! still something to do.
+//! Scheduled work. A timer is never cancelled: its handler checks whether there is still something
+//! to do.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,62 +8,62 @@ use std::time::Duration;
 use super::Key;
 use super::moment::Moment;
 
-/// What is to be done.
+/// The work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// Tell every init to live on.
+    /// Renew the leases of all inits.
     RenewLeases,
     /// A sandbox's own lease may have ended.
     Lease(Key),
-    /// The walls of a jail may have taken too long, or its init may not have answered.
+    /// A jail's launch may have taken too long, or its init may not have answered.
     Launch(Key),
-    /// Look whether the processes of a jail have stopped.
+    /// Check whether the processes of a jail have stopped.
     Stop(Key),
-    /// The init of a jail may not have handed out the ways out of its network.
+    /// The init of a jail may not have sent its egress listeners.
     Listeners(Key),
-    /// Wait no longer for those who heard of a jail's commands from another keeper.
+    /// Stop waiting for the subscribers that a jail's commands had at an earlier keeper.
     Return(Key),
-    /// Look how much memory a jail uses, where no control group holds it.
+    /// Measure a jail's memory, if no control group enforces its limit.
     Memory(Key),
-    /// Look what a sandbox takes on disk.
+    /// Measure a sandbox's disk use.
     Disk(Key),
-    /// Try to remove control groups that were still in use.
+    /// Retry to remove control groups that were still in use.
     Groups,
-    /// Remove what was thrown away.
+    /// Empty the trash.
     Sweep,
-    /// Try to remove what of the trash could not be removed.
+    /// Retry to remove trash that could not be removed.
     SweepAgain,
     /// Fill the pool.
     Pool,
-    /// Look whether somebody still asks for what waits in the pool.
+    /// Check whether clients still request sandboxes of the pool.
     PoolRest,
-    /// Take connections again.
+    /// Accept connections again.
     Accept,
-    /// Look whether the keeper is still needed.
+    /// Check whether the keeper is still needed.
     Idle,
 }
 
-/// The timers, by the moment.
+/// The timers, ordered by time.
 #[derive(Debug, Default)]
 pub(super) struct Timers(BinaryHeap<Reverse<(Moment, Timer)>>);
 
 impl Timers {
-    /// Has something done so long from now.
+    /// Schedules work after a delay.
     pub(super) fn after(&mut self, delay: Duration, timer: Timer) {
         self.at(Moment::now() + delay, timer);
     }
 
-    /// Has something done at a moment.
+    /// Schedules work at a time.
     pub(super) fn at(&mut self, moment: Moment, timer: Timer) {
         self.0.push(Reverse((moment, timer)));
     }
 
-    /// How long it is until the next.
+    /// How long it is until the next timer.
     pub(super) fn next(&self, now: Moment) -> Option<Duration> {
         self.0.peek().map(|Reverse((moment, _))| moment.since(now))
     }
 
-    /// The next whose moment has come.
+    /// The next timer that is due.
     pub(super) fn due(&mut self, now: Moment) -> Option<Timer> {
         self.0.peek().filter(|Reverse((moment, _))| *moment <= now)?;
         self.0.pop().map(|Reverse((_, timer))| timer)

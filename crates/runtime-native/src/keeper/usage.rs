@@ -1,10 +1,10 @@
-//! Looking at what a sandbox uses, for limits that no control group holds. One that uses too much
-//! loses its commands, not its files.
+//! Measuring what a sandbox uses, for limits that no control group enforces. A sandbox that uses
+//! too much loses its commands, not its files.
 //!
-//! One that takes too much on disk can be tidied up: its commands go on being started, each after a
-//! look at the disk, and are looked at more often. They may take no more than was taken already. When
-//! that was tried [`CHANCES`] times, no more are started until something was removed from outside. So
-//! it grows no further, however many commands there are.
+//! A sandbox that takes too much on disk can be cleaned up: its commands are still started, each
+//! after a measurement of the disk, and are measured more often. They may take no more than was
+//! taken already. After [`CHANCES`] failed cleanups no more commands are started until files are
+//! removed from outside. So the sandbox grows no further, however many commands there are.
 
 use std::time::Duration;
 
@@ -20,46 +20,46 @@ use super::timers::Timer;
 use crate::wire::Failure;
 use stockade_runtime::Ending;
 
-/// How long until memory is watched again after a sandbox has used too much.
+/// How long until memory is watched again after a sandbox has exceeded its limit.
 pub(super) const MEMORY_INTERVAL: Duration = Duration::from_millis(100);
-/// How often the disk is watched, at most.
+/// The shortest interval between measurements of the disk.
 pub(super) const DISK_INTERVAL: Duration = Duration::from_millis(250);
-/// How often it is while it holds too much.
+/// The interval while the sandbox exceeds its disk limit.
 const EXCESS_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The command to name in remedies for limits: the keeper lives in the control group that it was
-/// started in. One that lives already ends a minute after its last sandbox.
+/// The command to name in remedies for limits: the keeper runs in the control group that it was
+/// started in. A running keeper exits a minute after its last sandbox.
 pub(crate) const STARTER: &str = "stockade serve";
 
-/// How often the commands of a sandbox may take too much on disk until none is started.
+/// How often the commands of a sandbox may take too much on disk before none is started.
 pub(super) const CHANCES: u32 = 4;
-/// What a command may take that is to make room, such as for a log or a directory.
+/// What a command that frees space may take, such as for a log or a directory.
 const SLACK_BYTES: u64 = 1 << 20;
 
-/// A sandbox that takes more on disk than it may, as far as is known.
+/// The state of a sandbox that exceeds its disk limit, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Excess {
-    /// What it may take until it is below its limit again; none until it was looked at while nothing
-    /// ran in it.
+    /// What it may take until it is below its limit again; none until it was measured while no
+    /// command ran.
     ceiling_bytes: Option<u64>,
-    /// How often its commands may still take too much.
+    /// How often its commands may still exceed it.
     chances: u32,
 }
 
 impl Excess {
-    /// That of a sandbox of which another keeper may have known more.
+    /// The state of a sandbox of which an earlier keeper may have known more.
     pub(super) const fn unknown() -> Self {
         Self { ceiling_bytes: None, chances: CHANCES }
     }
 
-    /// Follows what was found on disk; `None` for what cannot be told. Whether its commands are to
-    /// be killed.
+    /// Handles a measurement of the disk; `None` for an unknown size. Returns whether the sandbox's
+    /// commands are to be killed.
     fn found(&mut self, taken_bytes: Option<u64>, is_active: bool) -> bool {
         let Some(ceiling) = self.ceiling_bytes else {
             if !is_active {
                 self.ceiling_bytes = Some(taken_bytes.map_or(0, with_slack));
             }
-            // What was killed may not be gone yet.
+            // Killed processes may not have ended yet.
             return is_active;
         };
         if is_active && taken_bytes.is_none_or(|taken| taken > ceiling) {
@@ -67,7 +67,7 @@ impl Excess {
             self.chances = self.chances.saturating_sub(1);
             return true;
         }
-        // What was removed does not come back.
+        // Space that was freed is not granted again.
         self.ceiling_bytes = Some(taken_bytes.map_or(ceiling, with_slack).min(ceiling));
         false
     }
@@ -78,7 +78,7 @@ const fn with_slack(bytes: u64) -> u64 {
 }
 
 impl Sandbox {
-    /// Begins to look, where there is anything to look at.
+    /// Starts measurements, if any limit is watched.
     pub(super) fn watch_usage(&self, desk: &mut Desk) {
         if self.watched.memory_bytes.is_some() {
             desk.timers.at(Moment::now(), Timer::Memory(self.key));
@@ -88,18 +88,18 @@ impl Sandbox {
         }
     }
 
-    /// Whether its processes can use more than they do.
+    /// Whether its processes can increase their use.
     pub(super) fn is_active(&self) -> bool {
         let stopped = matches!(&self.life, Life::Held(jail) if !jail.pause.is_going());
         !stopped && self.commands.values().any(super::command::Command::is_alive)
     }
 
-    /// Whether somebody waits for a look at its disk.
+    /// Whether a command waits for a measurement of its disk.
     pub(super) fn is_waited_for(&self) -> bool {
         self.excess.is_some() && !self.deferred.is_empty()
     }
 
-    /// Notes what was found on its disk, and starts what waited for that.
+    /// Records a measurement of its disk, and starts the commands that waited for it.
     pub(super) fn measured(&mut self, desk: &mut Desk, outcome: Outcome, taken_bytes: Option<u64>) {
         self.measuring = false;
         match outcome {
@@ -124,7 +124,7 @@ impl Sandbox {
             None => false,
             Some(_) if outcome == Outcome::Failed => true,
             Some(Excess { chances: 0, .. }) => true,
-            // The next look tells more.
+            // The next measurement decides.
             Some(Excess { ceiling_bytes: None, .. }) => return,
             Some(_) => false,
         };
@@ -178,13 +178,13 @@ mod tests {
     #[test]
     fn what_is_over_its_limit_may_shrink_and_not_grow() {
         let mut excess = Excess::unknown();
-        // What is being killed may go on for a moment.
+        // Processes that are being killed may run a moment longer.
         assert!(excess.found(Some(30 * MIB), true) && excess.found(Some(40 * MIB), true));
         assert!(!excess.found(Some(41 * MIB), false));
         assert!(!excess.found(Some(41 * MIB + SLACK_BYTES), true));
         assert!(!excess.found(Some(20 * MIB), true));
         assert_eq!(excess.chances, CHANCES);
-        // What was removed does not come back.
+        // Space that was freed is not granted again.
         assert!(excess.found(Some(22 * MIB), true));
         assert_eq!(excess.chances, CHANCES - 1);
     }

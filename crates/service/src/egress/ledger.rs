@@ -1,5 +1,5 @@
-//! What is known of each sandbox that has a way out: who it is, whether it is served, and what was
-//! told of its traffic. It is in memory, and bounded for each sandbox.
+//! The state of each sandbox with a network: its identity, whether it is served, and its reported
+//! traffic. It is in memory, and bounded for each sandbox.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,17 +12,17 @@ use stockade_runtime::Runtime;
 
 use super::record::First;
 
-/// Why one is closed that nobody has come to yet.
+/// The reason for a sandbox that was not served yet.
 const NOT_YET: &str = "it is not connected to the egress process yet";
 
-/// A sandbox that has a way out.
+/// A sandbox with a network.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     pub(crate) id: SandboxId,
     pub(crate) owner: OwnerId,
     pub(crate) execution: Option<ExecutionId>,
     pub(crate) policy: Policy,
-    /// Who has the listeners in its network.
+    /// The runtime that has the listeners in its network.
     pub(crate) runtime: Arc<dyn Runtime>,
 }
 
@@ -30,9 +30,9 @@ pub(crate) struct Member {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Standing {
     Served,
-    /// It is not, for this reason.
+    /// It is not served, for this reason.
     Closed(String),
-    /// It has left: what comes late is counted still.
+    /// It has left; late events still count.
     Left,
 }
 
@@ -46,7 +46,7 @@ struct Entry {
     received_bytes: u64,
 }
 
-/// What is known of all of them.
+/// The state of all of them.
 #[derive(Debug, Default)]
 pub(super) struct Ledger(Mutex<BTreeMap<SandboxId, Entry>>);
 
@@ -55,7 +55,7 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a sandbox that is to be served.
+    /// Adds a sandbox that is to be served.
     pub(super) fn enter(&self, member: &Member) {
         let mut entries = self.entries();
         let standing = Standing::Closed(NOT_YET.to_owned());
@@ -81,12 +81,12 @@ impl Ledger {
         }
     }
 
-    /// From now on it is served, unless it has left.
+    /// Marks it as served, unless it has left.
     pub(super) fn open(&self, id: &SandboxId) {
         self.stand(id, Standing::Served);
     }
 
-    /// From now on it is not, for this reason.
+    /// Marks it as not served, for this reason.
     pub(super) fn close(&self, id: &SandboxId, reason: &str) {
         self.stand(id, Standing::Closed(reason.to_owned()));
     }
@@ -99,7 +99,7 @@ impl Ledger {
         }
     }
 
-    /// No sandbox is served any more, for this reason.
+    /// Marks all sandboxes as not served, for this reason.
     pub(super) fn close_all(&self, reason: &str) {
         for entry in self.entries().values_mut() {
             if entry.standing != Standing::Left {
@@ -108,7 +108,7 @@ impl Ledger {
         }
     }
 
-    /// Lets a sandbox go. Whether it was one of them.
+    /// Removes a sandbox. Returns whether it was a member.
     pub(super) fn leave(&self, id: &SandboxId) -> bool {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(id) else { return false };
@@ -119,7 +119,7 @@ impl Ledger {
         self.entries().get(id).is_some_and(|entry| entry.standing == Standing::Served)
     }
 
-    /// Those that are to be served.
+    /// The sandboxes that are to be served.
     pub(super) fn members(&self) -> Vec<Member> {
         let entries = self.entries();
         let present = entries.values().filter(|entry| entry.standing != Standing::Left);
@@ -131,17 +131,17 @@ impl Ledger {
         self.entries().get(id).is_some_and(|entry| entry.standing != Standing::Left)
     }
 
-    /// Forgets those that have left and are not among these.
+    /// Removes those that have left and are not in `live`.
     pub(super) fn keep(&self, live: &[SandboxId]) {
         let live: BTreeSet<_> = live.iter().collect();
         self.entries().retain(|id, entry| entry.standing != Standing::Left || live.contains(id));
     }
 
-    /// Counts what an event tells. What it tells for the first time, where that is a refusal.
+    /// Counts an event. Returns a denied connection that is reported for the first time.
     pub(super) fn hear(&self, event: &Event) -> Option<First> {
         let mut entries = self.entries();
         let entry = entries.get_mut(&event.sandbox_id)?;
-        // Whose they were that are missing is not known.
+        // The sandboxes of lost events are unknown.
         entry.refusals.lose(event.lost);
         match &event.outcome {
             Outcome::Opened { .. } => entry.connections = entry.connections.saturating_add(1),
@@ -162,7 +162,7 @@ impl Ledger {
         })
     }
 
-    /// What is known of one, with what was recorded before.
+    /// The network status of a sandbox, together with what was recorded before.
     pub(super) fn reached(&self, id: &SandboxId, policy: Policy, before: Vec<Refused>) -> Reached {
         let entries = self.entries();
         let entry = entries.get(id);
@@ -185,7 +185,7 @@ impl Ledger {
                 Standing::Served | Standing::Left => None,
             };
         }
-        // What was refused before this process began was refused once at least.
+        // A connection that was denied before this process started was denied at least once.
         let once = |refused: &Refused| Refused { times: refused.times.max(1), ..refused.clone() };
         reached.refused = all.refused().iter().map(once).collect();
         reached.lost = all.lost();
@@ -193,7 +193,7 @@ impl Ledger {
     }
 }
 
-/// A process that is started again gets the policies that hold then.
+/// A process that is started again gets the current policies.
 impl Source for Ledger {
     fn sandboxes(&self) -> Vec<SandboxId> {
         self.members().into_iter().map(|member| member.id).collect()

@@ -1,10 +1,10 @@
-//! The network of the sandboxes that have one: one egress process for all of them, started for the
-//! first, started again whenever it ends, and given the policies and listeners of all live sandboxes
-//! each time. `stockade-egress-control` is the logic of its owner.
+//! The network of sandboxes: one egress process for all of them. It is started for the first one,
+//! restarted whenever it exits, and gets the policies and listeners of all live sandboxes each
+//! time. `stockade-egress-control` is the logic of its owner.
 //!
-//! `supervisor` is the task that drives the owner, `ledger` what is known of each sandbox, `record`
-//! what is recorded of its traffic. As long as a sandbox is not served nothing is let through: what it
-//! sends waits, in its own network.
+//! `supervisor` is the task that drives the owner, `ledger` the state of each sandbox, `record` the
+//! record of its traffic. As long as a sandbox is not served, none of its traffic passes: its data
+//! waits in its own network.
 
 mod ledger;
 mod record;
@@ -28,9 +28,9 @@ use crate::failure::of_runtime;
 
 /// How long the process may take to answer, on a machine under heavy load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// How often somebody is to be served while it ends again and again.
+/// How often serving is attempted while the process exits again and again.
 const TRIES: u32 = 3;
-/// How many commands wait for the task.
+/// How many commands may wait for the task.
 const COMMANDS: usize = 64;
 
 /// The network of the sandboxes of a service.
@@ -41,8 +41,8 @@ pub(crate) struct Egress {
 }
 
 impl Egress {
-    /// One whose process is started by this program, once it is needed; without a program no sandbox has
-    /// a network. It ends when `stopped` becomes true.
+    /// This program starts the process when it is needed; without a program no sandbox has a
+    /// network. The process ends when `stopped` becomes true.
     pub(crate) fn new(
         program: Option<Program>,
         store: &Arc<dyn Store>,
@@ -60,7 +60,7 @@ impl Egress {
         Self { commands, ledger }
     }
 
-    /// Whether a runtime's sandbox could have one.
+    /// Whether a sandbox of a runtime could have a network.
     ///
     /// # Errors
     /// [`Code::Unsupported`], with the reason.
@@ -76,17 +76,17 @@ impl Egress {
             .map_err(|reason| of_runtime(&(Capability::Egress, reason).into()))
     }
 
-    /// Has a sandbox served, from the beginning: whoever was served under its id is no more.
+    /// Serves a sandbox from scratch: an earlier sandbox with its id is not served any more.
     ///
     /// # Errors
-    /// Why it is not; nothing is let through then.
+    /// Why it is not served; no traffic passes then.
     pub(crate) async fn serve(&self, member: Member, deadline: Duration) -> Result<()> {
         self.ledger.enter(&member);
         let mut tries = 1;
         let problem = loop {
             match self.ask(&member, deadline).await {
                 Ok(()) => return Ok(()),
-                // The process ended meanwhile, and is started again.
+                // The process exited meanwhile, and is restarted.
                 Err(problem) if problem.code == Code::Unreachable && tries < TRIES => tries += 1,
                 Err(problem) if problem.code == Code::WallUnavailable => break problem,
                 Err(problem) => break not_served(in_one_line(&problem)),
@@ -106,10 +106,10 @@ impl Egress {
         answered(commands, |answer| Command::Serve { id, listeners, answer }).await
     }
 
-    /// Has another policy hold for a sandbox that is served. Connections that it allows go on.
+    /// Applies another policy to a sandbox that is served. Connections that it allows continue.
     ///
     /// # Errors
-    /// Why it does not hold yet: the sandbox is to be served from the beginning then.
+    /// Why it is not in force yet: the sandbox must then be served from scratch.
     pub(crate) async fn change(&self, id: &SandboxId, policy: Policy) -> Result<()> {
         self.ledger.change(id, policy);
         let none = || not_served("this service has no egress process");
@@ -123,24 +123,24 @@ impl Egress {
         self.ledger.is_served(id)
     }
 
-    /// Serves a sandbox no more.
+    /// Stops serving a sandbox.
     pub(crate) async fn leave(&self, id: &SandboxId) {
         if !self.ledger.leave(id) {
             return;
         }
         if let Some(commands) = &self.commands {
             let leave = commands.send(Command::Leave { id: id.clone() });
-            // What is not told now goes with the process, or with the sandbox's own network.
+            // Remaining state ends with the process, or with the sandbox's own network.
             let _ = tokio::time::timeout(PATIENCE, leave).await;
         }
     }
 
-    /// Forgets what was told of all but these.
+    /// Removes the state of all sandboxes but these.
     pub(crate) fn keep(&self, live: &[SandboxId]) {
         self.ledger.keep(live);
     }
 
-    /// What is known of what a sandbox reaches.
+    /// The network status of a sandbox.
     ///
     /// # Errors
     /// When the records cannot be read.
@@ -155,7 +155,7 @@ impl Egress {
     }
 }
 
-/// Has the task follow a command, and waits for its answer.
+/// Sends the task a command, and waits for its result.
 async fn answered(
     commands: &mpsc::Sender<Command>,
     command: impl FnOnce(Answer) -> Command,
@@ -170,7 +170,7 @@ async fn answered(
     answer.ok().flatten().unwrap_or_else(|| Err(not_served("it did not answer")))
 }
 
-/// A problem in one line.
+/// Formats a problem as one line.
 fn in_one_line(problem: &Problem) -> String {
     match &problem.cause {
         Some(cause) => format!("{}: {cause}", problem.message),

@@ -1,5 +1,6 @@
-//! What is recorded of traffic: each thing that is refused to a sandbox, once, as an event. A task
-//! writes it, so that traffic never waits for the disk; what cannot be written is told from memory.
+//! The record of traffic: each destination that is denied to a sandbox is recorded once, as an
+//! event. A task writes it, so traffic never waits for the disk; records that cannot be written are
+//! reported from memory.
 
 use std::sync::Arc;
 
@@ -12,12 +13,12 @@ use tokio::sync::mpsc;
 use crate::store::events::{self, NewEvent};
 use crate::store::json;
 
-/// How many wait to be written.
+/// How many records may wait to be written.
 const WAITING: usize = 1024;
-/// How many are written at once.
+/// How many are written in one transaction.
 const AT_ONCE: usize = 64;
 
-/// Something that was refused for the first time.
+/// A connection that was denied for the first time.
 #[derive(Debug)]
 pub(super) struct First {
     pub(super) sandbox: SandboxId,
@@ -28,8 +29,8 @@ pub(super) struct First {
 }
 
 impl First {
-    /// The statement that records it, unless it is recorded, or there is as much of that sandbox as
-    /// there may be.
+    /// The statement that records it, unless it is recorded, or the sandbox has the maximal number
+    /// of records.
     fn insert(&self) -> Statement {
         let kind = Kind::NetworkRefused;
         let Refused { host, port, reason, .. } = &self.refused;
@@ -47,21 +48,21 @@ impl First {
     }
 }
 
-/// Writes what comes, until nothing can come any more.
+/// Writes the received records until the channel is closed.
 pub(super) fn spawn(store: Arc<dyn Store>) -> mpsc::Sender<First> {
     let (sender, mut receiver) = mpsc::channel::<First>(WAITING);
     tokio::spawn(async move {
         let mut first = Vec::with_capacity(AT_ONCE);
         while receiver.recv_many(&mut first, AT_ONCE).await > 0 {
             let statements = first.drain(..).map(|first| first.insert()).collect();
-            // The ledger has it still; a full disk is told by whatever else is written.
+            // The ledger still has it; other writes report a full disk.
             let _ = store.execute(statements).await;
         }
     });
     sender
 }
 
-/// What is recorded of a sandbox, in the order in which it came.
+/// The records of a sandbox, in the order in which they were received.
 pub(super) async fn read(store: &dyn Store, id: &SandboxId) -> Result<Vec<Refused>, Problem> {
     events::refusals(store, id, MAX_REFUSED).await
 }

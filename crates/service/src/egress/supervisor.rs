@@ -1,6 +1,6 @@
-//! The task that drives the owner of the egress process ([`Owner`]): it waits on the process's socket,
-//! takes commands, and has every sandbox served again when another process was started. It waits for
-//! no runtime and no disk.
+//! The task that drives the owner of the egress process ([`Owner`]): it waits on the process's
+//! socket, handles commands, and serves every sandbox again after a restart of the process. It
+//! never waits for a runtime or a disk.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -22,10 +22,10 @@ use super::ledger::{Ledger, Member};
 use super::record::First;
 use super::{PATIENCE, in_one_line};
 
-/// Where the outcome of a command goes, if anywhere.
+/// The receiver of a command's result, if there is one.
 pub(super) type Answer = Option<oneshot::Sender<Result<()>>>;
 
-/// What the task is asked to do.
+/// A command for the task.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Serve a sandbox with these listeners.
@@ -35,20 +35,20 @@ pub(super) enum Command {
         /// `None` for a sandbox that is served again.
         answer: Answer,
     },
-    /// Replace the policy of a sandbox that is served by that of the ledger.
+    /// Replace the policy of a served sandbox by that of the ledger.
     Change { id: SandboxId, answer: Answer },
-    /// Serve a sandbox no more.
+    /// Stop serving a sandbox.
     Leave { id: SandboxId },
 }
 
-/// Everything that the task has.
+/// The state of the task.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     owner: Owner<Answer>,
-    /// The socket of the running process, as the async runtime waits for it.
+    /// The socket of the running process, registered with the async runtime.
     socket: Option<UnixDatagram>,
     ledger: Arc<Ledger>,
-    /// Where refusals go that were not reported before.
+    /// Receives connections that were denied for the first time.
     first: mpsc::Sender<First>,
     /// The sender of this task's own commands.
     commands: mpsc::WeakSender<Command>,
@@ -67,7 +67,7 @@ impl Supervisor {
         Self { owner, socket: None, ledger, first, commands, restoring: None }
     }
 
-    /// Works until no command can come any more, or the service stops; the process ends with it.
+    /// Runs until the command channel is closed or the service stops; the process ends with it.
     pub(super) async fn run(
         mut self,
         mut commands: mpsc::Receiver<Command>,
@@ -78,7 +78,7 @@ impl Supervisor {
             let wants_to_send = self.owner.wants_to_send();
             tokio::select! {
                 () = stop(&mut stopped) => return,
-                // The next command waits until the process has taken the last one.
+                // The next command waits until the process has received the last one.
                 command = commands.recv(), if !wants_to_send => match command {
                     Some(command) => self.follow(command),
                     None => return,
@@ -104,15 +104,15 @@ impl Supervisor {
             }
             Command::Change { id, answer } => self.owner.change_policy(id, answer),
             Command::Leave { id } if !self.ledger.is_member(&id) => self.owner.remove(id),
-            // It is served again already.
+            // It is already served again.
             Command::Leave { .. } => {}
         }
     }
 
-    /// Sends and receives what can be sent and received now.
+    /// Sends and receives as much as possible without waiting.
     fn exchange(&mut self) {
         let Some(socket) = &self.socket else { return };
-        // An error is that of a socket that is not ready after all.
+        // An error here means that the socket was not ready after all.
         let _ = socket.try_io(Interest::READABLE, || self.owner.receive());
         if self.owner.wants_to_send() {
             let _ = socket.try_io(Interest::WRITABLE, || self.owner.flush());
@@ -137,7 +137,7 @@ impl Supervisor {
                 }
                 Report::Event(event) => {
                     if let Some(first) = self.ledger.hear(&event) {
-                        // What does not fit is in the ledger.
+                        // Records that do not fit are in the ledger.
                         let _ = self.first.try_send(first);
                     }
                 }
@@ -145,7 +145,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits on the socket of a process that was started, and has it serve every sandbox.
+    /// Registers the socket of a process that was started, and makes it serve every sandbox.
     fn started(&mut self) {
         let Some(socket) = self.owner.socket() else { return };
         match watched(socket) {
@@ -157,13 +157,13 @@ impl Supervisor {
         }
     }
 
-    /// Has every sandbox served. Their runtimes are asked for listeners in a task of its own.
+    /// Serves every sandbox again. A separate task requests the listeners from the runtimes.
     fn restore(&mut self) {
         let members = self.ledger.members();
         let commands = self.commands.clone();
         let restoring = tokio::spawn(async move {
             for Member { id, runtime, .. } in members {
-                // A sandbox whose listeners are not available now is looked after by its watcher.
+                // The watcher of a sandbox whose listeners are unavailable now tries again.
                 let fetched = timeout(PATIENCE, runtime.listeners(&id));
                 let Ok(Ok(listeners)) = fetched.await else { continue };
                 let Some(commands) = commands.upgrade() else { return };
@@ -194,32 +194,33 @@ fn send(answer: Answer, outcome: Result<()>) {
     }
 }
 
-/// A process's socket, made non-blocking, for waiting alone: the owner reads and writes it.
+/// A duplicate of a process's socket, non-blocking, only for waiting: the owner reads and writes
+/// it.
 fn watched(socket: &OwnerSocket) -> io::Result<UnixDatagram> {
     let socket = net::UnixDatagram::from(socket.as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
     UnixDatagram::from_std(socket)
 }
 
-/// Waits until something can be received, or sent where that is wanted; for ever where no process
-/// runs.
+/// Waits until the socket is readable, or writable if that is wanted; for ever if no process is
+/// running.
 async fn ready(socket: Option<&UnixDatagram>, wants_to_send: bool) {
     let Some(socket) = socket else { return std::future::pending().await };
     let interest = match wants_to_send {
         true => Interest::READABLE | Interest::WRITABLE,
         false => Interest::READABLE,
     };
-    // It only fails where the runtime is gone, and this task with it.
+    // It only fails when the async runtime shuts down, and this task with it.
     let _ = socket.ready(interest).await;
 }
 
 /// Waits until the service stops.
 async fn stop(stopped: &mut watch::Receiver<bool>) {
-    // A sender that is gone has stopped.
+    // A dropped sender means stopped.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Waits until then; for ever where that is never.
+/// Waits until a time; for ever if there is none.
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time.into()).await,

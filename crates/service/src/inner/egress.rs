@@ -1,4 +1,4 @@
-//! The network of sandboxes: which of them the egress process serves, by their rows.
+//! The network of sandboxes: which of them the egress process serves, according to their rows.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::egress::{Member, PATIENCE};
 use crate::store::sandboxes::SandboxRow;
 
 impl Inner {
-    /// Has the egress process serve a sandbox that was just made, where it has a network.
+    /// Makes the egress process serve a new sandbox, if it has a network.
     ///
     /// # Errors
-    /// Why it is not served; it reaches nothing then.
+    /// Why it is not served; it has no network access then.
     pub(crate) async fn serve_network(&self, row: &SandboxRow) -> Result<()> {
         let Some(network) = &row.request.network else { return Ok(()) };
         let member = Member {
@@ -29,7 +29,7 @@ impl Inner {
     /// The same for a sandbox that may be served already.
     ///
     /// # Errors
-    /// Why it is not served; it reaches nothing then.
+    /// Why it is not served; it has no network access then.
     pub(crate) async fn ensure_network(&self, row: &SandboxRow) -> Result<()> {
         if row.request.network.is_none() || self.egress.is_served(&row.id) {
             return Ok(());
@@ -37,14 +37,14 @@ impl Inner {
         self.serve_network(row).await
     }
 
-    /// Applies a network policy that was recorded, to a sandbox that may be served.
+    /// Applies a recorded network policy to a sandbox that may be served.
     ///
     /// # Errors
-    /// Why it does not hold; the sandbox reaches nothing then.
+    /// Why the policy is not in force; the sandbox has no network access then.
     pub(crate) async fn apply_network(&self, row: &SandboxRow) -> Result<()> {
         let Some(network) = &row.request.network else { return Ok(()) };
         if !matches!(row.state, State::Running | State::Paused) {
-            // It is served by its record when it is started.
+            // It is served according to its record when it is started.
             return Ok(());
         }
         if self.egress.is_served(&row.id)
@@ -55,10 +55,10 @@ impl Inner {
         self.serve_network(row).await
     }
 
-    /// Tries to serve a sandbox that should be served, for as long as its watcher may take.
+    /// Tries to serve a sandbox that should be served, within the time that its watcher may take.
     pub(crate) async fn try_network(&self, row: &SandboxRow) {
         if matches!(row.state, State::Running | State::Paused) {
-            // Why it is not served is in the answer of `get_status`.
+            // `get_status` reports why it is not served.
             let _ = tokio::time::timeout(PATIENCE, self.ensure_network(row)).await;
         }
     }

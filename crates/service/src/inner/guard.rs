@@ -1,5 +1,5 @@
-//! The owner check of operations that use a sandbox: it counts as used meanwhile, and one that was
-//! paused because nobody used it is resumed.
+//! The owner check of operations that use a sandbox: the sandbox counts as in use meanwhile, and is
+//! resumed if it was paused for being idle.
 
 use stockade_core::event::{Nothing, Payload};
 use stockade_core::{Operation, OwnerId, Problem, SandboxId, State};
@@ -12,17 +12,17 @@ use crate::handoff::Once;
 use crate::owned::{Owned, Used};
 
 impl Inner {
-    /// The first of three phases: the sandbox, if it is the owner's and can be used. One that was
-    /// paused because nobody used it is resumed.
+    /// The first of three phases: the sandbox, if it belongs to the owner and can be used. It is
+    /// resumed if it was paused for being idle.
     pub(crate) async fn used(&self, owner: &OwnerId, id: &SandboxId) -> Result<Used, Problem> {
         let used = self.begin_use(owner, id).await?;
         used.admitting(Operation::Use)
     }
 
-    /// The first phase inside a workflow that uses a sandbox: made again each time the workflow
-    /// runs, and never answered from its record. A caller that made the check a moment ago gives its
-    /// result as `found`. A later run may find the sandbox paused, with its command in it: that is no
-    /// failure, for the command goes on when the sandbox does.
+    /// The first phase inside a workflow that uses a sandbox: repeated in each execution of the
+    /// workflow, and never answered from its record. A caller that has just made the check passes
+    /// its result as `found`. A later execution may find the sandbox paused, with the command in
+    /// it. That is no failure: the command continues when the sandbox is resumed.
     pub(crate) async fn using(
         &self,
         context: &Context,
@@ -46,11 +46,11 @@ impl Inner {
             .await
     }
 
-    /// The sandbox, if it is the owner's, whatever its state; it counts as used from here on.
+    /// The sandbox in any state, if it belongs to the owner; it counts as in use from here on.
     pub(crate) async fn begin_use(&self, owner: &OwnerId, id: &SandboxId) -> Result<Used, Problem> {
         let owned = Owned::check(&*self.store, owner, id).await?;
-        // The watcher decides under the sandbox's lock whether nobody uses it. From here on it
-        // sees that somebody does; what it decided before is undone.
+        // The watcher decides under the sandbox's lock whether the sandbox is idle. From here on it
+        // sees this use; an earlier decision is undone.
         let in_use = self.activity.begin(id);
         let owned = if owned.idle_timeout_ms.is_none() || owned.state.is_terminal() {
             owned
@@ -60,7 +60,7 @@ impl Inner {
         Ok(Used::new(owned, in_use))
     }
 
-    /// The sandbox, resumed if it was paused because nobody used it.
+    /// The sandbox, resumed if it was paused for being idle.
     async fn awake(&self, owner: &OwnerId, id: &SandboxId) -> Result<Owned, Problem> {
         let _driver = self.drive(id).await?;
         let mut owned = Owned::check(&*self.store, owner, id).await?;
@@ -70,7 +70,7 @@ impl Inner {
             self.ensure_network(row).await?;
             let resumed = self.terminations.unless(id, self.within(runtime.resume(id))).await?;
             resumed.map_err(|error| of_runtime(&error))?;
-            // Each time is an event of its own: the generation tells them apart.
+            // Each wake-up is a separate event: the generation distinguishes them.
             let operation = format!("wake:{id}:{}", row.generation);
             let change = row.change(State::Running, None);
             let event = events::of(&operation, row, Payload::SandboxResumed(Nothing {}));

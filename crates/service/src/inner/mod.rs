@@ -1,7 +1,7 @@
-//! What operations share: the store, the runtimes, and the state of this process.
+//! The shared state of operations: the store, the runtimes, and the state of this process.
 //!
-//! `guard` is the owner check of operations that use a sandbox, `egress` what they do about its
-//! network.
+//! `guard` is the owner check of operations that use a sandbox, `egress` the network part of
+//! operations.
 
 mod egress;
 mod guard;
@@ -30,46 +30,46 @@ use crate::terminations::Terminations;
 use crate::tools::{ResolvePath, Tools};
 use crate::wakers::Wakers;
 
-/// What operations share.
+/// The shared state of operations.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) runtimes: BTreeMap<&'static str, Arc<dyn Runtime>>,
-    /// The runtime of a sandbox that asks for none.
+    /// The runtime of a sandbox whose request names none.
     pub(crate) default_runtime: &'static str,
     pub(crate) options: Options,
-    /// One driver for each sandbox: a change of its state holds its lock.
+    /// One lock for each sandbox: a change of its state holds it.
     pub(crate) locks: Locks<SandboxId>,
     pub(crate) terminations: Terminations,
-    /// One operation at a time under each idempotency key.
+    /// One operation at a time for each idempotency key.
     pub(crate) names: Locks<WorkflowId>,
-    /// The id of this service, which its sandboxes carry as a label in a runtime.
+    /// The id of this service. Its sandboxes have it as a label in a runtime.
     pub(crate) id: String,
     pub(crate) activity: Activity,
     pub(crate) handoffs: Handoffs,
     pub(crate) wakers: Wakers,
     pub(crate) tools: Tools,
     pub(crate) egress: Egress,
-    /// Becomes true when the service ends.
+    /// Becomes true when the service stops.
     pub(crate) stop: watch::Sender<bool>,
 }
 
 impl Inner {
-    /// Becomes true when the service ends.
+    /// Becomes true when the service stops.
     pub(crate) fn stopped(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }
 
-    /// The runtime that holds a sandbox.
+    /// The runtime of a sandbox.
     pub(crate) fn runtime(&self, name: &str) -> Result<&Arc<dyn Runtime>> {
         self.runtimes.get(name).ok_or_else(|| {
             Problem::new(Code::Unsupported, format!("the runtime `{name}` is not configured here"))
         })
     }
 
-    /// Waits until nobody else changes a sandbox's state.
+    /// Waits until no other operation changes a sandbox's state.
     pub(crate) async fn drive(&self, id: &SandboxId) -> Result<OwnedMutexGuard<()>> {
-        // Its holder makes a few calls to a runtime at most.
+        // The holder makes at most a few calls to a runtime.
         let deadline = self.options.deadline.saturating_mul(4);
         tokio::time::timeout(deadline, self.locks.lock(id)).await.map_err(|_| {
             let message = format!("another change of the sandbox {id} is still in progress");
@@ -77,7 +77,7 @@ impl Inner {
         })
     }
 
-    /// What a runtime answers to a change, if it does in time.
+    /// The runtime's result of a change, within the deadline.
     pub(crate) async fn within<T>(
         &self,
         answer: impl Future<Output = std::result::Result<T, Error>>,
@@ -86,8 +86,8 @@ impl Inner {
         tokio::time::timeout(self.options.deadline, answer).await.map_err(|_| late())?
     }
 
-    /// The first of three phases, inside a workflow: made again each time the workflow runs, and
-    /// never answered from its record.
+    /// The first of three phases, inside a workflow: repeated in each execution of the workflow,
+    /// and never answered from its record.
     pub(crate) async fn acl(
         &self,
         context: &Context,
@@ -103,12 +103,12 @@ impl Inner {
             .await
     }
 
-    /// Gives back what a runtime holds for a sandbox. What cannot be given back now is found by
-    /// the reaper.
+    /// Releases a runtime's resources of a sandbox. The reaper finds those that cannot be released
+    /// now.
     pub(crate) async fn free(&self, row: &SandboxRow) -> std::result::Result<(), Problem> {
         let runtime = self.runtime(&row.runtime)?;
         match self.clear(&**runtime, &row.id).await {
-            // What has the same id and is not ours is nothing of it.
+            // A sandbox with the same id that is not ours is left alone.
             Ok(()) | Err(Error::Conflict(_)) => {}
             Err(error) => return Err(of_runtime(&error)),
         }
@@ -119,7 +119,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes what a runtime holds under an id, if it is ours.
+    /// Removes a runtime's sandbox with this id, if it is ours.
     pub(crate) async fn clear(
         &self,
         runtime: &dyn Runtime,
@@ -135,9 +135,9 @@ impl Inner {
         }
     }
 
-    /// The runtime of that name, also by the names that the seeds have for it.
+    /// The runtime of that name, also by its names in the upstream documentation.
     pub(crate) fn selected(&self, name: &str) -> Result<&'static str> {
-        // Seed 000's default word names unprivileged namespaces without a daemon.
+        // The default of Smithers page 000 means unprivileged namespaces without a daemon.
         let name = if name == "bubblewrap" { "native" } else { name };
         self.runtimes.keys().find(|known| **known == name).copied().ok_or_else(|| {
             let known = self.runtimes.keys().copied().collect::<Vec<_>>().join(", ");
@@ -146,12 +146,12 @@ impl Inner {
         })
     }
 
-    /// Makes a sandbox's watcher look at its record now.
+    /// Makes a sandbox's watcher read its record now.
     pub(crate) fn wake(&self, id: &SandboxId) {
         self.wakers.of(id).wake();
     }
 
-    /// Makes it ask the runtime for the sandbox now as well.
+    /// Makes the watcher also query the runtime about the sandbox now.
     pub(crate) fn suspect(&self, id: &SandboxId) {
         self.wakers.of(id).suspect();
     }

@@ -1,5 +1,5 @@
 //! `bundles`, `show_bundle`, `diff_bundle`, `apply_bundle`, `reject_bundle`: changes to projects of
-//! the host, for whoever owns the data directory that they wait in. To others there are none.
+//! the host, for the owner of the data directory that contains them. Other owners have none.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ const APPLY: &str = "bundle.apply";
 const REJECT: &str = "bundle.reject";
 const PROPOSE: &str = "bundle.propose";
 
-/// How many diffs are made ahead of a reader.
+/// How many diffs are computed ahead of a reader.
 const AHEAD: usize = 4;
 
 pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
@@ -35,18 +35,18 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
 }
 
 impl Inner {
-    /// The first of three phases: where the bundles are, if they are the caller's.
+    /// The first of three phases: the data directory with the bundles, if it belongs to the caller.
     pub(super) fn home(&self, owner: &OwnerId) -> Option<&Home> {
         self.options.home.as_ref().filter(|home| home.owner == *owner)
     }
 
-    /// The same for one bundle. Of somebody else's nothing is told, not that it is there either.
+    /// The same for one bundle. Other callers do not learn whether it exists.
     fn home_of(&self, owner: &OwnerId, bundle: &str) -> Result<&Home> {
         self.home(owner).ok_or_else(|| unknown(bundle))
     }
 }
 
-/// Works on files, on a thread that may wait for them.
+/// Runs a function on files, on a thread that may block.
 pub(super) async fn on_files<T: Send + 'static>(
     home: &Home,
     work: impl FnOnce(&Bundles) -> Result<T> + Send + 'static,
@@ -58,7 +58,7 @@ pub(super) async fn on_files<T: Send + 'static>(
     })
 }
 
-/// The bundles that wait for a decision.
+/// The bundles that are waiting for a decision.
 pub(crate) async fn list(
     service: &Service,
     caller: &Caller,
@@ -70,7 +70,7 @@ pub(crate) async fn list(
     }
 }
 
-/// What a bundle would change.
+/// The changes in a bundle.
 pub(crate) async fn show(
     service: &Service,
     caller: &Caller,
@@ -80,7 +80,7 @@ pub(crate) async fn show(
     on_files(home, move |bundles| bundles.show(&request)).await
 }
 
-/// The lines that a bundle would change. They are compared while they are read.
+/// The line differences of a bundle. They are computed while they are read.
 pub(crate) async fn diff(
     service: &Service,
     caller: &Caller,
@@ -100,7 +100,7 @@ pub(crate) async fn diff(
     Ok(Items::new(receiver))
 }
 
-/// Makes a bundle of changes that are proposed for a project.
+/// Makes a bundle of proposed changes for a project.
 pub(crate) async fn propose(
     service: &Service,
     caller: &Caller,
@@ -110,7 +110,7 @@ pub(crate) async fn propose(
     operation::run(&service.engine, PROPOSE, caller, &request).await
 }
 
-/// Makes a bundle's changes in its project.
+/// Applies a bundle's changes to its project.
 pub(crate) async fn apply(
     service: &Service,
     caller: &Caller,
@@ -120,7 +120,7 @@ pub(crate) async fn apply(
     operation::run(&service.engine, APPLY, caller, &request).await
 }
 
-/// Throws a bundle away.
+/// Rejects a bundle.
 pub(crate) async fn reject(
     service: &Service,
     caller: &Caller,
@@ -130,7 +130,7 @@ pub(crate) async fn reject(
     let options = StartOptions { id: Some(operation::workflow_id(caller)?), ..Default::default() };
     let started = operation::start(&service.engine, REJECT, caller, &request, options).await;
     match started {
-        // It makes room, so it is done without a record where there is none for that.
+        // A rejection frees space, so it runs without a record if the disk has no room for one.
         Err(problem) if problem.code == Code::StorageFull => {
             on_files(home, move |bundles| bundles.reject_at_once(&request.id)).await
         }
@@ -138,7 +138,7 @@ pub(crate) async fn reject(
     }
 }
 
-/// The owner check inside a workflow: made again each time it runs.
+/// The owner check inside a workflow: repeated in each execution.
 async fn acl<'i>(
     inner: &'i Inner,
     context: &Context,
@@ -149,8 +149,9 @@ async fn acl<'i>(
     context.volatile("acl", check).await
 }
 
-/// The workflow that applies. Its changes are made all or not at all whenever it is killed: what a
-/// killed one began is finished or undone before, and found done where it was.
+/// The workflow of `apply_bundle`. Its changes are made all or none, whenever the process is
+/// killed: an interrupted application is first completed or undone, and detected if it was
+/// completed.
 async fn perform_application(
     inner: Arc<Inner>,
     context: Context,
@@ -158,7 +159,7 @@ async fn perform_application(
 ) -> std::result::Result<AppliedBundle, Failure> {
     let request = &input.request;
     let home = acl(&inner, &context, &input.owner, &request.id).await?;
-    // Recorded before anything is done, so that `latest` is the same bundle ever after.
+    // Recorded before any change, so that `latest` always means the same bundle.
     let find = async |_: Step| {
         let name = request.id.clone();
         on_files(home, move |bundles| bundles.id(&name)).await.map_err(to_failure)
@@ -173,7 +174,7 @@ async fn perform_application(
         });
         applied.await.map_err(to_failure)
     };
-    // Recorded before the bundle goes: it is what a second run would be told by.
+    // Recorded before the bundle is deleted: a second execution uses this record.
     let outcome: Outcome = context.step("apply", act).await?;
     if outcome.is_done() {
         let settle = async |_: Step| {
@@ -185,7 +186,7 @@ async fn perform_application(
     outcome.told().map_err(to_failure)
 }
 
-/// The workflow that throws away.
+/// The workflow of `reject_bundle`.
 async fn perform_rejection(
     inner: Arc<Inner>,
     context: Context,
@@ -206,7 +207,7 @@ async fn perform_rejection(
     Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
 }
 
-/// Where new bundles of an owner's are to be kept.
+/// The data directory for new bundles of an owner.
 pub(super) fn place_of<'i>(inner: &'i Inner, owner: &OwnerId) -> Result<&'i Home> {
     inner.home(owner).ok_or_else(|| {
         Problem::new(Code::Unsupported, "this server does not store bundles of this owner")
@@ -214,8 +215,8 @@ pub(super) fn place_of<'i>(inner: &'i Inner, owner: &OwnerId) -> Result<&'i Home
     })
 }
 
-/// The workflow that keeps proposed changes. A bundle's id follows from its content and its time,
-/// so that it is the same one that is made again after a crash.
+/// The workflow that stores proposed changes. A bundle's id is derived from its content and its
+/// time, so the same bundle is created again after a crash.
 async fn perform_proposal(
     inner: Arc<Inner>,
     context: Context,

@@ -9,11 +9,11 @@ use crate::failure::of_store;
 use crate::operation::info;
 use crate::service::Service;
 
-/// The operations that can be cancelled: those that change nothing of what a sandbox is.
+/// The operations that can be cancelled: those that do not change the sandbox itself.
 const CANCELLABLE: [&str; 6] =
     [execute::NAME, output::NAME, session::NAME, tool::NAME, endpoint::NAME, files::NAME];
 
-/// Cancels an operation of the caller's, unless it has ended.
+/// Cancels an operation of the caller, unless it has ended.
 pub(crate) async fn cancel(
     service: &Service,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! `collect_changes`: what a sandbox has changed in its workspace becomes a bundle of its owner's,
-//! while the sandbox goes on.
+//! `collect_changes`: the changes of a sandbox in its workspace become a bundle of its owner, while
+//! the sandbox keeps running.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) async fn perform(
     context.step_with("collect", with_answer(), collect).await
 }
 
-/// Has the runtime copy the changes, and makes a bundle of the copy.
+/// Makes the runtime copy the changes, and makes a bundle of the copy.
 async fn keep(
     inner: &Inner,
     home: &Home,
@@ -97,7 +97,7 @@ fn workspace(owned: &Owned) -> Result<&Workspace> {
     })
 }
 
-/// What is left out: what was asked for, and what the sandbox's rules let nobody read.
+/// The excluded paths: those of the request, and those that the sandbox's rules make unreadable.
 fn excluded(owned: &Owned, asked: &[Bytes]) -> Result<Vec<RelativePath>> {
     let Workspace { host, inside } = workspace(owned)?;
     let mut excluded = paths(host.as_os_str().as_encoded_bytes(), asked)?;

@@ -24,7 +24,7 @@ use crate::store::sandboxes::{self, SandboxRow};
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.create";
 
-/// Writes the row together with the workflow's, then does the rest as a workflow.
+/// Inserts the row in the same transaction as the workflow's, then continues as a workflow.
 pub(crate) async fn create(
     service: &Service,
     caller: &Caller,
@@ -55,17 +55,17 @@ pub(crate) async fn create(
         Err(problem) => return Err(problem),
     };
     let made = handle.get_result().await.map_err(of_store);
-    // Its watcher looked while it was being made; only what runs can be idle.
+    // Its watcher saw it during its creation; only a running sandbox can be idle.
     service.inner.wake(&row.id);
     made
 }
 
-/// What the workflow is asked.
+/// The input of the workflow.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Asked {
     id: SandboxId,
-    /// The hash of the request, which tells it from another one under the same name. The request
-    /// itself is in the sandbox's row, and nowhere else.
+    /// The hash of the request, which distinguishes it from another one under the same key. The
+    /// request itself is stored only in the sandbox's row.
     #[serde(default)]
     asked: String,
 }
@@ -84,7 +84,7 @@ fn plan(
         Some(name) => inner.selected(name)?,
     };
     let ttl = spec::ttl(request.expiry, inner.options.default_ttl)?;
-    // From here on it does not matter what the default is.
+    // From here on a change of the default has no effect.
     request.expiry = ttl.map_or(Expiry::Never, |ttl| Expiry::Seconds(ttl.as_secs_f64()));
     let idle = request.idle_timeout_seconds.map(spec::duration).transpose()?;
     let now = now_ms();
@@ -117,14 +117,14 @@ fn plan(
     })
 }
 
-/// An id for a sandbox that was given none: 12 hexadecimal digits (as Orbiter's), from the id of the
-/// workflow, so that asking again under the same name gives the same sandbox.
+/// An id for a sandbox whose request has none: 12 hexadecimal digits (as Orbiter's), derived from
+/// the id of the workflow, so that a repeated request with the same key returns the same sandbox.
 fn made_up(workflow: &WorkflowId) -> Result<SandboxId> {
     let hash = blake3::hash(workflow.as_str().as_bytes()).to_hex();
     SandboxId::new(&hash[..12]).map_err(|error| crate::failure::invalid(error.to_string()))
 }
 
-/// Why a row could not be inserted.
+/// The problem for a row that could not be inserted.
 async fn refused(
     service: &Service,
     row: &SandboxRow,
@@ -144,7 +144,7 @@ async fn refused(
             };
             Problem::new(Code::Conflict, message).remedied_by("choose another id, or omit it")
         }
-        // Why not is told to nobody else.
+        // Other callers do not learn the reason.
         Ok(Some(_)) => Problem::new(Code::Conflict, format!("the id {} is not available", row.id))
             .remedied_by("choose another id, or omit it"),
         Ok(None) => {
@@ -156,7 +156,7 @@ async fn refused(
     }
 }
 
-/// Makes what the row says.
+/// Creates the sandbox that the row describes.
 pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
@@ -177,7 +177,7 @@ pub(crate) async fn perform(
         return Ok(owned.to_sandbox(None));
     }
     let again = context.run_number() > 1;
-    // Recorded with the end: it may be made again, and is then found.
+    // Recorded together with the end: a repeated execution finds the existing sandbox.
     let made = context.step_with("create", with_next(), async |_| {
         let made = inner.terminations.unless(id, make(&inner, &owned, again)).await;
         made.and_then(|made| made).map_err(to_failure)
@@ -192,7 +192,7 @@ pub(crate) async fn perform(
         }
         Err(failure) => {
             if !life::is_doomed(&failure) {
-                // What cannot be given back now is found by the reaper.
+                // The reaper finds resources that cannot be released now.
                 let _ = inner.free(&owned).await;
             }
             let mut row = (*owned).clone();
@@ -204,19 +204,20 @@ pub(crate) async fn perform(
     }
 }
 
-/// Has the runtime make it, or finds what an earlier run had made, and lets it out where it may.
+/// Makes the runtime create it, or finds what an earlier execution had created, and serves its
+/// network.
 async fn make(inner: &Inner, row: &SandboxRow, again: bool) -> Result<Isolation> {
     let spec = spec::runtime(row, &inner.id)?;
     let runtime = inner.runtime(&row.runtime)?;
     let failed = |error: Error| of_runtime(&error);
     let mut status = inner.within(runtime.create(&row.id, &spec)).await.map_err(failed)?;
     if status.state == stockade_runtime::State::Ended {
-        // Its lease was over before this process came to go on with it.
+        // Its lease ended before this process resumed the creation.
         inner.within(runtime.cleanup(&row.id)).await.map_err(failed)?;
         status = inner.within(runtime.create(&row.id, &spec)).await.map_err(failed)?;
     }
     if again {
-        // It has lived for a while since it was asked for.
+        // Some of its lease has passed since the request.
         let lease = spec::lease(row.expires_at, now_ms());
         inner.within(runtime.renew(&row.id, lease)).await.map_err(failed)?;
     }
@@ -224,7 +225,7 @@ async fn make(inner: &Inner, row: &SandboxRow, again: bool) -> Result<Isolation>
     Ok(status.isolation)
 }
 
-/// The owner check of a sandbox that is being made, and of the snapshot that it begins with.
+/// The owner check of a sandbox that is being created, and of the snapshot that it starts from.
 async fn mine(
     inner: &Inner,
     context: &Context,

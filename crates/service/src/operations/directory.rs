@@ -1,5 +1,5 @@
-//! `collect_directory`: a directory of a sandbox is copied to a new one of the host. Only the owner of
-//! the server's data directory may name places on the host to be written to.
+//! `collect_directory`: copies a directory of a sandbox to a new one of the host. Only the owner of
+//! the server's data directory may name paths of the host to write to.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,7 +21,7 @@ use crate::service::Service;
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.collect_directory";
 
-/// Copies it.
+/// Copies the directory.
 pub(crate) async fn collect(
     service: &Service,
     caller: &Caller,
@@ -33,8 +33,8 @@ pub(crate) async fn collect(
     operation::run(&service.engine, NAME, caller, &request).await
 }
 
-/// The workflow. What is there already when it runs again was copied by the run before: a copy is
-/// given its name when it is whole.
+/// The workflow. If the target exists in a repeated execution, an earlier execution has copied it:
+/// a copy gets its name when it is complete.
 pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
@@ -59,7 +59,7 @@ pub(crate) async fn perform(
         .await
 }
 
-/// The path inside, where all of it may be read.
+/// The path inside, if all files below it may be read.
 fn checked(owned: &Owned, request: &CollectDirectory) -> Result<SandboxPath> {
     let path = SandboxPath::new(OsStr::from_bytes(&request.path.0));
     let path = path.map_err(|error| of_path(&error))?;

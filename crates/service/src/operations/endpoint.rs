@@ -1,5 +1,5 @@
-//! `resolve_endpoint`, `http_request`, `connect`: what listens on ports inside. No address of it
-//! is ever given out.
+//! `resolve_endpoint`, `http_request`, `connect`: servers on ports inside. Their addresses are
+//! never given out.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::spec;
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.http_request";
 
-/// How much of an answer's body is given that does not say.
+/// The limit of a response body if the request has none.
 const LIMIT_BYTES: u64 = 10 << 20;
 
 /// Whether a port can be reached.
@@ -54,11 +54,11 @@ pub(crate) async fn connect(
     let runtime = service.inner.runtime(&used.runtime)?;
     let connected = runtime.connect(&used.id, &Target::Tcp(request.port)).await;
     let connection = connected.map_err(|error| of_runtime(&error))?;
-    // It counts as a use for as long as it lasts.
+    // It counts as a use until it is closed.
     Ok(Box::new(UsedConnection::new(connection, used)))
 }
 
-/// What the workflow is asked: nothing that may hold a secret.
+/// The input of the workflow: no value that may hold a secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Asked {
     sandbox_id: stockade_core::SandboxId,
@@ -66,7 +66,7 @@ pub(crate) struct Asked {
     method: Method,
 }
 
-/// Sends a request. Its path, headers and body are not recorded, nor is the answer.
+/// Sends a request. Its path, headers and body are not recorded, nor is the response.
 pub(crate) async fn request(
     service: &Service,
     caller: &Caller,
@@ -90,7 +90,7 @@ pub(crate) async fn request(
     })
 }
 
-/// The workflow. Answers with the status.
+/// The workflow. Returns the status.
 pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
@@ -106,7 +106,7 @@ pub(crate) async fn perform(
             };
             let answered = send(&inner, &owned, *request).await.map_err(to_failure)?;
             let status = answered.status;
-            // Nobody may be left to hear it.
+            // The caller may have stopped waiting.
             let _ = answer.send(answered);
             Ok(status)
         })
@@ -115,7 +115,7 @@ pub(crate) async fn perform(
     Ok(status)
 }
 
-/// The problem of a request that went with the process that had it.
+/// The problem for a request that was lost with the process that had it.
 fn interrupted() -> Problem {
     Problem::new(Code::OutcomeUnknown, "the server exited during the request")
         .because("requests to ports are not recorded and never repeated")
@@ -155,7 +155,7 @@ async fn answer(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Ht
     Ok(HttpAnswer { status, headers, body: body.into(), truncated, markdown })
 }
 
-/// HTML as Markdown, without scripts and styles.
+/// Converts HTML to Markdown, without scripts and styles.
 fn to_markdown(html: &[u8]) -> Result<Vec<u8>> {
     let converter = htmd::HtmlToMarkdown::builder().skip_tags(vec!["script", "style"]).build();
     let text = converter.convert(&String::from_utf8_lossy(html)).map_err(|error| {

@@ -7,10 +7,10 @@ use crate::owned::Owned;
 use crate::service::Service;
 use crate::store::events;
 
-/// How many events are read at a time.
+/// How many events are read from the store at a time.
 const PAGE: usize = 256;
 
-/// The events that there are, and with `follow` those that come.
+/// The existing events, and with `follow` also future ones.
 pub(crate) async fn read(
     service: &Service,
     caller: &Caller,
@@ -23,7 +23,7 @@ pub(crate) async fn read(
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
         let mut after = i64::try_from(request.after).unwrap_or(i64::MAX);
-        // Subscribed before the first look, so that nothing falls between.
+        // Subscribed before the first read, so that no event is missed.
         let mut changed = service.engine.subscribe(events::TOPIC);
         let mut stopped = service.inner.stopped();
         loop {

@@ -1,4 +1,4 @@
-//! HTTP with what listens on ports inside: a request, and an answer whose body is read as it comes.
+//! HTTP with servers on ports inside: a request, and a response whose body is streamed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,22 +27,22 @@ use crate::owned::{Owned, Used};
 use crate::service::Service;
 use crate::{handshake as websocket, spec};
 
-/// How long an answer may be waited for that does not say.
+/// The timeout of a response if the request has none.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An answer with what carries its body.
+/// A response with the connection that carries its body.
 pub(crate) struct Answer {
     pub(crate) head: hyper::http::response::Parts,
     pub(crate) body: Incoming,
     connection: AbortOnDrop<()>,
 }
 
-/// What is wrong with a port.
+/// The problem for a port that failed.
 pub(crate) fn failed(port: u16, what: &str, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(Code::Unreachable, format!("port {port} {what}")).because(error.to_string())
 }
 
-/// Speaks HTTP on a connection to a port.
+/// Opens an HTTP connection to a port.
 async fn open(
     inner: &Inner,
     owned: &Owned,
@@ -54,13 +54,13 @@ async fn open(
     let opened = handshake(TokioIo::new(connection)).await;
     let (sender, driver) = opened.map_err(|error| failed(port, "does not speak HTTP", &error))?;
     let driver = tokio::spawn(async move {
-        // What becomes of it is told by the answer.
+        // The response reports its result.
         let _ = driver.with_upgrades().await;
     });
     Ok((sender, AbortOnDrop(driver)))
 }
 
-/// The head of a request with the caller's headers.
+/// The head of a request, with the caller's headers.
 fn head(
     method: hyper::Method,
     port: u16,
@@ -74,7 +74,7 @@ fn head(
     headers.iter().fold(head, |head, (name, value)| head.header(name, value))
 }
 
-/// Sends a request, and waits for the beginning of its answer.
+/// Sends a request, and waits for the head of its response.
 pub(crate) async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Answer> {
     let port = request.port;
     let (mut sender, connection) = open(inner, owned, port).await?;
@@ -110,7 +110,7 @@ const fn method(method: Method) -> hyper::Method {
     }
 }
 
-/// The headers of an answer; of one that came several times, the values joined by a comma.
+/// The headers of a response; the values of a repeated header are joined by a comma.
 pub(crate) fn headers(head: &hyper::http::response::Parts) -> BTreeMap<String, String> {
     let mut headers = BTreeMap::<String, String>::new();
     for (name, value) in &head.headers {
@@ -133,7 +133,7 @@ async fn in_time<T>(
     })
 }
 
-/// Sends a request, and gives the answer's body as it comes. Nothing of it is recorded.
+/// Sends a request, and streams the response's body. Nothing of it is recorded.
 pub(crate) async fn stream(
     service: &Service,
     caller: &Caller,
@@ -152,7 +152,7 @@ pub(crate) async fn stream(
     Ok(HttpStream { head, body: FileContent(Box::pin(body.take(limit))) })
 }
 
-/// A body as bytes to read; a use of its sandbox for as long as it lasts.
+/// A body as a byte stream; it counts as a use of its sandbox until it is dropped.
 struct Body {
     received: Received<Incoming>,
     _connection: AbortOnDrop<()>,
@@ -231,7 +231,7 @@ async fn upgrade(
     }
     let upgraded = hyper::upgrade::on(answer).await;
     let upgraded = upgraded.map_err(|error| refused("did not open a WebSocket", &error))?;
-    // It has handed the connection over, and ends by itself.
+    // It has handed over the connection, and ends by itself.
     drop(driver);
     Ok((protocol, Box::new(TokioIo::new(upgraded))))
 }

@@ -1,4 +1,4 @@
-//! `execute`: a command from its start to its end, with the last of its output.
+//! `execute`: a command from its start to its end, with the tail of its output.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -32,10 +32,11 @@ use crate::{spec, tail::Tail};
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.execute";
 
-/// The place of the step that runs the command, in each of [`super::COMMANDS`]: after the owner check.
+/// The index of the step that runs the command, in each of [`super::COMMANDS`]: after the owner
+/// check.
 const STEP: u32 = 1;
 
-/// How much of each stream is given back, and recorded: the last of it.
+/// How much of each stream's tail is returned and recorded.
 const KEPT_BYTES: usize = 1 << 20;
 
 /// Runs a command and waits for its end.
@@ -53,7 +54,7 @@ pub(crate) async fn execute(
     handle.get_result().await.map_err(of_store)
 }
 
-/// Starts the workflow of a command in a sandbox. What it reads is handed over in memory.
+/// Starts the workflow of a command in a sandbox. The command's input is passed in memory.
 pub(crate) async fn begin(
     service: &Service,
     name: &'static str,
@@ -72,27 +73,27 @@ pub(crate) async fn begin(
     let queue = asked.execute.queued.then_some(super::QUEUE);
     let options = StartOptions { queue, ..StartOptions::default() };
     let stdin = stdin.map(|Bytes(bytes)| bytes);
-    // One that waits in a queue finds it as it is by then.
+    // A queued command reads the sandbox's state when it starts.
     let used = queue.is_none().then_some(used);
     let handoff = Handoff { stdin, used, environment: Some(environment), ..Handoff::default() };
     service.start_with(name, caller, &asked, handoff, options).await
 }
 
-/// What the workflow is asked.
+/// The input of the workflow.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Asked {
     pub(crate) execute: Execute,
-    /// The hash of what the command reads, which is not recorded itself.
+    /// The hash of the command's input, which is not recorded itself.
     pub(crate) stdin: Option<String>,
-    /// The hash of what is added to its environment, which is not recorded either.
+    /// The hash of the additions to its environment, which are not recorded either.
     #[serde(default)]
     pub(crate) environment: Option<String>,
 }
 
 impl Asked {
-    /// The command with its standard input and environment, which are handed over in memory only. After
-    /// a restart of the server they are gone: `None` if the command runs already (attach to it), and
-    /// an error if it was never started.
+    /// The command with its standard input and environment, which are passed in memory only. After
+    /// a restart of the server they are lost: `None` if the command is already running (attach to
+    /// it), and an error if it was never started.
     pub(crate) async fn command(
         &self,
         inner: &Inner,
@@ -115,14 +116,14 @@ impl Asked {
     }
 }
 
-/// Variables as a runtime has them.
+/// Converts variables to the form of a runtime.
 pub(crate) fn variables(
     environment: &BTreeMap<String, String>,
 ) -> impl Iterator<Item = (OsString, OsString)> {
     environment.iter().map(|(name, value)| (name.into(), value.into()))
 }
 
-/// The command that a request is, if everything in it is in order and the rules allow it.
+/// The command of a request, if the request is valid and the rules allow it.
 pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
     let arguments: Vec<_> = match &request.command {
         CommandLine::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
@@ -153,14 +154,14 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
         working_directory,
         user: user(owned, request)?,
         terminal: None,
-        // What it reads is with whoever starts it.
+        // The code that starts the command has its input.
         input: StandardInput::Empty,
         timeout: request.timeout_seconds.map(spec::duration).transpose()?,
         output_limit_bytes: request.output_limit_bytes.or(owned.request.output_limit_bytes),
     })
 }
 
-/// Whom a command runs as.
+/// The user that a command runs as.
 fn user(owned: &Owned, request: &Execute) -> Result<Option<User>> {
     match (&request.user, request.uid, request.gid) {
         (None, None, None) => Ok(None),
@@ -216,14 +217,15 @@ pub(crate) async fn perform(
     Ok(executed)
 }
 
-/// The problem of a command whose input or environment went with the process that had it.
+/// The problem for a command whose input or environment was lost with the process that had it.
 fn interrupted() -> Problem {
     Problem::new(Code::Cancelled, "the server exited before the command was started")
         .because("the command's input and environment are not recorded, and are lost")
         .remedied_by("run it again")
 }
 
-/// Records the end of a command with the workflow's own, and lets the runtime forget it after.
+/// Records the end of a command together with the workflow's, and then acknowledges it in the
+/// runtime.
 pub(crate) fn finish(
     inner: &Arc<Inner>,
     context: &Context,
@@ -242,7 +244,7 @@ pub(crate) fn finish(
     let (inner, owned) = (inner.clone(), owned.clone());
     let handle = context.engine().handle(context.id());
     let exec_id = exec_id.clone();
-    // Only what is recorded is let go of. What a crash leaves is found by the reaper.
+    // Only recorded commands are acknowledged. The reaper finds those that a crash leaves.
     tokio::spawn(async move {
         if handle.get_result::<serde_json::Value>().await.is_ok()
             && let Ok(runtime) = inner.runtime(&owned.runtime)
@@ -263,24 +265,24 @@ pub(crate) struct Running<'a> {
     written: Offsets,
     step: Step,
     killed: bool,
-    /// The program and the directory that were requested, to be named where they cannot be used;
-    /// absent for a command that was found again.
+    /// The requested program and directory, to be named when they cannot be used; absent for a
+    /// command that was found again.
     program: Option<String>,
     directory: Option<String>,
 }
 
-/// What is heard of a command.
+/// An event of a command.
 pub(crate) enum Heard {
     /// Bytes that it wrote.
     Bytes(Stream, Vec<u8>),
-    /// Bytes that it wrote and that came too late.
+    /// Output that was lost before it was received.
     Lost(Stream, u64),
-    /// Its end, after which nothing is heard.
+    /// Its end; the last event.
     End(OutputEnd),
 }
 
 impl<'a> Running<'a> {
-    /// Starts the command of a step, or finds it again where the step was begun before. Without a
+    /// Starts the command of a step, or finds it again if the step was started before. Without a
     /// command it is only found.
     pub(crate) async fn start(
         inner: &'a Inner,
@@ -300,13 +302,13 @@ impl<'a> Running<'a> {
         let directory = command.as_ref().and_then(|command| command.working_directory.as_ref());
         let directory = directory.map(|directory| text(directory.as_path().as_os_str()));
         let exec = match command.filter(|_| known == Offsets::default()) {
-            // Where it was started before, this finds it again.
+            // If it was started before, this finds it again.
             Some(command) => runtime.execute(&owned.id, &exec_id, &command).await,
             None => runtime.attach(&owned.id, &exec_id, known).await,
         };
         let exec = match exec {
             Ok(exec) => exec,
-            // What was begun before and is lost is not begun again.
+            // A command that was started before and is lost is not started again.
             Err(Error::NoSandbox(_) | Error::NoExec { .. }) if context.run_number() > 1 => {
                 Exec { events: Events::new(mpsc::channel(1).1), input: None }
             }
@@ -334,7 +336,7 @@ impl<'a> Running<'a> {
         })
     }
 
-    /// The way to its standard input, where that is streamed.
+    /// Its standard input, if that is streamed.
     pub(crate) fn input(&mut self) -> Option<stockade_runtime::Input> {
         self.exec.input.take()
     }
@@ -344,8 +346,8 @@ impl<'a> Running<'a> {
         &self.exec_id
     }
 
-    /// What is heard next. When the workflow is cancelled, the command is killed; when it must
-    /// stop here for another reason, this fails, and the command goes on.
+    /// The next event. When the workflow is cancelled, the command is killed; when it must stop for
+    /// another reason, this fails, and the command continues.
     pub(crate) async fn next(&mut self) -> std::result::Result<Heard, Failure> {
         loop {
             let event = tokio::select! {
@@ -369,15 +371,15 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// The workflow must stop. A command whose operation was cancelled is killed; any other is left
-    /// to whoever takes the workflow over.
+    /// Called when the workflow must stop. A command whose operation was cancelled is killed; any
+    /// other continues until another process takes over the workflow.
     pub(crate) async fn stop(&mut self) -> std::result::Result<(), Failure> {
         if !is_cancelled(self.context).await {
             return Err(Failure::new("interrupted", "another server continues the operation"));
         }
         self.killed = true;
         if let Ok(runtime) = self.inner.runtime(&self.owned.runtime) {
-            // What cannot be killed now is killed by the reaper.
+            // The reaper kills a command that cannot be killed now.
             let _ = runtime.kill(&self.owned.id, &self.exec_id).await;
         }
         Ok(())
@@ -415,8 +417,8 @@ pub(crate) fn exec_of(workflow: &WorkflowId) -> Result<ExecId> {
     exec_id(&format!("{workflow}:{STEP}"))
 }
 
-/// Fails unless the command of a step was started before: what it needs is gone, so it cannot be
-/// started now.
+/// Fails unless the command of a step was started before: the values that it needs are lost, so it
+/// cannot be started now.
 pub(crate) async fn is_known(
     inner: &Inner,
     owned: &Owned,

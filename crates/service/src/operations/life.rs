@@ -62,7 +62,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(RENEW, with(inner, prolong))
 }
 
-/// Does one of the plain steps.
+/// Runs one of the plain steps.
 pub(crate) async fn step(
     service: &Service,
     caller: &Caller,
@@ -81,12 +81,12 @@ pub(crate) async fn step(
         Operation::Kill | Operation::Renew | Operation::Use | Operation::Collect => KILL,
     };
     let done = operation::run(&service.engine, name, caller, &request).await;
-    // Its watcher looks again, now that the change is recorded.
+    // Its watcher checks again, now that the change is recorded.
     service.inner.wake(&request.id);
     done
 }
 
-/// Moves the end of a sandbox's life.
+/// Changes the end of a sandbox's TTL.
 pub(crate) async fn renew(service: &Service, caller: &Caller, request: Renew) -> Result<Sandbox> {
     spec::duration(request.ttl_seconds)?;
     service.owned(caller, &request.id, Operation::Renew).await?;
@@ -103,7 +103,7 @@ async fn change(
 ) -> std::result::Result<Sandbox, Failure> {
     let id = &input.request.id;
     if operation == Operation::Kill {
-        // The owner check comes first here too: nobody else's wish counts.
+        // The owner check comes first here too: another owner's request must not cancel anything.
         Owned::check(&*inner.store, &input.owner, id).await.map_err(to_failure)?;
         context.hold(inner.terminations.begin(id));
     }
@@ -119,8 +119,8 @@ async fn change(
         return Ok(row.to_sandbox(None));
     }
     let files = stopped_files(context).map_err(to_failure)?;
-    // Recorded with the end: until then a sandbox that was started is none for the reaper, and so it
-    // may have to be started again.
+    // Recorded together with the end: until then the reaper may remove a sandbox that was started,
+    // so it may have to be started again.
     let acted = context
         .step_with(operation.as_str(), with_next(), async |_: Step| {
             let acted = inner.terminations.unless(id, act(inner, &row, operation, &files)).await;
@@ -129,12 +129,12 @@ async fn change(
         .await;
     if let Err(failure) = acted {
         if is_doomed(&failure) {
-            // Whoever ends it gives back what there is.
+            // The operation that ends it releases its resources.
             return Err(failure);
         }
         if operation == Operation::Start {
-            // What was made of it is given back, and its files stay. What cannot be given back
-            // now is found by the reaper.
+            // Its new resources are released, and its files stay. The reaper finds resources that
+            // cannot be released now.
             if let Ok(runtime) = inner.runtime(&row.runtime) {
                 let _ = inner.clear(&**runtime, id).await;
             }
@@ -162,22 +162,23 @@ async fn change(
     Ok(row.to_sandbox(None))
 }
 
-/// Whether something was not done because its sandbox was to end.
+/// Whether a failure means that the sandbox is being terminated.
 pub(crate) fn is_doomed(failure: &Failure) -> bool {
     failure.code == Code::SandboxTerminated.as_str()
 }
 
-/// How the snapshots are named that hold the files of stopped sandboxes.
+/// The prefix of the snapshots that hold the files of stopped sandboxes.
 pub(crate) const STOPPED: &str = "stop-";
 
-/// The snapshot that a stop keeps the files in: one of its own, so that it never finds an older.
+/// The snapshot in which a stop stores the files. Each stop has its own, so that it never finds an
+/// older one.
 fn stopped_files(context: &Context) -> Result<SnapshotId> {
     let name = format!("{STOPPED}{}", context.id());
     SnapshotId::new(name).map_err(|error| crate::failure::invalid(error.to_string()))
 }
 
-/// Lets go of the files that a sandbox was stopped with, once it is recorded that it runs. What a
-/// crash leaves of them is found by the reaper.
+/// Removes the stored files of a stopped sandbox, once it is recorded that it is running. The
+/// reaper finds files that a crash leaves.
 fn forget(inner: &Arc<Inner>, context: &Context, row: &SandboxRow, files: SnapshotId) {
     let (inner, name) = (inner.clone(), row.runtime.clone());
     let handle = context.engine().handle(context.id());
@@ -190,7 +191,7 @@ fn forget(inner: &Arc<Inner>, context: &Context, row: &SandboxRow, files: Snapsh
     });
 }
 
-/// What the runtime is told; every part may be told again.
+/// Makes the change in the runtime; every part may be repeated.
 async fn act(
     inner: &Inner,
     row: &SandboxRow,
@@ -207,7 +208,7 @@ async fn act(
         }
         Operation::Stop => stop(inner, &**runtime, row, stopped).await.map_err(failed),
         Operation::Start => {
-            // What a start that failed or was cut off has left goes first.
+            // Removes the remains of a start that failed or was interrupted.
             inner.clear(&**runtime, &row.id).await.map_err(failed)?;
             let spec = spec::runtime(row, &inner.id).map_err(to_failure)?;
             let made = match &row.files {
@@ -223,15 +224,15 @@ async fn act(
     }
 }
 
-/// Keeps the files of a sandbox and ends it. Once they are kept it is stopped, whatever becomes of
-/// the rest: the reaper sees to that.
+/// Stores the files of a sandbox and ends it. Once they are stored it counts as stopped, even if
+/// the rest fails: the reaper completes that.
 async fn stop(
     inner: &Inner,
     runtime: &dyn Runtime,
     row: &SandboxRow,
     stopped: &SnapshotId,
 ) -> std::result::Result<(), Error> {
-    // Where this can be had, nothing is written after the snapshot and lost.
+    // If pausing works, no write happens after the snapshot and is lost.
     let paused = inner.within(runtime.pause(&row.id)).await.is_ok();
     match inner.within(runtime.snapshot(&row.id, stopped)).await {
         Ok(_) => {}
@@ -248,7 +249,7 @@ async fn stop(
     Ok(())
 }
 
-/// Whether an earlier run of the stop has kept the files.
+/// Whether an earlier execution of the stop has stored the files.
 async fn is_kept(
     inner: &Inner,
     runtime: &dyn Runtime,
@@ -258,8 +259,8 @@ async fn is_kept(
     Ok(kept.iter().any(|snapshot| snapshot.id == *stopped))
 }
 
-/// Whether a sandbox is being stopped or killed by an operation that has not ended: then it is for
-/// that to say what becomes of it.
+/// Whether an operation that has not ended is stopping or killing the sandbox: then that operation
+/// decides its state.
 pub(crate) async fn is_ending(engine: &Engine, id: &SandboxId) -> bool {
     for name in [STOP, KILL] {
         let filter = Filter {
@@ -267,7 +268,7 @@ pub(crate) async fn is_ending(engine: &Engine, id: &SandboxId) -> bool {
             status: Some(Status::Pending),
             ..Filter::default()
         };
-        // What cannot be asked may be so.
+        // If the operations cannot be read, one may exist.
         let Ok(under_way) = engine.list(filter).await else { return true };
         if under_way.iter().any(|info| info.input["request"]["id"] == id.as_str()) {
             return true;
@@ -276,21 +277,21 @@ pub(crate) async fn is_ending(engine: &Engine, id: &SandboxId) -> bool {
     false
 }
 
-/// Gives back what the runtime holds of a sandbox that ends. What it does not let go of now is told,
-/// and asked for again by the reaper.
+/// Releases the runtime's resources of a sandbox that ends. Returns the reason if that fails now;
+/// the reaper tries again.
 pub(crate) async fn release(inner: &Inner, row: &SandboxRow) -> Option<String> {
     inner.activity.forget(&row.id);
     if row.request.workspace.is_some()
         && let Some(home) = inner.home(&row.owner)
     {
         let id = row.id.clone();
-        // What is left of it is of no use to another sandbox of the name.
+        // Its remaining data is useless for another sandbox with the same id.
         let _ = on_files(home, move |bundles| bundles.forget(&id)).await;
     }
     inner.free(row).await.err().map(|problem| problem.message)
 }
 
-/// The statements that say that a sandbox has ended, by the operation of that id.
+/// The statements that record the end of a sandbox, by the operation with that id.
 pub(crate) fn ended(
     operation: &str,
     row: &mut SandboxRow,
@@ -314,7 +315,7 @@ async fn prolong(
     context.hold(inner.drive(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(&context, &input.owner, id, Operation::Renew).await?).clone();
     let ttl = spec::duration(*ttl_seconds).map_err(to_failure)?;
-    // Recorded, so that a second run of the workflow does not move it on.
+    // Recorded, so that a second execution of the workflow does not postpone it.
     let wanted: i64 = context
         .step("deadline", async |_: Step| {
             Ok(now_ms().saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)))

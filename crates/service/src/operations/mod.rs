@@ -1,7 +1,7 @@
-//! The operations, one file for each kind. What changes something is a workflow; what only looks
-//! is not recorded.
+//! The operations, one file for each kind. Operations that change something are workflows;
+//! read-only ones are not recorded.
 //!
-//! The input of a workflow is its owner and the request, without the content of any file.
+//! The input of a workflow is its owner and the request, without file contents.
 
 pub(crate) mod bundles;
 pub(crate) mod cancel;
@@ -33,7 +33,7 @@ use stockade_durable::{Builder, Context, Failure, Record, StepOptions};
 use crate::inner::Inner;
 use crate::operation::Input;
 
-/// The queue of the operations that are queued.
+/// The queue for queued operations.
 pub(crate) const QUEUE: &str = "fireflow-sandbox";
 
 /// The workflows that run a command.
@@ -57,17 +57,18 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     bundles::register(watch::register(life::register(builder, inner), inner), inner)
 }
 
-/// How a step is recorded that may run again: together with what comes next, which saves a commit.
+/// The options of a step that may run again: it is recorded together with the next one, which saves
+/// a commit.
 pub(crate) fn with_next() -> StepOptions {
     StepOptions { record: Record::WithNext, ..StepOptions::default() }
 }
 
-/// The same for the step whose value is the operation's answer, which is not stored twice.
+/// The same for the step whose value is the operation's result, which is not stored twice.
 pub(crate) fn with_answer() -> StepOptions {
     StepOptions { record: Record::WithOutcome, ..StepOptions::default() }
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when this value is dropped.
 struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -76,10 +77,10 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// A workflow function at work.
+/// The future of a workflow function.
 type Performing<O> = Pin<Box<dyn Future<Output = Result<O, Failure>> + Send>>;
 
-/// A workflow function that is given what operations share.
+/// Wraps a workflow function that needs the shared state of operations.
 pub(crate) fn with<T, O, F, Fut>(
     inner: &Arc<Inner>,
     perform: F,

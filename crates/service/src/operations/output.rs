@@ -20,7 +20,7 @@ use crate::operation::{self, Input};
 use crate::service::Service;
 use crate::text::Text;
 
-/// What these return: problems to callers, failures to the engine.
+/// The results here: problems for callers, failures for the engine.
 type Result<T, E = Problem> = std::result::Result<T, E>;
 
 /// The workflow's name.
@@ -29,10 +29,10 @@ pub(crate) const NAME: &str = "sandbox.execute_stream";
 /// The stream's name.
 const KEY: &str = "output";
 
-/// How much output is recorded; what is written after that is counted only.
+/// How much output is recorded; later output is only counted.
 const LIMIT_BYTES: u64 = 16 << 20;
 
-/// How many items a reader may be behind before its writer waits for it.
+/// How many items a reader may be behind before the sender waits for it.
 const AHEAD: usize = 64;
 
 /// How many items are read from the store at a time.
@@ -58,7 +58,7 @@ pub(crate) async fn perform(
     input: Input<Asked>,
 ) -> Result<OutputEnd, Failure> {
     let ended = follow(&inner, &context, input).await;
-    // Whatever happened, whoever reads the stream comes to its end.
+    // In every case readers of the stream reach its end.
     context.close_stream(KEY).await?;
     ended
 }
@@ -98,8 +98,8 @@ async fn follow(
     Ok(end)
 }
 
-/// One row of the stream: what readers see, and for a process that goes on with it, how far the
-/// command's own streams were heard when it was written.
+/// One row of the stream: the public chunk, and for a process that resumes it, the offsets of the
+/// command's own streams that had been received when it was written.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     #[serde(flatten)]
@@ -107,11 +107,11 @@ struct Kept {
     heard: Offsets,
 }
 
-/// What was recorded before this process began.
+/// What was recorded before this execution.
 #[derive(Debug, Default)]
 struct Recorded {
     known: Offsets,
-    /// How many bytes of output are kept.
+    /// How many bytes of output are stored.
     kept: u64,
     end: Option<OutputEnd>,
 }
@@ -145,12 +145,12 @@ async fn recorded(context: &Context) -> Result<Recorded, Failure> {
 /// Writes a command's output to the stream.
 struct Writer {
     stream: StreamWriter,
-    /// How far the rows tell of the command's streams.
+    /// The offsets of the command's streams that the rows cover.
     heard: Offsets,
     kept: u64,
-    /// Beginnings of characters that wait for their rest.
+    /// Incomplete characters that wait for their remaining bytes.
     texts: [Text; 2],
-    /// What was written after as much as is kept.
+    /// The output beyond the limit.
     excess: Offsets,
 }
 
@@ -219,7 +219,7 @@ const fn of(offsets: &mut Offsets, stream: Stream) -> &mut u64 {
     }
 }
 
-/// What was recorded, and what is.
+/// The recorded output, and future output.
 pub(crate) async fn read(
     service: &Service,
     caller: &Caller,
@@ -237,7 +237,7 @@ pub(crate) async fn read(
             tell_rows(&service, &id, request.from, &sender).await
         };
         if let Err(problem) = told {
-            // Nobody may be left to hear it.
+            // The reader may have stopped.
             let _ = sender.send(Err(problem)).await;
         }
     });
@@ -246,7 +246,7 @@ pub(crate) async fn read(
 
 type Sender = mpsc::Sender<Result<OutputItem>>;
 
-/// What was recorded and what will be, up to the command's end or the reason why there is none.
+/// The recorded and future output, up to the command's end or the failure of the operation.
 async fn follow_rows(
     service: &Service,
     caller: &Caller,
@@ -285,7 +285,7 @@ async fn follow_rows(
     Ok(())
 }
 
-/// What was recorded.
+/// Sends the recorded output.
 async fn tell_rows(service: &Service, id: &WorkflowId, from: u64, sender: &Sender) -> Result<()> {
     let mut from = from;
     loop {

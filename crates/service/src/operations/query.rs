@@ -1,4 +1,4 @@
-//! `get_status`, `list`: what is looked at and not recorded.
+//! `get_status`, `list`: read-only operations, which are not recorded.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::owned::Owned;
 use crate::service::Service;
 use crate::store::sandboxes::{self, Selection};
 
-/// How many sandboxes a list has that does not say.
+/// The maximal number of listed sandboxes if the request has no limit.
 const LIMIT: u32 = 1000;
 
-/// How long it may take to look at what a sandbox uses.
+/// How long it may take to measure what a sandbox uses.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What is known of a sandbox, also of a terminated one.
+/// The status of a sandbox, also of a terminated one.
 pub(crate) async fn get(
     service: &Service,
     caller: &Caller,
@@ -47,7 +47,7 @@ pub(crate) async fn get(
     Ok(sandbox)
 }
 
-/// What a sandbox uses, as it is told.
+/// The public form of a sandbox's resource use.
 fn metrics(commands: u64, used: std::result::Result<Usage, Error>) -> Metrics {
     let used = used.unwrap_or_else(|error| Usage {
         reasons: vec![format!("its resource usage is not known: {error}")],
@@ -85,7 +85,7 @@ pub(crate) async fn list(
         after: after.as_ref(),
         states: &request.states,
         metadata: &request.metadata,
-        // One more tells whether there are more.
+        // One more shows whether there are more.
         limit: limit + 1,
     };
     let rows = sandboxes::list(store, &selection).await?;

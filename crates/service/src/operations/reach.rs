@@ -1,5 +1,5 @@
-//! `change_network`: a sandbox that has a way out reaches more hosts, or no longer some. It is recorded
-//! first, so that whoever serves the sandbox from then on does by it, and told after that.
+//! `change_network`: changes the network policy of a sandbox. The change is recorded first, so that
+//! a process that serves the sandbox from then on uses it, and then applied.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::store::sandboxes::SandboxRow;
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.change_network";
 
-/// Changes what a sandbox reaches. Connections that it may not have any more end.
+/// Changes a sandbox's network policy. Connections that it no longer allows are closed.
 pub(crate) async fn change_network(
     service: &Service,
     caller: &Caller,

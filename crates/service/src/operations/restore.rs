@@ -1,4 +1,4 @@
-//! `restore`: a sandbox that begins with a snapshot.
+//! `restore`: creates a sandbox from a snapshot.
 
 use stockade_api::{Caller, CreateSandbox, Restore, Result, Sandbox};
 
@@ -7,7 +7,7 @@ use crate::failure::invalid;
 use crate::service::Service;
 use crate::spec;
 
-/// Makes a sandbox from a snapshot.
+/// Creates a sandbox from a snapshot.
 pub(crate) async fn restore(
     service: &Service,
     caller: &Caller,

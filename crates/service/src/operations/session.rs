@@ -1,5 +1,5 @@
-//! `open_session`: a command with its streams in the caller's hands. Its start and end are
-//! recorded; what it reads and writes, and its environment, is not.
+//! `open_session`: a command whose streams the caller holds. Its start and end are recorded; its
+//! input, output and environment are not.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ use crate::service::Service;
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.session";
 
-/// How many events may wait for a caller that is slow; then the command waits.
+/// How many events may wait for a slow caller; then the command waits.
 const AHEAD: usize = 16;
 
-/// Starts a command and hands out its streams.
+/// Starts a command and returns its streams.
 pub(crate) async fn open(
     service: &Service,
     caller: &Caller,
@@ -58,7 +58,7 @@ pub(crate) async fn open(
         .remedied_by("open another session, under another idempotency key"));
     }
     let id = OperationId(handle.workflow_id().as_str().to_owned());
-    // The end of the session is the end of the operation: a failure is told as the last event.
+    // The end of the session is the end of the operation: a failure is sent as the last event.
     tokio::spawn(async move {
         if let Err(error) = handle.get_result::<OutputEnd>().await {
             let _ = problems.send(Err(of_store(error))).await;
@@ -86,7 +86,7 @@ pub(crate) async fn perform(
             let handed = handed.take().unwrap_or_default();
             command.environment.extend(execute::variables(&handed.environment.unwrap_or_default()));
             let Some(live) = handed.session else {
-                // Nobody hears the command any more: it ends, if it was begun.
+                // The caller has lost the streams: the command is ended, if it was started.
                 let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
                 let exec = execute::exec_of(context.id()).map_err(to_failure)?;
                 let _ = inner.within(runtime.kill(&owned.id, &exec)).await;
@@ -98,7 +98,7 @@ pub(crate) async fn perform(
             let stdin = running.input();
             let said = listen(&inner, &owned, running.exec_id().clone(), stdin, live.input);
             let listener = AbortOnDrop(tokio::spawn(said));
-            // What was cut off from the caller when it had to stop.
+            // Output that the caller did not receive when the session had to stop.
             let mut unheard = 0;
             let end = loop {
                 let event = match running.next().await? {
@@ -110,7 +110,8 @@ pub(crate) async fn perform(
                     Heard::End(end) => break end,
                 };
                 let length = length_bytes(&event);
-                // A caller that has gone hears nothing; the command goes on to its end.
+                // A caller that has disconnected receives nothing; the command continues to its
+                // end.
                 tokio::select! {
                     biased;
                     _ = live.events.send(Ok(event)) => {}
@@ -127,7 +128,7 @@ pub(crate) async fn perform(
                 }
                 let _ = live.events.send(Ok(SessionEvent::Ended(end.clone()))).await;
             };
-            // The end is recorded, also where a caller does not read when all has to stop.
+            // The end is recorded, also if the caller does not read while the service stops.
             tokio::select! {
                 biased;
                 () = last => {}
@@ -140,7 +141,7 @@ pub(crate) async fn perform(
     Ok(end)
 }
 
-/// Passes on what the caller says, until the caller has gone or the command has ended.
+/// Passes on the caller's input, until the caller has disconnected or the command has ended.
 fn listen(
     inner: &Arc<Inner>,
     owned: &Owned,
@@ -152,7 +153,7 @@ fn listen(
     async move {
         let Ok(runtime) = inner.runtime(&owned.runtime) else { return };
         while let Some(input) = said.recv().await {
-            // What a command that has ended is told is lost on it.
+            // Input for a command that has ended is dropped.
             let _ = match input {
                 SessionInput::Stdin { data } => match &stdin {
                     Some(stdin) => stdin.write(data.0).await,
@@ -176,7 +177,7 @@ async fn close(stdin: Option<&Stdin>) -> std::result::Result<(), Error> {
     }
 }
 
-/// How many bytes of output an event tells of.
+/// How many bytes of output an event contains.
 const fn length_bytes(event: &SessionEvent) -> u64 {
     match event {
         SessionEvent::Stdout { data } | SessionEvent::Stderr { data } => data.0.len() as u64,
@@ -189,7 +190,7 @@ const fn size(terminal: Terminal) -> WindowSize {
     WindowSize { rows: terminal.rows, columns: terminal.columns }
 }
 
-/// The problem of a session whose process has gone: nobody has its streams.
+/// The problem for a session whose process has exited: its streams are lost.
 fn abandoned() -> Problem {
     Problem::new(Code::Cancelled, "the server of the session exited")
         .because("the streams of a session are not recorded")

@@ -1,4 +1,4 @@
-//! `snapshot`, `snapshots`, `remove_snapshot`: states of files that are kept, each with an owner.
+//! `snapshot`, `snapshots`, `remove_snapshot`: stored states of files, each with an owner.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) const NAME: &str = "sandbox.snapshot";
 /// The workflow that removes one.
 pub(crate) const REMOVE: &str = "sandbox.remove_snapshot";
 
-/// What the workflow is asked.
+/// The input of the workflow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Asked {
     sandbox_id: SandboxId,
@@ -120,7 +120,7 @@ pub(crate) async fn list(service: &Service, caller: &Caller) -> Result<Vec<Snaps
     snapshots::list(&*service.inner.store, &caller.owner).await
 }
 
-/// The owner's snapshot of that id.
+/// The owner's snapshot with that id.
 pub(crate) async fn own(store: &dyn Store, owner: &OwnerId, id: &str) -> Result<Snapshot> {
     snapshots::find(store, owner, id).await?.ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no snapshot {id}"))
@@ -128,7 +128,8 @@ pub(crate) async fn own(store: &dyn Store, owner: &OwnerId, id: &str) -> Result<
     })
 }
 
-/// Fails unless the snapshot is the caller's, or the same was asked before: it may be gone since.
+/// Fails unless the snapshot belongs to the caller, or the same request was made before: the
+/// snapshot may have been removed since.
 pub(crate) async fn admit(service: &Service, caller: &Caller, id: &str) -> Result<()> {
     match own(&*service.inner.store, &caller.owner, id).await {
         Err(_) if operation::is_known(&service.engine, caller).await? => Ok(()),
@@ -169,8 +170,9 @@ pub(crate) async fn perform_removal(
     Ok(())
 }
 
-/// Has one that begins with a snapshot and names no workspace begin with that of the sandbox that it
-/// is of, to which the changes that are kept in it are changes, and where commands started there.
+/// If a sandbox starts from a snapshot and names no workspace, uses the workspace and working
+/// directory of the snapshot's sandbox, because the changes in the snapshot are relative to that
+/// workspace.
 pub(crate) async fn go_on_from(
     service: &Service,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! `run_tool` and `tools` (Orbiter): a tool by its name, in a sandbox that runs.
+//! `run_tool` and `tools` (Orbiter): runs a tool by its name, in a running sandbox.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::tools::ToolCall;
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.run_tool";
 
-/// How long a tool may take that does not say, in seconds (Orbiter's default).
+/// The timeout of a tool if the request has none, in seconds (Orbiter's default).
 const TIMEOUT_SECONDS: f64 = 30.0;
 
 /// Runs a tool.
@@ -57,14 +57,14 @@ pub(crate) async fn run(
     Ok(ToolResult { tool, arguments, status: done.status, result })
 }
 
-/// The problem of a call whose arguments went with the process that had them.
+/// The problem for a call whose arguments were lost with the process that had them.
 fn interrupted() -> Problem {
     Problem::new(Code::OutcomeUnknown, "the server exited during the tool call")
         .because("the arguments of this tool are not recorded")
         .remedied_by("check what it did, then call it again")
 }
 
-/// The tools that there are, by name.
+/// The registered tools, by name.
 pub(crate) fn list(service: &Service) -> Vec<Tool> {
     service.inner.tools.list()
 }
@@ -102,7 +102,8 @@ pub(crate) async fn perform(
                 let message = format!("the tool {tool} timed out after {seconds} s");
                 to_failure(Problem::new(Code::TimedOut, message))
             };
-            // What a tool starts is bounded by itself; this is for a tool that only waits.
+            // The operations that a tool starts have their own timeout; this one is for a tool that
+            // only waits.
             let begun = WorkflowOf(operation::workflow_id(&call.caller).map_err(to_failure)?);
             let said = tokio::select! {
                 said = handler.call(call) => said,
@@ -120,13 +121,13 @@ pub(crate) async fn perform(
             let (status, result) = match said {
                 Ok(result) => ("ok", result),
                 Err(problem) if problem.code == Code::TimedOut => return Err(late()),
-                // What the tool did not manage is its answer.
+                // A failure of the tool is its result.
                 Err(problem) => ("error", serde_json::json!({ "error": problem })),
             };
             let kept = match answer {
                 None => result,
                 Some(answer) => {
-                    // Nobody may be left to hear it.
+                    // The caller may have stopped waiting.
                     let _ = answer.send(result);
                     Value::Null
                 }
@@ -138,11 +139,11 @@ pub(crate) async fn perform(
     Ok(ToolResult { tool, arguments, status, result })
 }
 
-/// The operation that a tool begins under the name that it was given.
+/// The operation that a tool starts under the key that it was given.
 struct WorkflowOf(WorkflowId);
 
 impl WorkflowOf {
-    /// Cancels it, if it was begun.
+    /// Cancels it, if it was started.
     async fn cancel(&self, context: &Context) {
         let _ = context.engine().cancel(&self.0).await;
     }

@@ -1,7 +1,7 @@
-//! The watcher of each sandbox (FireFlow, "Lifecycle watcher"): a workflow with an id of its own
-//! that looks at the sandbox every ten seconds, and at the moments that matter, until it has ended.
+//! The watcher of each sandbox (FireFlow, "Lifecycle watcher"): a workflow with its own id that
+//! checks the sandbox every ten seconds, and at the times that matter, until the sandbox has ended.
 //!
-//! The loop is one step: after a restart it begins anew instead of replaying every look.
+//! The loop is one step: after a restart it starts again instead of replaying every check.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,8 +42,8 @@ fn options(id: &SandboxId) -> Result<StartOptions, Failure> {
     Ok(StartOptions { id: Some(id), ..StartOptions::default() })
 }
 
-/// Starts the watcher of a sandbox as a child of a workflow, whose next step it is. There is only
-/// ever one.
+/// Starts the watcher of a sandbox as a child of a workflow, as its next step. A sandbox has only
+/// one.
 pub(crate) fn start(
     context: &Context,
     id: &SandboxId,
@@ -53,14 +53,14 @@ pub(crate) fn start(
     async move { started?.await.map(drop) }
 }
 
-/// Sees to it that a sandbox has its watcher.
+/// Ensures that a sandbox has its watcher.
 pub(crate) async fn ensure(engine: &Engine, id: &SandboxId) -> Result<(), Failure> {
     let watched = Watched { id: id.clone() };
     let started = engine.start(NAME, &watched, options(id)?).await;
     let handle = started.map_err(|error| to_failure(of_store(error)))?;
     let status = handle.get_status().await.map_err(|error| to_failure(of_store(error)))?;
     if matches!(status, Status::Cancelled | Status::MaxRecoveryAttemptsExceeded) {
-        // Each restart of the server counts as an attempt of it.
+        // Each restart of the server counts as an attempt.
         let resumed = engine.resume(handle.workflow_id()).await;
         resumed.map_err(|error| to_failure(of_store(error)))?;
     }
@@ -78,7 +78,7 @@ async fn watch(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<
                 Verdict::PauseIdle => pause(inner, context, id).await,
             };
             if done.is_err() {
-                // It is tried again at the next look.
+                // The next check tries it again.
                 context.wait(tokio::time::sleep(inner.options.watch_interval)).await?;
             }
         }
@@ -88,18 +88,18 @@ async fn watch(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<
     Ok(())
 }
 
-/// What a watcher has to do something about.
+/// The reason why a watcher has to act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// Nothing is left to be watched.
+    /// The sandbox has ended.
     Ended,
-    /// It has to end.
+    /// It must be terminated.
     Terminate(Reason),
-    /// Nobody uses it.
+    /// It is idle.
     PauseIdle,
 }
 
-/// Looks again and again, until there is something to do.
+/// Checks repeatedly, until there is something to do.
 async fn poll(
     inner: &Inner,
     context: &Context,
@@ -110,7 +110,7 @@ async fn poll(
     let mut asked: Option<Instant> = None;
     loop {
         let mut wait = interval;
-        // A store that cannot be read now is read at the next look.
+        // If the store cannot be read now, the next check reads it.
         if let Ok(found) = sandboxes::find(&*inner.store, id).await {
             let Some(row) = found.filter(|row| !row.state.is_terminal()) else {
                 return Ok(Verdict::Ended);
@@ -135,12 +135,12 @@ async fn poll(
             }
         }
         let next = tokio::time::timeout(wait, waker.woken());
-        // Woken, or it is time: both mean to look again.
+        // Woken or timed out: both cause the next check.
         let _ = context.wait(next).await?;
     }
 }
 
-/// When what happens to a sandbox by itself, in milliseconds since 1970.
+/// The times of automatic changes of a sandbox, in milliseconds since 1970.
 fn ends(inner: &Inner, row: &SandboxRow) -> Vec<(i64, Verdict)> {
     let mut ends = Vec::new();
     ends.extend(row.expires_at.map(|end| (end, Verdict::Terminate(Reason::Expired))));
@@ -161,8 +161,9 @@ fn until(end: i64, now: i64) -> Duration {
     Duration::from_millis(u64::try_from(end - now).unwrap_or(0))
 }
 
-/// Whether the runtime says for certain that it does not have the sandbox, or that nothing lives in
-/// it. That it could not be asked says nothing, nor does what an operation under way has taken.
+/// Whether the runtime reports for certain that it does not have the sandbox, or that no process of
+/// it is alive. A failed query does not count, nor does a sandbox that a running operation is
+/// ending.
 async fn is_gone(inner: &Inner, context: &Context, row: &SandboxRow) -> bool {
     if !matches!(row.state, State::Running | State::Paused) {
         return false;
@@ -176,7 +177,7 @@ async fn is_gone(inner: &Inner, context: &Context, row: &SandboxRow) -> bool {
     gone && !life::is_ending(context.engine(), &row.id).await
 }
 
-/// The sandbox under its lock, if what was seen of it without still holds.
+/// The sandbox under its lock, if the state that was read without the lock is still valid.
 async fn still(
     inner: &Inner,
     context: &Context,
@@ -207,7 +208,7 @@ async fn terminate(
     inner.store.execute(statements).await.map_err(of_store)
 }
 
-/// Pauses a sandbox that nobody uses; the next use resumes it.
+/// Pauses an idle sandbox; the next use resumes it.
 async fn pause(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<(), Problem> {
     let _driver = inner.drive(id).await?;
     let seen = Verdict::PauseIdle;
@@ -216,7 +217,7 @@ async fn pause(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<
     let paused = inner.terminations.unless(id, inner.within(runtime.pause(id))).await?;
     paused.map_err(|error| of_runtime(&error))?;
     let change = row.change_to_idle();
-    // Each pause is an event of its own: the generation tells them apart.
+    // Each pause is a separate event: the generation distinguishes them.
     let operation = format!("{}:{}", context.id(), row.generation);
     let payload = Payload::SandboxPaused(Ended { reason: Reason::Idle });
     let event = events::of(&operation, &row, payload);

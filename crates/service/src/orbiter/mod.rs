@@ -1,4 +1,4 @@
-//! Orbiter's words for a sandbox: its states, its parameters, and a sandbox as an object over any
+//! Orbiter's terms for a sandbox: its states, its parameters, and a sandbox as an object over any
 //! [`stockade_api::Sandboxes`]. Orbiter's tools are among the tools of the service.
 
 mod object;

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, watch};
 use super::settings::{Description, Settings};
 use super::status::{Call, Status};
 
-/// A sandbox that is made when it is first started, and closed for good by [`Self::cleanup`].
+/// A sandbox that is created when it is first started, and closed for good by [`Self::cleanup`].
 pub struct Scoped {
     sandboxes: Arc<dyn Sandboxes>,
     caller: Caller,
@@ -21,8 +21,8 @@ pub struct Scoped {
     settings: Settings,
     request: CreateSandbox,
     status: watch::Sender<Status>,
-    /// Whether there is anything of it to be started again or ended. Held during each call, so
-    /// that calls come one after another.
+    /// Whether the sandbox was created, so that it can be restarted or ended. Locked during each
+    /// call, which serializes the calls.
     made: Mutex<bool>,
 }
 
@@ -33,15 +33,15 @@ impl fmt::Debug for Scoped {
 }
 
 impl Scoped {
-    /// A sandbox in the status `init`: nothing is made yet.
+    /// A sandbox in the status `init`: nothing is created yet.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for an id that is none, or a timeout that is no positive number.
+    /// [`Code::InvalidInput`] for an invalid id, or a timeout that is not a positive number.
     pub fn new(sandboxes: Arc<dyn Sandboxes>, caller: Caller, settings: Settings) -> Result<Self> {
         Self::on(sandboxes, caller, settings, CreateSandbox::default())
     }
 
-    /// The same, of something else than the defaults. Its id is that of the settings.
+    /// The same, with a given request instead of the defaults. The settings determine its id.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -76,7 +76,7 @@ impl Scoped {
         self.settings.workspace.clone()
     }
 
-    /// Which MCP servers its agents find: a copy.
+    /// The configuration of MCP servers for its agents: a copy.
     pub fn mcp_config(&self) -> Map<String, Value> {
         self.settings.mcp_config.clone()
     }
@@ -91,15 +91,15 @@ impl Scoped {
         self.settings.timeout
     }
 
-    /// What it says of itself: a copy.
+    /// Its description: a copy.
     pub fn describe(&self) -> Description {
         self.settings.describe(self.id.clone(), self.status())
     }
 
-    /// Makes it, or starts it again.
+    /// Creates it, or restarts it.
     ///
     /// # Errors
-    /// "Cannot transition" where the table has no such step; else why it could not be started,
+    /// "Cannot transition" if the table has no such transition; else why it could not be started,
     /// and its status is `error` then.
     pub async fn start(&self) -> Result<()> {
         let mut made = self.made.lock().await;
@@ -116,7 +116,7 @@ impl Scoped {
 
     async fn start_again(&self) -> Result<()> {
         match self.sandboxes.start(&self.caller, self.by_id()).await {
-            // What failed before failed before anything was made.
+            // The earlier failure happened before the sandbox was created.
             Err(problem) if problem.code == Code::NotFound => self.make().await,
             started => started.map(drop),
         }
@@ -125,7 +125,7 @@ impl Scoped {
     /// Stops it; it may be started again.
     ///
     /// # Errors
-    /// "Cannot transition" where the table has no such step; else why it could not be stopped.
+    /// "Cannot transition" if the table has no such transition; else why it could not be stopped.
     pub async fn stop(&self) -> Result<()> {
         let _made = self.made.lock().await;
         let target = self.target(Call::Stop)?;
@@ -134,7 +134,7 @@ impl Scoped {
         Ok(())
     }
 
-    /// Gives back all that it has, and closes it for good.
+    /// Releases all its resources, and closes it for good.
     ///
     /// # Errors
     /// "Cannot transition" when it is closed already; else why it could not be closed.
@@ -154,8 +154,8 @@ impl Scoped {
     /// Runs a tool in it.
     ///
     /// # Errors
-    /// [`Code::InvalidState`] unless it is running, [`Code::ToolUnknown`] for a tool that nobody
-    /// registered, [`Code::TimedOut`] when its time was up.
+    /// [`Code::InvalidState`] unless it is running, [`Code::ToolUnknown`] for a tool that is not
+    /// registered, [`Code::TimedOut`] when it timed out.
     pub async fn run_tool(&self, tool: &str, arguments: Map<String, Value>) -> Result<ToolResult> {
         let status = self.status();
         if status != Status::Running {
@@ -171,11 +171,11 @@ impl Scoped {
         self.sandboxes.run_tool(&self.caller, request).await
     }
 
-    /// Starts it, lets it be used, and cleans up once: when the use ends, in whatever way, also
-    /// when it is dropped or panics. The user's own error is never replaced by one of cleaning up.
+    /// Starts it, runs `work` with it, and cleans up once: when `work` ends in any way, also when
+    /// it is dropped or panics. An error of `work` is never replaced by one of the cleanup.
     ///
     /// # Errors
-    /// Why it could not be started; what the user fails with; why it could not be closed.
+    /// Why it could not be started; the error of `work`; why it could not be closed.
     pub async fn scope<T, E: From<Problem>>(
         self,
         work: impl AsyncFnOnce(&Self) -> std::result::Result<T, E>,
@@ -208,7 +208,7 @@ impl Scoped {
     }
 }
 
-/// Cleans up behind a use that was dropped or panicked.
+/// Cleans up after a use that was dropped or panicked.
 struct Scope(Option<Arc<Scoped>>);
 
 impl Drop for Scope {
@@ -217,20 +217,20 @@ impl Drop for Scope {
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(async move {
-                // Nobody is left to be told; the service's own end of a life comes later.
+                // The error cannot be reported; the service's TTL ends the sandbox later.
                 let _ = sandbox.cleanup_unless_closed().await;
             });
         }
     }
 }
 
-/// Six bytes that nobody chose.
+/// Six random bytes.
 fn chance() -> [u8; 6] {
     let [a, b, c, d, e, f, ..] = RandomState::new().hash_one(std::process::id()).to_be_bytes();
     [a, b, c, d, e, f]
 }
 
-/// Puts a [`Scoped`] together, when it is first needed.
+/// Builds a [`Scoped`] when it is first needed.
 pub struct Builder {
     sandboxes: Arc<dyn Sandboxes>,
     caller: Caller,
@@ -240,7 +240,7 @@ pub struct Builder {
 }
 
 impl fmt::Debug for Builder {
-    /// Says whether it has built; never builds.
+    /// Shows whether it has built; never builds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.built.get().is_some() { "built" } else { "pending" };
         write!(f, "Builder({state})")
@@ -266,7 +266,7 @@ impl Builder {
         self
     }
 
-    /// Sets which MCP servers agents find.
+    /// Sets the configuration of MCP servers for agents.
     pub fn with_mcp_config(&mut self, config: Map<String, Value>) -> &mut Self {
         self.settings.mcp_config = config;
         self
@@ -284,16 +284,17 @@ impl Builder {
         self
     }
 
-    /// Sets settings by their names. They win over what the others set.
+    /// Sets settings by their names. They override the other setters.
     pub fn with_extra(&mut self, extra: Map<String, Value>) -> &mut Self {
         self.extra.extend(extra);
         self
     }
 
-    /// The sandbox; the same each time. What is set after the first time is not seen.
+    /// The sandbox; the same in each call. Settings that change after the first call have no
+    /// effect.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for a setting that there is not, or that cannot have that value.
+    /// [`Code::InvalidInput`] for an unknown setting, or one with an invalid value.
     pub fn build(&self) -> Result<Arc<Scoped>> {
         if let Some(built) = self.built.get() {
             return Ok(built.clone());
@@ -314,7 +315,7 @@ impl Builder {
         serde_json::from_value(values).map_err(refused)
     }
 
-    /// Builds the sandbox where that was not done, and starts it.
+    /// Builds the sandbox if that was not done yet, and starts it.
     ///
     /// # Errors
     /// As [`Self::build`] and [`Scoped::start`].

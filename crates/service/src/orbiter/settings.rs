@@ -11,11 +11,11 @@ use super::status::Status;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Its id; empty for one that is made up.
+    /// Its id; empty for a random one.
     pub sandbox_id: String,
     /// The directories that its tools may use.
     pub workspace: Vec<String>,
-    /// Which MCP servers its agents find.
+    /// The configuration of MCP servers for its agents.
     pub mcp_config: Map<String, Value>,
     /// Its agents.
     pub agents: Map<String, Value>,
@@ -36,11 +36,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The id that the sandbox gets: the one that was asked for, or twelve hexadecimal digits of
-    /// chance, which the caller brings along.
+    /// The sandbox's id: the requested one, or twelve hexadecimal digits of `chance`, random bytes
+    /// from the caller.
     ///
     /// # Errors
-    /// [`InvalidId`] for an id that is asked for and is none.
+    /// [`InvalidId`] for a requested id that is invalid.
     pub fn id(&self, chance: [u8; 6]) -> Result<SandboxId, InvalidId> {
         if self.sandbox_id.is_empty() {
             let digits = chance.iter().map(|byte| format!("{byte:02x}"));
@@ -49,14 +49,14 @@ impl Settings {
         SandboxId::new(self.sandbox_id.as_str())
     }
 
-    /// What the sandbox says of itself in a status: a copy.
+    /// The description in a status: a copy.
     pub fn describe(&self, sandbox_id: SandboxId, status: Status) -> Description {
         let (workspace, timeout) = (self.workspace.clone(), self.timeout);
         Description { sandbox_id, status, workspace, timeout }
     }
 }
 
-/// What a sandbox says of itself.
+/// The description of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Its id.

@@ -31,7 +31,7 @@ names! {
 }
 
 impl Status {
-    /// What Orbiter calls a state. A sandbox that is being made is not started yet, so `init`.
+    /// Orbiter's name of a state. A sandbox that is being created is not started yet, so `init`.
     pub const fn of(state: State) -> Self {
         match state {
             State::New | State::Creating => Self::Init,
@@ -42,7 +42,7 @@ impl Status {
         }
     }
 
-    /// The status `to`, where Orbiter's table has that step.
+    /// The status `to`, if Orbiter's table has that transition.
     ///
     /// # Errors
     /// [`CannotTransition`] otherwise, also from a status to itself.

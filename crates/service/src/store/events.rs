@@ -1,4 +1,4 @@
-//! The table `sandbox_events`: what happened to sandboxes, in the order in which it was recorded.
+//! The table `sandbox_events`: the events of sandboxes, in the order in which they were recorded.
 
 use serde_json::json;
 use stockade_api::RecordedEvent;
@@ -10,13 +10,13 @@ use stockade_durable::{Row, Statement, Store, Value};
 use crate::clock::timestamp;
 use crate::failure::of_store;
 
-/// Wakes those who follow the events.
+/// Wakes the followers of the events.
 pub(crate) const TOPIC: &str = "sandbox-events";
 
-/// An event that is to be recorded.
+/// An event to record.
 #[derive(Debug)]
 pub(crate) struct NewEvent<'a> {
-    /// The same event has the same id: it is recorded once.
+    /// The same event has the same id, so it is recorded once.
     pub(crate) id: EventId,
     pub(crate) kind: Kind,
     pub(crate) sandbox: &'a SandboxId,
@@ -52,8 +52,8 @@ pub(crate) fn insert(new: NewEvent<'_>) -> Statement {
     .touching(TOPIC)
 }
 
-/// Records an event, unless it is recorded, or there are as many of its kind for its sandbox as there
-/// may be.
+/// Records an event, unless it is recorded, or its sandbox has the maximal number of events of its
+/// kind.
 pub(crate) fn insert_up_to(new: NewEvent<'_>, most: usize) -> Statement {
     let mut parameters = new.parameters();
     parameters.push(limit(most));
@@ -66,7 +66,7 @@ pub(crate) fn insert_up_to(new: NewEvent<'_>, most: usize) -> Statement {
     .touching(TOPIC)
 }
 
-/// At most so many events of an owner's sandboxes, or of one of them, behind a number.
+/// At most this many events of an owner's sandboxes, or of one of them, after a number.
 pub(crate) async fn page(
     store: &dyn Store,
     owner: &OwnerId,
@@ -87,8 +87,8 @@ pub(crate) async fn page(
     rows.iter().map(read).collect()
 }
 
-/// The refusals that are recorded of a sandbox, at most so many, in the order in which they came.
-/// Those that cannot be read are left out.
+/// The recorded denied connections of a sandbox, at most this many, in the order in which they were
+/// received. Unreadable ones are left out.
 pub(crate) async fn refusals(
     store: &dyn Store,
     id: &SandboxId,

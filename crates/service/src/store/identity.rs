@@ -5,7 +5,7 @@ use stockade_durable::{Statement, Store};
 
 use crate::failure::of_store;
 
-/// The id of the service, which is made with the first call.
+/// The id of the service, which the first call creates.
 pub(crate) async fn find_or_make(store: &dyn Store) -> Result<String, Problem> {
     let made = uuid::Uuid::now_v7().simple().to_string();
     let first = "INSERT INTO sandbox_service (id) SELECT ?1 \

@@ -1,10 +1,11 @@
-//! The records of the service: every SQL statement of this room, behind one file for each table.
+//! The records of the service: every SQL statement of this crate, in one file for each table.
 //!
-//! What changes rows is given back as a [`stockade_durable::Statement`], to be committed together with
-//! the record of a workflow; what reads them takes the store. Nothing here decides anything.
+//! Functions that change rows return a [`stockade_durable::Statement`], to be committed together
+//! with the record of a workflow; functions that read rows take the store. No code here decides
+//! anything.
 //!
-//! `migrations` holds the tables, `sqlite` the few pieces of SQL that another database would write in
-//! another way.
+//! `migrations` holds the tables, `sqlite` the few pieces of SQL that are different in other
+//! databases.
 
 pub(crate) mod events;
 pub(crate) mod identity;
@@ -15,7 +16,7 @@ mod sqlite;
 
 pub use migrations::MIGRATIONS;
 
-/// A value as it is stored: JSON.
+/// The stored form of a value: JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
 }

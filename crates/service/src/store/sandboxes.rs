@@ -1,4 +1,4 @@
-//! The table `sandbox_instances`: one row for each sandbox, which stays when it has ended.
+//! The table `sandbox_instances`: one row for each sandbox. Rows of ended sandboxes stay.
 
 use std::collections::BTreeMap;
 
@@ -31,23 +31,23 @@ pub(crate) struct SandboxRow {
     pub(crate) execution_id: Option<ExecutionId>,
     pub(crate) workflow_id: Option<String>,
     pub(crate) workspace_id: Option<String>,
-    /// The rules as they were stored: what cannot be read denies.
+    /// The stored rules: an unreadable rule denies.
     pub(crate) rules: Rules,
     pub(crate) created_at: i64,
     pub(crate) expires_at: Option<i64>,
     pub(crate) terminated_at: Option<i64>,
-    /// The request that made it.
+    /// The request that created it.
     pub(crate) request: CreateSandbox,
     pub(crate) idle_timeout_ms: Option<i64>,
     pub(crate) on_idle: IdleAction,
     pub(crate) last_used_at: i64,
-    /// Whether it was paused because nobody used it.
+    /// Whether it was paused for being idle.
     pub(crate) idle_paused: bool,
-    /// The snapshot that its files are in while it has no processes.
+    /// The snapshot with its files while it has no processes.
     pub(crate) files: Option<SnapshotId>,
-    /// Grows with each change of state; a change names the one that it saw.
+    /// Incremented by each change of state; a change names the value that it has read.
     pub(crate) generation: i64,
-    /// Whether a part of the row cannot be read: then nothing but its end is possible.
+    /// Whether a part of the row cannot be read: then the sandbox can only be ended.
     pub(crate) damaged: bool,
 }
 
@@ -62,17 +62,17 @@ pub(crate) async fn find(store: &dyn Store, id: &SandboxId) -> Result<Option<San
 #[derive(Debug)]
 pub(crate) struct Selection<'a> {
     pub(crate) owner: &'a OwnerId,
-    /// Only those behind this one.
+    /// Only those after this one.
     pub(crate) after: Option<&'a SandboxRow>,
     /// Only those in one of these states; without one, all that are not terminated.
     pub(crate) states: &'a [State],
-    /// Only those whose metadata holds all of this.
+    /// Only those whose metadata contains all these pairs.
     pub(crate) metadata: &'a BTreeMap<String, String>,
-    /// At most so many.
+    /// At most this many.
     pub(crate) limit: u32,
 }
 
-/// The sandboxes of a selection, the newest first. Those whose id or owner cannot be read are left
+/// The sandboxes of a selection, the newest first. Those with an unreadable id or owner are left
 /// out.
 pub(crate) async fn list(
     store: &dyn Store,
@@ -103,7 +103,7 @@ pub(crate) async fn list(
     Ok(rows.map_err(of_store)?.iter().filter_map(|row| read(row).ok()).collect())
 }
 
-/// The sandboxes that are not terminated, also those whose records cannot be read.
+/// The sandboxes that are not terminated, also those with unreadable records.
 pub(crate) async fn live(store: &dyn Store) -> Result<Vec<SandboxId>, Problem> {
     let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated'";
     let rows = store.query(Statement::new(sql, vec![])).await.map_err(of_store)?;
@@ -111,8 +111,8 @@ pub(crate) async fn live(store: &dyn Store) -> Result<Vec<SandboxId>, Problem> {
     Ok(ids.collect())
 }
 
-/// Whether a snapshot is of one of our sandboxes, and neither holds the files of one that is stopped
-/// nor was taken by somebody.
+/// Whether a snapshot belongs to one of our sandboxes, but neither holds the files of a stopped one
+/// nor was requested by a user.
 pub(crate) async fn is_unknown_snapshot(
     store: &dyn Store,
     sandbox: &SandboxId,
@@ -128,7 +128,7 @@ pub(crate) async fn is_unknown_snapshot(
     Ok(ours > 0 && known == 0)
 }
 
-/// Adds a row, as long as its owner has fewer than `quota` sandboxes; a conflict otherwise.
+/// Adds a row, if its owner has fewer than `quota` sandboxes; a conflict otherwise.
 pub(crate) fn insert(row: &SandboxRow, quota: u32) -> Statement {
     Statement::new(
         "INSERT INTO sandbox_instances (id, owner_id, status, reason, image, visibility, \
@@ -167,8 +167,8 @@ pub(crate) fn insert(row: &SandboxRow, quota: u32) -> Statement {
     .expecting(1)
 }
 
-/// Records the state of a row with what goes with it; a conflict unless the generation is the one
-/// that was seen. `request` is the request as JSON, where that changed.
+/// Records the state of a row and its dependent columns; a conflict unless the generation is
+/// `seen`. `request` is the request as JSON, if it changed.
 pub(crate) fn update(row: &SandboxRow, seen: i64, request: Option<String>) -> Statement {
     Statement::new(
         "UPDATE sandbox_instances SET status = ?3, reason = ?4, terminated_at = ?5, \
@@ -191,7 +191,7 @@ pub(crate) fn update(row: &SandboxRow, seen: i64, request: Option<String>) -> St
     .expecting(1)
 }
 
-/// Records the request of a row; a conflict unless the generation is the one that was seen.
+/// Records the request of a row; a conflict unless the generation is `seen`.
 pub(crate) fn update_request(row: &SandboxRow, seen: i64) -> Statement {
     Statement::new(
         "UPDATE sandbox_instances SET spec = ?3, generation = generation + 1 \
@@ -221,7 +221,8 @@ fn read(row: &Row) -> Result<SandboxRow, Problem> {
     let optional = |index| row.optional_text(index).map(|t| t.map(str::to_owned)).map_err(of_store);
     let integer = |index| row.integer(index).map_err(of_store);
     let maybe = |index| row.optional_integer(index).map_err(of_store);
-    // What a newer version wrote, or somebody else: it is shown, and can only be ended.
+    // A value of a newer version, or written by another program: it is displayed, and the sandbox
+    // can only be ended.
     let state = text(2)?.parse().ok();
     let request = parse(&text(15)?);
     let on_idle = parse(&format!("\"{}\"", text(17)?));

@@ -1,5 +1,5 @@
-//! The table `sandbox_snapshots`: one row for each snapshot that somebody took. Its size is known
-//! once its files are kept; until then it is no snapshot that anything can begin with.
+//! The table `sandbox_snapshots`: one row for each snapshot that a user requested. Its size is
+//! known once its files are stored; until then no sandbox can start from it.
 
 use stockade_api::Snapshot;
 use stockade_core::{Code, OwnerId, Problem, SandboxId, SnapshotId};
@@ -11,7 +11,7 @@ use crate::failure::of_store;
 /// The columns, in the order in which [`read`] reads them.
 const COLUMNS: &str = "id, sandbox_id, created_at, size_bytes";
 
-/// A snapshot that is to be taken.
+/// A snapshot to take.
 #[derive(Debug)]
 pub(crate) struct NewSnapshot<'a> {
     pub(crate) id: &'a SnapshotId,
@@ -21,7 +21,7 @@ pub(crate) struct NewSnapshot<'a> {
     pub(crate) created_at: i64,
 }
 
-/// Adds a row, as long as its owner has fewer than `quota`; a conflict otherwise.
+/// Adds a row, if its owner has fewer than `quota`; a conflict otherwise.
 pub(crate) fn insert(new: &NewSnapshot<'_>, quota: u32) -> Statement {
     Statement::new(
         "INSERT INTO sandbox_snapshots (id, owner_id, sandbox_id, created_at) SELECT ?1, ?2, ?3, \
@@ -37,7 +37,7 @@ pub(crate) fn insert(new: &NewSnapshot<'_>, quota: u32) -> Statement {
     .expecting(1)
 }
 
-/// Records the size, which makes it a snapshot.
+/// Records the size, which completes the snapshot.
 pub(crate) fn set_size(id: &SnapshotId, size_bytes: u64) -> Statement {
     let size = i64::try_from(size_bytes).unwrap_or(i64::MAX);
     Statement::new(
@@ -60,7 +60,7 @@ pub(crate) async fn list(store: &dyn Store, owner: &OwnerId) -> Result<Vec<Snaps
     select(store, condition, vec![owner.as_str().into()]).await
 }
 
-/// The owner's snapshot of that id.
+/// The owner's snapshot with that id.
 pub(crate) async fn find(
     store: &dyn Store,
     owner: &OwnerId,
@@ -71,7 +71,7 @@ pub(crate) async fn find(
     Ok(found.into_iter().next())
 }
 
-/// Whether an id is taken, also by a snapshot that is being taken, and whether by the owner's.
+/// Whether an id is taken, also by a snapshot that is not complete, and whether by this owner.
 pub(crate) async fn is_taken(
     store: &dyn Store,
     owner: &OwnerId,
@@ -85,7 +85,7 @@ pub(crate) async fn is_taken(
     Ok(if is_own { Taken::ByOwner } else { Taken::ByOther })
 }
 
-/// Whose an id is.
+/// The owner of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
     No,

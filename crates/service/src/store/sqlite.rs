@@ -1,7 +1,7 @@
-//! SQL that only SQLite understands, by what it asks for.
+//! SQL that only SQLite understands, one function for each purpose.
 
-/// The condition that a sandbox's metadata holds a pair, whose key and value are the parameters of
-/// these numbers. Metadata that cannot be read holds none.
+/// The condition that a sandbox's metadata contains a pair, whose key and value are the parameters
+/// with these numbers. Unreadable metadata contains none.
 pub(super) fn metadata_holds(key: usize, value: usize) -> String {
     format!(
         "EXISTS (SELECT 1 FROM json_each(iif(json_valid(metadata), metadata, '{{}}')) \

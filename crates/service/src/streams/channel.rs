@@ -1,5 +1,5 @@
 //! One writer, any number of readers. Each item has a number; the last ones are kept, up to a bound
-//! in bytes, and a reader begins wherever it wants among them.
+//! in bytes, and a reader starts at any position among them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ impl Size for Vec<u8> {
     }
 }
 
-/// A place in a channel: before an item, or behind the last one.
+/// A position in a channel: before an item, or after the last one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Cursor {
     /// The number of the next item; the first one has 0.
@@ -39,14 +39,14 @@ pub enum Item<T> {
         /// The item.
         value: T,
     },
-    /// Items that are not kept any more: the reader came too late for them.
+    /// Items that are no longer stored, because the reader was too slow.
     Truncated {
         /// How many bytes they held.
         bytes: u64,
     },
 }
 
-/// A channel that keeps at least the last item, and as many before it as fit into a bound.
+/// A channel that keeps at least the last item, and as many earlier ones as fit into a bound.
 pub fn channel<T>(kept_bytes: u64) -> (Writer<T>, Channel<T>) {
     let state = State {
         items: VecDeque::new(),
@@ -69,16 +69,16 @@ struct Shared<T> {
 #[derive(Debug)]
 struct State<T> {
     items: VecDeque<T>,
-    /// Where the oldest item that is kept is.
+    /// The position of the oldest item that is kept.
     first: Cursor,
-    /// Behind the newest.
+    /// The position after the newest item.
     next: Cursor,
     end: Option<Result<(), Error>>,
     readers: usize,
 }
 
 impl<T> Shared<T> {
-    /// Nothing panics while it holds the lock, so what a poisoned one guards is whole.
+    /// No code panics while it holds the lock, so the data of a poisoned lock is consistent.
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,12 +89,13 @@ impl<T> Shared<T> {
     }
 }
 
-/// Where items come from. When it goes without a word, readers get [`Error::Abandoned`].
+/// The source of items. If it is dropped without closing the stream, readers get
+/// [`Error::Abandoned`].
 #[derive(Debug)]
 pub struct Writer<T>(Arc<Shared<T>>);
 
 impl<T: Size> Writer<T> {
-    /// Adds an item, and gives its number. Never waits.
+    /// Adds an item, and returns its number. Never waits.
     pub fn send(&self, value: T) -> u64 {
         let mut state = self.0.state();
         let sequence = state.next.sequence;
@@ -113,12 +114,12 @@ impl<T: Size> Writer<T> {
 }
 
 impl<T> Writer<T> {
-    /// Ends the stream: readers come to its end after what is kept.
+    /// Ends the stream: readers reach its end after the remaining items.
     pub fn close(self) {
         self.0.end(Ok(()));
     }
 
-    /// Ends the stream with an error: readers get it after what is kept.
+    /// Ends the stream with an error: readers get it after the remaining items.
     pub fn fail(self, error: Error) {
         self.0.end(Err(error));
     }
@@ -130,7 +131,7 @@ impl<T> Drop for Writer<T> {
     }
 }
 
-/// What readers come from.
+/// The handle from which readers are created.
 #[derive(Debug)]
 pub struct Channel<T>(Arc<Shared<T>>);
 
@@ -141,7 +142,7 @@ impl<T> Clone for Channel<T> {
 }
 
 impl<T> Channel<T> {
-    /// A reader from a place on; `Cursor::default()` is the start.
+    /// A reader from a position on; `Cursor::default()` is the start.
     pub fn subscribe(&self, from: Cursor) -> Reader<T> {
         self.0.state().readers += 1;
         Reader { shared: Arc::clone(&self.0), next: from, told_error: false }
@@ -162,12 +163,12 @@ pub struct Reader<T> {
 }
 
 impl<T: Size + Clone> Reader<T> {
-    /// The next item, once there is one; `None` at the end. An error is given once, and is the end.
+    /// Waits for the next item; `None` at the end. An error is returned once, and is the end.
     pub async fn next(&mut self) -> Option<Result<Item<T>, Error>> {
-        // A handle of its own, so that waiting borrows nothing of the reader.
+        // A separate handle, so that waiting does not borrow the reader.
         let shared = Arc::clone(&self.shared);
         loop {
-            // Before looking, so that what comes in between wakes it.
+            // Registered before the check, so that an item that is added in between wakes it.
             let mut changed = std::pin::pin!(shared.changed.notified());
             changed.as_mut().enable();
             if let Some(answer) = self.look() {
@@ -177,7 +178,7 @@ impl<T: Size + Clone> Reader<T> {
         }
     }
 
-    /// What can be said at once; `None` when that is nothing.
+    /// The result that is available now; `None` when there is none.
     fn look(&mut self) -> Option<Option<Result<Item<T>, Error>>> {
         let state = self.shared.state();
         if self.next.sequence < state.first.sequence {
@@ -203,7 +204,7 @@ impl<T: Size + Clone> Reader<T> {
 }
 
 impl<T> Reader<T> {
-    /// The place that it has come to, to go on from later.
+    /// Its current position, for resuming later.
     pub const fn cursor(&self) -> Cursor {
         self.next
     }

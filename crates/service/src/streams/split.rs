@@ -1,5 +1,5 @@
-//! The splitter: one stream of a command's output becomes three, of standard output, standard error
-//! and the exit code (FireFlow's `SandboxStreamSplitterNode`).
+//! The splitter: it splits one stream of a command's output into three, standard output, standard
+//! error and the exit code (FireFlow's `SandboxStreamSplitterNode`).
 
 use super::{Channel, Cursor, Error, Item, Reader, Size, Writer, channel};
 
@@ -10,7 +10,7 @@ pub enum Chunk {
     Stdout(Vec<u8>),
     /// Bytes of its standard error.
     Stderr(Vec<u8>),
-    /// Its exit code; nothing follows.
+    /// Its exit code; the last chunk.
     Exit(i32),
 }
 
@@ -26,11 +26,11 @@ impl Size for Chunk {
 /// A part of one of the three streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece<T> {
-    /// Its number in the stream that was split: it tells the order across the three.
+    /// Its number in the source stream: it gives the order across the three.
     pub sequence: u64,
-    /// What it is.
+    /// The value.
     pub value: T,
-    /// How many bytes of the stream that was split were gone before it, from either output.
+    /// How many bytes of the source stream were lost before it, from either output.
     pub lost_bytes: u64,
 }
 
@@ -57,9 +57,9 @@ pub struct Split {
     pub exit: Channel<Piece<i32>>,
 }
 
-/// Splits a stream, in a task of its own. All three end in every case: with the exit code, with the
-/// error of the source, with [`Error::NoExit`], or with [`Error::Abandoned`] when the runtime stops.
-/// Each keeps up to `kept_bytes`.
+/// Splits a stream, in a separate task. All three end in every case: with the exit code, with the
+/// error of the source, with [`Error::NoExit`], or with [`Error::Abandoned`] when the async runtime
+/// stops. Each keeps up to `kept_bytes`.
 pub fn split(source: &Channel<Chunk>, kept_bytes: u64) -> Split {
     let (stdout, stdout_channel) = channel(kept_bytes);
     let (stderr, stderr_channel) = channel(kept_bytes);

@@ -1,24 +1,24 @@
-//! Bytes as text, where a character may come in two parts.
+//! Converts bytes to text when a character may be split between two parts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// How bytes are written as text.
+/// The text form of bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
-    /// As UTF-8, with U+FFFD for what is not.
+    /// As UTF-8, with U+FFFD for invalid bytes.
     #[default]
     Text,
-    /// As base64 with padding, each part by itself.
+    /// As base64 with padding, each part separately.
     Base64,
 }
 
-/// Turns parts of a stream into text. A character is never divided between two texts.
+/// Converts parts of a stream to text. A character is never split between two texts.
 #[derive(Debug, Default)]
 pub struct Decoder {
     encoding: Encoding,
-    /// The beginning of a character; at most three bytes.
+    /// An incomplete character; at most three bytes.
     begun: Vec<u8>,
 }
 
@@ -28,7 +28,7 @@ impl Decoder {
         Self { encoding, begun: Vec::new() }
     }
 
-    /// The text of the next part, without a character at its end that is not whole yet.
+    /// The text of the next part, without an incomplete character at its end.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         if self.encoding == Encoding::Base64 {
             return STANDARD.encode(bytes);
@@ -41,13 +41,13 @@ impl Decoder {
         text
     }
 
-    /// What is left at the end of the stream.
+    /// The remaining text at the end of the stream.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.begun).into_owned()
     }
 }
 
-/// How many bytes at the end may be the beginning of a character.
+/// How many bytes at the end may be an incomplete character.
 fn begun_at_the_end(bytes: &[u8]) -> usize {
     (1..=bytes.len().min(3))
         .find(|length| {

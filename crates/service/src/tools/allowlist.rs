@@ -10,20 +10,20 @@ use stockade_core::{Code, Problem};
 use super::words::{Word, words};
 use super::{Handler, ToolCall, built_in};
 
-/// The programs that are allowed when nobody says which.
+/// The default list of allowed programs.
 const ALLOWED: [&str; 10] =
     ["ls", "cat", "grep", "find", "echo", "wc", "sort", "head", "tail", "diff"];
 
-/// Where an allowed program is, whatever the sandbox's own `PATH` says.
+/// The search path for allowed programs, whatever the sandbox's own `PATH` is.
 const PATH: &str = "/usr/bin:/bin";
 
-/// Options of allowed programs that run others, or remove and write files.
+/// Options of allowed programs that run other programs, or remove and write files.
 const REFUSED: [(&str, &[&str]); 2] = [
     ("find", &["-exec", "-execdir", "-ok", "-okdir", "-delete", "-fls", "-fprint", "-fprintf"]),
     ("sort", &["--compress-program", "-o", "--output"]),
 ];
 
-/// How much of an output is given, in characters.
+/// How much of an output is returned, in characters.
 const CHARACTERS: usize = 10_000;
 
 /// Runs programs of a list, in the sandbox.
@@ -39,12 +39,12 @@ impl Default for AllowlistTool {
 }
 
 impl AllowlistTool {
-    /// A tool that runs these programs, by their names.
+    /// A tool that runs these programs, listed by name.
     pub const fn new(allowed: Vec<String>) -> Self {
         Self { allowed }
     }
 
-    /// The words of a line, if it is one program of the list.
+    /// The words of a line, if it runs one program of the list.
     fn check(&self, line: &str) -> Result<Vec<String>> {
         let refused = |message: String| {
             Problem::new(Code::AccessDenied, message)

@@ -1,4 +1,5 @@
-//! The tools that every service has. Each is an operation or two, and does nothing on the host.
+//! The tools of every service. Each consists of one or two operations, and does nothing on the
+//! host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::{Handler, ToolCall};
 /// The largest file that a tool reads.
 pub(super) const FILE_BYTES: u64 = 10 << 20;
 
-/// Each with its name and what it does.
+/// Each with its name and its description.
 pub(super) fn all() -> Vec<(&'static str, &'static str, Arc<dyn Handler>)> {
     vec![
         ("echo", "Returns its arguments", Arc::new(Echo)),
@@ -50,7 +51,7 @@ impl Handler for Shell {
     }
 }
 
-/// Runs a program that is given as text, in the sandbox (Orbiter's `CodeTool`).
+/// Runs a program text in the sandbox (Orbiter's `CodeTool`).
 #[derive(Debug)]
 pub struct CodeTool;
 
@@ -73,12 +74,12 @@ impl Handler for CodeTool {
     }
 }
 
-/// Runs a command, whose time is that of the call.
+/// Runs a command within the time of the call.
 pub(super) async fn run(call: &ToolCall, line: CommandLine) -> Result<Value> {
     run_with(call, line, BTreeMap::new()).await
 }
 
-/// The same, with an environment of its own.
+/// The same, with additional environment variables.
 pub(super) async fn run_with(
     call: &ToolCall,
     line: CommandLine,

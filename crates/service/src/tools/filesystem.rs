@@ -13,17 +13,17 @@ use crate::failure::of_path;
 use crate::paths::{as_bytes, as_path};
 
 /// Reads, writes and lists files: the arguments are an `action` (`read`, `write` or `list`), a
-/// `path` and for `write` a `content`. A relative path begins at the first directory.
+/// `path` and for `write` a `content`. A relative path starts at the first directory.
 #[derive(Debug)]
 pub struct FilesystemTool {
     roots: Vec<SandboxPath>,
 }
 
 impl FilesystemTool {
-    /// A tool for what is below these directories.
+    /// A tool for the files below these directories.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for an empty list, [`Code::PathInvalid`] for a path that is none.
+    /// [`Code::InvalidInput`] for an empty list, [`Code::PathInvalid`] for an invalid path.
     pub fn new(roots: &[&str]) -> Result<Self> {
         if roots.is_empty() {
             return Err(Problem::new(Code::InvalidInput, "a file tool needs at least one root"));
@@ -32,7 +32,7 @@ impl FilesystemTool {
         Ok(Self { roots })
     }
 
-    /// What a path leads to, if that is below one of the directories, by its name and in truth.
+    /// The resolved path, if both it and the path as given are below one of the directories.
     async fn find(&self, call: &ToolCall, text: &str) -> Result<Bytes> {
         let outside = || {
             let message = format!("{text:?} is outside allowed directories");
@@ -63,7 +63,7 @@ impl FilesystemTool {
     }
 }
 
-/// A missing file or directory, in Orbiter's words.
+/// A missing file or directory, in Orbiter's terms.
 fn missing(what: &'static str, path: &str) -> impl Fn(Problem) -> Problem {
     move |problem| match problem.code {
         Code::FileNotFound => Problem::new(problem.code, format!("{what} not found: {path}")),

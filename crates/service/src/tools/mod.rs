@@ -1,4 +1,4 @@
-//! Tools: what `run_tool` can be asked for by name, and what a tool is.
+//! Tools: those that `run_tool` can run by name, and the interface of a tool.
 
 mod allowlist;
 mod built_in;
@@ -22,20 +22,20 @@ pub use built_in::CodeTool;
 pub use filesystem::FilesystemTool;
 pub use terminal::TerminalTool;
 
-/// What does the work of a tool.
+/// The implementation of a tool.
 #[async_trait]
 pub trait Handler: Debug + Send + Sync {
-    /// Does it. May be called again with the same caller after a crash: what it starts under the
-    /// caller's name is started once.
+    /// Runs the tool. It may be called again with the same caller after a crash: an operation that
+    /// it starts under the caller's key is started once.
     ///
     /// # Errors
-    /// What went wrong, which becomes the tool's answer; [`Code::TimedOut`] becomes the failure of
-    /// the whole call.
+    /// An error becomes the tool's result; [`Code::TimedOut`] becomes the failure of the whole
+    /// call.
     async fn call(&self, call: ToolCall) -> Result<Value>;
 
-    /// Whether the arguments and the answer may be recorded. Where not, as for the contents of
-    /// files, a call that a crash cuts off is not gone on with, and a call under the same name
-    /// again is not answered from the record.
+    /// Whether the arguments and the result may be recorded. If not, as for the contents of files,
+    /// a call that a crash interrupts is not resumed, and a second call with the same key is not
+    /// answered from the record.
     fn is_recorded(&self) -> bool {
         true
     }
@@ -46,21 +46,21 @@ pub trait Handler: Debug + Send + Sync {
 pub struct ToolCall {
     /// The operations.
     pub service: Arc<dyn Sandboxes>,
-    /// In whose name, with an idempotency key for the first operation.
+    /// The owner of the call, with an idempotency key for the first operation.
     pub caller: Caller,
-    /// The sandbox that it is for.
+    /// The sandbox of the call.
     pub sandbox_id: SandboxId,
-    /// What it is called with.
+    /// The arguments.
     pub arguments: Map<String, Value>,
-    /// How long it may take.
+    /// The timeout.
     pub timeout: Duration,
     pub(crate) paths: Arc<dyn ResolvePath>,
 }
 
-/// Follows the links in paths of a sandbox.
+/// Resolves symbolic links in paths of a sandbox.
 #[async_trait]
 pub(crate) trait ResolvePath: Debug + Send + Sync {
-    /// The path that a name leads to. A name that does not exist stands for itself.
+    /// The path that a name leads to. A name that does not exist stays as it is.
     async fn resolve(
         &self,
         owner: &OwnerId,
@@ -70,13 +70,13 @@ pub(crate) trait ResolvePath: Debug + Send + Sync {
 }
 
 impl ToolCall {
-    /// How much longer than its time a tool gets to tell that it is over.
+    /// How long a tool may exceed its timeout to report that it has expired.
     pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-    /// An argument that must be there, as text.
+    /// A required argument, as text.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] when it is missing or no text.
+    /// [`Code::InvalidInput`] when it is missing or not text.
     pub fn text(&self, name: &str) -> Result<&str> {
         self.arguments.get(name).and_then(Value::as_str).ok_or_else(|| {
             Problem::new(Code::InvalidInput, format!("the argument `{name}` must be a string"))
@@ -92,12 +92,12 @@ pub(crate) struct Tools(RwLock<BTreeMap<String, Registered>>);
 struct Registered {
     description: String,
     handler: Arc<dyn Handler>,
-    /// Whether it came with the service, and comes back when what replaced it goes.
+    /// Whether it is built in, and returns when its replacement is removed.
     built_in: bool,
 }
 
 impl Tools {
-    /// Those that every service has.
+    /// The tools of every service.
     pub(crate) fn built_in() -> Self {
         let entry = |(name, description, handler): (&str, &str, Arc<dyn Handler>)| {
             let description = description.to_owned();
@@ -127,7 +127,7 @@ impl Tools {
         Ok(())
     }
 
-    /// The tool of that name.
+    /// The tool with that name.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<dyn Handler>> {
         let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tools.get(name).map(|tool| tool.handler.clone()).ok_or_else(|| {

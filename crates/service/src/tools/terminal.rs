@@ -1,4 +1,4 @@
-//! Orbiter's terminal tool: a shell's line, unless it runs a program of a list.
+//! Orbiter's terminal tool: runs a shell line, unless the line runs a program of a list.
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -8,20 +8,20 @@ use stockade_core::{Code, Problem};
 use super::words::{base, words};
 use super::{Handler, ToolCall, built_in};
 
-/// The programs that are blocked when nobody says which.
+/// The default list of blocked programs.
 const BLOCKED: [&str; 15] = [
     "rm", "rmdir", "dd", "mkfs", "fdisk", "shutdown", "reboot", "halt", "poweroff", "kill",
     "killall", "pkill", "sudo", "su", "chmod",
 ];
 
-/// Programs that run another one, named in their arguments.
+/// Programs that run another program, named in their arguments.
 const CARRIERS: [&str; 12] = [
     "env", "exec", "command", "nohup", "nice", "time", "timeout", "xargs", "sh", "bash", "eval",
     "setsid",
 ];
 
-/// Runs lines with a shell, in the sandbox. The list keeps an agent from mistakes; it is no wall:
-/// a program has many names, and what holds is the sandbox.
+/// Runs lines with a shell, in the sandbox. The list protects an agent from mistakes; it is no
+/// security boundary: a program has many names, and the boundary is the sandbox.
 #[derive(Debug)]
 pub struct TerminalTool {
     blocked: Vec<String>,
@@ -39,7 +39,7 @@ impl TerminalTool {
         Self { blocked }
     }
 
-    /// The program in a line that is blocked, if there is one.
+    /// The blocked program that a line runs, if there is one.
     fn blocked<'a>(&'a self, line: &str) -> Option<&'a String> {
         let mut expected = false;
         for word in words(line) {
@@ -54,7 +54,7 @@ impl TerminalTool {
             if CARRIERS.contains(&name) || assigns || name.starts_with('-') {
                 continue;
             }
-            // `sh -c` has a whole line in one word.
+            // The argument of `sh -c` is a whole line in one word.
             let inner = word.text.contains(char::is_whitespace) || word.text.contains(';');
             let found = self.blocked.iter().find(|blocked| *blocked == name);
             let found = found.or_else(|| if inner { self.blocked(&word.text) } else { None });

@@ -1,14 +1,14 @@
-//! Command lines as words, as far as a shell's quotes and separators go.
+//! Splits command lines into words, according to a shell's quotes and separators.
 
-/// One word, and whether it stands where a shell looks for a program.
+/// One word, and whether it is at a position where a shell expects a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Word {
     pub(super) text: String,
     pub(super) first: bool,
 }
 
-/// The words of a line, without their quotes. What separates commands makes the next word a first
-/// one: also inside of double quotes, where a shell runs `$(…)`.
+/// The words of a line, without their quotes. A separator of commands makes the next word a first
+/// one, also inside of double quotes, where a shell runs `$(…)`.
 pub(super) fn words(line: &str) -> Vec<Word> {
     let mut words = Words::default();
     let mut characters = line.chars();
@@ -41,14 +41,14 @@ pub(super) fn words(line: &str) -> Vec<Word> {
     words.found
 }
 
-/// What was found so far.
+/// The state of the splitting.
 struct Words {
     found: Vec<Word>,
     text: String,
     begun: bool,
     first: bool,
     quote: Option<char>,
-    /// What was opened and with which character, each with the quote around it.
+    /// The open constructs with their opening characters, each with the quote around it.
     within: Vec<(char, Option<char>)>,
 }
 
@@ -84,7 +84,7 @@ impl Words {
     }
 }
 
-/// The last name of a path.
+/// The last component of a path.
 pub(super) fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }

@@ -1,4 +1,4 @@
-//! What fails, races, hangs and leaks: each ends in a state that is told, and nothing is lost.
+//! Failures, races, hangs and leaks: each ends in a reported state, and nothing is lost.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 #[path = "../harness/mod.rs"]
@@ -25,7 +25,7 @@ fn unreachable() -> Error {
     Error::Unreachable { what: "the keeper".to_owned(), source }
 }
 
-/// Asks for an operation by its name.
+/// Requests an operation by its name.
 async fn ask(
     harness: &Harness,
     operation: &'static str,

@@ -1,4 +1,4 @@
-//! Operations that are cancelled, cut off and queued.
+//! Operations that are cancelled, interrupted and queued.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +27,10 @@ async fn a_cancelled_operation_ends_its_command() {
             status.execs.iter().all(|exec| exec.ending == Some(Ended::Killed)).then_some(())
         })
         .await;
-    // What is left of it is let go of.
+    // Its remains are removed.
     harness.service.sweep().await;
     assert_eq!(harness.fake.inspect(&id).await.unwrap().execs, []);
-    // What makes, changes or watches a sandbox is not cut in two.
+    // An operation that creates, changes or watches a sandbox cannot be cancelled.
     let workflow = harness.status(&id).await.workflow_id.unwrap();
     let ended = ask(&harness, "cancel_operation", json!(workflow)).await.unwrap();
     assert_eq!(ended["status"], "succeeded");

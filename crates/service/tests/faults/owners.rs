@@ -1,5 +1,5 @@
-//! Two principals and every operation of the list: neither learns of, or does anything to, what is
-//! the other's. An operation that is new to the list fails here until it is said how it is asked.
+//! Two owners and every operation of the list: neither learns of, or changes, what belongs to the
+//! other. A new operation fails here until its request is defined below.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::ask;
 use crate::harness::{self, Harness, caller};
 
-/// The things of somebody that an operation can be about, by their ids.
+/// The ids of one owner's objects that an operation can concern.
 #[derive(Debug, Clone)]
 struct Things {
     sandbox: String,
@@ -21,7 +21,7 @@ struct Things {
     bundle: String,
 }
 
-/// What an operation is asked; where it is about nothing of anybody's, `None`.
+/// The request of an operation; `None` if it concerns no object of an owner.
 fn about(operation: &str, things: &Things) -> Option<Value> {
     let Things { sandbox, snapshot, operation: workflow, bundle } = things;
     let path = |rest: Value| {
@@ -70,7 +70,7 @@ fn read<T: DeserializeOwned>(request: Value) -> T {
     serde_json::from_value(request).unwrap()
 }
 
-/// Asks for an operation that takes its time; what it begins with is not waited for.
+/// Requests an operation that returns a stream, or needs one, and drops its result.
 async fn ask_long(
     service: &Service,
     owner: &str,
@@ -102,7 +102,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A service in which `u1` has one of everything.
+    /// A service in which `u1` has one object of each kind.
     async fn set() -> Self {
         let place = tempfile::tempdir().unwrap();
         let (data, project) = (place.path().join("data"), place.path().join("project"));
@@ -121,7 +121,7 @@ impl Scene {
         Self { harness, place, own }
     }
 
-    /// What is there of `u1`'s.
+    /// All objects of `u1`.
     async fn all(&self) -> Value {
         let mut all = json!({});
         for operation in ["list", "snapshots", "bundles"] {

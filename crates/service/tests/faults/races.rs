@@ -1,4 +1,4 @@
-//! Many who want something at once: of one id, one name, one sandbox, one quota.
+//! Concurrent requests for one id, one key, one sandbox, one quota.
 
 use serde_json::json;
 use stockade_api::{CreateSandbox, Ending, Sandboxes as _};
@@ -137,7 +137,7 @@ async fn a_name_that_is_used_again_leaves_nothing_behind() {
     assert!(format!("{:?}", harness.service).contains("Handoffs(0)"));
 }
 
-/// An id that somebody else has is no other than one that cannot be had.
+/// An id of another owner gives the same error as an unavailable id.
 #[tokio::test]
 async fn a_taken_id_is_told_to_its_owner_only() {
     let harness = Harness::new().await;

@@ -1,4 +1,4 @@
-//! What is read of records: page by page, from an offset, and where they are damaged.
+//! Reading of records: page by page, from an offset, and damaged ones.
 
 use serde_json::json;
 use stockade_api::{CreateSandbox, ListSandboxes, ReadEvents, Sandboxes as _};

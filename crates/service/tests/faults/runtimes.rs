@@ -1,4 +1,4 @@
-//! What a runtime does wrong, and what it holds that no record knows.
+//! Failures of a runtime, and its contents that have no record.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn a_runtime_that_fails_changes_nothing() {
         let snapshots = harness.service.snapshots(&caller("u1"), stockade_api::Names {}).await;
         assert_eq!(snapshots.unwrap(), []);
     }
-    // It goes on as if nothing had been.
+    // It continues as if nothing had happened.
     assert_eq!(harness.read(&id, "/w/f").await.unwrap(), "text");
     assert_eq!(harness.kinds().await, [Kind::SandboxCreated]);
 }
@@ -70,7 +70,7 @@ async fn a_start_that_fails_keeps_the_files() {
     }
     ask(&harness, "start", json!({"id": id})).await.unwrap();
     assert_eq!(harness.read(&id, "/w/f").await.unwrap(), "kept");
-    // The files of the stop are let go of, and a later stop keeps what is there then.
+    // The files of the stop are removed, and a later stop stores the current ones.
     harness
         .eventually(async || harness.fake.snapshots().await.unwrap().is_empty().then_some(()))
         .await;
@@ -84,7 +84,7 @@ async fn a_start_that_fails_keeps_the_files() {
 async fn what_nobody_knows_is_removed_and_what_is_foreign_stays() {
     let harness = Harness::new().await;
     let id = harness.sandbox().await;
-    // A cleanup that fails leaks; what others made in the same runtime is theirs.
+    // A failed cleanup leaks; sandboxes of others in the same runtime stay.
     harness.fake.fail_next("cleanup", unreachable());
     ask(&harness, "kill", json!({"id": id})).await.unwrap();
     let foreign = SandboxSpec { root: Root::Host, ..SandboxSpec::default() };
@@ -97,13 +97,13 @@ async fn what_nobody_knows_is_removed_and_what_is_foreign_stays() {
     harness.fake.create(&theirs, &SandboxSpec { labels, ..foreign }).await.unwrap();
     drop(others);
     assert_eq!(harness.held().await, 3);
-    // Nor is it taken for ours because somebody asks for its id.
+    // A request for its id does not make it ours either.
     let request = CreateSandbox { id: Some(name.clone()), ..CreateSandbox::default() };
     assert_eq!(harness.create(request).await.unwrap_err().code, Code::Conflict);
     ask(&harness, "start", json!({"id": name})).await.unwrap_err();
     ask(&harness, "kill", json!({"id": name})).await.unwrap();
     assert_eq!(harness.held().await, 3);
-    // One that is being made has a row before it is in the runtime.
+    // A sandbox that is being created has a row before it is in the runtime.
     harness.gate.hold("create", Side::Behind);
     let made = harness.spawn(|service| async move {
         service.create(&caller("u1"), CreateSandbox::default()).await
@@ -129,7 +129,7 @@ async fn a_runtime_that_hangs_holds_nobody_for_ever() {
     assert_eq!(ask(&harness, "kill", json!({"id": id})).await.unwrap()["state"], "terminated");
 }
 
-/// Whoever waits for a runtime makes way for an end.
+/// An operation that waits for a runtime yields to a kill.
 #[tokio::test]
 async fn a_kill_does_not_wait_for_a_runtime_that_hangs() {
     for (call, operation) in [("create", "create"), ("pause", "pause"), ("snapshot", "stop")] {

@@ -1,4 +1,4 @@
-//! What must be in no record: contents, inputs and variables of commands.
+//! Values that must be in no record: contents, inputs and variables of commands.
 
 use serde_json::json;
 use stockade_api::{CreateSandbox, OpenSession, Sandboxes as _, SessionEvent};
@@ -42,8 +42,8 @@ async fn contents_are_nowhere_in_the_database() {
     assert!(harness.database_holds("sandbox.run_tool"), "there is something to be found");
 }
 
-/// The variables of a command are nobody's but its own; those of a sandbox are in its row, as long as
-/// it can be started.
+/// The variables of a command are stored nowhere; those of a sandbox are in its row, as long as it
+/// can be started.
 #[tokio::test]
 async fn variables_are_nowhere_else() {
     const SECRET: &str = "v4r14ble-canary";
@@ -59,7 +59,7 @@ async fn variables_are_nowhere_else() {
     let asked = execute.clone();
     let done = harness.run(|s| async move { s.execute(&caller("u1").once("k"), asked).await });
     assert_eq!(done.await.unwrap().end.exit_code, Some(0), "the command has it");
-    // Nor is it compared by what is recorded of it.
+    // The comparison of requests includes variables, although they are not recorded.
     let mut other = execute.clone();
     other.environment.insert("TOKEN".to_owned(), "other".to_owned());
     let refused = harness.run(|s| async move { s.execute(&caller("u1").once("k"), other).await });

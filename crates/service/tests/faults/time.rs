@@ -1,4 +1,4 @@
-//! Lives that end by themselves, and sandboxes that nobody uses.
+//! TTLs that expire, and idle sandboxes.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn an_idle_sandbox_is_paused_and_resumed_by_its_next_use() {
         let used = harness.run(|s| async move { s.execute(&caller("u1"), execute).await }).await;
         assert_eq!(used.unwrap().stdout.lossy(), "x\n");
     }
-    // One that its owner paused stays paused.
+    // A sandbox that its owner paused stays paused.
     harness.until(&id, State::Paused).await;
     ask(&harness, "resume", json!({"id": id})).await.unwrap();
     ask(&harness, "pause", json!({"id": id})).await.unwrap();

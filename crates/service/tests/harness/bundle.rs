@@ -1,4 +1,4 @@
-//! A bundle that waits, as a run would leave it.
+//! A waiting bundle, as a one-shot run would leave it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,8 +10,8 @@ use stockade_bundle::project::Project;
 use stockade_bundle::view::View;
 use stockade_review as review;
 
-/// Makes a bundle in a data directory: files that are new to a project, each with its name as its
-/// content. Its id.
+/// Makes a bundle in a data directory: new files for a project, each with its name as its content.
+/// Returns its id.
 pub(crate) fn bundle(data: &Path, project: &Path, files: &[&str]) -> String {
     let home = DataDir::open(data).unwrap();
     let project = Project::open(project, None).unwrap();

@@ -1,4 +1,4 @@
-//! A runtime in memory with a gate before and behind each call, where a test can hold it.
+//! A runtime in memory with a gate before and after each call, at which a test can hold it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,12 +19,12 @@ use stockade_runtime::{
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// Where a call is held.
+/// The point at which a call is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Before it does anything.
+    /// Before its effect.
     Before,
-    /// When it is done, and nobody has heard of it.
+    /// After its effect, before its result is returned.
     Behind,
 }
 
@@ -50,14 +50,14 @@ impl Gate {
         self.0.send_replace(Held { place: Some((operation, side)), count: 0 });
     }
 
-    /// Waits until so many calls are held.
+    /// Waits until this many calls are held.
     pub(crate) async fn holds(&self, count: usize) {
         let mut held = self.0.subscribe();
         let reached = held.wait_for(|held| held.count >= count);
         tokio::time::timeout(super::PATIENCE, reached).await.unwrap().unwrap();
     }
 
-    /// Lets all go on.
+    /// Releases all calls.
     pub(crate) fn open(&self) {
         self.0.send_replace(Held::default());
     }
@@ -72,7 +72,8 @@ impl Gate {
     }
 }
 
-/// The runtime. What it runs lives where it was made, not where it is called.
+/// The runtime. Its commands run in the async runtime that created it, not in the one that calls
+/// it.
 #[derive(Debug)]
 pub(crate) struct Gated {
     fake: Fake,
@@ -81,7 +82,7 @@ pub(crate) struct Gated {
 }
 
 impl Gated {
-    /// A runtime whose commands live in the async runtime of the caller.
+    /// A runtime whose commands run in the async runtime of the caller.
     pub(crate) fn new(fake: Fake, gate: Gate) -> Self {
         Self { fake, gate, home: Handle::current() }
     }
@@ -94,7 +95,7 @@ impl Gated {
     }
 }
 
-/// A call whose tasks are spawned elsewhere.
+/// A call whose tasks are spawned in another async runtime.
 struct AtHome<'a, F> {
     call: Pin<Box<F>>,
     home: &'a Handle,

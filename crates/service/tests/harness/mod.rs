@@ -1,6 +1,6 @@
-//! A service on a runtime in memory and a store in a temporary directory. The service lives in an
-//! async runtime of its own, so that it can be killed: what it was doing is dropped where it stood,
-//! while the runtime with its sandboxes lives on.
+//! A service on a runtime in memory and a store in a temporary directory. The service has a
+//! separate async runtime, so that it can be killed: its work is dropped at any point, while the
+//! runtime with its sandboxes keeps running.
 #![allow(
     dead_code,
     unused_imports,
@@ -32,10 +32,10 @@ pub(crate) use bundle::bundle;
 use gate::Gated;
 pub(crate) use gate::{Gate, Side};
 
-/// How long a test waits for what must happen.
+/// How long a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A service with what is behind it.
+/// A service with its runtime and store.
 pub(crate) struct Harness {
     pub(crate) service: Service,
     pub(crate) fake: Fake,
@@ -46,7 +46,7 @@ pub(crate) struct Harness {
     process: Option<tokio::runtime::Runtime>,
 }
 
-/// Somebody.
+/// A caller.
 pub(crate) fn caller(owner: &str) -> Caller {
     Caller::new(OwnerId::new(owner).unwrap())
 }
@@ -58,12 +58,12 @@ pub(crate) fn program(id: &SandboxId, words: &[&str]) -> Execute {
 }
 
 impl Harness {
-    /// A service with nothing in it.
+    /// An empty service.
     pub(crate) async fn new() -> Self {
         Self::with(Options::default()).await
     }
 
-    /// A service that is configured.
+    /// A service with options.
     pub(crate) async fn with(options: Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (fake, gate) = (Fake::new(), Gate::default());
@@ -71,21 +71,21 @@ impl Harness {
         Self { service, fake, gate, directory, store, options, process: Some(process) }
     }
 
-    /// One that looks at its sandboxes often.
+    /// A service with a short watch interval.
     pub(crate) async fn watchful() -> Self {
         let watch_interval = Duration::from_millis(20);
         Self::with(Options { watch_interval, ..Options::default() }).await
     }
 
-    /// How often the runtime was asked anything, but for what the reaper and watchers ask for
-    /// themselves at any time.
+    /// The number of calls to the runtime, without those that the reaper and watchers may make at
+    /// any time.
     pub(crate) fn runtime_calls(&self) -> usize {
         let own =
             ["list", "snapshots", "inspect", "usage"].map(|operation| self.fake.calls(operation));
         self.fake.all_calls() - own.iter().sum::<usize>()
     }
 
-    /// Does something in the service's process.
+    /// Runs a future in the service's process.
     pub(crate) fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         work: impl FnOnce(Service) -> F,
@@ -93,7 +93,7 @@ impl Harness {
         self.process.as_ref().unwrap().spawn(work(self.service.clone()))
     }
 
-    /// Does something in the service's process, and waits for its end.
+    /// Runs a future in the service's process, and waits for its end.
     pub(crate) async fn run<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,
         work: impl FnOnce(Service) -> F,
@@ -101,7 +101,7 @@ impl Harness {
         self.spawn(work).await.unwrap()
     }
 
-    /// Asks for an operation by its name, under a key of the caller's unless that is empty.
+    /// Requests an operation by its name, with the caller's idempotency key unless that is empty.
     pub(crate) async fn ask(
         &self,
         owner: &'static str,
@@ -120,13 +120,13 @@ impl Harness {
         asked.await
     }
 
-    /// Kills the service, and launches another one in its place.
+    /// Kills the service, and launches another one.
     pub(crate) async fn kill(&mut self) {
         self.end().await;
         self.begin().await;
     }
 
-    /// Kills the service. What the gate held goes with it.
+    /// Kills the service, and drops the calls that the gate held.
     pub(crate) async fn end(&mut self) {
         let process = self.process.take().unwrap();
         tokio::task::spawn_blocking(move || process.shutdown_timeout(PATIENCE)).await.unwrap();
@@ -134,31 +134,31 @@ impl Harness {
         self.store.close().await.unwrap();
     }
 
-    /// Launches a service where the last one was.
+    /// Launches a service in place of the last one.
     pub(crate) async fn begin(&mut self) {
         let Self { directory, fake, gate, options, .. } = self;
         let (process, store, service) = launch(directory, fake, gate, options).await;
         (self.process, self.store, self.service) = (Some(process), store, service);
     }
 
-    /// A sandbox of `u1` with nothing special.
+    /// Creates a sandbox of `u1` with the defaults.
     pub(crate) async fn sandbox(&self) -> SandboxId {
         self.create(CreateSandbox::default()).await.unwrap().id
     }
 
-    /// A sandbox of `u1`.
+    /// Creates a sandbox of `u1`.
     pub(crate) async fn create(&self, request: CreateSandbox) -> Result<Sandbox> {
         self.run(|service| async move { service.create(&caller("u1"), request).await }).await
     }
 
-    /// Starts a command of `u1` whose output is kept.
+    /// Starts a command of `u1` whose output is recorded.
     pub(crate) async fn stream(&self, execute: Execute) -> OperationId {
         let started =
             self.run(|service| async move { service.execute_stream(&caller("u1"), execute).await });
         started.await.unwrap().workflow_id
     }
 
-    /// What became of an operation of `u1`.
+    /// Waits for the end of an operation of `u1`.
     pub(crate) async fn ended(&self, id: &OperationId) -> OperationInfo {
         let id = id.clone();
         let waited =
@@ -166,7 +166,7 @@ impl Harness {
         tokio::time::timeout(PATIENCE, waited).await.unwrap().unwrap()
     }
 
-    /// What is known of a sandbox of `u1`.
+    /// The status of a sandbox of `u1`.
     pub(crate) async fn status(&self, id: &SandboxId) -> Sandbox {
         let request = GetSandbox { id: id.clone(), metrics: true };
         self.service.get_status(&caller("u1"), request).await.unwrap()
@@ -177,7 +177,7 @@ impl Harness {
         self.eventually(async || Some(self.status(id).await).filter(|now| now.state == state)).await
     }
 
-    /// Waits until there is an answer.
+    /// Waits until `look` returns a value.
     pub(crate) async fn eventually<T>(&self, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         let seen = async {
             loop {
@@ -231,21 +231,21 @@ impl Harness {
         Ok(text)
     }
 
-    /// Changes the database behind the service's back.
+    /// Changes the database directly, without the service.
     pub(crate) async fn tamper(&self, sql: &'static str) {
         self.store.execute(vec![Statement::new(sql, vec![])]).await.unwrap();
     }
 
-    /// Lets the database have no page more than it has, as if the disk were full; or as many as it
-    /// likes again.
+    /// Limits the database to its current number of pages, as if the disk were full; or removes the
+    /// limit.
     pub(crate) async fn fill_disk(&self, is_full: bool) {
         let pages = if is_full { "1" } else { "1000000000" };
         let sql = format!("PRAGMA max_page_count = {pages}");
-        // It answers with a row, which nobody wants.
+        // The statement returns a row, which is not needed.
         let _ = self.store.execute(vec![Statement::new(sql, vec![])]).await;
     }
 
-    /// Lets the database have so many pages more than it has.
+    /// Lets the database grow by at most this many pages.
     pub(crate) async fn spare_pages(&self, pages: i64) {
         let rows = self.store.query(Statement::new("PRAGMA page_count", vec![])).await.unwrap();
         let most = rows[0].integer(0).unwrap() + pages;
@@ -255,7 +255,7 @@ impl Harness {
             .await;
     }
 
-    /// What a query answers with, the first column as text.
+    /// The rows of a query, the first column as text.
     pub(crate) async fn texts(&self, sql: &'static str) -> Vec<String> {
         let rows = self.store.query(Statement::new(sql, vec![])).await.unwrap();
         rows.iter()
@@ -263,7 +263,7 @@ impl Harness {
             .collect()
     }
 
-    /// Whether a text is anywhere in the files of the database.
+    /// Whether a text occurs anywhere in the files of the database.
     pub(crate) fn database_holds(&self, text: &str) -> bool {
         let files = std::fs::read_dir(self.directory.path()).unwrap();
         files.into_iter().any(|file| {

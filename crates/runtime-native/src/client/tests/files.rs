@@ -1,4 +1,4 @@
-//! Files inside, by the descriptor of a root directory that the keeper sends.
+//! Files inside, through the descriptor of a root directory that the keeper sends.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -54,7 +54,7 @@ async fn files_are_written_and_read_and_listed() {
     let _keeper = keeper(&place);
     let (native, id) = (&place.native, sandbox());
     let options = WriteOptions::default();
-    // More than one piece, and no whole number of them.
+    // More than one piece, and not a whole number of pieces.
     let long: Vec<u8> = (0..1_000_003_u32).map(|number| number.to_le_bytes()[0]).collect();
     for bytes in [&long[..], b""] {
         let written = native.write_file(&id, &path("/a/b"), content(bytes), options).await;
@@ -89,7 +89,7 @@ async fn directories_are_copied_in_and_out() {
     assert_eq!(std::fs::read_to_string(to.join("file")).unwrap(), "text");
 }
 
-/// A content that breaks off: with an error, or by never saying another word.
+/// A content that breaks off: with an error, or by never producing another piece.
 struct Broken {
     fails: bool,
     given: bool,
@@ -123,15 +123,15 @@ async fn a_content_that_breaks_off_leaves_what_was_there() {
     let hangs = Box::pin(Broken { fails: false, given: false });
     tokio::select! {
         done = native.write_file(&id, &file, hangs, options) => panic!("{done:?}"),
-        // Until the thread that writes has begun.
+        // Until the thread that writes has started.
         () = async { while place.root_entries() < 2 { tokio::task::yield_now().await } } => {}
     }
-    // It ends by itself.
+    // The thread ends by itself.
     while place.root_entries() > 1 {
         tokio::task::yield_now().await;
     }
     assert_eq!(read(&place, "/file", ReadRange::default()).await, b"whole");
-    // Where nothing can be written, nothing more of the content is asked for.
+    // If no file can be written, no more content is read.
     let hangs = Box::pin(Broken { fails: false, given: false });
     native.write_file(&id, &path("/file/below"), hangs, options).await.unwrap_err();
 }

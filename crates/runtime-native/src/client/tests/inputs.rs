@@ -1,4 +1,4 @@
-//! The way to a command's standard input.
+//! A command's standard input.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,8 +13,8 @@ use super::{Place, exec, sandbox};
 use crate::wire::{Action, Answer, Request};
 use stockade_runtime::{Command, Ending, Error, Exec, Offsets, Runtime as _, StandardInput};
 
-/// A keeper whose commands have this as the outer end of their input, until it is asked to close
-/// it.
+/// A keeper whose commands have this descriptor as the outer end of their input, until it receives
+/// a request to close the input.
 fn keeper(place: &Place, end: OwnedFd) -> Keeper {
     let end = Mutex::new(Some(end));
     place.keeper(move |peer: &Peer, message| match message.head {
@@ -55,7 +55,7 @@ async fn a_pipe_gets_all_bytes_and_its_end() {
     let input = exec.input.unwrap();
     let pieces: Vec<Vec<u8>> = (0..40_u8).map(|number| vec![number; 50_000]).collect();
     let expected = pieces.concat();
-    // More than the pipe holds, so that it has to wait for the reader.
+    // More than the pipe holds, so the write has to wait for the reader.
     let writing = tokio::spawn(async move {
         for piece in pieces {
             input.write(piece).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_pipe_gets_all_bytes_and_its_end() {
     });
     assert!(read.await.unwrap() == expected);
     let input = writing.await.unwrap();
-    // A piece may be taken that comes before the end was seen.
+    // A piece may be accepted before the end was noticed.
     let closed = loop {
         if let Err(error) = input.write(b"more".to_vec()).await {
             break error;
@@ -87,7 +87,7 @@ async fn a_pipe_that_nobody_reads_any_more_is_closed() {
     let exec = execute(&place).await;
     drop(reader);
     let input = exec.input.unwrap();
-    // One piece may be on its way when it is noticed.
+    // One piece may be in flight when it is noticed.
     while input.write(b"x".to_vec()).await.is_ok() {}
 }
 
@@ -130,7 +130,7 @@ async fn whoever_only_listens_does_not_keep_the_input_open() {
         text
     });
     assert_eq!(read.await.unwrap(), "text");
-    // It is told so when it writes after all.
+    // It receives an error when it writes after all.
     while listener.write(b"late".to_vec()).await.is_ok() {}
 }
 

@@ -1,4 +1,4 @@
-//! A keeper of threads that answers as a test tells it to, and dies when it is dropped.
+//! A keeper in threads whose responses each test defines. It dies when it is dropped.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::directory::Directory;
 use crate::socket::{Listener, Message, Packet, Socket};
 use crate::wire::{Answer, PROTOCOL, Request};
 
-/// A living keeper.
+/// A running keeper.
 pub(super) struct Keeper {
     /// Closing it ends every thread.
     life: Option<OwnedFd>,
@@ -23,13 +23,13 @@ pub(super) struct Keeper {
 pub(super) struct Peer {
     socket: Socket,
     death: Arc<OwnedFd>,
-    /// Which connection this is; the first is 0.
+    /// The number of this connection; the first is 0.
     pub(super) number: usize,
 }
 
 impl Keeper {
-    /// Answers the greeting and gives every other request to `serve`, which says whether the
-    /// connection goes on.
+    /// Answers the greeting and passes every other request to `serve`, which returns whether the
+    /// connection continues.
     pub(super) fn start(
         directory: &Directory,
         serve: impl Fn(&Peer, Message<Request>) -> bool + Send + Sync + 'static,
@@ -88,7 +88,7 @@ impl Peer {
         }
     }
 
-    /// The next request; `None` when the client has gone or the keeper dies.
+    /// The next request; `None` when the client has disconnected or the keeper dies.
     pub(super) fn request(&self) -> Option<Message<Request>> {
         loop {
             match self.socket.receive() {
@@ -101,12 +101,12 @@ impl Peer {
         }
     }
 
-    /// Answers; `false` when the client has gone or the keeper dies.
+    /// Sends a response; `false` when the client has disconnected or the keeper dies.
     pub(super) fn answer(&self, answer: &Answer) -> bool {
         self.answer_with(answer, b"", &[])
     }
 
-    /// Answers with a body and descriptors.
+    /// Sends a response with a body and descriptors.
     pub(super) fn answer_with(
         &self,
         answer: &Answer,
@@ -127,7 +127,7 @@ impl Peer {
         }
     }
 
-    /// Whether the client reads nothing of what was sent to it for a while.
+    /// Whether the client has not read its messages for a while.
     pub(super) fn is_blocked(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
         let while_ = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
@@ -135,7 +135,7 @@ impl Peer {
     }
 }
 
-/// Waits for a descriptor; `false` when the keeper dies before.
+/// Waits for a descriptor; `false` when the keeper dies first.
 fn wait(descriptor: BorrowedFd<'_>, events: PollFlags, death: &OwnedFd) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(descriptor, events), PollFd::new(death, PollFlags::IN)];
     rustix::io::retry_on_intr(|| poll(&mut fds, None)).unwrap();

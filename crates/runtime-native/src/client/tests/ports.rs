@@ -12,7 +12,7 @@ use super::{Place, sandbox};
 use crate::wire::{Answer, Failure, Request, TargetHead};
 use stockade_runtime::{Error, Runtime as _, SandboxPath, Target};
 
-/// A connection to a port of the loopback that is still in the making.
+/// A connection to a loopback port that is not established yet.
 fn connecting(port: u16) -> OwnedFd {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket =
@@ -45,7 +45,7 @@ async fn a_port_is_connected_to_or_the_reason_told() {
     connection.read_to_string(&mut text).await.unwrap();
     assert_eq!(text, "hello");
     echo.join().unwrap();
-    // Nobody listens there any more.
+    // No server listens there any more.
     match place.native.connect(&sandbox(), &target).await {
         Err(Error::Connect { source, .. }) => {
             assert_eq!(source.kind(), ErrorKind::ConnectionRefused);

@@ -1,4 +1,4 @@
-//! Requests and answers: connections that are used again, keepers that die, deadlines.
+//! Requests and responses: connections that are used again, keepers that die, deadlines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -110,7 +110,7 @@ async fn what_the_keeper_refuses_is_a_typed_error() {
     assert!(matches!(refused, Error::NoExec { exec: id, .. } if id == exec()));
     let refused = Unsupported { reason: "no".to_owned(), remedy: None };
     assert_eq!(native.supports(Capability::Terminal).await.unwrap_err(), refused);
-    // An answer to another question.
+    // A response to another request.
     let refused = native.create(&id, &SandboxSpec::default()).await.unwrap_err();
     assert!(matches!(refused, Error::Unreachable { .. }), "{refused}");
 }
@@ -121,7 +121,7 @@ async fn a_successor_is_asked_when_the_keeper_has_gone() {
     let place = Place::with(&["/bin/true"]);
     let serve = |peer: &super::keeper::Peer, _| peer.answer(&Answer::Status(status().into()));
     let first = place.keeper(serve);
-    // Several connections are left of the first keeper.
+    // Several connections to the first keeper remain.
     let (native, id) = (&place.native, sandbox());
     let three = tokio::join!(native.inspect(&id), native.inspect(&id), native.inspect(&id));
     for answer in <[_; 3]>::from(three) {
@@ -149,7 +149,7 @@ async fn a_request_is_repeated_when_the_keeper_dies_of_it() {
         }
         peer.answer(&match message.head {
             Request::Create { .. } => Answer::Status(status().into()),
-            // It was followed before.
+            // An earlier attempt succeeded.
             Request::Command { action: Action::Acknowledge, .. } => Answer::Failed(Failure::NoExec),
             _ => Answer::Done,
         })
@@ -159,7 +159,7 @@ async fn a_request_is_repeated_when_the_keeper_dies_of_it() {
     let unreachable = native.resume(&id).await.unwrap_err();
     assert!(matches!(unreachable, Error::Unreachable { .. }), "{unreachable}");
     assert_eq!(deaths.load(Ordering::SeqCst), super::super::call::ATTEMPTS);
-    // Not repeated, so it is what the caller hears.
+    // It is not repeated, so the caller receives this error.
     let refused = native.acknowledge(&id, &exec()).await.unwrap_err();
     assert!(matches!(refused, Error::NoExec { .. }), "{refused}");
 }
@@ -201,7 +201,7 @@ async fn a_keeper_that_does_not_answer_is_waited_for_until_the_deadline() {
     assert_eq!(late.to_string(), "it took too long to look at the sandbox");
     assert_eq!(before.elapsed().as_secs(), 30);
     tokio::time::resume();
-    // The answer that may still come belongs to nobody: its connection is not used again.
+    // A late response reaches no caller: its connection is not used again.
     place.native.metrics().await.unwrap();
 }
 

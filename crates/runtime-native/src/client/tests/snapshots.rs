@@ -1,4 +1,4 @@
-//! Snapshots and what begins with them.
+//! Snapshots and the sandboxes that start from them.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
@@ -40,7 +40,7 @@ impl Place {
         }
     }
 
-    /// A keeper that holds sandboxes and counts how often it did.
+    /// A keeper that holds sandboxes and counts the holds.
     fn holding(&self, host_start: Option<u32>) -> (Keeper, Arc<AtomicUsize>) {
         let held = Arc::new(AtomicUsize::new(0));
         let count = held.clone();
@@ -88,7 +88,7 @@ async fn a_snapshot_is_taken_once_and_found_again_and_removed() {
     let mode = copy.join("upper/directory").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o750);
 
-    // What happens to the sandbox afterwards is nothing to it.
+    // Later changes of the sandbox do not affect the snapshot.
     std::fs::write(place.path("sandboxes/box/layers/upper/directory/file"), "later").unwrap();
     assert_eq!(native.snapshot(&sandbox(), &id()).await.unwrap(), info);
     assert_eq!(held.load(Ordering::SeqCst), 1);
@@ -118,7 +118,7 @@ async fn a_snapshot_that_fails_leaves_nothing() {
     }
 }
 
-/// A keeper without sandboxes that gives each `Create` to `create`.
+/// A keeper without sandboxes that passes each `Create` to `create`.
 fn creating(
     place: &Place,
     create: impl Fn(Layers, Vec<OwnedFd>) -> Answer + Send + Sync + 'static,

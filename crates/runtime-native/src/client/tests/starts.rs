@@ -1,4 +1,4 @@
-//! Finding a keeper, or starting one: once, whoever else does the same, and again when it died.
+//! Finding or starting a keeper: once, also with concurrent starters, and again when it died.
 
 use std::error::Error as _;
 use std::io::Write as _;
@@ -14,10 +14,10 @@ use crate::socket::Listener;
 use crate::wire::{Answer, Metrics, PROTOCOL, Request};
 use stockade_runtime::{Error, Runtime as _};
 
-/// The test below, by the name that runs it.
+/// The name that runs the test below.
 const AS_KEEPER: &str = "client::tests::starts::as_keeper";
 
-/// A program that is a keeper: this one, told to run the test of that name.
+/// A program that is a keeper: this one, with arguments that run the test of that name.
 fn program() -> [String; 3] {
     let program = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
     [program, AS_KEEPER.to_owned(), "--exact".to_owned()]
@@ -27,8 +27,8 @@ fn place() -> Place {
     Place::with(&program().each_ref().map(String::as_str))
 }
 
-/// Not a test, but a keeper when this program is started as one: it tells `started` of itself and
-/// lives until its data directory or its parent goes.
+/// Not a test, but a keeper when this program is started as one: it writes a line about itself to
+/// `started` and runs until its data directory is removed or its parent exits.
 #[test]
 fn as_keeper() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -40,7 +40,7 @@ fn as_keeper() {
     let Ok(whole) = std::fs::File::open(data) else { return };
     let Ok(directory) = Directory::open(Path::new(data)) else { return };
     if whole.metadata().unwrap().nlink() == 0 {
-        // The test is over, and what was just made again is nobody's.
+        // The test is over, and the directory that was just created again is not needed.
         std::fs::remove_dir_all(Path::new(data).parent().unwrap()).unwrap();
         return;
     }
@@ -62,7 +62,7 @@ fn as_keeper() {
     }
 }
 
-/// What the keepers of a data directory have told of themselves.
+/// The lines that the keepers of a data directory have written about themselves.
 fn started(place: &Place) -> Vec<(i32, String, Vec<String>, String)> {
     let text = std::fs::read_to_string(place.scratch.path().join("data/started")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -98,7 +98,7 @@ async fn a_killed_keeper_is_replaced() {
     while started(&place).len() < 2 {
         place.native.metrics().await.unwrap();
     }
-    // It is reaped, since nobody else can do it.
+    // The client reaps it, since no other process can.
     while rustix::process::test_kill_process(process).is_ok() {
         tokio::task::yield_now().await;
     }

@@ -1,5 +1,5 @@
-//! What is heard of commands: in order, whole, from one keeper to the next, however slowly it is
-//! read.
+//! The events of commands: in order, complete, from one keeper to the next, for readers of any
+//! speed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ fn ended(peer: &Peer) -> bool {
     peer.answer(&Answer::Ended(Ending::Exited(7)))
 }
 
-/// All that is heard, without gap or overlap, and the end.
+/// All output without gap or overlap, and the ending.
 async fn whole(events: &mut Events) -> (Vec<u8>, Ending) {
     let mut text = Vec::new();
     loop {
@@ -68,7 +68,7 @@ async fn a_command_is_heard_to_its_end_and_its_connection_is_used_again() {
             Event::Ended(Ending::Exited(7)),
         ]
     );
-    // The task that carried the events gives the connection back after the last.
+    // The task that carried the events returns the connection after the last one.
     while place.native.0.has_no_idle() {
         tokio::task::yield_now().await;
     }
@@ -95,7 +95,8 @@ async fn a_stream_goes_on_with_the_next_keeper_where_it_stopped() {
     }
     tokio::task::spawn_blocking(move || drop(first)).await.unwrap();
 
-    // The second keeper dies of the first request, the third one goes back too far.
+    // The second keeper dies during the first request, the third one restarts from an offset that
+    // is too low.
     let _next = place.keeper(|peer, message| {
         let Request::Attach { from, .. } = message.head else { panic!("{message:?}") };
         assert_eq!(from, Offsets { output: 5, error: 0 });

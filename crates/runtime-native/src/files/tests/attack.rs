@@ -1,5 +1,5 @@
-//! A process inside that changes everything while it is looked at: nothing outside is ever read,
-//! written or removed, and nothing waits for it.
+//! A process inside that changes everything during an operation: nothing outside is ever read,
+//! written or removed, and no operation waits for the process.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,10 +12,10 @@ use super::{read, write};
 use crate::files::testing::{World, path};
 use stockade_runtime::WriteOptions;
 
-/// How often each operation is tried while it is attacked.
+/// How often each operation is repeated under attack.
 const ROUNDS: usize = 60;
 
-/// Runs `attack` over and over, as the ordinary user, while `act` runs.
+/// Runs `attack` repeatedly, as the ordinary user, while `act` runs.
 fn while_attacked(world: &World, attack: impl Fn() + Sync, act: impl FnOnce()) {
     /// Ends the attack also when the test fails.
     struct End<'a>(&'a AtomicBool);
@@ -38,7 +38,7 @@ fn while_attacked(world: &World, attack: impl Fn() + Sync, act: impl FnOnce()) {
     });
 }
 
-/// A directory beside the root that nothing inside may reach.
+/// A directory beside the root that no process inside may reach.
 struct Canary(PathBuf);
 
 impl Canary {
@@ -48,7 +48,7 @@ impl Canary {
         for name in ["file", "victim"] {
             fs::write(canary.join(name), "outside").unwrap();
         }
-        // Whoever gets here by mistake may do everything.
+        // All users may access it, so that a wrong access succeeds and is detected.
         super::super::testing::chmod(&canary, 0o777);
         Self(canary)
     }
@@ -62,7 +62,7 @@ impl Canary {
 }
 
 fn exchange(one: &PathBuf, other: &PathBuf) {
-    // Something else may have been made or removed there meanwhile.
+    // Another process may have created or removed something there meanwhile.
     let _ = rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE);
 }
 

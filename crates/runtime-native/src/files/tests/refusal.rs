@@ -1,5 +1,5 @@
-//! What is refused, and with which error: special files, the kernel's own file systems, what a
-//! user inside may not do, and what belongs to nobody inside.
+//! Refused operations and their errors: special files, kernel file systems, operations that a user
+//! inside may not do, and files that belong to no inside id.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -71,7 +71,7 @@ fn nothing_of_the_kernels_own_is_opened() {
         assert_eq!(kind(world.root.remove(&path("/proc/version"))), refused);
         let make = world.root.make_directory(&path("/proc/new"), WriteOptions::default());
         assert_eq!(kind(make), refused);
-        // A link that the kernel makes up would lead to the host's own root.
+        // A magic link of the kernel would lead to the host's own root.
         let init = format!("/proc/{}/root/etc/passwd", std::process::id());
         let through = read(&world, &init).unwrap_err();
         let Error::File { source, .. } = through else { panic!("{through}") };
@@ -94,7 +94,7 @@ fn what_is_mounted_stays() {
             assert_eq!(kind(world.root.rename(&path(at), &path("/project/x"))), busy, "{at}");
             assert_eq!(kind(world.root.rename(&path("/tmp/file"), &path(at))), busy, "{at}");
         }
-        // Also below what is removed.
+        // Also below a removed directory.
         assert_eq!(kind(world.root.remove(&path("/dev"))), busy);
         assert!(world.at("proc/version").exists(), "still mounted");
         let null = world.root.stat(&path("/dev/null")).unwrap();
@@ -110,7 +110,7 @@ fn what_is_made_is_made_with_the_rights_of_its_owner_alone() {
         assert_eq!(kind(write(&world, "/etc/file", b"")), denied);
         let make = |at| world.root.make_directory(&path(at), WriteOptions::default());
         assert_eq!(kind(make("/etc/new")), denied);
-        // By way of a link, too.
+        // Also through a symbolic link.
         world.as_user(|| symlink("/etc", world.at("project/config")).unwrap());
         assert_eq!(kind(write(&world, "/project/config/file", b"")), denied);
         // A file that this user may replace, but not write to.

@@ -1,4 +1,4 @@
-//! Whole directories on their way in and out.
+//! Copying whole directories in and out.
 
 use std::fs;
 use std::io::{self, Seek as _, Write as _};
@@ -11,7 +11,7 @@ use super::{kind, read, write};
 use crate::files::testing::{World, chmod, own, path};
 use stockade_runtime::Error;
 
-/// A directory with everything that is copied.
+/// A directory with every kind of entry that is copied.
 fn source(world: &World) -> PathBuf {
     let source = world.outside.path().join("source");
     fs::create_dir_all(source.join("read only/below")).unwrap();
@@ -30,7 +30,7 @@ fn source(world: &World) -> PathBuf {
     source
 }
 
-/// What a copy has in common with its original.
+/// Checks a copy against its original.
 fn expect_copy(copy: &Path) {
     let stat = |name: &str| fs::symlink_metadata(copy.join(name)).unwrap();
     let mode = |name| stat(name).mode() & 0o7777;

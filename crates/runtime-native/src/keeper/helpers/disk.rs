@@ -1,4 +1,4 @@
-//! Adding up what a sandbox's layers take on disk.
+//! Measuring what a sandbox's layers take on disk.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,13 +8,14 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// How deep directories may be nested. What hides deeper counts as too much.
+/// The maximal depth of directories. Deeper ones count as exceeding the limit.
 const DEPTH: usize = 1000;
 /// The unit of `st_blocks` (`stat(3type)`).
 const BLOCK_BYTES: u64 = 512;
 
-/// Whether the upper layers in a sandbox's directory take more than so many bytes; says how many they
-/// take. What cannot be looked into may hold anything, and so counts as too much, and is not said.
+/// Whether the upper layers in a sandbox's directory take more than this many bytes; prints how
+/// many they take. A directory that cannot be read may hold anything: it counts as exceeding the
+/// limit, and no number is printed.
 pub(super) fn takes_more_than(
     place: &Path,
     limit_bytes: u64,
@@ -32,13 +33,13 @@ pub(super) fn takes_more_than(
     Ok(taken.is_none_or(|taken| taken > limit_bytes))
 }
 
-/// How many bytes the upper layers in a sandbox's directory take; `None` when there is something
-/// that cannot be looked into.
+/// How many bytes the upper layers in a sandbox's directory take; `None` when a directory cannot be
+/// read.
 pub(crate) fn taken(place: impl AsFd) -> io::Result<Option<u64>> {
     Ok(left_of(u64::MAX, place)?.map(|left| u64::MAX - left))
 }
 
-/// What the upper layers leave of so many bytes; `None` when they take more.
+/// This many bytes minus those of the upper layers; `None` when they take more.
 fn left_of(bytes: u64, place: impl AsFd) -> io::Result<Option<u64>> {
     let mut left = bytes;
     for layer in ["layers/upper", "workspace/upper"] {
@@ -56,7 +57,7 @@ fn left_of(bytes: u64, place: impl AsFd) -> io::Result<Option<u64>> {
     Ok(Some(left))
 }
 
-/// Takes what is in a directory from what is left; false when that is not enough.
+/// Subtracts the contents of a directory from `left`; false when they exceed it.
 fn add(directory: &OwnedFd, left: &mut u64, depth: usize) -> io::Result<bool> {
     if depth == DEPTH {
         return Ok(false);
@@ -73,7 +74,7 @@ fn add(directory: &OwnedFd, left: &mut u64, depth: usize) -> io::Result<bool> {
             other => other?,
         };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        // Each name of a file counts for its part.
+        // Each hard link of a file counts for its share.
         let names = if is_directory { 1 } else { stat.st_nlink.max(1) };
         let taken = stat.st_blocks.cast_unsigned() * BLOCK_BYTES / names;
         match left.checked_sub(taken) {

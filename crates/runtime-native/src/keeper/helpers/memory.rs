@@ -1,17 +1,17 @@
-//! Looking at the memory of a sandbox's processes, again and again. Where there are thousands of
-//! them that takes longer than anybody else should wait.
+//! Polling the memory use of a sandbox's processes. With thousands of processes one poll takes
+//! longer than the keeper may block.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use stockade_jail::watch;
 
-/// How often to look, and how many times longer than a look not to look.
+/// The polling interval, and the ratio of pause to duration of a poll.
 const INTERVAL: Duration = Duration::from_millis(20);
 const REST: u32 = 4;
 
-/// Looks until the processes below `init` use more than so many bytes, which is true, or until
-/// init or this process's parent is gone.
+/// Polls until the processes below `init` use more than this many bytes, which returns true, or
+/// until init or this process's parent has exited.
 pub(super) fn uses_more_than(init: i32, limit_bytes: u64) -> io::Result<bool> {
     let parent = rustix::process::getppid();
     let started = watch::started(init)?;
@@ -37,7 +37,7 @@ mod tests {
         let ended = std::thread::spawn(move || uses_more_than(init, 1 << 40).unwrap());
         sleep.kill().unwrap();
         sleep.wait().unwrap();
-        // It may have looked after the end only.
+        // It may have polled only after the end.
         assert!(matches!(ended.join(), Ok(false) | Err(_)));
         assert!(uses_more_than(init, 1).is_err());
     }

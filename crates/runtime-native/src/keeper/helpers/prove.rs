@@ -1,5 +1,5 @@
-//! Trying whether this host can give a sandbox a network by policy: in a process of its own, for it
-//! stays in that network.
+//! Tries whether this host can give a sandbox a network with a policy. This needs a separate
+//! process, because the process stays in that network.
 
 use std::io::{self, Write as _};
 
@@ -7,7 +7,7 @@ use stockade_jail::network;
 
 use crate::keeper::network::unsupported;
 
-/// Tries it, and says why there can be none: a [`Failure`](crate::wire::Failure) in JSON.
+/// Tries it, and prints the reason if it fails: a [`Failure`](crate::wire::Failure) in JSON.
 pub(super) fn prove() -> io::Result<()> {
     network::prove().map_err(|network::Unavailable { step, source }| {
         let failure = serde_json::to_string(&unsupported(step, &source));

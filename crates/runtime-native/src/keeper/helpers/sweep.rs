@@ -1,4 +1,4 @@
-//! Removing what was thrown away, whatever an untrusted program made of it.
+//! Removing discarded files, whatever an untrusted program made of them.
 
 use std::io;
 use std::path::Path;
@@ -8,14 +8,14 @@ use stockade_bundle::beneath::Dir;
 
 use crate::directory;
 
-/// How often what cannot be removed is tried again: a jail may still be dying that writes to it.
+/// How often a failed removal is retried: a dying jail may still write to the directory.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Removes all that is in a directory.
+/// Removes the contents of a directory.
 ///
 /// # Errors
-/// What the last attempt at something that stays said.
+/// The last error for an entry that could not be removed.
 pub(super) fn sweep(trash: &Path) -> io::Result<()> {
     let trash = Dir::open(trash).map_err(io::Error::other)?;
     let mut attempts = 0;

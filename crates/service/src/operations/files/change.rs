@@ -1,5 +1,5 @@
 //! `write_file`, `make_directory`, `move_file`, `remove_file`, `set_permissions`, `replace_text`:
-//! one workflow, whose record says what was done and not with which content.
+//! one workflow, whose record contains the changes but no file contents.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) const NAME: &str = "sandbox.files";
 /// The largest file in which texts are replaced.
 const EDIT_BYTES: u64 = 64 << 20;
 
-/// A change, as it is recorded.
+/// A change in its recorded form.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "change", content = "request")]
 pub(crate) enum Change {
@@ -53,7 +53,7 @@ impl Change {
         }
     }
 
-    /// What is changed, if the sandbox's rules allow it: a path, and for a move the other one.
+    /// The path of a change, if the sandbox's rules allow it, and for a move also the new path.
     async fn check(&self, runtime: &dyn Runtime, owned: &Owned) -> Result<Places> {
         let rules = &owned.rules;
         let writes = async |path: &Bytes| {
@@ -98,14 +98,14 @@ impl Change {
     }
 }
 
-/// What a change is about, as it was found.
+/// The resolved paths of a change.
 struct Places {
     path: SandboxPath,
-    /// The name that it gets.
+    /// The new path.
     to: Option<SandboxPath>,
 }
 
-/// Whose something becomes.
+/// The new owner of a file.
 fn owner(uid: Option<u32>, gid: Option<u32>) -> Result<Option<User>> {
     match (uid, gid) {
         (None, Some(_)) => Err(invalid("`gid` requires `uid`")),
@@ -138,7 +138,7 @@ pub(crate) async fn write(
     Ok(Written { size_bytes })
 }
 
-/// Replaces texts in files, each file whole or not at all.
+/// Replaces texts in files; each file is replaced atomically.
 pub(crate) async fn replace(
     service: &Service,
     caller: &Caller,
@@ -193,7 +193,7 @@ fn replaced(text: &[u8], old: &[u8], new: &[u8]) -> (Vec<u8>, u64) {
     (after, count)
 }
 
-/// The workflow. Answers with how many bytes were written.
+/// The workflow. Returns how many bytes were written.
 pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
@@ -256,7 +256,7 @@ async fn act(
     }
 }
 
-/// The problem of a file whose content went with the process that had it.
+/// The problem for a file whose content was lost with the process that had it.
 fn interrupted() -> Problem {
     Problem::new(Code::Cancelled, "the server exited before the file was written")
         .because("the content of files is not recorded, and is lost")

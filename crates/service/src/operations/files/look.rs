@@ -18,10 +18,10 @@ use crate::service::Service;
 /// How many entries a listing or a search may have.
 const ENTRIES: usize = 100_000;
 
-/// How many levels a listing or a search goes down.
+/// The maximal depth of a listing or a search.
 const DEPTH: u32 = 64;
 
-/// What is known of a file.
+/// The metadata of a file.
 pub(crate) async fn stat(
     service: &Service,
     caller: &Caller,
@@ -55,7 +55,7 @@ pub(crate) async fn read(
     content.map(FileContent).map_err(|error| of_runtime(&error))
 }
 
-/// What is in a directory.
+/// The entries of a directory.
 pub(crate) async fn list(
     service: &Service,
     caller: &Caller,
@@ -90,7 +90,7 @@ fn matches(glob: &GlobMatcher, base: &[u8], path: &[u8]) -> bool {
     glob.is_match(std::ffi::OsStr::from_bytes(below))
 }
 
-/// Goes through a tree, a directory before what is in it, and follows no link.
+/// Walks a tree, each directory before its contents, without following symbolic links.
 async fn walk(
     runtime: &dyn Runtime,
     owned: &Owned,
@@ -105,7 +105,7 @@ async fn walk(
         let path = as_path(&Bytes(directory.clone()))?;
         let names = match runtime.read_directory(&owned.id, &path).await {
             Ok(names) => names,
-            // It went while the tree was gone through.
+            // It was removed during the walk.
             Err(_) if directory != as_bytes(root) => continue,
             Err(error) => return Err(of_runtime(&error)),
         };

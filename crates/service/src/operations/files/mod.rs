@@ -1,6 +1,6 @@
-//! Files: looking at them is not recorded; changing them is, without their content.
+//! Files: reading them is not recorded; changing them is, without their content.
 //!
-//! Each path is checked against the sandbox's rules here, by its name and by what that leads to.
+//! Each path is checked against the sandbox's rules here, by its name and by its resolved path.
 
 mod change;
 mod look;
@@ -18,13 +18,13 @@ use crate::owned::{Owned, Used};
 use crate::paths::{as_bytes, as_path, resolve};
 use crate::service::Service;
 
-/// The sandbox, running and the caller's.
+/// The sandbox, if it is running and belongs to the caller.
 async fn used(service: &Service, caller: &Caller, id: &SandboxId) -> Result<Used> {
     service.used(caller, id).await
 }
 
-/// A path that may be used like that, by its name and by what the name leads to. A link at its end
-/// is followed where `follow` says so.
+/// A path that may be used in this way, by its name and by its resolved path. `follow` determines
+/// whether a symbolic link at its end is followed.
 async fn allowed(
     runtime: &dyn Runtime,
     owned: &Owned,
@@ -42,7 +42,7 @@ async fn allowed(
     Ok(reached)
 }
 
-/// What is told of a file.
+/// The public form of a file's metadata.
 fn entry(path: &[u8], info: &FileInfo) -> FileEntry {
     FileEntry {
         path: Bytes(path.to_vec()),

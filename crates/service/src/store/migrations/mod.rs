@@ -1,12 +1,12 @@
-//! The tables of the database: one numbered list for the whole product, of which each step is a file
-//! of SQL. The tables of workflows are in it too, for there is one database and one order.
+//! The tables of the database: one numbered list of migrations for the whole product, one SQL file
+//! each. It includes the tables of workflows, because there is one database and one order.
 //!
-//! A number, a name and a text that were released never change: a database records the numbers and
-//! names that it has. What comes next has the next number, and a file below `sqlite`.
+//! A released number, name or text never changes: a database records the numbers and names that
+//! were applied. A new migration has the next number, and a file below `sqlite`.
 //!
-//! Another kind of database has its own texts, in a folder beside `sqlite`, under the same numbers
-//! and names. Only here and in `store/sqlite.rs` may SQL be written that only one kind of database
-//! understands. Times are milliseconds since 1970; what is structured is JSON.
+//! Another kind of database has separate texts, in a folder beside `sqlite`, under the same numbers
+//! and names. SQL that only one kind of database understands is allowed only here and in
+//! `store/sqlite.rs`. Times are milliseconds since 1970; structured values are JSON.
 
 use stockade_durable::Migration;
 
