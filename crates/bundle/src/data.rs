@@ -1,5 +1,5 @@
-//! The data directory, which stores views, bundles and journals between runs. Only its owner
-//! has access.
+//! The data directory, which stores views, bundles and journals between runs. It is private to
+//! its owner.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};

@@ -282,7 +282,7 @@ impl Copying<'_> {
         self.place != Place::Other && copied.is_some_and(|copied| stat.changed < copied)
     }
 
-    /// Determines the [`Place`] of a directory that is to be copied.
+    /// Determines whether a directory that is to be copied is still where it was copied to.
     fn place_of(&self, directory: &Dir, stat: &Stat) -> Result<Place, Error> {
         let Some((original, copied)) = self.original.and_then(|all| Some((all, all.copied?)))
         else {

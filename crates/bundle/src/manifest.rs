@@ -49,19 +49,19 @@ pub enum Node {
 pub enum Change {
     /// The path did not exist; now `new` is there.
     Add {
-        /// What is there now.
+        /// The new node.
         new: Node,
     },
     /// `old` was there; now `new` is.
     Modify {
-        /// What was there.
+        /// The old node.
         old: Node,
-        /// What is there now.
+        /// The new node.
         new: Node,
     },
     /// `old` was there; now the path does not exist.
     Delete {
-        /// What was there.
+        /// The old node.
         old: Node,
     },
 }
@@ -72,7 +72,7 @@ pub enum Change {
 pub enum Refusal {
     /// It is a `.git`, or lies in one (in any letter case or disguise that a file system folds).
     GitDirectory,
-    /// It makes or alters a directory that git takes for a bare repository.
+    /// It creates or changes a directory that git takes for a bare repository.
     BareRepository,
     /// It is a symbolic link whose target is absolute or leaves the project.
     LinkLeaves,

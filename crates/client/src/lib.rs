@@ -35,7 +35,7 @@ const AHEAD: usize = 16;
 /// A server's operations.
 pub type Server = Remote<Client>;
 
-/// The connection details of a server.
+/// A client of one server.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,

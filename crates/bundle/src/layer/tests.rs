@@ -304,7 +304,7 @@ fn what_differs_from_the_original_is_copied() {
     fs::write(layers.from("changed/one"), "other").unwrap();
     fs::write(layers.from("new"), "new").unwrap();
     fs::remove_dir_all(layers.from("gone")).unwrap();
-    // What looks like an overlay's marks is not one here.
+    // A character device that looks like an overlay's mark has no meaning in a plain copy.
     fs::remove_file(layers.from("masked")).unwrap();
     node(layers.from("masked"), FileType::CharacterDevice, 0, 0);
     set_attribute(layers.from("changed"), "user.overlay.opaque", b"y");

@@ -150,8 +150,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Paths that were removed without a mark in the layer. Paths that the layer also reports as
-    /// removed are already recorded.
+    /// Handles paths that were removed without a mark in the layer. Paths for which the walk
+    /// already found an entry are skipped.
     fn removed(&mut self, removed: &[RelativePath]) -> Result<(), Error> {
         if removed.is_empty() {
             return Ok(());

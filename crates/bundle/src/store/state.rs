@@ -22,8 +22,8 @@ pub enum Status {
     Open,
     /// Some entries were applied, but not all that could be.
     Partial,
-    /// All entries that are neither refused nor ignored were applied. A bundle that has no others
-    /// counts as applied as soon as any entry was.
+    /// All entries that are neither refused nor ignored were applied. A bundle of only refused
+    /// and ignored entries counts as applied once any of them was.
     Applied,
 }
 
