@@ -1,6 +1,6 @@
-//! Names the build: a hash of the sources that both programs share, by which each refuses a program of
-//! another build. All of them are sources of this crate and of its dependencies, so that nothing is
-//! built again for this that would not be built again anyway.
+//! Identifies the build by a hash of the sources that both programs share; each program refuses to
+//! work with one of another build. The hash covers only sources of this crate and of its dependencies,
+//! so it triggers no additional rebuilds.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -8,7 +8,7 @@ use std::hash::Hasher as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The crates of this workspace that `stockade` is made of.
+/// The crates of this workspace that are part of `stockade`.
 const CRATES: &[&str] = &[
     "api",
     "bundle",
@@ -39,7 +39,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the files of a directory and of all below it.
+/// Adds the files in a directory and in all directories below it.
 fn find(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

@@ -1,13 +1,13 @@
-//! Applying a bundle, or part of one, to its project: all of it or nothing, also when the
-//! process is killed or the power fails at any instant.
+//! Applying a bundle, or part of one, to its project: all of it or nothing, even if the process
+//! is killed or the power fails at any instant.
 //!
-//! The order is: choose the entries (`plan`), compare every touched path with what the bundle
-//! was made from (`verify`), bring all new content into a private directory in the project's
-//! root (`stage`), write down what will be swapped (`journal`), swap with single renames
-//! (`swap`), and commit by renaming the journal. `recover` ends what a killed process began.
-//! A reader may see the middle; recovery never leaves it.
+//! The order is: choose the entries (`plan`), compare every touched path with the state that
+//! the bundle was made from (`verify`), write all new content to a private directory in the
+//! project's root (`stage`), record what will be swapped (`journal`), swap with single renames
+//! (`swap`), and commit by renaming the journal. `recover` completes what a killed process
+//! started. A reader may see an intermediate state; recovery never leaves one.
 //!
-//! Never overwrites what somebody changed meanwhile, and never decides what is worth applying:
+//! This module never overwrites concurrent changes, and never decides what is worth applying:
 //! that is in the manifest and in the caller's [`Selection`].
 
 mod attributes;
@@ -34,10 +34,10 @@ use crate::policy;
 use journal::Journal;
 use stage::Blobs;
 
-/// Where it is kept what of each bundle was applied.
+/// Where the applied parts of each bundle are recorded.
 pub trait Ledger: std::fmt::Debug {
-    /// Records that these paths of a bundle were applied, beside those that were before. A bundle
-    /// that is there no more is no failure.
+    /// Adds these paths to the applied paths of a bundle. If the bundle no longer exists, this is
+    /// not an error.
     ///
     /// # Errors
     /// Why it cannot be recorded.
@@ -48,64 +48,64 @@ pub trait Ledger: std::fmt::Debug {
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 }
 
-/// What is to be applied, and where.
+/// What to apply, and where.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The bundle's id, by which the ledger knows it.
+    /// The bundle's id in the ledger.
     pub bundle: &'a str,
-    /// The bundle.
+    /// The bundle's manifest.
     pub manifest: &'a Manifest,
     /// The directory that holds the bundle's file contents, each named by its hash.
     pub blobs: &'a Dir,
-    /// The project's root on the host; a link in it is refused, since others may have put it
-    /// there since the bundle was made.
+    /// The project's root on the host; a link in this path is refused, because others may have
+    /// created it after the bundle.
     pub project: &'a Path,
-    /// Where journals are kept; outlives this process.
+    /// The directory of the journals; it outlives this process.
     pub journals: &'a Dir,
-    /// Where it is recorded what was applied, which is never lost: not where it is all that a killed
-    /// process did not do, either.
+    /// The ledger of what was applied. The record is never lost, not even if it is all that a killed
+    /// process left undone.
     pub ledger: &'a dyn Ledger,
-    /// Which entries.
+    /// The entries to apply.
     pub selection: &'a Selection,
 }
 
-/// A point of an application at which a test may end the process.
+/// A point of an apply operation at which a test may end the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The journal's first record is on disk; nothing was touched yet.
+    /// The journal's first record is on disk; no file of the project was touched yet.
     Begun,
     /// The private directory exists.
     DirectoryMade,
-    /// So many entries are staged.
+    /// This many entries are staged.
     Staged(usize),
     /// All staged content is on disk.
     StageSynced,
-    /// The journal is on disk; from here on recovery undoes.
+    /// The journal is on disk; from here on recovery undoes the operation.
     Armed,
-    /// So many steps are done.
+    /// This many steps are done.
     Swapped(usize),
     /// All steps are done and on disk.
     SwapsSynced,
     /// The commit is on disk; from here on recovery only records and cleans up.
     Committed,
-    /// It is recorded what was applied.
+    /// The applied paths are recorded in the ledger.
     Recorded,
-    /// So many displaced things were removed.
+    /// This many displaced files were removed.
     Discarded(usize),
-    /// The private directory is gone.
+    /// The private directory is removed.
     DirectoryRemoved,
-    /// So many steps were undone.
+    /// This many steps were undone.
     Undone(usize),
     /// All steps are undone and on disk.
     UndoSynced,
 }
 
-/// What an application did.
+/// The result of an apply operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
     /// The paths that were changed, sorted.
     pub changed: Vec<RelativePath>,
-    /// The paths that were as the bundle wants them already.
+    /// The paths that already had the state that the bundle requires.
     pub already: Vec<RelativePath>,
     /// The entries that were left out, with the reason.
     pub skipped: Vec<Skipped>,
@@ -113,18 +113,19 @@ pub struct Applied {
 
 /// Applies the selected entries of a bundle.
 ///
-/// Where that is all that the bundle has to give, its contents are taken rather than copied:
-/// once applied, it is the caller's to remove, since its contents are then those of the project
-/// and change with them.
+/// If these are all that can be applied, the contents are moved rather than copied. The caller
+/// must then remove the bundle, because its contents are those of the project and change with
+/// them.
 ///
 /// # Errors
-/// Any error means that the project is as it was, except [`Error::Left`] (somebody changed
-/// files while they were being put back) and [`Error::Stuck`] (the next [`recover`] ends it).
+/// After any error the project is unchanged, except for [`Error::Left`] (files were changed by
+/// another process while they were being restored) and [`Error::Stuck`] (the next [`recover`]
+/// completes it).
 pub fn apply(request: &Request<'_>) -> Result<Applied, Error> {
     apply_observed(request, &mut |_| {})
 }
 
-/// [`apply`], telling each step to `observe` once it is done.
+/// [`apply`], but calls `observe` after each step.
 fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Result<Applied, Error> {
     let project = Dir::open_recorded(request.project)?;
     let lock = Lock::take(&project)?;
@@ -139,7 +140,7 @@ fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Resul
         skipped: chosen.skipped,
     };
     applied.skipped.extend(verified.kept);
-    // What is refused will never be applied.
+    // Refused entries will never be applied.
     let is_refused = |skipped: &Skipped| matches!(skipped.reason, Skip::Refused(_));
     let is_whole = applied.skipped.iter().all(is_refused)
         && chosen.entries.len() + applied.skipped.len() == manifest.entries.len();
@@ -175,23 +176,23 @@ fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Resul
     }
     journal.commit().map_err(|cause| Error::Stuck { cause: Box::new(cause) })?;
     observe(Step::Committed);
-    // What cannot be recorded now is by the next command, which the journal waits for.
+    // If this fails, the next command records it; until then the journal is kept.
     if recover::record(&journal, request.ledger, observe).is_ok() {
         clean_up(&project, journal, observe);
     }
     Ok(applied)
 }
 
-/// The manifest, with what the project as it is now makes of it: parts of a repository that are
-/// harmless each by itself may have come with another bundle.
+/// The manifest, judged again with the present project: parts of a repository that are harmless
+/// individually may have come with another bundle.
 fn judged_again(manifest: &Manifest, project: &Dir) -> Result<Manifest, Error> {
     let mut manifest = manifest.clone();
     policy::refuse_bare_repositories(&mut manifest.entries, |path| project.holds(path))?;
     Ok(manifest)
 }
 
-/// Removes the private directory and the journal. What fails here is done by the next command,
-/// and what was achieved is no different for it.
+/// Removes the private directory and the journal. If this fails, the next command does it, and
+/// the result is the same.
 fn clean_up(project: &Dir, journal: Journal, observe: &mut dyn FnMut(Step)) {
     if recover::discard(project, &journal, observe).is_ok() {
         drop(journal.end());

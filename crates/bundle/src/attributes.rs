@@ -4,11 +4,11 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-/// The longest list of names and the longest value that Linux has (`XATTR_LIST_MAX`,
+/// The longest name list and the longest value that Linux supports (`XATTR_LIST_MAX`,
 /// `XATTR_SIZE_MAX`).
 const MAX_BYTES: usize = 64 << 10;
 
-/// The names; none where the file system has no attributes.
+/// The names of all attributes; empty where the file system does not support attributes.
 pub(crate) fn names(file: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
     let mut few = [0; 256];
     let list = match rustix::fs::flistxattr(&file, &mut few[..]) {
@@ -26,7 +26,7 @@ pub(crate) fn names(file: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
     Ok(names.map(<[u8]>::to_vec).collect())
 }
 
-/// The value of one.
+/// The value of one attribute.
 pub(crate) fn value(file: impl AsFd, name: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; MAX_BYTES];
     let length = rustix::fs::fgetxattr(file, name, &mut value[..])?;

@@ -1,10 +1,9 @@
-//! A directory descriptor below which every path is resolved by the kernel without leaving it:
-//! no symbolic link, magic link or `..` is ever followed, whatever another process does
-//! meanwhile.
+//! A directory descriptor below which the kernel resolves every path without leaving it: no
+//! symbolic link, magic link or `..` is ever followed, whatever another process does meanwhile.
 //!
 //! Parents are opened with `openat2(2)` under `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and
-//! `RESOLVE_NO_MAGICLINKS`; the last component is only ever given to `*at` calls on the parent's
-//! descriptor that do not follow links. Nothing here knows what a bundle is.
+//! `RESOLVE_NO_MAGICLINKS`; the last component is only ever passed to `*at` calls on the
+//! parent's descriptor that do not follow links. This module is independent of bundles.
 
 mod entry;
 mod remove;
@@ -24,7 +23,7 @@ pub use entry::{FileKind, Stat, Timestamp};
 
 use crate::path::RelativePath;
 
-/// An open directory; all paths given to it are resolved beneath it.
+/// An open directory; all paths passed to its methods are resolved beneath it.
 #[derive(Debug)]
 pub struct Dir(OwnedFd);
 
@@ -34,7 +33,7 @@ pub enum Error {
     /// A component of the path that should be a directory is a symbolic link.
     #[error("cannot {operation} {path}: the path goes through a symbolic link")]
     ThroughLink {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         operation: &'static str,
         /// The path, printable.
         path: String,
@@ -42,28 +41,28 @@ pub enum Error {
     /// The path names something other than a regular file.
     #[error("cannot {operation} {path}: not a regular file")]
     NotRegular {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         operation: &'static str,
         /// The path, printable.
         path: String,
     },
-    /// The kernel refused.
+    /// The kernel returned an error.
     #[error("cannot {operation} {path}")]
     Io {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         operation: &'static str,
         /// The path, printable.
         path: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// A name in a directory, with what it names.
+/// A name in a directory, with its type.
 pub type Named = (Vec<u8>, FileKind);
 
-/// What a rename does when something is at the destination.
+/// What a rename does if the destination exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rename {
     /// Fails with `EEXIST`.
@@ -78,7 +77,7 @@ const CONFINED: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
 impl Dir {
-    /// Opens a directory by a path of the host that is trusted; links in it are followed.
+    /// Opens a directory by a trusted host path; links in it are followed.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(path, flags, Mode::empty()).map(Self).map_err(|errno| Error::Io {
@@ -88,8 +87,8 @@ impl Dir {
         })
     }
 
-    /// Opens a directory by a path of the host, none of whose components may be a link: one that
-    /// was recorded earlier, and that others may have replaced since.
+    /// Opens a directory by a host path in which no component may be a link: a path that was
+    /// recorded earlier, and whose components others may have replaced since.
     pub fn open_recorded(path: &Path) -> Result<Self, Error> {
         const OPERATION: &str = "open directory";
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -105,7 +104,7 @@ impl Dir {
         )
     }
 
-    /// Takes a descriptor that is known to be a directory opened for reading.
+    /// Wraps a file descriptor that is known to be a directory opened for reading.
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self(fd)
     }
@@ -127,8 +126,8 @@ impl Dir {
         })
     }
 
-    /// A descriptor of a directory beneath that serves only to find what is below it; the
-    /// permission to list it is not needed.
+    /// Opens a directory beneath only for resolving paths below it; no permission to list it is
+    /// needed.
     pub fn locate_dir(&self, path: &RelativePath) -> Result<Self, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         self.confined(path, flags, Mode::empty())
@@ -167,7 +166,7 @@ impl Dir {
         Ok(File::from(fd))
     }
 
-    /// Opens a regular file beneath for writing over what is there.
+    /// Opens an existing regular file beneath for writing, without truncating it.
     pub fn open_file_to_write(&self, path: &RelativePath) -> Result<File, Error> {
         const OPERATION: &str = "open file";
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -181,7 +180,7 @@ impl Dir {
         Ok(File::from(fd))
     }
 
-    /// Makes a new file and opens it for writing; fails with `EEXIST` where anything is. The
+    /// Creates a new file and opens it for writing; fails with `EEXIST` if the path exists. The
     /// permission bits are subject to the umask.
     pub fn create_file(&self, path: &RelativePath, mode: u32) -> Result<File, Error> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -190,8 +189,8 @@ impl Dir {
             .map_err(|errno| failed("create file", path, errno))
     }
 
-    /// What is at a path, without following a link; `None` where nothing is, also because a
-    /// parent is missing or no directory.
+    /// The metadata of a path, without following a link; `None` if it does not exist, including
+    /// when a parent is missing or not a directory.
     pub fn stat(&self, path: &RelativePath) -> Result<Option<Stat>, Error> {
         match self.at(path, Stat::at) {
             Ok(stat) => Ok(Some(stat)),
@@ -200,8 +199,8 @@ impl Dir {
         }
     }
 
-    /// Whether anything is at a path. What only a link leads to is not, nor what has a name that no
-    /// file can have.
+    /// Whether a path exists. Paths that are reached only through a link do not count, nor do names
+    /// that no file can have.
     pub fn holds(&self, path: &RelativePath) -> Result<bool, Error> {
         match self.stat(path) {
             Ok(found) => Ok(found.is_some()),
@@ -211,13 +210,13 @@ impl Dir {
         }
     }
 
-    /// Has the directories that are made in this one kept apart on the disk, where the file system
-    /// does that on request (`chattr(1)`, attribute T): they have nothing to do with each other. ext4
-    /// without a journal takes no inode again for some minutes after it was given up, and looks at
-    /// all of those first that lie near a new one.
+    /// Asks the file system to place the directories that are created in this one far apart on disk,
+    /// where it supports that (`chattr(1)`, attribute T): they are unrelated to each other. ext4
+    /// without a journal does not reuse an inode for some minutes after it was freed, and first
+    /// examines all such inodes that lie near a new one.
     pub fn keep_apart(&self) {
         use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
-        // Elsewhere it makes no difference.
+        // On other file systems this has no effect.
         if let Ok(flags) = ioctl_getflags(&self.0)
             && !flags.contains(IFlags::TOPDIR)
         {
@@ -225,7 +224,7 @@ impl Dir {
         }
     }
 
-    /// What this directory itself is.
+    /// The metadata of this directory itself.
     pub fn stat_self(&self) -> Result<Stat, Error> {
         Stat::of(&self.0).map_err(|errno| itself("inspect", errno))
     }
@@ -237,14 +236,14 @@ impl Dir {
             .map_err(|errno| failed("read link", path, errno))
     }
 
-    /// Makes a symbolic link with any target; fails with `EEXIST` where anything is.
+    /// Creates a symbolic link with any target; fails with `EEXIST` if the path exists.
     pub fn symlink(&self, target: &[u8], path: &RelativePath) -> Result<(), Error> {
         let target = OsStr::from_bytes(target);
         self.at(path, |parent, name| rustix::fs::symlinkat(target, parent, name))
             .map_err(|errno| failed("create link", path, errno))
     }
 
-    /// Makes a directory; the permission bits are subject to the umask.
+    /// Creates a directory; the permission bits are subject to the umask.
     pub fn mkdir(&self, path: &RelativePath, mode: u32) -> Result<(), Error> {
         let mode = Mode::from_bits_truncate(mode & 0o7777);
         self.at(path, |parent, name| rustix::fs::mkdirat(parent, name, mode))
@@ -286,12 +285,12 @@ impl Dir {
         .map_err(|errno| failed("rename", failing, errno))
     }
 
-    /// The names in this directory with what each is, in no order; without `.` and `..`.
+    /// The names in this directory with their types, unordered; without `.` and `..`.
     pub fn entries(&self) -> Result<Vec<Named>, Error> {
         Ok(self.entries_up_to(u64::MAX)?.unwrap_or_default())
     }
 
-    /// The same, but `None` where there are more than `limit`; no more than that are held.
+    /// The same, but `None` if there are more than `limit`; no more than that are held in memory.
     pub fn entries_up_to(&self, limit: u64) -> Result<Option<Vec<Named>>, Error> {
         let mut entries = Vec::new();
         for entry in self.list()? {
@@ -303,8 +302,9 @@ impl Dir {
         Ok(Some(entries))
     }
 
-    /// The same, one by one as the file system tells them: none is held. While the directory is
-    /// being changed, a name may come twice or not at all, and there may be no end of them.
+    /// The same, one by one as the file system returns them, without holding them in memory.
+    /// While the directory is being changed, a name may occur twice or not at all, and the list
+    /// may never end.
     pub fn list(&self) -> Result<impl Iterator<Item = Result<Named, Error>>, Error> {
         let failure = |errno| itself("list", errno);
         let entries = rustix::fs::Dir::read_from(&self.0).map_err(failure)?;
@@ -313,14 +313,14 @@ impl Dir {
         }))
     }
 
-    /// `None` for the directory itself, its parent, and what has gone.
+    /// `None` for the directory itself, its parent, and entries that no longer exist.
     fn named(&self, entry: &rustix::fs::DirEntry) -> Result<Option<Named>, Errno> {
         let name = entry.file_name().to_bytes();
         if matches!(name, b"." | b"..") {
             return Ok(None);
         }
         let kind = match entry.file_type() {
-            // Some file systems do not say.
+            // Some file systems do not report the type.
             rustix::fs::FileType::Unknown => {
                 match rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => FileKind::from_mode(stat.st_mode),
@@ -333,7 +333,7 @@ impl Dir {
         Ok(Some((name.to_vec(), kind)))
     }
 
-    /// Whether this process may make, rename and remove entries of this directory.
+    /// Whether this process may create, rename and remove entries of this directory.
     pub fn is_writable(&self) -> Result<bool, Error> {
         let wanted = Access::WRITE_OK | Access::EXEC_OK;
         match rustix::fs::accessat(&self.0, ".", wanted, AtFlags::empty()) {
@@ -343,8 +343,8 @@ impl Dir {
         }
     }
 
-    /// Sets permission bits exactly, whatever the umask; refused with [`Error::NotRegular`] for
-    /// anything but a regular file or a directory.
+    /// Sets the permission bits exactly, regardless of the umask. Refused with
+    /// [`Error::NotRegular`] for anything but a regular file or a directory.
     pub fn chmod(&self, path: &RelativePath, mode: u32) -> Result<(), Error> {
         const OPERATION: &str = "change the mode of";
         let failure = |errno| failed(OPERATION, path, errno);
@@ -368,7 +368,7 @@ impl Dir {
         .map_err(|errno| failed("change the owner of", path, errno))
     }
 
-    /// Sets when the content of a path was read and changed last, without following a link.
+    /// Sets the access and modification times of a path, without following a link.
     pub fn set_times(
         &self,
         path: &RelativePath,
@@ -399,9 +399,9 @@ impl Dir {
         rustix::fs::syncfs(&self.0).map_err(|errno| itself("sync the file system of", errno))
     }
 
-    /// Removes a path and, where it is a directory, everything beneath it, however deep and
-    /// whatever its permission bits; nothing being there is no error. Fails with `EBUSY` where
-    /// something is mounted, in any namespace that this descriptor leads to.
+    /// Removes a path and, if it is a directory, everything beneath it, at any depth and
+    /// regardless of permission bits; a missing path is no error. Fails with `EBUSY` if
+    /// something is mounted there, in any namespace that this descriptor leads to.
     pub fn remove_tree(&self, path: &RelativePath) -> Result<(), Error> {
         self.at(path, remove::tree)
             .or_else(|errno| if errno == Errno::NOENT { Ok(()) } else { Err(errno) })
@@ -443,7 +443,7 @@ impl From<Dir> for OwnedFd {
 }
 
 impl Error {
-    /// The kind of the kernel's answer, where there is one.
+    /// The kind of the kernel's error, if there is one.
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Io { source, .. } => Some(source.kind()),
@@ -451,7 +451,7 @@ impl Error {
         }
     }
 
-    /// The kernel's error number, where there is one.
+    /// The kernel's error number, if there is one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Io { source, .. } => Errno::from_io_error(source),

@@ -1,5 +1,5 @@
-//! Directories that belong to one process at a time, and are known to be abandoned when it ends:
-//! each is locked as long as its descriptor is open.
+//! Directories that belong to one process at a time. Each is locked as long as its file
+//! descriptor is open, so an unlocked directory is known to be abandoned.
 
 use std::os::fd::AsFd as _;
 
@@ -9,21 +9,22 @@ use rustix::io::Errno;
 use crate::beneath::{self, Dir};
 use crate::path::RelativePath;
 
-/// How many names are tried for one directory.
+/// How many names are tried for a new directory.
 const ATTEMPTS: u32 = 1000;
 
-/// Makes a new directory in `parent`, named after `prefix`, this process and a number, and locks
-/// it.
+/// Creates a new directory in `parent`, named after `prefix`, this process and a number, and
+/// locks it.
 pub fn claim(parent: &Dir, prefix: &str) -> Result<(RelativePath, Dir), beneath::Error> {
     let process = rustix::process::getpid().as_raw_nonzero();
     for attempt in 0..ATTEMPTS {
         let Ok(name) = RelativePath::new(format!("{prefix}{process}-{attempt}")) else { break };
-        // A sandbox's root must pass through a view to its layers; the parent keeps all others out.
+        // The root user of a sandbox must pass through a view to its layers; the parent denies
+        // access to all others.
         match parent.mkdir(&name, 0o711) {
             Err(error) if error.errno() == Some(Errno::EXIST) => continue,
             other => other?,
         }
-        // Until it is locked, a sweep may take it for an abandoned one.
+        // Before it is locked, a sweep may remove it as abandoned.
         match parent.open_dir(&name) {
             Err(error) if error.errno() == Some(Errno::NOENT) => {}
             Err(error) => return Err(error),

@@ -1,5 +1,6 @@
-//! Copying what is in files: shared where the file system can do that, with its holes, and never
-//! more than was asked for, also of a file that changes meanwhile.
+//! Copying the content of files: shared with the original where the file system supports that,
+//! with holes preserved, and never more than requested, even if the file changes during the
+//! copy.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,16 +8,16 @@ use std::io::{self, Read as _};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// No extent of a file with holes is shorter than a page; smaller steps make no progress against
-/// a writer that digs and fills holes meanwhile.
+/// No extent of a file with holes is shorter than a page. Smaller steps would make no progress
+/// if another process punches and fills holes during the copy.
 const STEP_BYTES: u64 = 4096;
 
-/// Copies the first `length_bytes` of a file, or as many as there are, to an empty one. Both are
-/// at their beginnings. Gives the length of the copy, holes included.
+/// Copies the first `length_bytes` of a file, or all of it if it is shorter, to an empty file.
+/// Both files are positioned at their start. Returns the length of the copy, holes included.
 ///
 /// # Errors
-/// `FileTooLarge` when more than `data_bytes` would have to be stored; what reading and writing
-/// said.
+/// `FileTooLarge` when more than `data_bytes` would have to be stored; errors of reading and
+/// writing.
 pub fn copy(from: &File, to: &File, length_bytes: u64, data_bytes: u64) -> io::Result<u64> {
     let (length, stored) = measure(from)?;
     if rustix::fs::ioctl_ficlone(to, from).is_ok() {
@@ -38,15 +39,15 @@ fn measure(file: &File) -> io::Result<(u64, u64)> {
     Ok((stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned().saturating_mul(512)))
 }
 
-/// Copies what comes next of a file. The standard library tries `copy_file_range` and
-/// `sendfile`, then a buffer.
+/// Copies the next part of a file. The standard library tries `copy_file_range` and `sendfile`,
+/// then a buffer.
 fn copy_part(from: &File, mut to: &File, length: u64, allowed: u64) -> io::Result<u64> {
     let mut part = from.take(length.min(allowed.saturating_add(1)));
     let copied = io::copy(&mut part, &mut to)?;
     if copied > allowed { too_large() } else { Ok(copied) }
 }
 
-/// Copies only what is there of a file with holes (`lseek(2)`, `SEEK_DATA`).
+/// Copies only the data of a file with holes (`lseek(2)`, `SEEK_DATA`).
 fn copy_around_holes(from: &File, to: &File, length: u64, mut allowed: u64) -> io::Result<u64> {
     let mut at = 0;
     while at < length {
@@ -59,7 +60,7 @@ fn copy_around_holes(from: &File, to: &File, length: u64, mut allowed: u64) -> i
             break;
         }
         let hole = match rustix::fs::seek(from, SeekFrom::Hole(data)) {
-            // It was cut off meanwhile.
+            // The file was truncated during the copy.
             Err(Errno::NXIO) => break,
             other => other?.max(data + STEP_BYTES).min(length),
         };

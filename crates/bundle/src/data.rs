@@ -1,5 +1,5 @@
-//! The data directory: where views, bundles and journals are kept between runs, private to its
-//! owner.
+//! The data directory, which stores views, bundles and journals between runs. It is private to
+//! its owner.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub struct DataDir {
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be made.
+    /// It could not be created.
     #[error("cannot create the data directory {}", path.display())]
     Create {
         /// The directory.
@@ -28,7 +28,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// It belongs to somebody else, who could change what is kept in it.
+    /// It belongs to another user, who could change its content.
     #[error("the data directory {} belongs to user {owner}, not to you", path.display())]
     Foreign {
         /// The directory.
@@ -36,7 +36,7 @@ pub enum Error {
         /// Its owner.
         owner: u32,
     },
-    /// Others may write to it.
+    /// Other users may write to it.
     #[error("the data directory {} can be written by others (mode {mode:o})", path.display())]
     Writable {
         /// The directory.
@@ -44,7 +44,7 @@ pub enum Error {
         /// Its permission bits.
         mode: u32,
     },
-    /// It could not be read, or a directory in it not be made.
+    /// It could not be read, or a directory in it could not be created.
     #[error("cannot use the data directory {}", path.display())]
     Use {
         /// The directory.
@@ -56,7 +56,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a person can do about it.
+    /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Foreign { .. } => Some("set STOCKADE_DATA_DIR to a directory of your own".into()),
@@ -67,8 +67,8 @@ impl Error {
 }
 
 impl DataDir {
-    /// Opens the data directory, and makes it, with mode 0700, where it is missing. One that
-    /// belongs to another user or that others may write to is refused.
+    /// Opens the data directory. Creates it with mode 0700 if it does not exist. Refuses a
+    /// directory that belongs to another user or that others may write to.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Use { path: path.to_owned(), source };
         let dir = match Dir::open(path) {
@@ -93,7 +93,7 @@ impl DataDir {
         Ok(Self { path: path.to_owned(), dir })
     }
 
-    /// Where it is.
+    /// The path of the data directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -110,17 +110,17 @@ impl DataDir {
         self.part("bundles")
     }
 
-    /// The directory of the journals of applications.
+    /// The directory of the journals of apply operations.
     pub fn journals(&self) -> Result<Dir, Error> {
         self.part("journals")
     }
 
-    /// The directory of what sandboxes that live have offered in their bundles.
+    /// The directory that records what persistent sandboxes have offered in their bundles.
     pub fn histories(&self) -> Result<Dir, Error> {
         self.part("histories")
     }
 
-    /// The directory of the sandboxes that live.
+    /// The directory of the persistent sandboxes.
     pub fn runtime(&self) -> Result<Dir, Error> {
         self.part("runtime")
     }

@@ -1,8 +1,9 @@
-//! What the earlier bundles of a sandbox that lives on have offered to its project, so that what the
-//! host has by applying one is not taken for somebody else's change.
+//! What the earlier bundles of a persistent sandbox have offered to its project. A change that the
+//! host has because it applied one of these bundles is not reported as a conflict.
 //!
-//! It rests on what the host has now, never on a word that something was applied: the very node that
-//! was offered last, or a file that was not touched since it was last compared.
+//! The decision depends only on what the host has now, never on a record that something was applied:
+//! the host has exactly the node that was offered last, or a file that was not touched since the
+//! last comparison.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read as _, Write as _};
@@ -15,48 +16,48 @@ use crate::beneath::{self, Dir, Rename, Timestamp};
 use crate::manifest::{Entry, Node};
 use crate::path::RelativePath;
 
-/// The most paths that are remembered. What the host has at others is a conflict once it changes.
+/// The most paths that are recorded. At any other path, a later change on the host is a conflict.
 const MAX_PATHS: usize = 100_000;
 
-/// The most nodes that are remembered as offered over the same one of the host, the latest.
+/// The most nodes that are recorded as offers over the same host node; the latest are kept.
 const MAX_OFFERS: usize = 8;
 
-/// Held while one is written.
+/// Locked while a history is written.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// A file larger than this is not one of ours.
+/// A larger file was not written by this module.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// What was offered so far.
 #[derive(Debug, Default)]
 pub struct History {
     paths: BTreeMap<RelativePath, Known>,
-    /// When what is being compared now was last changed on the host.
+    /// When the host last changed each path of the current comparison.
     stamps: HashMap<RelativePath, Timestamp>,
 }
 
-/// What is known of a path.
+/// What is recorded about a path.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
-    /// What the host had that the offers were made over, and since when; nothing, where it had
-    /// nothing.
+    /// The host's node that the offers were made over, and when it was last changed; `None` if
+    /// the host had nothing there.
     over: Option<(Timestamp, Node)>,
-    /// What was offered since; `None` is a deletion.
+    /// The offers made since; `None` is a deletion.
     offers: Vec<Option<Node>>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OnDisk {
-    /// When the sandbox began with the project: another one of the same name began at another time.
+    /// When the sandbox first used the project: another sandbox of the same name has another time.
     since: Timestamp,
     paths: Vec<(RelativePath, Known)>,
 }
 
 impl History {
-    /// Reads the history of a name, of a view that began at `since`. What cannot be read is as if
-    /// nothing had been offered.
+    /// Reads the history `name` of a view that was created at `since`. An unreadable history
+    /// counts as empty.
     pub fn read(dir: &Dir, name: &RelativePath, since: Timestamp) -> Self {
         let read = || {
             let file = dir.open_file(name).ok()?;
@@ -69,31 +70,32 @@ impl History {
         Self { paths, stamps: HashMap::new() }
     }
 
-    /// Writes it, in the place of what was there.
+    /// Writes the history atomically and replaces the old one.
     ///
     /// # Errors
-    /// When it cannot be written; what was there still is.
+    /// When it cannot be written; the old history is kept.
     pub fn write(
         self,
         dir: &Dir,
         name: &RelativePath,
         since: Timestamp,
     ) -> Result<(), beneath::Error> {
-        // One after another, for those of all sandboxes are written under one name first.
+        // Writes are serialised, because the histories of all sandboxes use the same temporary
+        // name.
         let _turn = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         let new = RelativePath::literal(".new");
         let failed =
             |source| beneath::Error::Io { operation: "write", path: name.quoted(), source };
         let on_disk = OnDisk { since, paths: self.paths.into_iter().collect() };
         let content = serde_json::to_vec(&on_disk).map_err(|error| failed(error.into()))?;
-        // A killed process may have left one.
+        // A killed process may have left this file.
         Self::remove(dir, &new)?;
         let mut file = dir.create_file(&new, 0o600)?;
         file.write_all(&content).map_err(failed)?;
         dir.rename(&new, dir, name, Rename::Replace)
     }
 
-    /// Takes one away, where there is one.
+    /// Removes a history, if it exists.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -104,7 +106,7 @@ impl History {
         }
     }
 
-    /// Remembers these entries as offered. What is in conflict, or can never be applied, is not.
+    /// Records these entries as offered, except conflicts and entries that can never be applied.
     pub fn offer(&mut self, entries: &[Entry]) {
         for entry in entries.iter().filter(|entry| !entry.conflict && entry.refused.is_none()) {
             if self.paths.len() >= MAX_PATHS && !self.paths.contains_key(&entry.path) {
@@ -127,8 +129,8 @@ impl History {
         self.stamps.clear();
     }
 
-    /// Whether what the host has at a path is what the view knows: what was offered, or what it was
-    /// compared with, untouched.
+    /// Whether the host's node at a path is known to the view: it was offered, or it is unchanged
+    /// since the last comparison.
     pub(crate) fn knows(&self, path: &RelativePath, host: Option<(Timestamp, &Node)>) -> bool {
         self.paths.get(path).is_some_and(|known| {
             let over = known.over.as_ref().map(|(changed, node)| (*changed, node));
@@ -138,7 +140,7 @@ impl History {
         })
     }
 
-    /// Takes down when what is compared at a path was last changed on the host.
+    /// Records when the host last changed a path that is being compared.
     pub(crate) fn compared(&mut self, path: &RelativePath, changed: Timestamp) {
         self.stamps.insert(path.clone(), changed);
     }

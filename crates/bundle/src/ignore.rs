@@ -1,7 +1,7 @@
 //! Which paths git ignores: `.gitignore` in every directory, then `.git/info/exclude`.
 //!
-//! Knows no index: a tracked file is never ignored, and the caller asks [`crate::index`] for
-//! that. Rules of the user's own (`core.excludesFile`) are not read.
+//! The index is not consulted: a tracked file is never ignored, and the caller must check that
+//! with [`crate::index`]. The user's own rules (`core.excludesFile`) are not read.
 
 mod glob;
 mod rules;
@@ -13,23 +13,23 @@ use rules::Rules;
 
 pub use rules::MAX_FILE_BYTES;
 
-/// Whether upper and lower case are the same (`core.ignoreCase` in git-config(1)).
+/// Whether upper and lower case are equivalent (`core.ignoreCase` in git-config(1)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
     /// They are not.
     Distinct,
-    /// They are, for the letters of ASCII.
+    /// They are equivalent, for ASCII letters.
     Ignored,
 }
 
-/// The ignore rules of one tree. Ignore files are read when they are first needed, once.
+/// The ignore rules of one tree. Each ignore file is read once, when it is first needed.
 pub struct Ignore<R> {
     exclude: Rules,
     case: Case,
     read: R,
     /// The rules of each directory; `None` is the root.
     rules: HashMap<Option<RelativePath>, Rules>,
-    /// Whether each directory is ignored itself.
+    /// Whether each directory itself is ignored.
     directories: HashMap<RelativePath, bool>,
 }
 
@@ -37,9 +37,9 @@ impl<R, E> Ignore<R>
 where
     R: FnMut(&RelativePath) -> Result<Option<Vec<u8>>, E>,
 {
-    /// The rules of a tree: `exclude` is the content of `.git/info/exclude` (empty where there
-    /// is none), and `read` gives the content of a `.gitignore` in the tree, or `None` where
-    /// there is no regular file of that name.
+    /// Creates the rules of a tree: `exclude` is the content of `.git/info/exclude` (empty if
+    /// there is none), and `read` returns the content of a `.gitignore` in the tree, or `None`
+    /// if there is no regular file of that name.
     pub fn new(exclude: &[u8], case: Case, read: R) -> Self {
         Self {
             exclude: Rules::parse(bounded(exclude), case),
@@ -50,12 +50,12 @@ where
         }
     }
 
-    /// Whether git ignores `path`, were it not tracked. Fails only where `read` does.
+    /// Whether git would ignore `path` if it were not tracked. Fails only if `read` fails.
     pub fn ignores(&mut self, path: &RelativePath, is_directory: bool) -> Result<bool, E> {
         if is_directory && let Some(known) = self.directories.get(path) {
             return Ok(*known);
         }
-        // Below an ignored directory no rule is looked at any more.
+        // Rules do not apply below an ignored directory.
         let ignored = match path.parent() {
             Some(parent) if self.ignores(&parent, true)? => true,
             parent => self.judge(path, parent, is_directory)?,
@@ -66,7 +66,7 @@ where
         Ok(ignored)
     }
 
-    /// The verdict of the rules alone: the deepest ignore file that has one.
+    /// The verdict of the rules alone: that of the deepest ignore file with a matching rule.
     fn judge(
         &mut self,
         path: &RelativePath,
@@ -112,7 +112,7 @@ impl<R> std::fmt::Debug for Ignore<R> {
     }
 }
 
-/// Rules that are too long to be read are no rules: what they would hide is shown.
+/// A file of rules that exceeds the limit has no effect: what it would hide is shown.
 fn bounded(content: &[u8]) -> &[u8] {
     let fits = u64::try_from(content.len()).is_ok_and(|length| length <= MAX_FILE_BYTES);
     if fits { content } else { b"" }

@@ -1,8 +1,9 @@
 //! Extracting a TAR of a root file system, entry by entry, into a directory.
 //!
-//! The archive is hostile: nothing is written outside the directory or through a link in it, no
-//! device is made, no set-id bit kept, and it ends at the limits. What the links in the image
-//! lead to is for the sandbox, whose root the image becomes: extraction follows none.
+//! The archive is treated as hostile: nothing is written outside the directory or through a
+//! link in it, no device is created, no set-id bit is kept, and extraction stops at the limits.
+//! Link targets are resolved only in the sandbox whose root the image becomes: extraction
+//! follows no link.
 
 use std::io::{BufReader, Read};
 use std::os::fd::AsFd as _;
@@ -15,29 +16,29 @@ use tar::{Archive, Entry, EntryType};
 use crate::beneath::{self, Dir, FileKind};
 use crate::path::{self, RelativePath};
 
-/// How much an image may hold.
+/// Limits on the size of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The contents of all files together, in bytes.
+    /// The total size of all files, in bytes.
     pub total_bytes: u64,
-    /// How many entries there may be.
+    /// The number of entries.
     pub entries: u64,
 }
 
-/// What was extracted.
+/// Statistics about an extraction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extracted {
-    /// How many entries.
+    /// The number of entries.
     pub entries: u64,
-    /// How many bytes of contents.
+    /// The total size of the contents, in bytes.
     pub bytes: u64,
-    /// How many entries were left out: devices, pipes and types that are not known.
+    /// The number of skipped entries: devices, pipes and unknown types.
     pub skipped: u64,
-    /// The first of them, in words.
+    /// Descriptions of the first skipped entries.
     pub notes: Vec<String>,
 }
 
-/// Why an image was not extracted. What was extracted before is left for the caller to remove.
+/// Why an image was not extracted. The caller must remove what was extracted before the error.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The archive cannot be read.
@@ -46,7 +47,7 @@ pub enum Error {
     /// The archive is compressed.
     #[error("the image is compressed ({0}); only plain TAR files can be read")]
     Compressed(&'static str),
-    /// An entry's path is absolute, has a `..`, or the like.
+    /// An entry's path is invalid, such as absolute or with a `..`.
     #[error("the image's entry {path} is invalid: {source}")]
     Path {
         /// The path, printable.
@@ -54,7 +55,7 @@ pub enum Error {
         /// What is wrong with it.
         source: path::Error,
     },
-    /// A link's target lies outside of the image.
+    /// A link's target lies outside the image.
     #[error("the image's link {path} leaves it")]
     Link {
         /// The link, printable.
@@ -68,13 +69,13 @@ pub enum Error {
         /// Its value.
         value: u64,
     },
-    /// An entry could not be written, also because its path goes through a link.
+    /// An entry could not be written; one cause is a path that goes through a link.
     #[error(transparent)]
     Write(#[from] beneath::Error),
 }
 
 impl Error {
-    /// What a person can do about it.
+    /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Compressed(tool) => Some(format!("{tool} -d < IMAGE > image.tar")),
@@ -83,14 +84,14 @@ impl Error {
     }
 }
 
-/// How many notes are kept.
+/// The most notes that are recorded.
 const MAX_NOTES: usize = 20;
 
-/// What an archive holds besides contents, for each entry at most: headers and padding.
+/// The most bytes per entry that an archive may hold besides contents: headers and padding.
 const OVERHEAD_BYTES: u64 = 16 << 10;
 
-/// Extracts a plain TAR archive into `to`. With `keep_owners` (only root can) files get the
-/// owners that the archive names, else they belong to this process.
+/// Extracts a plain TAR archive into `to`. With `keep_owners` (only root can do this) files get
+/// the owners that the archive names; otherwise they belong to the user of this process.
 pub fn extract(
     archive: impl Read,
     to: &Dir,
@@ -111,7 +112,7 @@ pub fn extract(
     for entry in Archive::new(archive).entries().map_err(Error::Read)? {
         extraction.entry(entry.map_err(Error::Read)?)?;
     }
-    // Last and from below: a mode may forbid writing into the directory.
+    // Modes are set last, children before parents: a mode may forbid writing into the directory.
     for (path, mode) in extraction.directories.iter().rev() {
         to.chmod(path, *mode)?;
     }
@@ -134,8 +135,7 @@ impl Extraction<'_> {
         }
         let Some(path) = inside(&entry.path_bytes())? else { return Ok(()) };
         let header = entry.header();
-        // Set-id bits have no use where no new privileges can be had, and are a danger on the
-        // host.
+        // Set-id bits have no effect where `no_new_privs` is set, and are a danger on the host.
         let mode = header.mode().map_err(Error::Read)? & 0o1777;
         let kind = header.entry_type();
         let owner = (number(header.uid())?, number(header.gid())?);
@@ -192,8 +192,8 @@ impl Extraction<'_> {
         Ok(())
     }
 
-    /// An absolute target is one in the image, as all root file systems have them. A relative
-    /// one that climbs above the image's root has no honest use.
+    /// An absolute target refers to the image's root, as in all root file systems. A relative
+    /// target that climbs above the image's root has no legitimate use.
     fn symlink(&mut self, path: &RelativePath, target: &[u8]) -> Result<(), Error> {
         let refused = || Error::Link { path: path.quoted() };
         let mut depth =
@@ -243,7 +243,7 @@ impl Extraction<'_> {
         Ok(())
     }
 
-    /// Makes the directories that the archive does not name before what is in them.
+    /// Creates parent directories that the archive does not list before their content.
     fn make_parents(&self, path: &RelativePath) -> Result<(), Error> {
         let mut missing = Vec::new();
         let mut parent = path.parent();
@@ -260,7 +260,7 @@ impl Extraction<'_> {
         Ok(())
     }
 
-    /// Removes what an earlier entry of the same path made, unless that is a directory.
+    /// Removes what an earlier entry of the same path created, unless that is a directory.
     fn clear(&self, path: &RelativePath) -> Result<(), Error> {
         match self.to.remove_file(path) {
             Err(error) if error.errno() == Some(Errno::NOENT) => Ok(()),
@@ -297,7 +297,7 @@ fn inside(bytes: &[u8]) -> Result<Option<RelativePath>, Error> {
 
 fn number(id: std::io::Result<u64>) -> Result<u32, Error> {
     let id = id.map_err(Error::Read)?;
-    // 2^32 - 1 means "leave it" to the kernel.
+    // 2^32 - 1 means "leave unchanged" to the kernel.
     match u32::try_from(id) {
         Ok(id) if id != u32::MAX => Ok(id),
         _ => Err(Error::Read(std::io::Error::other("an owner is out of range"))),

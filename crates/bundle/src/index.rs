@@ -1,7 +1,7 @@
 //! Reads which paths git tracks, from its index file (gitformat-index(5), versions 2 to 4).
 //!
-//! Reads names only, and never writes: an index that it does not understand is an error, which
-//! the caller reports and takes as "nothing is known to be tracked".
+//! Only names are read, and nothing is written. An index in an unsupported format is an error,
+//! which the caller reports and treats as "no path is known to be tracked".
 
 use std::collections::BTreeSet;
 
@@ -20,19 +20,19 @@ pub struct Index {
 /// Why an index could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It does not start as an index does.
+    /// It does not start with the signature of an index.
     #[error("the file is not a git index")]
     Signature,
-    /// Its version is none that we know.
+    /// Its version is not supported.
     #[error("the git index has version {0}; versions 2, 3 and 4 are supported")]
     Version(u32),
-    /// It is cut off or damaged.
+    /// It is truncated or damaged.
     #[error("the git index is damaged")]
     Damaged,
 }
 
-/// The length of the object names: SHA-1, then SHA-256. The index does not say which it uses,
-/// but read with the wrong one it makes no sense.
+/// The length of the object names: SHA-1, then SHA-256. The index does not record which one it
+/// uses, but parsing with the wrong one fails.
 const HASH_BYTES: [usize; 2] = [20, 32];
 
 /// The bytes of an entry before its object name: times, device, inode, mode, owner and size.
@@ -56,14 +56,14 @@ impl Index {
             .ok_or(Error::Damaged)
     }
 
-    /// The file name, beside the index, of the shared part of a split index; what it tracks must
-    /// be joined to this with [`Index::join`].
+    /// The name of the file, next to the index, with the shared part of a split index. Its paths
+    /// must be added to this index with [`Index::join`].
     pub fn shared(&self) -> Option<&str> {
         self.shared.as_deref()
     }
 
-    /// Adds the paths of the shared part of a split index. Those that the other part has deleted
-    /// since are kept: a path more that counts as tracked is a change more that is shown.
+    /// Adds the paths of the shared part of a split index. Paths that the other part has deleted
+    /// since are kept: an extra tracked path only means that an extra change is shown.
     pub fn join(&mut self, shared: Self) {
         self.paths.extend(shared.paths);
     }
@@ -112,7 +112,8 @@ impl Index {
                 [&previous[..kept], until_nul(&mut rest)?].concat()
             } else {
                 let name = until_nul(&mut rest)?.to_vec();
-                // Entries are padded with NUL bytes to a multiple of eight; the first is taken.
+                // Entries are padded with NUL bytes to a multiple of eight; the first one has been
+                // consumed.
                 let length = entry.len() - rest.len();
                 if take(&mut rest, length.next_multiple_of(8) - length)?.iter().any(|b| *b != 0) {
                     return Err(Error::Damaged);
@@ -123,10 +124,10 @@ impl Index {
             if (said != 0xFFF && said != name.len()) || (said == 0xFFF && name.len() < 0xFFF) {
                 return Err(Error::Damaged);
             }
-            // A split index names what it replaces by number only.
+            // A split index refers to the entries that it replaces by number only.
             nameless |= name.is_empty();
             if !name.is_empty() {
-                // A sparse index holds whole directories, written with a slash.
+                // A sparse index contains whole directories, written with a trailing slash.
                 let path = name.strip_suffix(b"/").unwrap_or(&name);
                 RelativePath::new(path).map_err(|_| Error::Damaged)?;
                 index.paths.insert(path.to_vec());
@@ -138,7 +139,7 @@ impl Index {
     }
 }
 
-/// Walks the extensions up to the checksum; gives the name of the shared index where there is
+/// Walks the extensions up to the checksum. Returns the name of the shared index, if there is
 /// one.
 fn extensions(mut rest: &[u8], hash_bytes: usize) -> Result<Option<String>, Error> {
     let mut shared = None;
@@ -181,7 +182,7 @@ fn until_nul<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Error> {
     Ok(text)
 }
 
-/// The variable width number of packs and version 4 (`OFS_DELTA` in gitformat-pack(5)).
+/// The variable-width number that packs and index version 4 use (`OFS_DELTA` in gitformat-pack(5)).
 fn offset(rest: &mut &[u8]) -> Result<usize, Error> {
     let mut value = 0_usize;
     loop {

@@ -1,8 +1,8 @@
 //! Exact copies of the upper layer of an overlay, for snapshots of what a sandbox has written.
 //!
-//! A layer is copied while nothing writes to it, yet what is in it was made by a sandbox: its size,
-//! its depth and the number of its names are bounded, no link is followed, and nothing is read but
-//! regular files, directories and links. The overlay's own marks are kept: deletions, which are
+//! No process writes to a layer while it is copied, but its content was created by a sandbox: its
+//! size, its depth and the number of its names are bounded, no link is followed, and only regular
+//! files, directories and links are read. The overlay's own marks are kept: deletions, which are
 //! character devices with the number 0:0, and `user.overlay.` attributes (the kernel's
 //! `filesystems/overlayfs.rst`).
 
@@ -26,18 +26,18 @@ use crate::beneath::{self, Dir, FileKind, Stat, Timestamp, times};
 use crate::content;
 use crate::path::RelativePath;
 
-/// How many names a layer may have.
+/// The most names that a layer may have.
 const MAX_ENTRIES: u64 = 10_000_000;
-/// How many directories deep it may be: three descriptors are open for each.
+/// The most nested directories: each level takes three open descriptors.
 const MAX_DEPTH: usize = 128;
 
 /// Why a layer could not be copied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It takes more space than was allowed.
+    /// It takes more space than allowed.
     #[error("the layer has more than {limit_bytes} bytes")]
     TooLarge {
-        /// How much was allowed.
+        /// The allowed size.
         limit_bytes: u64,
     },
     /// It has too many names.
@@ -49,26 +49,26 @@ pub enum Error {
         /// The directory, printable.
         path: String,
     },
-    /// Something belongs to an id that is not of the range.
+    /// Something belongs to an id outside the range.
     #[error("{path} belongs to the id {id}, which is outside the layer's range")]
     Owner {
-        /// What, printable.
+        /// Its path, printable.
         path: String,
         /// The id.
         id: u32,
     },
-    /// A device that no sandbox can have made, or something that is mounted on the layer.
+    /// A device that no sandbox can have created, or a mount point in the layer.
     #[error("{path} is {what}, which a layer cannot contain")]
     Foreign {
-        /// What, printable.
+        /// Its path, printable.
         path: String,
         /// What it is.
         what: &'static str,
     },
-    /// The kernel refused.
+    /// The kernel returned an error.
     #[error("cannot copy {path}")]
     Entry {
-        /// What, printable.
+        /// The path, printable.
         path: String,
         /// Why.
         #[source]
@@ -77,7 +77,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The kind of the kernel's answer, where there is one.
+    /// The kind of the kernel's error, if there is one.
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Entry { source, .. } => Some(source.kind()),
@@ -86,38 +86,38 @@ impl Error {
     }
 }
 
-/// Copies a layer to an empty directory on any file system, both opened for reading. Gives what it
-/// takes on disk, in bytes.
+/// Copies a layer to an empty directory on any file system, both opened for reading. Returns the
+/// copy's size on disk, in bytes.
 ///
-/// The copy has the same names, contents with their holes, modes, owners moved as told, times,
-/// `user.` attributes, access control lists and hard links, and so has the directory itself. Pipes
-/// are kept, sockets are left out: nobody listens on a copy. Content is shared with the original
-/// where the file system can do that. A caller that is not root owns all of the layer, and may copy
-/// what its modes keep even from their owner: they are changed for that moment.
+/// The copy has the same names, contents with their holes, modes, times, `user.` attributes, access
+/// control lists and hard links; the owners are mapped by `owners`. All of this holds for the
+/// directory itself too. Pipes are kept; sockets are left out, because no process listens on a
+/// copy. Content is shared with the original where the file system supports that. A caller that is
+/// not root owns all of the layer, and may copy files whose modes deny access even to their owner:
+/// those modes are changed temporarily.
 ///
 /// # Errors
-/// All of [`Error`]. What was copied until then stays, for the caller to remove with the
-/// directory.
+/// All of [`Error`]. A partial copy stays, and the caller must remove it with the directory.
 pub fn copy(from: &Dir, to: &Dir, limit_bytes: u64, owners: Owners) -> Result<u64, Error> {
     Ok(run(from, to, limit_bytes, owners, None)?.size_bytes)
 }
 
-/// What a copy of a directory is compared with.
+/// The original that a copy of a directory is compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct Original<'a> {
-    /// The directory that was copied, as it is now.
+    /// The directory that was copied, in its present state.
     pub directory: &'a Dir,
-    /// When the copying began: what the host has made later was never in the copy.
+    /// When the copying started: what the host created later was never in the copy.
     pub since: Timestamp,
-    /// When the copy was complete: what has an earlier stamp is as it was copied. Absent where nobody
-    /// noted it, so that everything may be another than it was.
+    /// When the copy was complete: anything with an earlier timestamp is unchanged since the copy.
+    /// `None` if the time was not recorded; then anything may have changed.
     pub copied: Option<Timestamp>,
 }
 
-/// Copies what was changed in a copy of a directory, where there is no overlay that would keep it
-/// apart, as [`copy`] does: to what would be the upper layer of one, without its deletions. These are
-/// given instead, without what was below them. What the host has changed and the copy has not is no
-/// change.
+/// Copies the changes in a plain copy of a directory, which has no overlay to separate them, as
+/// [`copy`] does. The result corresponds to the upper layer of an overlay without its deletions. The
+/// deleted paths are returned instead, without the paths below them. Changes that only the host made
+/// are not included.
 ///
 /// # Errors
 /// As [`copy`].
@@ -162,7 +162,7 @@ fn run<'a>(
     Ok(copying)
 }
 
-/// What is at a name of the layer.
+/// The metadata of one name in the layer.
 struct Found {
     kind: FileType,
     stat: Stat,
@@ -185,33 +185,33 @@ impl Found {
     }
 }
 
-/// Whether a directory of a copy is where it was copied to.
+/// Whether a directory of a copy is still where it was copied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Its stamp and those of all above say so.
+    /// Its timestamp and those of all its parents prove it.
     Certain,
-    /// What is in it says so.
+    /// Its content shows it.
     Same,
     /// It has moved, or may have.
     Other,
 }
 
 struct Copying<'a> {
-    /// What the layer is compared with that is none but a copy.
+    /// What the layer is compared with, if it is a plain copy.
     original: Option<Original<'a>>,
-    /// Whether the directory that is being copied is where it was copied to.
+    /// Whether the directory that is being copied is still where it was copied to.
     place: Place,
     removed: Vec<RelativePath>,
     top: &'a Dir,
-    /// Where inodes with several names are kept, by their numbers, until the end: the file system
-    /// remembers which were copied, so that no memory has to.
+    /// The directory that holds inodes with several names, by their numbers, until the end: the
+    /// file system records which were copied, so that this takes no memory.
     shared: Option<(RelativePath, Dir)>,
     owners: Owners,
     limit_bytes: u64,
     size_bytes: u64,
     entries: u64,
     mount: u64,
-    /// Where the copy has come to.
+    /// The path that is being copied.
     path: Vec<u8>,
     privileged: bool,
 }
@@ -221,7 +221,7 @@ impl Copying<'_> {
         let mut names = HashSet::new();
         for entry in source.list().map_err(|error| self.failed(error))? {
             let (name, kind) = entry.map_err(|error| self.failed(error))?;
-            // A device that no overlay has made is nothing.
+            // In a plain copy a device does not count, because no overlay created it.
             if self.original.is_some() && kind != FileKind::CharacterDevice {
                 names.insert(name.clone());
             }
@@ -242,7 +242,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Finds what a directory of the copy lacks.
+    /// Finds what the original contains and a directory of the copy lacks.
     fn find_removed(
         &mut self,
         original: &Original<'_>,
@@ -251,7 +251,7 @@ impl Copying<'_> {
         let above = self.path.strip_prefix(b"/").map(RelativePath::new).transpose();
         let above = above.map_err(|error| self.failed(invalid(error)))?;
         let found = again::original_at(original.directory, above.as_ref());
-        // It is new in the copy, or was not copied.
+        // The directory is new in the copy, or was not copied.
         let Some(directory) = found.map_err(|error| self.failed(error))? else { return Ok(()) };
         for (name, kind) in directory.entries().map_err(|error| self.failed(error))? {
             if names.contains(&name) || matches!(kind, FileKind::CharacterDevice | FileKind::Other)
@@ -276,13 +276,13 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Whether nobody has changed something since it was copied, nor moved it.
+    /// Whether something was neither changed nor moved since it was copied.
     fn is_as_copied(&self, stat: &Stat) -> bool {
         let copied = self.original.and_then(|original| original.copied);
         self.place != Place::Other && copied.is_some_and(|copied| stat.changed < copied)
     }
 
-    /// Where a directory is, which has come to be copied.
+    /// Determines whether a directory that is to be copied is still where it was copied to.
     fn place_of(&self, directory: &Dir, stat: &Stat) -> Result<Place, Error> {
         let Some((original, copied)) = self.original.and_then(|all| Some((all, all.copied?)))
         else {
@@ -354,7 +354,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Gives an inode that has several names one more.
+    /// Gives an inode that has several names one more name.
     fn share(
         &mut self,
         source: &Dir,
@@ -373,7 +373,7 @@ impl Copying<'_> {
         }
         let (old, new) = (number.as_os_str(), name.as_os_str());
         match rustix::fs::linkat(&inodes, old, target, new, AtFlags::empty()) {
-            // One name more than the file system allows.
+            // This is one name more than the file system allows.
             Err(Errno::MLINK) => self.make(source, target, name, name, found)?,
             linked => linked.map_err(|errno| self.failed(errno))?,
         }
@@ -381,7 +381,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies an inode that is no directory from `name` to `new`.
+    /// Copies an inode that is not a directory from `name` to `new`.
     fn make(
         &mut self,
         source: &Dir,
@@ -413,7 +413,7 @@ impl Copying<'_> {
         }
     }
 
-    /// Makes a pipe or a deletion.
+    /// Creates a pipe or a deletion.
     fn node(&self, target: &Dir, name: &RelativePath, found: &Found) -> Result<(), Error> {
         let mode = Mode::from_bits_truncate(found.stat.mode);
         rustix::fs::mknodat(target, name.as_os_str(), found.kind, mode, 0)
@@ -421,7 +421,7 @@ impl Copying<'_> {
         self.finish_name(target, name, found)
     }
 
-    /// Gives an open copy what it has beside its content.
+    /// Sets all metadata of an open copy.
     fn finish(&self, from: impl AsFd, to: impl AsFd, found: &Found) -> Result<(), Error> {
         let (uid, gid) = self.owner(&found.stat)?;
         self.attributes(from.as_fd(), to.as_fd(), uid, gid).map_err(|error| self.failed(error))?;
@@ -441,7 +441,7 @@ impl Copying<'_> {
     ) -> Result<(), io::Error> {
         for name in attributes::names(from)? {
             if self.original.is_some() && name.starts_with(b"user.overlay.") {
-                // No overlay has made it.
+                // No overlay set it.
                 continue;
             }
             let value = attributes::value(from, &name)?;
@@ -461,7 +461,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// The same for what cannot be opened; such things have no `user.` attributes.
+    /// The same for inodes that cannot be opened; these have no `user.` attributes.
     fn finish_name(&self, dir: &Dir, name: &RelativePath, found: &Found) -> Result<(), Error> {
         let (uid, gid) = self.owner(&found.stat)?;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
@@ -472,7 +472,7 @@ impl Copying<'_> {
                 rustix::fs::chownat(dir, file, Some(uid), Some(gid), flags)?;
             }
             if found.kind != FileType::Symlink {
-                // Nobody else changes the copy, so this is no link.
+                // No other process changes the copy, so this is not a link.
                 let mode = Mode::from_bits_truncate(found.stat.mode);
                 rustix::fs::chmodat(dir, file, mode, AtFlags::empty())?;
             }
@@ -482,7 +482,7 @@ impl Copying<'_> {
         finish().map_err(|errno: Errno| self.failed(errno))
     }
 
-    /// Does `work` while the owner has the permissions `needed` on a name of the layer.
+    /// Calls `work` while the owner has the permissions `needed` on a name of the layer.
     fn unlocked(
         &mut self,
         source: &Dir,
@@ -535,7 +535,7 @@ impl Copying<'_> {
     }
 }
 
-/// Makes the place for shared inodes, under a name that no layer can have chosen.
+/// Creates the directory for shared inodes, under a name that no layer can have predicted.
 fn shared_in(top: &Dir) -> Result<(RelativePath, Dir), io::Error> {
     let chance = RandomState::new().build_hasher().finish();
     let name = RelativePath::new(format!(".shared-{chance:016x}")).map_err(invalid)?;

@@ -1,13 +1,13 @@
-//! Everything that crosses the wall as files: copy-on-write views of a project,
-//! the bundle of what changed in one, and its atomic way back.
+//! File transfer between a sandbox and the host: copy-on-write views of a project, bundles of
+//! the changes in a view, and the atomic application of a bundle to the project.
 //!
-//! Works on directory descriptors (`beneath`), never on a path that came from
-//! inside a sandbox. Knows no process, namespace or network.
+//! All code here works on directory descriptors (`beneath`), never on a path that came from
+//! inside a sandbox. It does not deal with processes, namespaces or networks.
 //!
-//! The way of a run through this crate: [`project::Project::find`], [`data::DataDir::open`],
-//! [`view::View::create`]; the command runs elsewhere; [`scan::scan`], [`store::Store::create`],
-//! [`view::View::remove`]. Later: [`store::Store::find`], [`patch::render`], [`apply::apply`],
-//! [`apply::Ledger::mark`], [`store::Bundle::remove`].
+//! The order of calls for a run: [`project::Project::find`], [`data::DataDir::open`],
+//! [`view::View::create`]; another crate executes the command; [`scan::scan`],
+//! [`store::Store::create`], [`view::View::remove`]. Later: [`store::Store::find`],
+//! [`patch::render`], [`apply::apply`], [`apply::Ledger::mark`], [`store::Bundle::remove`].
 
 pub mod apply;
 mod attributes;

@@ -1,8 +1,8 @@
-//! What a bundle says of itself: one entry for each changed path, with the
-//! hashes of what was there before and of what is to be there.
+//! The manifest of a bundle: one entry for each changed path, with the hashes of the old and
+//! the new content.
 //!
-//! The bytes of the manifest are written once; their BLAKE3 hash is the
-//! bundle's id, so a bundle whose manifest was altered is not found.
+//! The bytes of the manifest are written once. Their BLAKE3 hash is the bundle's id, so a
+//! bundle whose manifest was altered is not found.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::path::{RelativePath, bytes_as_json};
 
-/// The version of the manifest's form that this build writes and reads.
+/// The version of the manifest format that this build writes and reads.
 pub const VERSION: u32 = 1;
 
 /// A BLAKE3 hash of a file's content, as 64 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContentHash([u8; 32]);
 
-/// What is (or was) at a path.
+/// The file, link or directory at a path, before or after the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Node {
@@ -43,25 +43,25 @@ pub enum Node {
     },
 }
 
-/// What happened to a path.
+/// The kind of change at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operation", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Change {
-    /// Nothing was there; now `new` is.
+    /// The path did not exist; now `new` is there.
     Add {
-        /// What is there now.
+        /// The new node.
         new: Node,
     },
     /// `old` was there; now `new` is.
     Modify {
-        /// What was there.
+        /// The old node.
         old: Node,
-        /// What is there now.
+        /// The new node.
         new: Node,
     },
-    /// `old` was there; now nothing is.
+    /// `old` was there; now the path does not exist.
     Delete {
-        /// What was there.
+        /// The old node.
         old: Node,
     },
 }
@@ -70,9 +70,9 @@ pub enum Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
-    /// It lies in, or is, a `.git` (in any letter case or disguise that a file system folds).
+    /// It is a `.git`, or lies in one (in any letter case or disguise that a file system folds).
     GitDirectory,
-    /// It makes or alters a directory that git takes for a bare repository.
+    /// It creates or changes a directory that git takes for a bare repository.
     BareRepository,
     /// It is a symbolic link whose target is absolute or leaves the project.
     LinkLeaves,
@@ -82,7 +82,7 @@ pub enum Refusal {
     PathTooLong,
 }
 
-/// Which kind of host tool runs a file by itself, without being asked.
+/// The kind of host tool that runs a file automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExecutedBy {
@@ -102,29 +102,30 @@ pub enum ExecutedBy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Where, below the project's root.
+    /// The path below the project's root.
     pub path: RelativePath,
-    /// What happened.
+    /// The change.
     #[serde(flatten)]
     pub change: Change,
-    /// For an `Add`: the deleted path whose content this is. The two are applied together.
+    /// For an `Add`: the deleted path that had this content. The two are applied together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed_from: Option<RelativePath>,
-    /// Whether git ignores the path; such an entry is applied only when asked for.
+    /// Whether git ignores the path; such an entry is applied only on request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignored: bool,
-    /// Set when it can never be applied.
+    /// Set when the entry can never be applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
-    /// Set when a host tool would run it by itself; needs an acceptance of its own.
+    /// Set when a host tool would run the file automatically; the entry then needs explicit
+    /// acceptance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executed_by: Option<ExecutedBy>,
-    /// The host changed the path between the start of the view and the making of the bundle.
+    /// The host changed the path after the view was created and before the bundle was created.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
 }
 
-/// How the view was made copy-on-write.
+/// How copy-on-write was implemented for the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ViewKind {
@@ -134,7 +135,7 @@ pub enum ViewKind {
     Copy,
 }
 
-/// A bundle's description of itself.
+/// The description of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
@@ -143,26 +144,26 @@ pub struct Manifest {
     /// The absolute path of the project's root on the host.
     #[serde(with = "bytes_as_json")]
     pub project: Vec<u8>,
-    /// When the bundle was made, in milliseconds since the epoch.
+    /// When the bundle was created, in milliseconds since the epoch.
     pub created_at_ms: u64,
-    /// The command that made the changes, as a person would read it.
+    /// The command that made the changes, in readable form.
     pub command: Vec<String>,
-    /// What the bundle can be found by.
+    /// Labels by which the bundle can be found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// How the command ended: the exit code as `stockade run` returned it.
+    /// The exit code of the command, as `stockade run` returned it.
     pub exit_code: u8,
-    /// The commit that the project's HEAD named when the view was made, where there is one.
+    /// The commit that the project's HEAD named when the view was created, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_ref: Option<String>,
-    /// How the view was made.
+    /// How the view was implemented.
     pub view: ViewKind,
     /// The changed paths, sorted by path, each at most once.
     pub entries: Vec<Entry>,
 }
 
 impl Change {
-    /// What was there before, where anything was.
+    /// The old node, if there was one.
     pub fn old(&self) -> Option<&Node> {
         match self {
             Self::Add { .. } => None,
@@ -170,7 +171,7 @@ impl Change {
         }
     }
 
-    /// What is there now, where anything is.
+    /// The new node, if there is one.
     pub fn new_node(&self) -> Option<&Node> {
         match self {
             Self::Add { new } | Self::Modify { new, .. } => Some(new),
@@ -180,7 +181,7 @@ impl Change {
 }
 
 impl ContentHash {
-    /// The hash of some bytes.
+    /// Hashes `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }

@@ -1,7 +1,7 @@
-//! Unified diffs in git's form: writing them for people and for `git apply`, and reading those
-//! that a stranger wrote.
+//! Unified diffs in git's format: writing them for display and for `git apply`, and parsing
+//! untrusted ones.
 //!
-//! Reading only checks and takes apart; nothing here changes a file.
+//! Parsing only checks and splits the text; nothing here changes a file.
 
 mod header;
 mod hunk;

@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A path below a project's root, checked when it is made: not empty, not absolute, no empty,
-/// `.` or `..` component, no NUL byte. Any other byte is allowed, as Linux does.
+/// A path below a project's root, checked when it is created: not empty, not absolute, no
+/// empty, `.` or `..` component, no NUL byte. Any other byte is allowed, as in Linux.
 ///
-/// As JSON it is a string where the bytes are UTF-8, else `{"base64": "…"}`.
+/// In JSON it is a string where the bytes are UTF-8, else `{"base64": "…"}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelativePath(Vec<u8>);
 
@@ -30,7 +30,7 @@ pub enum Error {
 }
 
 impl RelativePath {
-    /// Checks the bytes and keeps them.
+    /// Checks the bytes and stores them.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, Error> {
         let bytes = bytes.into();
         if bytes.is_empty() {
@@ -48,7 +48,7 @@ impl RelativePath {
         Ok(Self(bytes))
     }
 
-    /// A path that is known to be one when the program is written.
+    /// A constant path that is known to be valid at compile time.
     pub(crate) fn literal(text: &'static str) -> Self {
         debug_assert!(Self::new(text).is_ok(), "{text}");
         Self(text.as_bytes().to_vec())
@@ -59,7 +59,7 @@ impl RelativePath {
         &self.0
     }
 
-    /// The path for the file system.
+    /// The path in the form that file system calls take.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
@@ -92,7 +92,7 @@ impl RelativePath {
         Self::new([self.0.as_slice(), b"/", name].concat())
     }
 
-    /// The path on one line for people: bytes that are not printable UTF-8 are escaped as git
+    /// The path on one line for display: bytes that are not printable UTF-8 are escaped as git
     /// does, in double quotes.
     pub fn quoted(&self) -> String {
         let plain = std::str::from_utf8(&self.0)
@@ -140,7 +140,7 @@ impl std::fmt::Display for RelativePath {
     }
 }
 
-/// Bytes as JSON: a string where they are UTF-8, else `{"base64": "…"}`.
+/// Serialises bytes as JSON: a string where they are UTF-8, else `{"base64": "…"}`.
 pub(crate) mod bytes_as_json {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;

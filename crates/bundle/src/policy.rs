@@ -1,7 +1,8 @@
 //! What a changed path means for the host: whether it may ever be applied, and whether a host
-//! tool would run it by itself.
+//! tool would run it automatically.
 //!
-//! Judges names and link targets only; never opens anything but through the caller.
+//! Only names and link targets are judged; files are accessed only through callbacks of the
+//! caller.
 
 mod executed;
 mod names;
@@ -16,11 +17,11 @@ pub use names::is_git_directory;
 
 use names::folded;
 
-/// Why an entry at `path` can never be applied, whatever its neighbours are; `new` is what would
-/// be there afterwards (`None` for a deletion).
+/// Why an entry at `path` can never be applied, regardless of other entries; `new` is the node
+/// after the change (`None` for a deletion).
 ///
-/// A link into a `.git` is refused as the `.git` itself is: a later write through it by a host
-/// tool would land there.
+/// A link into a `.git` is refused like the `.git` itself: a later write through it by a host
+/// tool would change the `.git`.
 pub fn refusal(path: &RelativePath, new: Option<&Node>) -> Option<Refusal> {
     if path.components().any(is_git_directory) {
         return Some(Refusal::GitDirectory);
@@ -32,8 +33,8 @@ pub fn refusal(path: &RelativePath, new: Option<&Node>) -> Option<Refusal> {
     target.split(|b| *b == b'/').any(is_git_directory).then_some(Refusal::GitDirectory)
 }
 
-/// Marks an entry with what its own path and node say, [`refusal`] and [`executed_by`], and takes
-/// no mark away that it has.
+/// Sets the marks that follow from an entry's own path and node, [`refusal`] and [`executed_by`].
+/// Never removes a mark.
 pub fn classify(entry: &mut Entry) {
     let new = entry.change.new_node();
     let is_link = matches!(new, Some(Node::Symlink { .. }));
@@ -44,9 +45,9 @@ pub fn classify(entry: &mut Entry) {
 /// Whether a link at `path` may lead out of the project: its target is empty or absolute, climbs
 /// above the root from the link's own directory, or has a `..` after a name.
 ///
-/// The last form is refused although it may stay inside: the name before the `..` may be a link
-/// itself, so that only the file system knows where the `..` leads. All other targets stay
-/// inside as long as every link they pass does.
+/// The last form is refused although it may stay inside: the name before the `..` may itself be
+/// a link, so that only the file system knows where the `..` leads. All other targets stay
+/// inside as long as every link on their path does.
 pub fn link_leaves(path: &RelativePath, target: &[u8]) -> bool {
     if target.is_empty() || target[0] == b'/' || target.contains(&0) {
         return true;
@@ -68,9 +69,9 @@ pub fn link_leaves(path: &RelativePath, target: &[u8]) -> bool {
 /// `.git`, or would take for one after the change: a `HEAD` beside `objects` and `refs`, or
 /// beside a `commondir` (git's `is_git_directory`).
 ///
-/// `base_holds(path)` tells whether the project holds anything at `path`. Deletions are not
-/// counted: a person may apply some entries and not others, so what is there before and what is
-/// added count together.
+/// `base_holds(path)` returns whether anything exists at `path` in the project. Deletions are
+/// not counted: a user may apply only some of the entries, so existing and added paths count
+/// together.
 pub fn refuse_bare_repositories<E>(
     entries: &mut [Entry],
     mut base_holds: impl FnMut(&RelativePath) -> Result<bool, E>,
@@ -107,7 +108,7 @@ pub fn refuse_bare_repositories<E>(
     Ok(())
 }
 
-/// Each directory that `path` lies in (`None` is the root), with the name in it that leads to
+/// Each directory that contains `path` (`None` is the root), with the name in it that leads to
 /// `path`.
 fn ancestors(path: &RelativePath) -> impl Iterator<Item = (Option<RelativePath>, Vec<u8>)> {
     let mut next = Some(path.clone());
@@ -148,7 +149,7 @@ impl Marks {
         self.common |= other.common;
     }
 
-    /// Whether these and what the base holds in `directory` make a repository together.
+    /// Whether these marks and the content of `directory` in the base together make a repository.
     fn complete<E>(
         self,
         directory: Option<&RelativePath>,

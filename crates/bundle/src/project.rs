@@ -1,6 +1,8 @@
-//! The project that a command works on: where it is, whether git keeps it, and at which commit.
+//! The project that a command works on: its location, its git directory, and its current
+//! commit.
 //!
-//! Starts no git process and opens a handful of files: it is on the path of every run.
+//! It starts no git process and opens only a handful of files, because every run executes this
+//! code.
 
 mod config;
 mod git;
@@ -19,13 +21,13 @@ pub(crate) use repository::Repository;
 pub struct Project {
     /// Its absolute path.
     pub root: PathBuf,
-    /// Its directory, to work beneath.
+    /// The descriptor of its directory, beneath which paths are resolved.
     pub dir: Dir,
-    /// What its directory was when it was found: owner, mode.
+    /// The owner and mode of its directory when it was found.
     pub stat: Stat,
-    /// How git keeps it.
+    /// Where its git directory is.
     pub git: Git,
-    /// The commit that HEAD names, in hexadecimal, where there is one.
+    /// The commit that HEAD names, in hexadecimal, if there is one.
     pub base_ref: Option<String>,
 }
 
@@ -38,7 +40,7 @@ pub enum Error {
     /// The project would be the root of the file system.
     #[error("/ cannot be used as a project")]
     Root,
-    /// The project would be the home directory, or hold it.
+    /// The project would be the home directory, or contain it.
     #[error("{} cannot be used as a project: it is or contains your home directory", .0.display())]
     Home(PathBuf),
     /// A directory could not be read.
@@ -53,7 +55,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a person can do about it.
+    /// What the user can do about it.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Root | Self::Home(_) => Some(
@@ -65,8 +67,9 @@ impl Error {
 }
 
 impl Project {
-    /// The project that `cwd`, an absolute path, lies in: the nearest ancestor that holds a
-    /// `.git`, else `cwd` itself. `/` and `home` (and what holds it) are refused.
+    /// Finds the project that contains `cwd`, an absolute path: the nearest ancestor that
+    /// contains a `.git`, else `cwd` itself. Refuses `/`, `home` and any directory that
+    /// contains `home`.
     pub fn find(cwd: &Path, home: Option<&Path>) -> Result<Self, Error> {
         if !cwd.is_absolute() {
             return Err(Error::NotAbsolute(cwd.to_owned()));
@@ -81,7 +84,7 @@ impl Project {
         Self::at(cwd, open(cwd)?, None, home)
     }
 
-    /// The project whose root is `root`, as an earlier [`Project::find`] named it.
+    /// Opens the project whose root is `root`, as returned by an earlier [`Project::find`].
     pub fn open(root: &Path, home: Option<&Path>) -> Result<Self, Error> {
         if !root.is_absolute() {
             return Err(Error::NotAbsolute(root.to_owned()));
@@ -110,7 +113,7 @@ impl Project {
         Ok(project)
     }
 
-    /// Refuses where the project is, or holds, this home directory too.
+    /// Returns an error if the project also is, or contains, this home directory.
     pub fn refuse_home(&self, home: &Path) -> Result<(), Error> {
         if is_same(&self.stat, home) || home.ancestors().any(|above| above == self.root) {
             return Err(Error::Home(self.root.clone()));
@@ -118,8 +121,8 @@ impl Project {
         Ok(())
     }
 
-    /// The content of a file in the git directory (such as `index`), where git keeps the project
-    /// and the file is no longer than `limit` bytes.
+    /// The content of a file in the git directory (such as `index`), if the project has one and
+    /// the file is no longer than `limit` bytes.
     pub fn git_file(&self, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
         self.git.file(&self.dir, file, limit)
     }
@@ -130,7 +133,7 @@ impl Project {
     }
 }
 
-/// Whether a path of the host leads to this directory.
+/// Whether a host path refers to this directory.
 fn is_same(stat: &Stat, path: &Path) -> bool {
     Stat::of_host(path).is_ok_and(|other| (other.device, other.inode) == (stat.device, stat.inode))
 }

@@ -1,9 +1,9 @@
 //! The changes that a result bundle proposes, as entries of a bundle for review: each patch is
-//! applied to what the project has, in memory, and its new content put into a view's layer, as if a
-//! command had written it there.
+//! applied to the project's content in memory, and the new content is written to a view's layer, as
+//! if a command had written it there.
 //!
-//! A patch fits exactly, or is refused: at its very lines, with the operation and the path that it
-//! was announced with, and each path once. Nothing here changes the project.
+//! A patch must match exactly, or is refused: the same line numbers, the same operation and path as
+//! announced, and each path at most once. Nothing here changes the project.
 
 mod hunks;
 
@@ -21,36 +21,36 @@ use crate::sandbox::{DiffBundle, DiffPatch, Operation};
 use crate::scan::{self, Changes};
 use crate::view::View;
 
-/// What of a mode says that it is a symbolic link's.
+/// The file type bits of a symbolic link in a mode.
 const LINK: u32 = 0o120_000;
-/// The permission bits of what is new and has none of its own.
+/// The permission bits of new files and directories for which the patch has none.
 const NEW_FILE: u32 = 0o644;
 const NEW_DIRECTORY: u32 = 0o755;
 
-/// Why proposed changes are refused; none of them is taken.
+/// Why proposed changes are refused; then none of them is proposed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// They were made against another commit than the one that the sandbox began with.
+    /// They are based on another commit than the one that the sandbox started with.
     #[error("the changes were made against {found}, but the sandbox started with {expected}")]
     BaseRef {
-        /// What they name.
+        /// The commit that they name.
         found: String,
         /// The commit that was recorded.
         expected: String,
     },
-    /// A diff cannot be read.
+    /// A diff is invalid.
     #[error("the diff of {path} cannot be read")]
     Diff {
-        /// The path that it was announced with, printable.
+        /// The path that was announced for it, printable.
         path: String,
         /// Why.
         #[source]
         source: patch::Error,
     },
-    /// A diff does something else than it was announced with.
+    /// A diff does something other than announced.
     #[error("the diff of {path} {found}")]
     Differs {
-        /// The path that it was announced with, printable.
+        /// The path that was announced for it, printable.
         path: String,
         /// What it does instead.
         found: &'static str,
@@ -61,12 +61,12 @@ pub enum Error {
         /// The path, printable.
         path: String,
     },
-    /// A patch does not fit what the project has.
+    /// A patch does not match the project's content.
     #[error("the diff of {path} does not apply: {reason}")]
     DoesNotFit {
         /// The path, printable.
         path: String,
-        /// What does not.
+        /// What does not match.
         reason: &'static str,
     },
     /// A path leads through a symbolic link of the project.
@@ -87,7 +87,7 @@ pub enum Error {
         #[source]
         source: beneath::Error,
     },
-    /// The new content could not be put into the view.
+    /// The new content could not be written to the view.
     #[error("cannot write {path} to the view")]
     Write {
         /// The path, printable.
@@ -102,7 +102,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The code that Smithers gives this refusal.
+    /// The error code that Smithers uses for this refusal.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::BaseRef { .. }
@@ -117,9 +117,9 @@ impl Error {
     }
 }
 
-/// Turns proposed changes into entries, and puts their contents into `view`, which was made of
-/// `project` when the sandbox began and has not been written to. [`Store::create`] makes a bundle
-/// of both.
+/// Turns proposed changes into entries, and writes their contents to `view`, which was created
+/// from `project` when the sandbox started and has not been written to. [`Store::create`] creates
+/// a bundle of both.
 ///
 /// # Errors
 /// [`Error`] when any of the patches is refused.
@@ -147,7 +147,8 @@ pub fn propose(
     Ok(scan::finish(entries, view, project)?)
 }
 
-/// `HEAD` is whatever the sandbox began with; anything else is the beginning of that commit's id.
+/// `HEAD` means the commit that the sandbox started with; anything else must be a prefix of that
+/// commit's id.
 fn check_base(found: &str, recorded: Option<&str>) -> Result<(), Error> {
     let is_beginning = |commit: &str| found.len() >= 7 && commit.starts_with(found);
     if found == "HEAD" || recorded.is_some_and(is_beginning) {
@@ -167,12 +168,12 @@ struct Proposal<'a> {
     bytes: u64,
 }
 
-/// What the project has at a path.
+/// The node of the project at a path.
 struct Base {
     node: Node,
     /// A file's content, or a link's target.
     content: Vec<u8>,
-    /// Whether the host changed it since the view was made.
+    /// Whether the host changed it since the view was created.
     conflict: bool,
 }
 
@@ -187,7 +188,7 @@ impl Proposal<'_> {
         let differs = |found| Error::Differs { path: path.quoted(), found };
         let file = match files.as_slice() {
             [file] => Some(file),
-            // All that a binary content needs is a path.
+            // A binary content needs only a path.
             [] if proposed.binary_content.is_some() || proposed.operation == Operation::Delete => {
                 None
             }
@@ -267,7 +268,7 @@ impl Proposal<'_> {
         }
     }
 
-    /// What the project has; `None` where nothing is.
+    /// The project's node; `None` if the path does not exist.
     fn base(&mut self, path: &RelativePath) -> Result<Option<Base>, Error> {
         let failing = |source| match source {
             beneath::Error::ThroughLink { .. } => Error::ThroughLink { path: path.quoted() },
@@ -297,7 +298,7 @@ impl Proposal<'_> {
         Ok(Some(Base { node, content, conflict: stat.changed > self.view.record().started }))
     }
 
-    /// Puts new content into the view.
+    /// Writes new content to the view.
     fn put(&mut self, path: &RelativePath, content: Vec<u8>, mode: u32) -> Result<Node, Error> {
         if mode & LINK == LINK {
             return Ok(Node::Symlink { target: content });
@@ -311,7 +312,8 @@ impl Proposal<'_> {
         Ok(Node::File { hash, size, mode: mode & 0o777 })
     }
 
-    /// Makes the directories above a path in the view; those that the project lacks are changes.
+    /// Creates the parent directories of a path in the view; those that the project lacks are
+    /// changes.
     fn make_parents(&mut self, path: &RelativePath) -> Result<(), Error> {
         let parents: Vec<_> = std::iter::successors(path.parent(), RelativePath::parent).collect();
         for parent in parents.into_iter().rev() {
@@ -360,7 +362,7 @@ impl Proposal<'_> {
     }
 }
 
-/// Whether a diff is what it was announced as; what it does instead.
+/// Checks that a diff does what was announced; the error says what it does instead.
 fn check_announced(file: &FilePatch<'_>, proposed: &DiffPatch) -> Result<(), &'static str> {
     let own = file.new_path.as_ref().or(file.old_path.as_ref());
     if own != Some(&proposed.path) {
@@ -370,13 +372,13 @@ fn check_announced(file: &FilePatch<'_>, proposed: &DiffPatch) -> Result<(), &'s
         patch::Operation::Add | patch::Operation::Copy => proposed.operation == Operation::Add,
         patch::Operation::Delete => proposed.operation == Operation::Delete,
         patch::Operation::Modify => proposed.operation == Operation::Modify,
-        // `git diff` tells a move as one diff; it both adds and modifies.
+        // `git diff` describes a move as one diff, which both adds and modifies.
         patch::Operation::Rename => proposed.operation != Operation::Delete,
     };
     if fits { Ok(()) } else { Err("describes another operation") }
 }
 
-/// The mode of what the project has; [`LINK`] for a link.
+/// The mode of the project's node; [`LINK`] for a link.
 const fn mode_of(base: &Base) -> u32 {
     match base.node {
         Node::File { mode, .. } => mode,
@@ -384,15 +386,15 @@ const fn mode_of(base: &Base) -> u32 {
     }
 }
 
-/// The mode afterwards: the one before, unless the patch changes it.
+/// The new mode: the old one, unless the patch changes it.
 fn mode(file: Option<&FilePatch<'_>>, base: Option<&Base>) -> u32 {
     let before = base.map(mode_of);
-    // A patch that changes content alone tells the mode that git has written down, which may not be
-    // the file's.
+    // A patch that changes only content contains the mode that git has recorded, which may differ
+    // from the file's.
     let changed = file.filter(|file| before.is_none() || file.old_mode != file.new_mode);
     match (changed.and_then(|file| file.new_mode), before) {
         (Some(new), _) if new & LINK == LINK => LINK,
-        // Git knows only whether a file can be executed; the rest is as it was.
+        // Git only records whether a file is executable; the other bits are unchanged.
         (Some(new), Some(before)) if before & LINK != LINK && new & 0o111 != 0 => {
             before | (before & 0o444) >> 2
         }

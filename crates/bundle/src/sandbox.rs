@@ -1,9 +1,9 @@
 //! The result bundle of a `<Sandbox>`: a directory that a sandbox wrote, with a `README.md`
-//! manifest, `patches/`, `artifacts/` and `logs/stream.ndjson`. Validated as a whole, within
-//! limits, before anything of it is used.
+//! manifest, `patches/`, `artifacts/` and `logs/stream.ndjson`. It is validated as a whole,
+//! within limits, before any of it is used.
 //!
-//! Never follows a link, never waits for a pipe, never reads a manifest that is too large, and
-//! applies nothing.
+//! The code never follows a link, never blocks on a pipe, never reads a manifest that is too
+//! large, and applies nothing.
 
 mod conclude;
 mod manifest;
@@ -24,26 +24,26 @@ pub use write::{Request, StructuredResult, write_request, write_result};
 /// A result bundle that passed validation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxBundle {
-    /// What `README.md` says.
+    /// The content of `README.md`.
     pub manifest: SandboxManifest,
     /// The files below `patches/`, sorted.
     pub patches: Vec<RelativePath>,
     /// The files below `artifacts/`, sorted.
     pub artifacts: Vec<RelativePath>,
-    /// `logs/stream.ndjson`, where there is one.
+    /// `logs/stream.ndjson`, if it exists.
     pub stream_log: Option<RelativePath>,
-    /// The length of all files together, in bytes.
+    /// The total length of all files, in bytes.
     pub total_bytes: u64,
 }
 
 /// A limit of the profile that a bundle must satisfy (Smithers, "Bundle limits").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// The length of all files together, in bytes.
+    /// The total length of all files, in bytes.
     TotalBytes,
     /// The length of `README.md`, in bytes.
     ManifestBytes,
-    /// The number of files below `patches/`, and of patches that the manifest holds.
+    /// The number of files below `patches/`, and of patches in the manifest.
     Patches,
     /// The number of files below `artifacts/`.
     Artifacts,
@@ -53,7 +53,7 @@ pub enum Limit {
     PathBytes,
     /// The length of `runId`, in characters.
     RunIdCharacters,
-    /// How deep arrays and objects lie in each other in `outputs`.
+    /// The nesting depth of arrays and objects in `outputs`.
     OutputDepth,
     /// The number of items of an array in `outputs`.
     OutputArrayItems,
@@ -64,46 +64,47 @@ pub enum Limit {
 /// Why a bundle is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A path, as it is or as the manifest names it, leaves the bundle or its own part of it.
+    /// A path, in the file system or in the manifest, leaves the bundle or its directory in the
+    /// bundle.
     #[error("`{path}` does not stay inside {inside}")]
     Escape {
         /// The path, printable.
         path: String,
-        /// Where it should be.
+        /// The directory that must contain it.
         inside: &'static str,
     },
-    /// A symbolic link is in the bundle.
+    /// The bundle contains a symbolic link.
     #[error("Sandbox bundle may not contain symlinks: {path}")]
     Symlink {
-        /// Where, printable.
+        /// Its path, printable.
         path: String,
     },
-    /// A socket, pipe or device is in the bundle, or a directory where a file should be.
+    /// The bundle contains a socket, pipe or device, or a directory where a file is required.
     #[error("Sandbox bundle may only contain files and directories: {path}")]
     Special {
-        /// Where, printable.
+        /// Its path, printable.
         path: String,
     },
     /// A limit is exceeded.
     #[error("{limit} exceeds the limit of {at_most} (profile {profile})")]
     TooLarge {
-        /// Which.
+        /// The limit.
         limit: Limit,
         /// Its value.
         at_most: u64,
-        /// Whose limit it is.
+        /// The profile that sets the limit.
         profile: &'static str,
     },
     /// `README.md` is missing.
     #[error("Sandbox bundle has no README.md")]
     NoManifest,
-    /// `README.md` is not a manifest.
+    /// `README.md` is not a valid manifest.
     #[error("README.md is not a bundle manifest: {reason}")]
     Manifest {
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The manifest names a patch that is not there.
+    /// The manifest names a patch that does not exist.
     #[error("the manifest lists {path}, which is not in the bundle")]
     NoSuchPatch {
         /// The path, printable.
@@ -115,7 +116,7 @@ pub enum Error {
     /// Reading the open manifest failed.
     #[error("cannot read README.md")]
     ReadManifest(#[source] std::io::Error),
-    /// A place in the bundle could not be made.
+    /// A file or directory in the bundle could not be created.
     #[error("cannot write the sandbox bundle")]
     Write(#[source] beneath::Error),
     /// Writing an open file failed.
@@ -138,7 +139,7 @@ impl Error {
         }
     }
 
-    /// The limit that was exceeded, where that is the reason.
+    /// The limit that was exceeded, if that is the reason.
     pub fn limit(&self) -> Option<Limit> {
         match self {
             Self::TooLarge { limit, .. } => Some(*limit),
@@ -195,8 +196,8 @@ pub fn read_within(dir: &Dir, limits: &BundleLimits) -> Result<SandboxBundle, Er
     })
 }
 
-/// Nothing is parsed, and no more than the limit is read, of a manifest that is too large, also
-/// when it grows while it is read.
+/// Reads at most as many bytes as the limit allows. A manifest that is too large is not parsed,
+/// even if it grows while it is read.
 fn manifest_bytes(dir: &Dir, limits: &BundleLimits) -> Result<Vec<u8>, Error> {
     let path = RelativePath::new("README.md")
         .map_err(|error| Error::Manifest { reason: error.to_string() })?;

@@ -1,9 +1,9 @@
-//! What a command changed: the difference between a view's layer and the project, as the entries
-//! of a bundle.
+//! The changes that a command made: the difference between a view's layer and the project, as
+//! the entries of a bundle.
 //!
-//! Reads the view and the project, and changes neither (but for permission bits of the view that
-//! would keep its own owner from reading it). Everything in the view is taken as hostile: names,
-//! link targets, depth, sizes and types.
+//! The scan reads the view and the project, and changes neither (except for permission bits of
+//! the view that would prevent its own owner from reading it). Everything in the view is treated
+//! as hostile: names, link targets, depth, sizes and types.
 
 mod ignored;
 mod marks;
@@ -22,20 +22,21 @@ use crate::project::Project;
 use crate::validate::Exceeded;
 use crate::view::View;
 
-/// What a command changed.
+/// The changes that a command made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// The changed paths, sorted, each once, and marked. A new directory has an entry of its own
-    /// before those of its content; a deleted one has entries for all that it held.
+    /// The changed paths, sorted, without duplicates, and marked. A new directory has an entry
+    /// of its own before those of its content; a deleted one has entries for everything that it
+    /// contained.
     pub entries: Vec<Entry>,
-    /// What could not be taken into account, in words.
+    /// Descriptions of what could not be taken into account.
     pub notes: Vec<String>,
 }
 
-/// Why the changes could not be told.
+/// Why the changes could not be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is more than a bundle may hold: `entries` or `total_bytes`. The view is as it was.
+    /// There is more than a bundle may hold: `entries` or `total_bytes`. The view is unchanged.
     #[error(transparent)]
     Limit(#[from] Exceeded),
     /// Something could not be read.
@@ -51,17 +52,19 @@ pub enum Error {
     },
 }
 
-/// Tells what was changed in `view`, whose command has ended, against `project` as it is now.
+/// Determines the changes in `view`, whose command has ended, relative to the present state of
+/// `project`.
 ///
 /// # Errors
-/// [`Error::Limit`] when there is more than `limits` allow; a path longer than they allow is no
-/// error but an entry that is refused.
+/// [`Error::Limit`] when there is more than `limits` allow; a path longer than they allow is
+/// not an error but a refused entry.
 pub fn scan(view: &View, project: &Project, limits: &BundleLimits) -> Result<Changes, Error> {
     scan_but(view, project, &[], &mut History::default(), limits)
 }
 
-/// The same but for what is at and below some paths, which is not looked at; and what the host has
-/// from an earlier bundle of the same view is no conflict. The history is told what is offered now.
+/// The same, but paths in `excluded` and below are ignored, and what the host applied from an
+/// earlier bundle of the same view is not a conflict. The entries found are recorded in the history
+/// as offered.
 ///
 /// # Errors
 /// As [`scan`].
@@ -87,7 +90,7 @@ pub(crate) fn finish(
     if entries.is_empty() {
         return Ok(Changes::default());
     }
-    // Only the order makes the same changes the same bundle.
+    // The sorting makes the same changes produce the same bundle.
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let mut notes = Vec::new();
     marks::mark(&mut entries, view, project, &mut notes)?;

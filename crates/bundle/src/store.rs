@@ -1,8 +1,8 @@
 //! Bundles on disk: one directory each, named by the hash of its manifest.
 //!
-//! A bundle is made in a directory of another name and renamed when all of it is on disk, so
-//! that a bundle that can be found is whole. Its manifest and contents never change; only
-//! `state.json` does. What a killed process left is swept when the store is next opened.
+//! A bundle is written to a directory of another name and renamed when all of it is on disk, so
+//! every bundle that can be found is complete. Its manifest and contents never change; only
+//! `state.json` does. Opening the store removes what killed processes left behind.
 
 mod create;
 mod state;
@@ -34,13 +34,13 @@ pub struct Store {
 #[derive(Debug)]
 pub struct Bundle {
     id: String,
-    /// What it says of itself.
+    /// The manifest.
     pub manifest: Manifest,
     bundles: Dir,
     dir: Dir,
 }
 
-/// One bundle as [`Store::list`] finds it.
+/// One bundle in the list of [`Store::list`].
 #[derive(Debug)]
 pub struct Listed {
     /// Its id.
@@ -49,7 +49,7 @@ pub struct Listed {
     pub bundle: Result<Bundle, Error>,
 }
 
-/// Why a bundle could not be made, found or read.
+/// Why a bundle could not be created, found or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The data directory cannot be used.
@@ -61,33 +61,33 @@ pub enum Error {
     /// There is no bundle at all.
     #[error("there are no bundles")]
     None,
-    /// Several bundles begin like this.
+    /// Several bundle ids have this prefix.
     #[error("`{prefix}` is the prefix of {} bundle ids", ids.len())]
     Ambiguous {
-        /// What was asked for.
+        /// The requested prefix.
         prefix: String,
-        /// The ids that begin so.
+        /// The ids with this prefix.
         ids: Vec<String>,
     },
     /// Another command is deciding about the bundle.
     #[error("another command is using the bundle {0}")]
     Busy(String),
-    /// The manifest is not the one that the bundle was made with.
+    /// The manifest differs from the one that the bundle was created with.
     #[error("the manifest of the bundle {0} was modified")]
     Altered(String),
     /// The manifest is not valid, or exceeds a limit.
     #[error(transparent)]
     Invalid(#[from] validate::Error),
-    /// The bundle's record of what was applied cannot be understood.
+    /// The bundle's record of what was applied is invalid.
     #[error("the state of the bundle is damaged: {0}")]
     State(String),
-    /// A file was changed while the bundle was made.
+    /// A file changed while the bundle was being created.
     #[error("{0} changed while the bundle was made")]
     Changed(RelativePath),
     /// A file operation failed.
     #[error("cannot {operation} the bundle")]
     Io {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         operation: &'static str,
         /// Why.
         #[source]
@@ -98,15 +98,15 @@ pub enum Error {
 /// Why a file operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
-    /// Beneath a directory.
+    /// An operation beneath a directory.
     #[error(transparent)]
     Beneath(#[from] beneath::Error),
-    /// On an open file.
+    /// An operation on an open file.
     #[error(transparent)]
     Io(#[from] std::io::Error),
 }
 
-/// How the names of half made and half removed bundles begin.
+/// The name prefix of incomplete bundles: those being created and those being removed.
 const UNFINISHED: &str = ".unfinished-";
 
 impl Ledger for DataDir {
@@ -123,7 +123,7 @@ impl Ledger for DataDir {
 }
 
 impl Store {
-    /// Opens the store, and removes what killed processes left half made in it.
+    /// Opens the store and removes incomplete bundles that killed processes left in it.
     pub fn open(data: &DataDir) -> Result<Self, Error> {
         let store = Self { bundles: data.bundles()? };
         store.sweep()?;
@@ -136,7 +136,7 @@ impl Store {
             .ids()?
             .into_iter()
             .map(|id| Listed { bundle: self.load(&id, limits), id })
-            // Removed since.
+            // Removed after it was listed.
             .filter(|listed| !matches!(listed.bundle, Err(Error::NotFound(_))))
             .collect();
         let made = |listed: &Listed| listed.bundle.as_ref().ok().map(|b| b.manifest.created_at_ms);
@@ -144,7 +144,7 @@ impl Store {
         Ok(listed)
     }
 
-    /// The bundle that `name` stands for: `latest`, an id, or the beginning of just one id.
+    /// Finds the bundle called `name`: `latest`, an id, or a unique prefix of an id.
     pub fn find(&self, name: &str, limits: &BundleLimits) -> Result<Bundle, Error> {
         if name == "latest" {
             return self.list(limits)?.into_iter().next().ok_or(Error::None)?.bundle;
@@ -206,15 +206,16 @@ impl Store {
 }
 
 impl Bundle {
-    /// Its id: the hash of its manifest.
+    /// The bundle's id: the hash of its manifest.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Keeps other commands from deciding about this bundle for as long as it is open.
+    /// Prevents other commands from deciding about this bundle as long as it is open.
     ///
     /// # Errors
-    /// [`Error::Busy`] where one is, [`Error::NotFound`] where one has just removed it.
+    /// [`Error::Busy`] if another command is deciding about it, [`Error::NotFound`] if one has
+    /// just removed it.
     pub fn hold(&self) -> Result<(), Error> {
         if !failing("lock", claim::try_lock(&self.dir))? {
             return Err(Error::Busy(self.id.clone()));
@@ -232,13 +233,15 @@ impl Bundle {
         failing("open", self.dir.open_dir(&blobs_name()))
     }
 
-    /// The new content of this hash. It was not checked: whoever uses it compares the hash.
+    /// Opens the new content with this hash. The content was not verified: the caller must compare
+    /// the hash.
     pub fn blob(&self, hash: ContentHash) -> Result<File, Error> {
         let name = hash_name(hash)?;
         failing("read", self.blobs()?.open_file(&name))
     }
 
-    /// What was there before, for small texts that are not ignored; checked.
+    /// The old content with this hash, verified. It is stored only for small texts that are not
+    /// ignored.
     pub fn base(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error> {
         let dir = failing("open", self.dir.open_dir(&base_name()))?;
         let file = match dir.open_file(&hash_name(hash)?) {
@@ -250,16 +253,16 @@ impl Bundle {
         Ok((ContentHash::of(&content) == hash).then_some(content))
     }
 
-    /// What of it was applied.
+    /// Which parts of the bundle were applied.
     pub fn state(&self) -> Result<State, Error> {
         State::read(&self.dir, &self.manifest)
     }
 
-    /// Removes it.
+    /// Removes the bundle.
     pub fn remove(self) -> Result<(), Error> {
         let id =
             RelativePath::new(self.id.as_str()).map_err(|_| Error::NotFound(self.id.clone()))?;
-        // In one step it can no longer be found, whatever happens while it is removed.
+        // The rename makes it impossible to find in one step, whatever happens during the removal.
         let (gone, held) = failing("remove", claim::claim(&self.bundles, UNFINISHED))?;
         failing("remove", self.bundles.rename(&id, &held, &id, beneath::Rename::NoReplace))?;
         failing("remove", self.bundles.remove_tree(&gone))?;

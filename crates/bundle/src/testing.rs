@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers that the tests of this crate share.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -33,7 +33,8 @@ pub(crate) fn chmod(path: impl AsRef<Path>, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// What git says to these arguments in a directory, without the settings of whoever tests.
+/// The output of git for these arguments in a directory, independent of the user's git
+/// configuration.
 pub(crate) fn git(root: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
         .args(["-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "core.excludesFile="])

@@ -1,5 +1,5 @@
-//! Reading a manifest that somebody else may have written: every rule that a manifest made here
-//! keeps is checked again.
+//! Reading a manifest that may come from an untrusted source: every rule that this crate
+//! follows when it creates a manifest is checked again.
 
 use std::collections::HashSet;
 
@@ -24,19 +24,19 @@ pub struct Exceeded {
 /// Why a manifest is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not JSON, or not of the form that this build knows.
+    /// It is not JSON, or not in the format that this build supports.
     #[error("the manifest cannot be read")]
     Form(#[source] serde_json::Error),
-    /// It is of another version.
+    /// It has another version.
     #[error("the manifest has version {0}; this build reads version {VERSION}")]
     Version(u32),
-    /// It is larger than allowed.
+    /// It exceeds a limit.
     #[error(transparent)]
     Limit(#[from] Exceeded),
-    /// The project's path is not an absolute one.
+    /// The project's path is not absolute.
     #[error("the manifest's project is not an absolute path")]
     Project,
-    /// Its paths are not in order, or one is there twice.
+    /// Its paths are not sorted, or contain a duplicate.
     #[error("the manifest's paths are not sorted and distinct at {0}")]
     Order(RelativePath),
     /// An entry contradicts itself or another one.
@@ -49,14 +49,14 @@ pub enum Error {
     },
 }
 
-/// The longest target of a link that Linux makes.
+/// The longest link target that Linux allows.
 const MAX_TARGET_BYTES: usize = 4095;
 
 impl Manifest {
     /// Reads a manifest and checks it against every rule and against `limits`.
     ///
-    /// Marks are only ever added: an entry that this build refuses, or knows to be executed by
-    /// host tools, is marked so even where the manifest says nothing.
+    /// Marks are only added, never removed: an entry that this build refuses, or knows to be
+    /// executed by host tools, is marked so even if the manifest does not mark it.
     pub fn parse(bytes: &[u8], limits: &BundleLimits) -> Result<Self, Error> {
         let size = bytes.len() as u64;
         within(size, "manifest_bytes", limits.manifest_bytes, limits)?;
@@ -68,7 +68,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The manifest's bytes: the same for the same content.
+    /// Serialises the manifest. The same content always gives the same bytes.
     pub fn to_bytes(&self, limits: &BundleLimits) -> Result<Vec<u8>, Error> {
         self.validate(limits)?;
         let bytes = serde_json::to_vec(self).map_err(Error::Form)?;

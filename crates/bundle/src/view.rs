@@ -1,8 +1,8 @@
-//! Copy-on-write views of a project: the directories in which what a command changes is kept
-//! apart from the project.
+//! Copy-on-write views of a project: the directories that receive a command's changes, separate
+//! from the project.
 //!
-//! Makes, finds and removes them. Mounts nothing, starts nothing, and does not look at what the
-//! command left: that is `scan`.
+//! This module creates, finds and removes views. It mounts nothing and starts no process.
+//! `scan` evaluates the changes that the command made.
 
 mod copy;
 mod gathered;
@@ -24,20 +24,20 @@ use crate::manifest::ViewKind;
 use crate::path::RelativePath;
 use crate::project::Project;
 
-/// Which host ids the inside ids of a sandbox are.
+/// The mapping of a sandbox's ids to host ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ownership {
-    /// The host id that inside id 0 is.
+    /// The host id of inside id 0.
     pub host_start: u32,
-    /// How many ids there are.
+    /// The number of ids.
     pub count: u32,
 }
 
-/// A view that this process holds; no other process takes or removes it meanwhile.
+/// A view that this process has locked; no other process can open or remove it meanwhile.
 #[derive(Debug)]
 pub struct View {
     name: RelativePath,
-    /// The name of the spare that it was.
+    /// The name of the unused view that it was made from.
     spare: Option<RelativePath>,
     views: Dir,
     /// Locked as long as it is open.
@@ -53,7 +53,7 @@ enum Layers {
     Gathered { upper: Dir, removed: Vec<RelativePath> },
 }
 
-/// Why a view could not be made, found or removed.
+/// Why a view could not be created, found or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The data directory cannot be used.
@@ -62,19 +62,19 @@ pub enum Error {
     /// An operation on the view's own directories failed.
     #[error("cannot {operation} the view")]
     Own {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         operation: &'static str,
         /// Why.
         #[source]
         source: beneath::Error,
     },
-    /// Another process holds the view.
+    /// Another process uses the view.
     #[error("the view {0} is in use")]
     InUse(String),
     /// There is no such view.
     #[error("there is no view {0}")]
     NotFound(String),
-    /// The view's description is missing or cannot be understood.
+    /// The view's description is missing or invalid.
     #[error("the record of the view {id} is invalid: {reason}")]
     Record {
         /// The view.
@@ -87,7 +87,7 @@ pub enum Error {
     Unmapped {
         /// The owner's uid or gid.
         owner: u32,
-        /// How many ids there are inside.
+        /// The number of ids inside.
         count: u32,
     },
     /// A file of the project could not be copied.
@@ -102,7 +102,7 @@ pub enum Error {
 }
 
 impl Ownership {
-    /// The host id of what belongs to `id` on disk.
+    /// The host id for what belongs to `id` on disk.
     fn host_id(self, id: u32) -> Result<u32, Error> {
         let host = (id < self.count).then(|| self.host_start.checked_add(id)).flatten();
         host.ok_or(Error::Unmapped { owner: id, count: self.count })
@@ -110,12 +110,12 @@ impl Ownership {
 }
 
 impl View {
-    /// Makes a view of `project`. `command` is what will run in it, `started` the present time;
-    /// both are on disk when this returns, so that a view whose process is killed can be found
-    /// with [`View::list`].
+    /// Creates a view of `project`. `command` is what will run in it, `started` the present
+    /// time; both are on disk when this returns, so that [`View::list`] finds the view even if
+    /// its process is killed.
     ///
-    /// With `ownership`, everything that the sandbox sees belongs to the host ids that stand for
-    /// the owners in the project.
+    /// With `ownership`, everything that the sandbox sees belongs to the host ids that
+    /// correspond to the owners in the project.
     pub fn create(
         data: &DataDir,
         project: &Project,
@@ -131,8 +131,8 @@ impl View {
         match view {
             Ok((layers, record)) => Ok(Self { name, spare, views, dir, layers, record }),
             Err(error) => {
-                // What is left behind otherwise is an unlocked view without a description, which
-                // `sweep` takes away.
+                // If this fails, an unlocked view without a description remains, which `sweep`
+                // removes.
                 let _ = views.remove_tree(&name);
                 Err(error)
             }
@@ -179,7 +179,7 @@ impl View {
         Ok((layers, record))
     }
 
-    /// Takes over a view that a killed process left.
+    /// Opens a view that a killed process left.
     pub fn open(data: &DataDir, id: &str) -> Result<Self, Error> {
         let views = data.views()?;
         let name = RelativePath::new(id)
@@ -205,14 +205,14 @@ impl View {
         Ok(Self { name, spare: None, views, dir, layers, record })
     }
 
-    /// All views, oldest first, also those in use.
+    /// All views, oldest first, including those in use.
     pub fn list(data: &DataDir) -> Result<Vec<Summary>, Error> {
         let views = data.views()?;
         let mut found = Vec::new();
         for (name, _) in own("list", views.entries())? {
             let Ok(id) = String::from_utf8(name) else { continue };
             let Ok(path) = RelativePath::new(id.clone()) else { continue };
-            // It may be gone by now.
+            // It may have been removed meanwhile.
             let Ok(dir) = views.open_dir(&path) else { continue };
             let live = !lock(&dir)?;
             found.push(Summary { id, live, record: Record::read(&dir).ok() });
@@ -221,8 +221,8 @@ impl View {
         Ok(found)
     }
 
-    /// Removes what killed processes left before their command started: views without a
-    /// description. Gives how many there were.
+    /// Removes the views that killed processes left before their command started: views without
+    /// a description. Returns their number.
     pub fn sweep(data: &DataDir) -> Result<usize, Error> {
         let views = data.views()?;
         let mut swept = 0;
@@ -237,17 +237,17 @@ impl View {
         Ok(swept)
     }
 
-    /// Its name.
+    /// The view's name.
     pub fn id(&self) -> String {
         self.name.quoted()
     }
 
-    /// What is on disk about it.
+    /// The view's description on disk.
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// The layer that takes what is changed; `None` for a copy.
+    /// The upper layer; `None` for a copy.
     pub fn upper(&self) -> Option<&Dir> {
         match &self.layers {
             Layers::Overlay { upper, .. } | Layers::Gathered { upper, .. } => Some(upper),
@@ -255,7 +255,7 @@ impl View {
         }
     }
 
-    /// The overlay's working directory; `None` for what is not mounted as one.
+    /// The overlay's working directory; `None` if the view is not mounted as an overlay.
     pub fn work(&self) -> Option<&Dir> {
         match &self.layers {
             Layers::Overlay { work, .. } => Some(work),
@@ -271,7 +271,7 @@ impl View {
         }
     }
 
-    /// What was removed and the layer does not tell of.
+    /// The removed paths that the layer does not record.
     pub fn removed(&self) -> &[RelativePath] {
         match &self.layers {
             Layers::Overlay { .. } | Layers::Copy { .. } => &[],
@@ -279,7 +279,7 @@ impl View {
         }
     }
 
-    /// The layer that holds what was changed, of either kind.
+    /// The layer that contains the changes, of either kind.
     pub fn changed(&self) -> &Dir {
         match &self.layers {
             Layers::Overlay { upper, .. } | Layers::Gathered { upper, .. } => upper,
@@ -287,30 +287,31 @@ impl View {
         }
     }
 
-    /// The descriptor that holds the lock: the view is in use as long as any copy of it is open.
+    /// The file descriptor that holds the lock: the view is in use as long as any copy of it is
+    /// open.
     pub fn lock(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
     }
 
-    /// Takes another directory as the layer that holds what was changed: one that lives in
-    /// memory, and is gone with its descriptor.
+    /// Replaces the upper layer by another directory: one on a file system in memory, which no
+    /// longer exists once its file descriptor is closed.
     pub fn replace_upper(&mut self, layer: OwnedFd) {
         if let Layers::Overlay { upper, .. } = &mut self.layers {
             *upper = Dir::from_fd(layer);
         }
     }
 
-    /// Removes what the view's last use has left, where it had one. Does not matter to this one; to
-    /// be called when nobody waits. What this gives is to be closed when nobody waits either: the file
-    /// system is done with it only then.
+    /// Removes what the previous use of the view left in it, if there was one. It does not affect this
+    /// use, so call it when no user waits. The returned file descriptors should also be closed at such
+    /// a time: the file system finishes the removal only then.
     pub fn tidy(&self) -> Vec<OwnedFd> {
-        // The next use does it otherwise.
+        // If this fails, the next use does it.
         let removed = spare::tidy(&self.dir).unwrap_or_default();
         removed.into_iter().map(OwnedFd::from).collect()
     }
 
-    /// Ends a view whose command has changed nothing; keeps its directories for another one where
-    /// nothing is left of its use.
+    /// Ends a view whose command has changed nothing. Its directories are stored for reuse unless
+    /// the use left something in them.
     pub fn release(self) -> Result<(), Error> {
         spare::keep(self)
     }
@@ -318,18 +319,19 @@ impl View {
     /// Removes the view and everything that was written to it.
     pub fn remove(self) -> Result<(), Error> {
         drop(self.layers);
-        // A view that is removed half must not be found as a whole one.
+        // A partly removed view must not be found as a complete one.
         Record::remove(&self.dir)?;
         own("remove", self.views.remove_tree(&self.name))
     }
 }
 
-/// Locks a view's directory; `false` where another process has it.
+/// Locks a view's directory; `false` if another process holds the lock.
 fn lock(dir: &Dir) -> Result<bool, Error> {
     own("lock", claim::try_lock(dir))
 }
 
-/// A view's directory, locked: a spare one, with the name that it had, else a new one.
+/// A locked directory for a view: an unused one from the pool, with its former name, else a new
+/// one.
 fn claimed(
     views: &Dir,
     prefix: &str,
@@ -344,12 +346,13 @@ fn claimed(
         }
     }
     let (name, dir) = own("create", claim::claim(views, prefix))?;
-    // The sandbox's root, whom a caller's umask may keep out, must pass through to the layers.
+    // The root user of a sandbox must pass through to the layers; a caller's umask could prevent
+    // that.
     set_mode(&dir, 0o711)?;
     Ok((name, dir, None))
 }
 
-/// A layer, which a spare view has already.
+/// Opens a layer, or creates it if it does not exist; a view from the pool already has it.
 fn open_or_make(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
     match dir.open_dir(layer) {
         Err(error) if error.errno() == Some(Errno::NOENT) => {
@@ -360,17 +363,17 @@ fn open_or_make(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
     }
 }
 
-/// The last moment before the view, by the clock that file systems stamp changes with.
+/// The last moment before the view, by the clock that file systems use for change timestamps.
 ///
-/// Most stamps are those of a tick, some milliseconds long, that many changes share. Since Linux
-/// 6.13 a second change within a tick, after somebody has seen the stamp of the first, gets a stamp
-/// of its own, and no later change anywhere gets an earlier one (the kernel's
-/// `filesystems/multigrain-ts.rst`). So the directory is changed twice: whatever was changed before
-/// has a stamp that is not later than the first, and whatever is changed from now on has one that is
-/// not earlier than the second. Where both are the same the moment is a tick, which must be over
-/// before anybody looks at the view.
+/// Most timestamps are those of a clock tick, some milliseconds long, which many changes share.
+/// Since Linux 6.13 a second change within a tick gets a timestamp of its own if the timestamp of
+/// the first was read in between, and no later change anywhere gets an earlier one (the kernel's
+/// `filesystems/multigrain-ts.rst`). So this changes the directory twice: everything that was
+/// changed before has a timestamp not later than the first, and everything that is changed
+/// afterwards has one not earlier than the second. If both are equal, the moment is a tick, which
+/// must be over before any process reads the view.
 ///
-/// Gives the directory `layer` its mode once more.
+/// As the change, it sets the mode of the directory `layer` again.
 pub fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
     let changed = || -> Result<Timestamp, Error> {
         set_mode(layer, mode)?;
@@ -384,19 +387,19 @@ pub fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
     })
 }
 
-/// Whether a change that is made from now on can be told from those until a [`moment`]: unless that
-/// is a tick which lasts on.
+/// Whether a change from now on can be distinguished from those until a [`moment`]. This is false
+/// while that moment is a tick which is not over.
 pub fn is_over(moment: Timestamp) -> bool {
     coarse_now() != moment
 }
 
-/// The present time of the clock that file systems stamp changes with.
+/// The present time of the clock that file systems use for change timestamps.
 pub fn coarse_now() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }
 
-/// Gives an open directory its mode, whatever the umask was.
+/// Sets the mode of an open directory, regardless of the umask.
 fn set_mode(dir: &Dir, mode: u32) -> Result<(), Error> {
     let set = rustix::fs::fchmod(dir.as_fd(), rustix::fs::Mode::from_bits_truncate(mode));
     let failed = |errno: Errno| beneath::Error::Io {

@@ -1,5 +1,6 @@
-//! The arguments, as they are written; each command turns its own into what the
-//! rooms understand. Nothing here uses a command, or a room other than `core`.
+//! The command-line arguments in the form in which they are written. Each command converts its
+//! own arguments for the crates that it uses. This module depends on no command, and on no
+//! crate of the workspace but `core`.
 
 pub mod debug;
 pub mod held;
@@ -30,8 +31,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the words behind the program's name. Those of `run`, which is to start quickly, are
-    /// read without building what is known of all other commands.
+    /// Parses the arguments after the program's name. Those of `run`, which must start quickly,
+    /// are parsed without building the definitions of all other commands.
     pub fn read(words: &[OsString]) -> Result<Self, clap::Error> {
         match Run::alone(words) {
             Some(run) => Ok(Self { command: Command::Run(Box::new(run)) }),
@@ -140,7 +141,7 @@ pub enum Command {
     Debug(Box<Debug>),
 }
 
-/// What a server takes from its environment, also one that is started on demand.
+/// The environment variables of a server, which also apply to one that is started on demand.
 const SERVE_HELP: &str = "\
 Environment variables, also for a server that starts on demand:
   STOCKADE_SERVER_IDLE_SECONDS  after how many idle seconds a server that was started on demand
@@ -198,11 +199,11 @@ pub struct Run {
 }
 
 impl Run {
-    /// Reads the words of a `run` in which nothing is wrong; help and errors are left to whoever
-    /// knows the whole program.
+    /// Parses the arguments of a valid `run`. Help and errors are left to the parser of the
+    /// whole program.
     fn alone(words: &[OsString]) -> Option<Self> {
         words.first().filter(|name| *name == "run")?;
-        // Nothing is asked for but the command: there is nothing to read, which saves 80 us.
+        // There are no flags, so there is nothing to parse, which saves 80 us.
         if let [_, end, command @ ..] = words
             && end == "--"
             && !command.is_empty()
@@ -277,7 +278,7 @@ pub struct Doctor {
 }
 
 impl Command {
-    /// Whether only the program with the engines can do this.
+    /// Whether only the program with the engines can execute this command.
     #[must_use]
     pub fn needs_engine(&self) -> bool {
         match self {
@@ -287,7 +288,7 @@ impl Command {
         }
     }
 
-    /// Whether errors are to be printed as JSON too.
+    /// Whether errors must be printed as JSON, too.
     pub fn wants_json(&self) -> bool {
         match self {
             Self::Run(run) => run.json,

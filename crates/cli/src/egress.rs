@@ -1,5 +1,6 @@
-//! The egress process of one run: it is started beside the jail, given the run's policy, secrets and
-//! listeners, and ended with the run. What it lets through is not decided here.
+//! The egress process of one run: it is started in parallel with the jail, receives the run's
+//! policy, secrets and listeners, and ends with the run. This module does not decide which
+//! connections are allowed.
 
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -16,16 +17,16 @@ use crate::problem::caused;
 use crate::processes::EGRESS;
 use crate::programs::{SERVER, beside, build_argument};
 
-/// How long the process may take to report what is left and to end.
+/// How long the process may take to send its remaining reports and to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How the process is started.
+/// The program and arguments of the process.
 fn program() -> Result<Program, Problem> {
     let arguments = vec![EGRESS.into(), build_argument()];
     Ok(Program { path: beside(SERVER)?, arguments })
 }
 
-/// The one sandbox of a run.
+/// The only sandbox of a run.
 #[derive(Debug)]
 struct OneSandbox {
     id: SandboxId,
@@ -47,7 +48,7 @@ impl Source for OneSandbox {
     }
 }
 
-/// The egress process before the sandbox has listeners. Dropping this ends it.
+/// The egress process before the sandbox has listeners. Dropping this ends the process.
 #[derive(Debug)]
 pub(crate) struct Egress {
     owner: Owner<()>,
@@ -55,7 +56,7 @@ pub(crate) struct Egress {
     refusals: Refusals,
 }
 
-/// The egress process that serves the sandbox. Dropping this ends it.
+/// The egress process while it serves the sandbox. Dropping this ends the process.
 #[derive(Debug)]
 pub(crate) struct Serving {
     process: Process,
@@ -63,7 +64,7 @@ pub(crate) struct Serving {
 }
 
 impl Egress {
-    /// Starts the process, and does not wait for it.
+    /// Starts the process without waiting for it.
     ///
     /// # Errors
     /// Why it cannot be started.
@@ -77,21 +78,21 @@ impl Egress {
         let source = Arc::<OneSandbox>::clone(&sandbox);
         let mut owner = Owner::new(program()?, source);
         owner.add(sandbox.id.clone(), ());
-        // Its socket blocks, and a process that has ended is reported.
+        // The socket is blocking, and the end of the process is reported.
         let _ = owner.flush();
         let mut egress = Self { owner, sandbox, refusals: Refusals::default() };
         egress.reported().map_err(|error| failed(reason(&error)))?;
         Ok(egress)
     }
 
-    /// Gives it the credentials that it puts into requests. The certificates (PEM) that programs inside
-    /// have to trust: those that this host trusts, and the one of the authority that stands for the
-    /// hosts that the credentials are bound to.
+    /// Sends the process the credentials that it must insert into requests. Returns the certificates
+    /// (PEM) that programs inside must trust: those that this host trusts, and that of the authority
+    /// which impersonates the hosts that the credentials are bound to.
     ///
     /// # Errors
     /// Why they are refused.
     pub(crate) fn give(&mut self, credentials: Vec<Credential>) -> Result<String, Problem> {
-        // They are given once.
+        // They are set only once.
         let _ = self.sandbox.credentials.set(credentials);
         self.owner.change_credentials(self.sandbox.id.clone(), ());
         match self.outcome() {
@@ -101,7 +102,8 @@ impl Egress {
         }
     }
 
-    /// Has it serve the sandbox's listeners, and receives its events from now on, on a thread.
+    /// Lets the process serve the sandbox's listeners, and starts a thread that receives its
+    /// events.
     ///
     /// # Errors
     /// Why it does not serve.
@@ -127,7 +129,8 @@ impl Egress {
         Ok(Serving { process, receiving: Some(receiving) })
     }
 
-    /// Waits for the outcomes of all requests: the first failure, else the certificates that one gave.
+    /// Waits for the outcomes of all requests: the first failure, else the certificates that one
+    /// returned.
     fn outcome(&mut self) -> Result<Option<String>, Error> {
         self.owner.wait();
         self.reported()
@@ -157,7 +160,7 @@ fn not_served(error: &Error) -> Problem {
     }
 }
 
-/// What went wrong, beside a message that names the process.
+/// The reason of an error, for a message that already names the process.
 fn reason(error: &Error) -> String {
     match error {
         Error::Start(reason) | Error::Ended(reason) => reason.clone(),
@@ -165,7 +168,7 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// Counts what was refused.
+/// Counts denied connections.
 fn count(refusals: &mut Refusals, event: &Event) {
     refusals.lose(event.lost);
     if let Some(refused) = event.refused() {
@@ -174,12 +177,14 @@ fn count(refusals: &mut Refusals, event: &Event) {
 }
 
 impl Serving {
-    /// Ends the process. What it refused, and why it ended before, where it did.
+    /// Ends the process. Returns the denied connections, and why the process ended early, if it
+    /// did.
     pub(crate) fn end(mut self) -> (Refusals, Option<String>) {
         let process = &mut self.process;
         let ended = process.has_ended();
-        // It reports what is left to an owner that makes no more requests. A process that dies closes
-        // its sockets a moment before it is dead, so that what it served may be over first.
+        // The process sends its remaining reports once its owner makes no more requests. A process
+        // that dies closes its sockets a moment before it is dead, so the connections that it served
+        // may end first.
         let ended = ended.or_else(|| process.end(GRACE).filter(|status| !status.success()));
         let ended_early = ended.map(|status| {
             let reason = process.kill().unwrap_or_else(|| status.to_string());

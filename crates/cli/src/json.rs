@@ -1,15 +1,14 @@
-//! JSON as it is printed: indented, and with nothing in it that steers a
-//! terminal.
+//! JSON output: indented, and without characters that control a terminal.
 
 use serde_json::Value;
 
-/// The text of a value. JSON escapes the control characters of ASCII itself; those beyond
-/// (U+0080 to U+009F, which terminals obey too) are escaped here.
+/// The text of a value. JSON itself escapes the control characters of ASCII; those beyond
+/// (U+0080 to U+009F, which terminals interpret too) are escaped here.
 pub fn text(value: &Value) -> String {
     safe(format!("{value:#}"))
 }
 
-/// A text of JSON with every control character beyond ASCII escaped.
+/// Escapes every control character beyond ASCII in a JSON text.
 pub fn safe(text: String) -> String {
     if !text.chars().any(is_control_beyond_ascii) {
         return text;

@@ -1,8 +1,9 @@
-//! What both programs have in common: reads arguments, calls the rooms, presents what they answer. No
-//! rule of the product lives here. `stockade` is this and nothing else; `stockade-server` adds an
-//! [`Engine`].
+//! The common part of both programs: it parses arguments, calls the other crates, and presents the
+//! results. It contains no rules of the product. `stockade` consists only of this; `stockade-server`
+//! adds an [`Engine`].
 
-/// Writes a line to standard error. Where it cannot be written, there is nobody to tell.
+/// Writes a line to standard error. A failure to write is ignored, because it could not be
+/// reported.
 #[macro_export]
 macro_rules! say {
     ($($words:tt)*) => {{
@@ -33,16 +34,16 @@ use crate::args::Command;
 use crate::problem::Failure;
 use crate::remote::Launch;
 
-/// What only the program with the engines can do.
+/// The functions that only the program with the engines has.
 #[derive(Debug, Clone, Copy)]
 pub struct Engine {
-    /// Does a command for which [`Command::needs_engine`].
+    /// Executes a command for which [`Command::needs_engine`] is true.
     pub command: fn(Command) -> Result<u8, Failure>,
-    /// Has the operations in this process, for `--in-process`.
+    /// Runs the operations in this process, for `--in-process`.
     pub launch: Launch,
 }
 
-/// Does what the arguments behind the program's name ask; the exit code.
+/// Executes the command in the arguments after the program's name. Returns the exit code.
 #[must_use]
 pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
     if let Some(code) = processes::run(words) {
@@ -76,15 +77,16 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
     }
 }
 
-/// Whether the other program has to do a command. That program does the same as this one where the
-/// word is one of a command inside a sandbox.
+/// Whether the other program must execute a command. `--in-process` may also be an argument of a
+/// command inside a sandbox; this is harmless, because the other program behaves the same.
 fn needs_server(words: &[OsString], command: &Command) -> bool {
     let is_run = matches!(command, Command::Run(_));
     command.needs_engine() || (!is_run && words.iter().any(|word| word == "--in-process"))
 }
 
-/// Prints what clap says. Asked-for help is data; anything else is a failure of ours, which
-/// `run` and `exec` tell apart from the command's by 125, and `up` from the run's by 4.
+/// Prints clap's message. Requested help is data; anything else is a failure of Stockade
+/// itself. Its exit code is 125 for `run` and `exec`, to distinguish it from the command's, and
+/// 4 for `up`, to distinguish it from the run's.
 fn usage(words: &[OsString], error: &clap::Error) -> u8 {
     let printed = error.print();
     if !error.use_stderr() {

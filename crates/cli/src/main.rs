@@ -1,5 +1,5 @@
-//! The program `stockade`: everything that needs no engine and no database. For the rest it becomes
-//! `stockade-server`.
+//! The program `stockade`: everything that needs no engine and no database. For everything else it
+//! executes `stockade-server`.
 
 use std::process::ExitCode;
 

@@ -1,42 +1,43 @@
-//! The edge: how a failure is shown, and with which exit code the process ends.
+//! The presentation of failures: their text, and the exit code of the process.
 
 use stockade_core::{Code, Problem};
 pub use stockade_review::problem::{of_apply, of_store, short};
 
 use crate::review::output;
 
-/// A failure on its way out.
+/// A failure that ends the command.
 #[derive(Debug)]
 pub struct Failure {
     problem: Problem,
     exit_code: u8,
-    /// Whether nothing is said of it.
+    /// Whether nothing is printed about it.
     quiet: bool,
 }
 
-/// The exit code of a program that wrote to a pipe which nobody reads any more: 128 and SIGPIPE.
+/// The exit code of a program that wrote to a pipe without a reader: 128 and SIGPIPE.
 const NOBODY_READS: u8 = 141;
 
 impl Failure {
-    /// The failure to write to a standard stream, which is one of Stockade's own: 125. Where nobody
-    /// reads any more it is no matter of words: it is told by the exit code alone.
+    /// The failure to write to a standard stream, which is an error of Stockade: 125. If the pipe
+    /// has no reader, nothing is printed, and only the exit code reports it.
     pub fn unwritten(error: &std::io::Error) -> Self {
         let quiet = error.kind() == std::io::ErrorKind::BrokenPipe;
         let exit_code = if quiet { NOBODY_READS } else { 125 };
         Self { problem: of_output(error), exit_code, quiet }
     }
 
-    /// All that is known of it.
+    /// The problem with all its details.
     pub fn problem(&self) -> &Problem {
         &self.problem
     }
 
-    /// What went wrong.
+    /// The error code.
     pub fn code(&self) -> Code {
         self.problem.code
     }
 
-    /// The same failure as one of Stockade's own beside a command's exit codes: 125.
+    /// The same failure with the exit code for Stockade's own errors beside those of a command:
+    /// 125.
     #[must_use]
     pub fn of_run(mut self) -> Self {
         if !self.quiet {
@@ -45,8 +46,8 @@ impl Failure {
         self
     }
 
-    /// The same failure as one of a workflow command, whose exit codes tell how a run ended: 4 for
-    /// what cannot be started as it was asked for.
+    /// The same failure for a workflow command, whose exit codes report how a run ended: 4 if a
+    /// run cannot be started as requested.
     #[must_use]
     pub fn of_workflow(mut self) -> Self {
         let refused = [
@@ -62,8 +63,8 @@ impl Failure {
         self
     }
 
-    /// Prints the problem: to stderr for people, as JSON to stdout where that was asked for. The
-    /// exit code that the process ends with.
+    /// Prints the problem: to stderr as text, or to stdout as JSON if that was requested.
+    /// Returns the exit code of the process.
     pub fn present(&self, json: bool) -> u8 {
         if self.quiet {
             return self.exit_code;
@@ -81,7 +82,7 @@ impl Failure {
     }
 }
 
-/// Tells people of a problem.
+/// Prints a problem as text.
 pub fn tell(problem: &Problem) {
     let Problem { code, message, cause, remediation, .. } = problem;
     say!("stockade: {} [{code}]", harmless(message));
@@ -93,8 +94,9 @@ pub fn tell(problem: &Problem) {
     }
 }
 
-/// A text that may hold what somebody else chose, such as the name of a file, with what would steer
-/// a terminal escaped. Its lines after the first are indented, so that none passes for one of ours.
+/// Escapes control characters in a text that may contain untrusted parts, such as the name of a
+/// file. Lines after the first are indented, so that none can be mistaken for one of Stockade's
+/// own.
 fn harmless(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {
@@ -120,7 +122,7 @@ pub fn of_output(error: &std::io::Error) -> Problem {
     Problem::new(Code::Io, "cannot write the output").because(error.to_string())
 }
 
-/// A problem with an error as its cause, down to the root of it.
+/// A problem whose causes are those of an error, down to the root cause.
 pub fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
     Problem::caused(code, error)
 }

@@ -1,5 +1,5 @@
-//! The processes that are started by their first argument. Here are those that `stockade` runs: the
-//! keeper and its helpers. `stockade-server` has a list of its own.
+//! The processes that are selected by the first argument. This module contains those that
+//! `stockade` runs: the keeper and its helpers. `stockade-server` has its own list.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ pub const SERVER: &str = "__server";
 /// The first argument of the egress process, before the build.
 pub const EGRESS: &str = "__egress";
 
-/// Runs the process that the arguments name; `None` where they name none of these.
+/// Runs the process that the arguments select; `None` if they select none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     if first == helpers::ARGUMENT {
@@ -50,7 +50,7 @@ fn keeper(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Writes why there is no keeper, for the process that started it.
+/// Reports to the parent process why the keeper did not start.
 fn failed(reason: &str) -> u8 {
     let _ = writeln!(std::io::stderr(), "no keeper: {reason}");
     1

@@ -1,5 +1,5 @@
 //! The two programs of Stockade, `stockade` and `stockade-server`. Each finds the other in the directory
-//! of its own executable, and refuses to work for one of another build.
+//! of its own executable, and refuses to work with another build.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -8,26 +8,26 @@ use std::process::Command;
 
 use stockade_core::{Code, Problem};
 
-/// The executable of this process, also where its file was replaced meanwhile.
+/// The executable of this process, even if its file has been replaced.
 pub const OURSELVES: &str = "/proc/self/exe";
-/// The program for people: it starts the other one for what it cannot do itself.
+/// The program for users: it starts the other program for what it cannot do itself.
 pub const FRONT: &str = "stockade";
 /// The program with the engines and the database.
 pub const SERVER: &str = "stockade-server";
 
-/// Names the sources that both programs share.
+/// Identifies the sources that both programs share.
 pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "-", env!("STOCKADE_BUILD"));
-/// What the argument begins with by which a program names its build to the other.
+/// The prefix of the argument with which a program sends its build to the other.
 const ARGUMENT: &str = "--build=";
 
-/// The argument that names this build to the other program, before what that is to do.
+/// The argument that sends this build to the other program; it precedes the other arguments.
 #[must_use]
 pub fn build_argument() -> OsString {
     format!("{ARGUMENT}{BUILD}").into()
 }
 
-/// The arguments behind the one that names the build of the program that started this one. There is
-/// none where a person did.
+/// The arguments after the one with the build of the program that started this one. There is no
+/// such argument if a user started it.
 ///
 /// # Errors
 /// [`Code::Unsupported`] when it is another build.
@@ -47,10 +47,11 @@ pub fn of_this_build(arguments: &[OsString]) -> Result<&[OsString], Problem> {
 /// The path of a program in the directory of this process's executable.
 ///
 /// # Errors
-/// [`Code::Unsupported`] when it is not there.
+/// [`Code::Unsupported`] when it does not exist.
 pub fn beside(name: &str) -> Result<PathBuf, Problem> {
     let ourselves = std::fs::read_link(OURSELVES);
-    // The kernel marks a file that was replaced in its name, and not in its directory's.
+    // If the file was replaced, the kernel appends a mark to the file name, but not to the
+    // directory's.
     let path = ourselves.map_err(|error| Problem::caused(Code::Io, &error))?.with_file_name(name);
     if path.is_file() {
         return Ok(path);
@@ -65,7 +66,7 @@ pub fn beside(name: &str) -> Result<PathBuf, Problem> {
         .remedied_by(remedy))
 }
 
-/// Becomes `stockade-server` with the same arguments. Returns only what went wrong.
+/// Executes `stockade-server` in this process, with the same arguments. Returns only if that fails.
 pub(crate) fn become_server(arguments: &[OsString]) -> Problem {
     let path = match beside(SERVER) {
         Ok(path) => path,
@@ -85,7 +86,7 @@ mod tests {
         let rest = [OsString::from("graph"), OsString::from("--build=x")];
         let ours = [&[build_argument()], rest.as_slice()].concat();
         assert_eq!(of_this_build(&ours), Ok(rest.as_slice()));
-        // A person names no build.
+        // A user passes no build.
         assert_eq!(of_this_build(&rest), Ok(rest.as_slice()));
         assert_eq!(of_this_build(&[]), Ok([].as_slice()));
         let problem = of_this_build(&rest[1..]).unwrap_err();

@@ -1,5 +1,5 @@
-//! From the flags of a sandbox to its request, the same for `run` and `create`. Whether what is
-//! requested may be shown is decided by the planner, not here.
+//! Converts the flags of a sandbox to its request, in the same way for `run` and `create`. The
+//! planner decides whether the requested paths may be mounted, not this module.
 
 #[cfg(test)]
 mod tests;
@@ -16,11 +16,11 @@ use stockade_core::{Code, Problem};
 
 use crate::args::sandbox::{Network, Pair, SandboxFlags};
 
-/// What the flags say, read and checked for form.
+/// The content of the flags, parsed and checked for syntax.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Requested {
-    /// What the file system begins with: the host's programs, a directory or tar archive by its
-    /// absolute path, or an image by its name.
+    /// The root file system: the host's programs, a directory or tar archive by its absolute
+    /// path, or an image by its name.
     pub(crate) root: Root,
     pub(crate) mounts: Vec<HostMount>,
     pub(crate) environment: BTreeMap<String, String>,
@@ -30,17 +30,18 @@ pub(crate) struct Requested {
     pub(crate) limits: Limits,
     pub(crate) output_limit_bytes: Option<u64>,
     pub(crate) best_effort: BTreeSet<BestEffort>,
-    /// Each rule by itself, so that a bad one is named by its index.
+    /// The rules as separate values, so that an invalid one is reported by its index.
     pub(crate) access_rules: Vec<Value>,
-    /// What is let through; `None` where there is no network at all.
+    /// The allowed hosts; `None` if there is no network access at all.
     pub(crate) allowed: Option<Vec<Allowed>>,
 }
 
 impl Requested {
-    /// Reads the flags of a sandbox with this workspace, where the caller is in `current`.
+    /// Parses the flags of a sandbox with this workspace, for a caller whose directory is
+    /// `current`.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for a flag that has no such form.
+    /// [`Code::InvalidInput`] for a flag with invalid syntax.
     pub(crate) fn read(
         flags: &SandboxFlags,
         workspace: Option<&Workspace>,
@@ -72,10 +73,10 @@ impl Requested {
     }
 }
 
-/// What `--net` and `--allow` let through; `None` where there is no network at all.
+/// The hosts that `--net` and `--allow` permit; `None` if there is no network access at all.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] where the two exclude each other.
+/// [`Code::InvalidInput`] when the two exclude each other.
 pub(crate) fn allowed(
     net: Option<Network>,
     allow: &[Allowed],
@@ -90,7 +91,7 @@ pub(crate) fn allowed(
     }
 }
 
-/// `--image`: a path where it looks like one or is one, else a name.
+/// `--image`: a path if it looks like one or exists, else a name.
 fn root(image: &Path, current: &Path) -> Root {
     let path = current.join(image);
     let is_path = image.starts_with(".") || image.starts_with("..") || image.is_absolute();
@@ -112,7 +113,7 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
         Some(rest) => (rest, false),
         None => (bytes.strip_suffix(b":rw").unwrap_or(bytes), true),
     };
-    // The path inside is absolute, so the last `:/` parts the two even where names hold colons.
+    // The path inside is absolute, so the last `:/` separates the two even if names contain colons.
     let at = bytes
         .windows(2)
         .rposition(|pair| pair == b":/")
@@ -124,7 +125,8 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
         return Err(refused("the root cannot be a mount point").remedied_by("--image DIR"));
     }
     let host = current.join(host);
-    // Before anything is made for it: what may be shown is decided later, by what is there then.
+    // This check comes before anything is created. Whether the path may be mounted is decided
+    // later, by its state at that time.
     std::fs::metadata(&host).map_err(|error| {
         Problem::new(Code::InvalidInput, format!("cannot use {} of the host", host.display()))
             .because(error.to_string())
@@ -132,7 +134,7 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
     Ok(HostMount { host, inside, writable })
 }
 
-/// `--env NAME=VALUE`; the last of a name wins.
+/// `--env NAME=VALUE`; the last value of a name wins.
 fn environment(assignments: &[OsString]) -> Result<BTreeMap<String, String>, Problem> {
     let read = |assignment: &OsString| {
         let refused = |what: &str| {
@@ -150,8 +152,8 @@ fn environment(assignments: &[OsString]) -> Result<BTreeMap<String, String>, Pro
     assignments.iter().map(read).collect()
 }
 
-/// Where commands start: in `cwd`, which is seen from where they would start without it; else where
-/// the caller is, if that is in the workspace; else in the workspace.
+/// The working directory of commands: `cwd`, relative to the directory in which they would start
+/// without it; else the caller's directory, if it is in the workspace; else the workspace.
 fn working_directory(
     cwd: Option<&Path>,
     workspace: Option<&Workspace>,
@@ -174,7 +176,8 @@ fn working_directory(
         .remedied_by("--workspace ."))
 }
 
-/// A path without `.` and `..`, by its text alone: what links there are inside is not known here.
+/// A path without `.` and `..`, computed from its text only, because links inside are not known
+/// here.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
@@ -187,7 +190,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// `EFFECT:LEVEL:PATH` as a rule; whether it makes sense is decided with the others.
+/// `EFFECT:LEVEL:PATH` as a rule; whether it is valid is decided together with the others.
 fn rule(text: &str) -> Result<Value, Problem> {
     let mut parts = text.splitn(3, ':');
     let (Some(effect), Some(level), Some(path)) = (parts.next(), parts.next(), parts.next()) else {

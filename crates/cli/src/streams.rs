@@ -1,4 +1,4 @@
-//! This program's standard streams, beside what waits for something else.
+//! This program's standard streams, for use in asynchronous code.
 
 use std::io::{self, Read as _, Write as _};
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use stockade_runtime::{Connection, Content};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::mpsc;
 
-/// How much is read or written at once.
+/// The size of one read or write.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What comes from standard input, piece by piece; closed at its end. A thread reads, and ends
-/// with the process.
+/// The data from standard input, in pieces; the channel is closed at the end of the input. A
+/// thread reads, and ends with the process.
 pub fn pieces() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -26,7 +26,7 @@ pub fn pieces() -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
-/// Standard input, to be read from.
+/// Standard input as an asynchronous reader.
 pub fn input() -> impl AsyncRead + Send {
     Input { pieces: pieces(), rest: Vec::new() }
 }
@@ -56,7 +56,7 @@ impl AsyncRead for Input {
     }
 }
 
-/// Writes what is read to standard output.
+/// Copies the content to standard output.
 pub async fn print(mut content: Content) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -67,8 +67,8 @@ pub async fn print(mut content: Content) -> io::Result<()> {
     }
 }
 
-/// Carries bytes both ways between a connection and the standard streams, until the other side has
-/// said all.
+/// Relays bytes in both directions between a connection and the standard streams, until the other
+/// side closes its direction.
 pub async fn relay(connection: Box<dyn Connection>) -> io::Result<()> {
     let (mut from, mut to) = tokio::io::split(connection);
     let mut pieces = pieces();
@@ -94,7 +94,7 @@ pub async fn relay(connection: Box<dyn Connection>) -> io::Result<()> {
     tokio::select! {
         heard = &mut hearing => heard,
         sent = &mut sending => {
-            // Who does not listen any more may still have something to say.
+            // A peer that no longer receives may still send.
             let _ = sent;
             hearing.await
         }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 use stockade_jail::WindowSize;
 
-/// The terminal on standard input, in raw mode for as long as the value lives.
+/// The terminal on standard input, in raw mode as long as the value lives.
 #[derive(Debug)]
 pub struct Raw {
     terminal: OwnedFd,
@@ -13,7 +13,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Sets raw mode; none where standard input is no terminal.
+    /// Sets raw mode; `None` if standard input is not a terminal.
     pub fn enter() -> std::io::Result<Option<Self>> {
         let input = std::io::stdin();
         if !isatty(&input) {
@@ -27,7 +27,7 @@ impl Raw {
         Ok(Some(Self { terminal, before }))
     }
 
-    /// A descriptor of the terminal.
+    /// A file descriptor of the terminal.
     pub fn descriptor(&self) -> std::io::Result<OwnedFd> {
         self.terminal.try_clone()
     }
@@ -35,7 +35,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // A terminal that is gone needs no restoring.
+        // A terminal that no longer exists need not be restored.
         let _ = tcsetattr(&self.terminal, OptionalActions::Drain, &self.before);
     }
 }
@@ -45,7 +45,7 @@ pub fn is_on_input() -> bool {
     isatty(std::io::stdin())
 }
 
-/// The size of the caller's terminal; the customary one where there is none.
+/// The size of the caller's terminal; the usual default if there is none.
 pub fn window_size() -> WindowSize {
     match tcgetwinsize(std::io::stdout()).or_else(|_| tcgetwinsize(std::io::stdin())) {
         Ok(size) if size.ws_row > 0 && size.ws_col > 0 => {

@@ -1,4 +1,4 @@
-//! Bodies of answers as lines of JSON.
+//! Response bodies as lines of JSON.
 
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 
 use crate::{unreachable, unreadable};
 
-/// Sends the lines of a body, parsed, to a channel. A line that is a failure is the last.
+/// Parses the lines of a body and sends them to a channel. A line that reports a failure is the
+/// last.
 pub(crate) async fn lines<T: DeserializeOwned>(body: Incoming, to: mpsc::Sender<Result<T>>) {
     let mut lines = BufReader::new(Received::new(body)).split(b'\n');
     loop {

@@ -1,6 +1,6 @@
-//! The directory in which the server of a data directory is found, for both ends of the connection:
-//! only its owner can enter it, and it holds the lock of the living server, the socket, the build of
-//! the server and a log.
+//! The directory through which clients find the server of a data directory; both the server and its
+//! clients use this module. Only its owner can enter it. It contains the lock of the running server,
+//! the socket, the build of the server and a log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use stockade_core::{Code, Problem};
 use tokio::net::UnixListener;
 
-/// The file that names the build of the server that listens, and its process.
+/// The file that contains the build of the listening server, and its process number.
 const BUILD: &str = "build";
 
 /// The directory `server` of a data directory.
@@ -23,10 +23,10 @@ pub struct ServerDirectory {
 }
 
 impl ServerDirectory {
-    /// The one of a data directory; both are made where they are missing.
+    /// Opens the server directory of a data directory; creates both if they do not exist.
     ///
     /// # Errors
-    /// [`Code::Io`] when it cannot be made, or is not its owner's alone.
+    /// [`Code::Io`] when it cannot be created, or is accessible to other users.
     pub fn open(data: &Path) -> Result<Self, Problem> {
         let path = data.join("server");
         let mut maker = fs::DirBuilder::new();
@@ -36,10 +36,10 @@ impl ServerDirectory {
             .and_then(|found| Self::checked(path.clone(), &found))
     }
 
-    /// The one of a data directory, if there was ever a server.
+    /// Finds the server directory of a data directory; `None` if there never was a server.
     ///
     /// # Errors
-    /// [`Code::Io`] when it is not its owner's alone.
+    /// [`Code::Io`] when it is accessible to other users.
     pub fn find(data: &Path) -> Result<Option<Self>, Problem> {
         let path = data.join("server");
         match path.metadata() {
@@ -62,10 +62,10 @@ impl ServerDirectory {
         Ok(Self { directory, path })
     }
 
-    /// Takes the lock of the living server; `None` while another process has it.
+    /// Takes the lock of the running server; `None` while another process holds it.
     ///
     /// # Errors
-    /// [`Code::Io`] when the file cannot be made or locked.
+    /// [`Code::Io`] when the file cannot be created or locked.
     pub fn lock(&self) -> Result<Option<File>, Problem> {
         let mut options = OpenOptions::new();
         let lock = options.create(true).write(true).truncate(false).mode(0o600);
@@ -78,10 +78,11 @@ impl ServerDirectory {
         }
     }
 
-    /// Listens on the socket, and names the build that does. Only for the process that holds the lock.
+    /// Listens on the socket, and records this server's build. Only for the process that holds the
+    /// lock.
     ///
     /// # Errors
-    /// [`Code::Io`] when the socket cannot be made.
+    /// [`Code::Io`] when the socket cannot be created.
     pub fn listen(&self, build: &str) -> Result<UnixListener, Problem> {
         self.remove_socket();
         let text = format!("{build} {}", std::process::id());
@@ -90,10 +91,10 @@ impl ServerDirectory {
         UnixListener::bind(self.socket()).map_err(|error| Problem::caused(Code::Io, &error))
     }
 
-    /// Checks that the server that listens is of this build.
+    /// Checks that the listening server is of this build.
     ///
     /// # Errors
-    /// [`Code::Unsupported`] when it is of another one.
+    /// [`Code::Unsupported`] when it is of another build.
     pub fn check_build(&self, build: &str) -> Result<(), Problem> {
         let found = fs::read_to_string(self.path.join(BUILD)).unwrap_or_default();
         let (other, process) = found.split_once(' ').unwrap_or(("an unknown one", "PID"));
@@ -106,24 +107,24 @@ impl ServerDirectory {
             .remedied_by(format!("kill {process}")))
     }
 
-    /// Removes the socket, so that no client connects any more.
+    /// Removes the socket, so that no more clients connect.
     pub fn remove_socket(&self) {
-        // A socket that does not exist is no failure.
+        // It is not an error if the socket does not exist.
         let _ = fs::remove_file(self.path.join("socket"));
     }
 
-    /// Whether somebody has removed the directory, so that no client finds this server again.
+    /// Whether the directory was removed, so that no client can find this server any more.
     pub fn is_removed(&self) -> bool {
         rustix::fs::fstat(&self.directory).is_ok_and(|found| found.st_nlink == 0)
     }
 
-    /// The socket, by a path that fits into an address however deep the data directory is. Good for
-    /// as long as this value lives.
+    /// The path of the socket in a form that fits into a socket address, however deep the data
+    /// directory is. It is valid as long as this value lives.
     pub fn socket(&self) -> PathBuf {
         format!("/proc/self/fd/{}/socket", self.directory.as_raw_fd()).into()
     }
 
-    /// Opens the log, to add to it.
+    /// Opens the log for appending.
     ///
     /// # Errors
     /// When it cannot be opened.

@@ -1,7 +1,7 @@
-//! The operations of a server, asked for over its local socket.
+//! The client for a server's operations, over its local socket.
 //!
-//! Knows no operation by itself: `stockade_api` lists them, and this carries them. `directory` is where
-//! the server of a data directory is found; starting one is its caller's.
+//! This crate does not define operations: `stockade_api` lists them, and this crate transports them.
+//! `directory` locates the server of a data directory; the caller must start the server.
 
 mod body;
 mod directory;
@@ -29,19 +29,19 @@ use tokio::sync::mpsc;
 pub use crate::directory::ServerDirectory;
 use crate::request::Request;
 
-/// How many items of a long answer are read ahead.
+/// How many items of a streamed response are read ahead.
 const AHEAD: usize = 16;
 
 /// A server's operations.
 pub type Server = Remote<Client>;
 
-/// The way to a server.
+/// A client of one server.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
 }
 
-/// Who serves.
+/// The server's identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Health {
     /// The server's version.
@@ -51,15 +51,15 @@ pub struct Health {
 }
 
 impl Client {
-    /// The way to the server that listens on a socket. Nothing is sent yet.
+    /// A client for the server that listens on a socket. Nothing is sent yet.
     pub fn new(socket: impl AsRef<Path>) -> Self {
         Self { socket: socket.as_ref().to_owned() }
     }
 
-    /// Who serves there.
+    /// The identity of the server at this socket.
     ///
     /// # Errors
-    /// [`Code::Unreachable`] when nobody does.
+    /// [`Code::Unreachable`] when no server responds.
     pub async fn health(&self) -> Result<Health> {
         let request = Request::get(HEALTH);
         request::json(request.send(&self.socket).await?).await

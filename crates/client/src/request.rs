@@ -1,4 +1,4 @@
-//! One request on a connection of its own, and its answer.
+//! One request on a connection of its own, and its response.
 
 use std::io;
 use std::path::Path;
@@ -26,23 +26,23 @@ use tokio::net::UnixStream;
 
 use crate::{unreachable, unreadable};
 
-/// The largest answer of a plain operation.
+/// The largest response of a plain operation.
 const ANSWER_BYTES: usize = 256 << 20;
 
-/// What a request carries.
+/// The body of a request.
 pub(crate) type Content = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Content that is there already.
+/// A body that is completely in memory.
 pub(crate) fn whole(bytes: Vec<u8>) -> Content {
     Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Content that is read while it is sent.
+/// A body that is read while it is sent.
 pub(crate) fn streamed(from: FileContent) -> Content {
     Sent(from).boxed_unsync()
 }
 
-/// A request on its way.
+/// A request that is being built.
 pub(crate) struct Request {
     head: Builder,
     content: Content,
@@ -50,13 +50,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// A question without a caller.
+    /// A GET request without a caller.
     pub(crate) fn get(path: &str) -> Self {
         let head = hyper::Request::get(path).header(HOST, "stockade");
         Self { head, content: whole(Vec::new()), upgrades: false }
     }
 
-    /// A request in somebody's name.
+    /// A POST request of a caller.
     pub(crate) fn post(path: &str, caller: &Caller) -> Self {
         let mut head = hyper::Request::post(path).header(HOST, "stockade");
         if let Some(key) = &caller.idempotency_key {
@@ -68,30 +68,30 @@ impl Request {
         Self { head, content: whole(Vec::new()), upgrades: false }
     }
 
-    /// The request, with what it asks as its body.
+    /// Adds the parameters as a JSON body.
     pub(crate) fn json(self, asked: &impl Serialize) -> Result<Self> {
         let head = self.head.header(CONTENT_TYPE, "application/json");
         Ok(Self { head, content: whole(text(asked)?), ..self })
     }
 
-    /// The request, with what it asks beside its body.
+    /// Adds the parameters as a header, beside the body.
     pub(crate) fn beside(self, asked: &impl Serialize) -> Result<Self> {
         let head = self.head.header(REQUEST_HEADER, STANDARD.encode(text(asked)?));
         Ok(Self { head, ..self })
     }
 
-    /// The request, with a body.
+    /// Sets the body.
     pub(crate) fn content(self, content: Content) -> Self {
         Self { content, ..self }
     }
 
-    /// The request, to be answered by taking the connection over.
+    /// Asks the server to upgrade the connection.
     pub(crate) fn upgrading(self) -> Self {
         let head = self.head.header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL);
         Self { head, upgrades: true, ..self }
     }
 
-    /// Sends it on a connection of its own.
+    /// Sends the request on a connection of its own.
     pub(crate) async fn send(self, socket: &Path) -> Result<Response<Incoming>> {
         let request = self.head.body(self.content).map_err(|error| {
             Problem::new(Code::InvalidInput, "the request cannot be sent")
@@ -100,7 +100,8 @@ impl Request {
         let stream = UnixStream::connect(socket).await.map_err(unreachable)?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(unreachable)?;
-        // It ends with the last of the sender, the answer's body and what it was upgraded to.
+        // The task ends when the sender, the response body and the upgraded connection are all
+        // dropped.
         if self.upgrades {
             tokio::spawn(connection.with_upgrades());
         } else {
@@ -116,7 +117,7 @@ fn text(asked: &impl Serialize) -> Result<Vec<u8>> {
     })
 }
 
-/// The body of an answer that is none of failure.
+/// The body of a successful response.
 pub(crate) async fn checked(answer: Response<Incoming>) -> Result<Incoming> {
     let status = answer.status();
     if status.is_success() {
@@ -129,20 +130,20 @@ pub(crate) async fn checked(answer: Response<Incoming>) -> Result<Incoming> {
     })
 }
 
-/// An answer that is JSON.
+/// Parses a JSON response.
 pub(crate) async fn json<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T> {
     let bytes = whole_of(checked(answer).await?).await?;
     serde_json::from_slice(&bytes).map_err(unreadable)
 }
 
-/// What an answer says beside its body.
+/// Parses the part of a response that is in a header, beside the body.
 pub(crate) fn answer_beside<T: DeserializeOwned>(head: &HeaderMap) -> Result<T> {
     let text = head.get(ANSWER_HEADER).ok_or_else(|| unreadable("a header is missing"))?;
     let text = STANDARD.decode(text).map_err(unreadable)?;
     serde_json::from_slice(&text).map_err(unreadable)
 }
 
-/// The connection that a request has taken over, and what was said before.
+/// The upgraded connection of a request, and the headers of its response.
 pub(crate) async fn upgraded(answer: Response<Incoming>) -> Result<(HeaderMap, TokioIo<Upgraded>)> {
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         drop(checked(answer).await?);
@@ -157,7 +158,7 @@ async fn whole_of(body: Incoming) -> Result<Bytes> {
     let whole = Limited::new(body, ANSWER_BYTES).collect().await;
     whole.map(Collected::to_bytes).map_err(|error| match error.is::<LengthLimitError>() {
         true => unreadable(error),
-        // Who ends in the middle of an answer has not answered.
+        // A server that ends in the middle of a response has not responded.
         false => unreachable(error),
     })
 }

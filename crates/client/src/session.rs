@@ -1,4 +1,4 @@
-//! A session over a connection: frames both ways.
+//! A session over a connection: frames in both directions.
 
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -11,7 +11,7 @@ use crate::{AHEAD, unreachable};
 
 type Connection = TokioIo<Upgraded>;
 
-/// The session that a connection is.
+/// Creates a session over a connection.
 pub(crate) fn over(id: String, connection: Connection) -> Session {
     let (from, to) = split(connection);
     let (events, heard) = mpsc::channel(AHEAD);
@@ -21,7 +21,7 @@ pub(crate) fn over(id: String, connection: Connection) -> Session {
     Session { workflow_id: OperationId(id), events: Items::new(heard), input }
 }
 
-/// Reads frames until the end, which is the command's or an error.
+/// Reads frames until the end: the end of the command, or an error.
 async fn hear(mut from: ReadHalf<Connection>, events: mpsc::Sender<Result<SessionEvent>>) {
     loop {
         let event = match read_event(&mut from).await {
@@ -36,7 +36,7 @@ async fn hear(mut from: ReadHalf<Connection>, events: mpsc::Sender<Result<Sessio
     }
 }
 
-/// Writes frames until nobody says anything more. The other side takes that for the end of the
+/// Writes frames until all senders are dropped. The other side treats that as the end of the
 /// input.
 async fn say(mut to: WriteHalf<Connection>, mut said: mpsc::Receiver<SessionInput>) {
     while let Some(input) = said.recv().await {
@@ -44,6 +44,6 @@ async fn say(mut to: WriteHalf<Connection>, mut said: mpsc::Receiver<SessionInpu
             return;
         }
     }
-    // The command may be still heard of.
+    // Output of the command may still be received.
     let _ = to.shutdown().await;
 }

@@ -1,5 +1,5 @@
-//! The bundles of one data directory ([`Bundles`]), the limits that they are read and made with, and
-//! what is left of one to decide.
+//! The bundles of one data directory ([`Bundles`]), the limits for reading and creating them, and
+//! the entries of a bundle that remain to be decided.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use stockade_core::{BundleLimits, Code};
 
 use crate::problem::{caused, of_store};
 
-/// The limits of reading: what is made may have been allowed more content than usual.
+/// The limits for reading: a bundle may have been created with a higher content limit than usual.
 pub(crate) const READING: BundleLimits =
     BundleLimits { total_bytes: u64::MAX, ..BundleLimits::RUN };
 
-/// The limits of a bundle that is made, of at most so much content.
+/// The limits for creating a bundle with at most this much content.
 pub fn limits(total_bytes: Option<u64>) -> BundleLimits {
     let usual = BundleLimits::RUN.total_bytes;
     BundleLimits { total_bytes: total_bytes.unwrap_or(usual), ..BundleLimits::RUN }
@@ -29,10 +29,10 @@ pub struct Bundles {
 }
 
 impl Bundles {
-    /// Opens the data directory, and makes it where it is missing.
+    /// Opens the data directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`Code::Io`] for one that cannot be used, or must not be.
+    /// [`Code::Io`] if it cannot or must not be used.
     pub fn open(path: &Path) -> Result<Self> {
         let data = DataDir::open(path).map_err(|error| {
             let problem = caused(Code::Io, &error);
@@ -50,7 +50,7 @@ impl Bundles {
         &self.data
     }
 
-    /// The bundle that a name stands for: an id, the beginning of just one, or `latest`.
+    /// The bundle called `name`: an id, a unique prefix of an id, or `latest`.
     pub(crate) fn find(&self, name: &str) -> Result<Bundle> {
         self.store.find(name, &READING).map_err(|error| of_store(&error))
     }
@@ -59,7 +59,7 @@ impl Bundles {
 /// The entries that could still be applied.
 ///
 /// # Errors
-/// [`Code::BundleInvalid`] when what was applied of it cannot be read.
+/// [`Code::BundleInvalid`] when the record of what was applied cannot be read.
 pub fn pending(bundle: &Bundle) -> Result<Vec<&Entry>> {
     let state = bundle.state().map_err(|error| of_store(&error))?;
     let entries = bundle.manifest.entries.iter();

@@ -1,5 +1,6 @@
-//! Bundles of what a sandbox that lives on has changed in its workspace. What it was made by, and
-//! when, tells such a bundle from all others, so that one is found that was made before a crash.
+//! Bundles of the changes that a persistent sandbox has made in its workspace. The command and
+//! the time of creation identify such a bundle, so that a bundle that was created before a crash
+//! is found again.
 
 use std::path::{Path, PathBuf};
 
@@ -16,18 +17,18 @@ use crate::bundles::{Bundles, READING, limits};
 use crate::look::described;
 use crate::problem::{caused, of_scan, of_store};
 
-/// Which changes of which sandbox become a bundle.
+/// The sandbox, and which of its changes become a bundle.
 #[derive(Debug, Clone)]
 pub struct Collection {
     /// The sandbox.
     pub sandbox: SandboxId,
     /// When it was requested, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The directory of the host that is its workspace.
+    /// The host directory that is its workspace.
     pub workspace: PathBuf,
     /// The paths that are left out, with everything below them.
     pub excluded: Vec<RelativePath>,
-    /// How much content the bundle may have.
+    /// The most content that the bundle may have, in bytes.
     pub limit_bytes: Option<u64>,
 }
 
@@ -38,15 +39,16 @@ impl Collection {
 }
 
 impl Bundles {
-    /// A directory for the changes.
+    /// Creates a directory for the changes.
     ///
     /// # Errors
-    /// [`Code::Io`] when it cannot be made.
+    /// [`Code::Io`] when it cannot be created.
     pub fn gather(&self) -> Result<Gathering> {
         Gathering::begin(&self.data).map_err(|error| caused(Code::Io, &error))
     }
 
-    /// The answer of an earlier run that made a bundle, and was cut off before that was recorded.
+    /// The response of an earlier run that created a bundle, and crashed before the response was
+    /// recorded.
     ///
     /// # Errors
     /// [`Code::Io`] when the bundles cannot be read.
@@ -54,7 +56,7 @@ impl Bundles {
         self.made_by(&collection.command(), collection.at_ms)
     }
 
-    /// The bundle that a command made at a time, as it was answered.
+    /// The bundle that a command created at a time, as a response.
     pub(crate) fn made_by(
         &self,
         command: &[String],
@@ -68,10 +70,10 @@ impl Bundles {
         bundles.find(is_it).map(|bundle| answer(Some(&bundle), Vec::new())).transpose()
     }
 
-    /// Makes a bundle of what was gathered.
+    /// Creates a bundle of what was gathered.
     ///
     /// # Errors
-    /// [`Code::BundleTooLarge`]; [`Code::ProjectRefused`] when the workspace is not there any more.
+    /// [`Code::BundleTooLarge`]; [`Code::ProjectRefused`] when the workspace no longer exists.
     pub fn keep(
         &self,
         gathering: Gathering,
@@ -116,11 +118,11 @@ impl Bundles {
         let changes = scan::scan_but(view, project, &collection.excluded, &mut history, &limits);
         let scan::Changes { entries, notes } = changes.map_err(|error| of_scan(&error))?;
         if !entries.is_empty() {
-            // Before the bundle is there that could be applied.
+            // The history must be written before a bundle exists that could be applied.
             let written = history.write(&histories, &name, since);
             written.map_err(|error| caused(Code::Io, &error))?;
         }
-        // Nobody waits for an end of the sandbox, so it has no exit code of its own.
+        // The sandbox is still running, so there is no exit code.
         let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: collection.at_ms };
         let made = self.store.create(draft, &limits).map_err(|error| of_store(&error))?;
         answer(made.as_ref(), notes)

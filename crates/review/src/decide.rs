@@ -1,6 +1,7 @@
-//! The decisions about a bundle: it is applied, in whole or in part, or thrown away.
+//! The decisions about a bundle: to apply it, in whole or in part, or to reject it.
 //!
-//! Each is taken in steps that may be taken again after a crash: what was done is found done.
+//! Each decision consists of steps that can be repeated after a crash: a repeated step detects
+//! what was already done.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -18,21 +19,21 @@ use crate::paths::{paths, written};
 use crate::problem::{caused, of_apply, of_store, short};
 use crate::{views, words};
 
-/// How long a bundle may be held still by a process that was told to end.
+/// How long to wait for a process that is ending and still holds the lock of the bundle.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long it may take until other applications to the same project are over.
+/// How long to wait for other apply operations on the same project.
 const TURN: Duration = Duration::from_secs(30);
 
-/// What is there to be decided about under a name.
+/// What a name refers to, as the object of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Found {
     /// A bundle, by its id.
     Bundle(String),
-    /// One that cannot be read, by its id.
+    /// A bundle that cannot be read, by its id.
     Damaged(String),
-    /// What a killed run left, by the view's id.
+    /// A view that a killed run left, by the view's id.
     View(String),
 }
 
@@ -44,11 +45,11 @@ impl Found {
     }
 }
 
-/// What became of an application.
+/// The result of an apply operation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     answer: AppliedBundle,
-    /// Why nothing was changed, where nothing was.
+    /// Why nothing was changed, if nothing was.
     nothing: Option<Problem>,
 }
 
@@ -58,15 +59,15 @@ impl Outcome {
         &self.answer.id
     }
 
-    /// Whether nothing of the bundle is left to decide.
+    /// Whether nothing in the bundle remains to be decided.
     pub const fn is_done(&self) -> bool {
         self.answer.done
     }
 
-    /// The answer, or why there is none.
+    /// The response, or why there is none.
     ///
     /// # Errors
-    /// When there was nothing to change, or nothing that may be.
+    /// When there was nothing to change, or nothing that may be changed.
     pub fn told(self) -> Result<AppliedBundle> {
         match self.nothing {
             Some(problem) => Err(problem),
@@ -75,7 +76,7 @@ impl Outcome {
     }
 }
 
-/// Applies once no other application to the same project is under way.
+/// Applies the bundle as soon as no other apply operation on the same project is running.
 fn in_turn(asked: &Request<'_>) -> std::result::Result<Applied, Error> {
     let until = Instant::now() + TURN;
     loop {
@@ -89,7 +90,7 @@ fn in_turn(asked: &Request<'_>) -> std::result::Result<Applied, Error> {
 }
 
 impl Bundles {
-    /// Ends applications that were killed: each is finished, or undone.
+    /// Ends apply operations that were killed: each is completed or undone.
     ///
     /// # Errors
     /// [`Code::Io`] when the journals cannot be read.
@@ -98,7 +99,7 @@ impl Bundles {
         apply::recover(&journals, &self.data).map_err(|error| caused(Code::Io, &error))
     }
 
-    /// The id of the bundle that a name stands for.
+    /// The id of the bundle called `name`.
     ///
     /// # Errors
     /// [`Code::BundleNotFound`].
@@ -106,14 +107,14 @@ impl Bundles {
         Ok(self.find(name)?.id().to_owned())
     }
 
-    /// Makes the chosen changes, all or none, and records in the bundle which they were. The bundle
-    /// stays, until [`Bundles::settle`].
+    /// Makes the selected changes, all or none, and records them in the bundle. The bundle is kept
+    /// until [`Bundles::settle`].
     ///
-    /// Where `again` says that the same may have been done before, what the project has already
-    /// counts as changed.
+    /// If `again` is set, an earlier attempt may have made the same changes; changes that the
+    /// project already has then count as made.
     ///
     /// # Errors
-    /// The project is then as it was, unless the problem says otherwise.
+    /// The project is then unchanged, unless the problem says otherwise.
     pub fn apply(&self, request: &ApplyBundle, again: bool) -> Result<Outcome> {
         let bundle = self.find(&request.id)?;
         hold(&bundle, again)?;
@@ -143,8 +144,8 @@ impl Bundles {
         Ok(Outcome { answer: answer(&bundle, &applied, is_done), nothing })
     }
 
-    /// Removes a bundle of which nothing is left to decide. One that is gone, or that somebody is
-    /// deciding about, is left to them.
+    /// Removes a bundle in which nothing remains to be decided. A bundle that no longer exists,
+    /// or about which another process is deciding, is left alone.
     ///
     /// # Errors
     /// [`Code::Io`] when it cannot be removed.
@@ -162,11 +163,11 @@ impl Bundles {
         }
     }
 
-    /// Applies a bundle, and removes it where nothing of it is left to decide: the whole decision, for
-    /// a caller that records no steps between.
+    /// Applies a bundle, and removes it if nothing in it remains to be decided. This is the whole
+    /// decision, for a caller that records no steps in between.
     ///
     /// # Errors
-    /// As [`Bundles::apply`], and where nothing was changed.
+    /// As [`Bundles::apply`], and if nothing was changed.
     pub fn apply_at_once(&self, request: &ApplyBundle) -> Result<AppliedBundle> {
         let outcome = self.apply(request, false)?;
         if outcome.is_done() {
@@ -175,7 +176,8 @@ impl Bundles {
         outcome.told()
     }
 
-    /// Rejects what a name stands for: the whole decision, for a caller that records no steps between.
+    /// Rejects what a name refers to. This is the whole decision, for a caller that records no steps
+    /// in between.
     ///
     /// # Errors
     /// As [`Bundles::reject_what`] and [`Bundles::reject`].
@@ -185,7 +187,7 @@ impl Bundles {
         Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
     }
 
-    /// What a name stands for that is to be thrown away.
+    /// What a name refers to, for a rejection.
     ///
     /// # Errors
     /// [`Code::BundleNotFound`].
@@ -204,10 +206,10 @@ impl Bundles {
         }
     }
 
-    /// Throws away what was found. What is gone already is no failure.
+    /// Removes what was found. It is not an error if it no longer exists.
     ///
     /// # Errors
-    /// [`Code::Io`] when it cannot be removed, or somebody is deciding about it.
+    /// [`Code::Io`] when it cannot be removed, or another process is deciding about it.
     pub fn reject(&self, found: &Found) -> Result<()> {
         match found {
             Found::Bundle(id) => {
@@ -231,7 +233,7 @@ impl Bundles {
         }
     }
 
-    /// The one bundle that a name stands for and that cannot be read.
+    /// The one unreadable bundle that a name refers to.
     fn damaged(&self, name: &str) -> Option<Found> {
         let mut listed = self.store.list(&READING).ok()?;
         listed.retain(|listed| {
@@ -244,8 +246,8 @@ impl Bundles {
     }
 }
 
-/// Keeps others from deciding about a bundle. Who began the same before may have it for a moment
-/// still.
+/// Prevents other processes from deciding about a bundle. An earlier attempt at the same
+/// decision may still hold the lock for a moment.
 fn hold(bundle: &Bundle, again: bool) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -273,8 +275,8 @@ fn answer(bundle: &Bundle, applied: &Applied, done: bool) -> AppliedBundle {
     }
 }
 
-/// Nothing was changed: either the project has it all already, or nothing may be applied as
-/// asked.
+/// The problem that nothing was changed: either the project already has all of it, or nothing
+/// may be applied as requested.
 fn nothing(bundle: &Bundle, applied: &Applied, is_done: bool) -> Problem {
     let id = short(bundle.id());
     if applied.skipped.is_empty() {
@@ -299,7 +301,7 @@ fn nothing(bundle: &Bundle, applied: &Applied, is_done: bool) -> Problem {
         .remedied_by(remedy)
 }
 
-/// The remedy that needs to know what was asked for.
+/// Adds the remedy that depends on the request.
 fn with_remedy(problem: Problem, error: &Error, asked: &ApplyBundle, bundle: &Bundle) -> Problem {
     let id = short(bundle.id());
     match error {

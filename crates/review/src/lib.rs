@@ -1,12 +1,12 @@
-//! The decisions about the bundles of a data directory: they are listed, shown, compared with the
-//! project, applied and rejected, and made of what a view or a sandbox has changed.
+//! The decisions about the bundles of a data directory. Bundles are listed, shown, compared with the
+//! project, applied and rejected, and created from the changes of a view or a sandbox.
 //!
 //! Reading order: `look` (list, show, differences), `decide` (apply, reject), then the three sources
-//! of bundles: `views` (a run), `collect` (a sandbox that lives on) and `propose` (a `<Sandbox>`).
-//! `problem` and `words` say what went wrong and how to go on.
+//! of bundles: `views` (a run), `collect` (a persistent sandbox) and `propose` (a `<Sandbox>`).
+//! `problem` and `words` contain the error messages and remedies.
 //!
-//! This crate works on files and knows no owner and no record. The service puts those around each
-//! call; a command without a server calls it as it is, on the files of its own user.
+//! This crate works on files and does not handle owners or records. The service adds those around
+//! each call; a command without a server calls this crate directly, on the files of its own user.
 
 mod bundles;
 mod collect;

@@ -1,4 +1,4 @@
-//! What bundles hold: the list of them, one with its changes, and the lines that differ.
+//! Reading bundles: the list, one bundle with its changes, and differing lines.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,12 @@ use crate::paths::{paths, written};
 use crate::problem::{of_apply, of_store, short};
 use crate::views;
 
-/// How long the lines of one file are compared with all care.
+/// How long the lines of one file are compared with the most precise algorithm.
 const CARE: Duration = Duration::from_millis(500);
 
 impl Bundles {
-    /// The bundles that wait for a decision, the newest first. What killed runs left becomes
-    /// bundles before.
+    /// The bundles that wait for a decision, the newest first. Before that, the views that
+    /// killed runs left are turned into bundles.
     ///
     /// # Errors
     /// [`Code::Io`] when the data directory cannot be read.
@@ -62,7 +62,7 @@ impl Bundles {
         Ok(BundleDetail { bundle: described(&bundle, &state), entries })
     }
 
-    /// The lines that differ, path by path as they are asked for.
+    /// The lines that differ, computed path by path as the caller iterates.
     ///
     /// # Errors
     /// [`Code::BundleNotFound`]; [`Code::PathRefused`] for paths that it does not change.
@@ -85,10 +85,10 @@ impl Bundles {
     }
 }
 
-/// The entries of a bundle that [`Bundles::show`] wrote, each with whether it was applied already.
+/// The entries in the result of [`Bundles::show`], each with whether it was already applied.
 ///
 /// # Errors
-/// [`Code::BundleInvalid`] for one that cannot be read.
+/// [`Code::BundleInvalid`] for an invalid entry.
 pub fn entries(detail: &BundleDetail) -> Result<Vec<(Entry, bool)>> {
     let entry = |written: &BundleEntry| {
         let change = serde_json::Value::Object(written.change.clone());
@@ -101,7 +101,8 @@ pub fn entries(detail: &BundleDetail) -> Result<Vec<(Entry, bool)>> {
     detail.entries.iter().map(entry).collect()
 }
 
-/// The lines that differ in paths of a bundle. Each is compared when its turn comes.
+/// The lines that differ in paths of a bundle. Each path is compared only when the iterator reaches
+/// it.
 #[derive(Debug)]
 pub struct Differences {
     bundle: Bundle,
@@ -128,14 +129,14 @@ impl Iterator for Differences {
     }
 }
 
-/// Whether nothing of it is left to decide.
+/// Whether nothing in it remains to be decided.
 fn is_done(listed: &Listed) -> bool {
     let Ok(bundle) = &listed.bundle else { return false };
     pending(bundle).is_ok_and(|left| left.is_empty())
         && bundle.state().is_ok_and(|state| !state.applied.is_empty())
 }
 
-/// What is told of a bundle without its changes.
+/// The description of a bundle without its changes.
 pub(crate) fn described(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
     let manifest = &bundle.manifest;
     let count =
@@ -164,7 +165,7 @@ pub(crate) fn described(bundle: &Bundle, state: &State) -> stockade_api::Bundle 
     }
 }
 
-/// The entries at and below the given paths; all where there are none.
+/// The entries at and below the given paths; all if there are no paths.
 fn named<'b>(bundle: &'b Bundle, paths: &[RelativePath]) -> Result<Vec<&'b Entry>> {
     let is_named =
         |entry: &&Entry| paths.is_empty() || paths.iter().any(|path| entry.path.is_within(path));

@@ -1,4 +1,4 @@
-//! The paths of a project, as people and the API write them.
+//! The paths of a project, as users and the API write them.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -7,16 +7,16 @@ use stockade_api::{Bytes, Result};
 use stockade_bundle::RelativePath;
 use stockade_core::{Code, Problem};
 
-/// A path as the API writes it.
+/// A path in the form of the API.
 pub(crate) fn written(path: &RelativePath) -> Bytes {
     Bytes(path.as_bytes().to_vec())
 }
 
-/// The paths of a project that somebody names: below its root, or absolute ones in it. Empty when
-/// they name the root itself.
+/// Converts paths that a user named: relative to the project's root, or absolute and inside it.
+/// The result is empty if they name the root itself.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] for what is no path in the project.
+/// [`Code::InvalidInput`] for a path that is not in the project.
 pub fn paths(project: &[u8], given: &[Bytes]) -> Result<Vec<RelativePath>> {
     let path = |bytes: &'_ [u8]| Path::new(std::ffi::OsStr::from_bytes(bytes)).to_owned();
     let project = path(project);
@@ -24,7 +24,7 @@ pub fn paths(project: &[u8], given: &[Bytes]) -> Result<Vec<RelativePath>> {
     for Bytes(given) in given {
         let named = path(given);
         let below = named.strip_prefix(&project).unwrap_or(&named);
-        // `components` drops what does not matter: `./`, doubled and trailing slashes.
+        // `components` normalises the path: it drops `./`, doubled and trailing slashes.
         let plain: std::path::PathBuf =
             below.components().filter(|part| *part != std::path::Component::CurDir).collect();
         if plain.as_os_str().is_empty() && !given.is_empty() {

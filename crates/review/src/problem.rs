@@ -1,4 +1,4 @@
-//! The problems that bundles have, each with what to do about it.
+//! The problems with bundles, each with a remedy.
 
 use std::io::ErrorKind;
 
@@ -9,13 +9,14 @@ use stockade_core::{Code, Problem};
 
 use crate::words;
 
-/// How many paths a message names.
+/// The most paths that a message names.
 const NAMED: usize = 20;
 
-/// What to do where the disk of the data directory is full.
+/// The remedy if the disk of the data directory is full.
 pub const MAKE_ROOM: &str = "free space on the disk of the data directory, then retry; rejecting bundles that `stockade bundles` lists frees some";
 
-/// A problem with an error as its cause, down to the root of it. One that a full disk caused says so.
+/// A problem whose causes are those of an error, down to the root cause. If a full disk is the
+/// cause, the problem contains that remedy.
 pub fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
     let mut causes = Vec::new();
     let mut next = error.source();
@@ -44,12 +45,12 @@ fn is_no_room(cause: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// How much of an id is shown: enough to tell bundles apart, and to be given back.
+/// The displayed prefix of an id: long enough to identify a bundle, and accepted as a name.
 pub fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 
-/// A view whose changes could not be told, or are too large.
+/// The problem for a view whose changes could not be determined, or are too large.
 pub fn of_scan(error: &scan::Error) -> Problem {
     match error {
         scan::Error::Limit(_) => caused(Code::BundleTooLarge, error),
@@ -57,7 +58,7 @@ pub fn of_scan(error: &scan::Error) -> Problem {
     }
 }
 
-/// A bundle that could not be made, found or read.
+/// The problem for a bundle that could not be created, found or read.
 pub fn of_store(error: &store::Error) -> Problem {
     let code = match error {
         store::Error::NotFound(_) | store::Error::None | store::Error::Ambiguous { .. } => {
@@ -81,7 +82,7 @@ pub fn of_store(error: &store::Error) -> Problem {
     }
 }
 
-/// A bundle that is not there, or not the caller's.
+/// The problem for a bundle that does not exist or does not belong to the caller.
 pub fn unknown(name: &str) -> Problem {
     of_store(&match name {
         "latest" => store::Error::None,
@@ -89,7 +90,7 @@ pub fn unknown(name: &str) -> Problem {
     })
 }
 
-/// Changes that could not be applied. `id` is the bundle's.
+/// The problem for changes that could not be applied. `id` is the bundle's.
 pub fn of_apply(error: &apply::Error, id: &str) -> Problem {
     use apply::Error;
     let id = short(id);
@@ -131,7 +132,7 @@ pub fn of_apply(error: &apply::Error, id: &str) -> Problem {
     }
 }
 
-/// A list for a message, cut where it is long.
+/// A list for a message, truncated if it is long.
 fn lines(items: impl Iterator<Item = String>) -> String {
     let mut text: Vec<_> = items.collect();
     let more = text.len().saturating_sub(NAMED);

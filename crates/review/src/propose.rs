@@ -1,5 +1,5 @@
-//! Bundles of changes that nobody made in a sandbox of this host: a `diffBundle` that a result
-//! brings (Smithers, "Result bundles").
+//! Bundles of changes that were not made in a sandbox of this host: the `diffBundle` of a
+//! result (Smithers, "Result bundles").
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -19,8 +19,7 @@ use crate::collect::answer;
 use crate::problem::{caused, of_store};
 
 impl Bundles {
-    /// Makes a bundle of proposed changes, or finds the one that was made by the same one at the
-    /// same time.
+    /// Creates a bundle of proposed changes, or finds the one with the same origin and time.
     ///
     /// # Errors
     /// [`Code::InvalidInput`] for changes that are refused, with the error code of Smithers in
@@ -60,7 +59,8 @@ impl Bundles {
         let changes = propose::propose(view, project, diff, limits);
         let changes = changes.map_err(|error| refused(&error, error.code()))?;
         let entries = changes.entries;
-        // Who proposes exact changes means all of them: what can never be applied is no accident.
+        // A caller that proposes exact changes means all of them, so a change that can never be
+        // applied is an error.
         if let Some(entry) = entries.iter().find(|entry| entry.refused.is_some()) {
             let message = format!("{} can never be applied", entry.path.quoted());
             let problem = Problem::new(Code::InvalidInput, message);
@@ -72,7 +72,7 @@ impl Bundles {
     }
 }
 
-/// The changes, held to the limits of a manifest that brings them.
+/// Parses the changes within the limits of a manifest that contains them.
 fn read(request: &ProposeChanges, limits: &BundleLimits) -> Result<DiffBundle> {
     let manifest = json!({ "status": "finished", "diffBundle": request.diff });
     let manifest = SandboxManifest::parse(manifest.to_string().as_bytes(), limits)

@@ -1,5 +1,5 @@
-//! Views that become bundles: of a run that has ended, and of those that were killed, so that
-//! nothing that a command wrote is lost with the process that watched over it.
+//! Turning views into bundles: views of runs that have ended, and of runs that were killed, so
+//! that nothing that a command wrote is lost with its supervising process.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,14 +14,14 @@ use stockade_core::{BundleLimits, Code};
 
 use crate::problem::{caused, of_scan, of_store};
 
-/// The exit code that stands for a run whose own end nobody saw: that of a kill.
+/// The exit code for a run whose end was not observed: that of a killed process.
 const UNSEEN_EXIT_CODE: u8 = 137;
 
-/// The bundle of what changed in a view; none where nothing did. `notes` takes what could not be
-/// taken into account, in words.
+/// Creates the bundle of the changes in a view; `None` if there are none. `notes` receives
+/// descriptions of what could not be taken into account.
 ///
 /// # Errors
-/// [`Code::BundleTooLarge`], or [`Code::Io`]; the view is then as it was.
+/// [`Code::BundleTooLarge`], or [`Code::Io`]; the view is then unchanged.
 pub fn of_view(
     data: &DataDir,
     project: &Project,
@@ -47,7 +47,7 @@ pub fn of_view(
     store.create(draft, limits).map_err(|error| of_store(&error))
 }
 
-/// Makes a bundle of every view that no run holds any more. What cannot become one stays.
+/// Creates a bundle of every view that no run uses any more. Views for which this fails are kept.
 pub(crate) fn finish(data: &DataDir, limits: &BundleLimits) -> Result<Vec<KeptView>> {
     let io = |error: Error| caused(Code::Io, &error);
     View::sweep(data).map_err(io)?;
@@ -78,7 +78,7 @@ fn finish_one(data: &DataDir, view: View, limits: &BundleLimits) -> Result<()> {
     view.remove().map_err(|error| caused(Code::Io, &error))
 }
 
-/// Whether there is a view of this name that no run holds.
+/// Whether there is a view of this name that no run uses.
 pub(crate) fn is_kept(data: &DataDir, id: &str) -> Result<bool> {
     match View::open(data, id) {
         Ok(_) => Ok(true),
@@ -87,7 +87,7 @@ pub(crate) fn is_kept(data: &DataDir, id: &str) -> Result<bool> {
     }
 }
 
-/// Throws a kept view away. One that is gone is no failure.
+/// Removes a stored view. It is not an error if it no longer exists.
 pub(crate) fn discard(data: &DataDir, id: &str) -> Result<()> {
     match View::open(data, id).and_then(View::remove) {
         Ok(()) | Err(Error::NotFound(_)) => Ok(()),

@@ -1,4 +1,5 @@
-//! Why a path of a bundle is treated as it is, in words for people, and paths as words for a shell.
+//! Texts for users: why a path of a bundle is treated in a certain way; and quoting of paths for a
+//! shell.
 
 use stockade_bundle::RelativePath;
 use stockade_bundle::apply::{Left, Skip};
@@ -15,7 +16,7 @@ pub fn refusal(refusal: Refusal) -> &'static str {
     }
 }
 
-/// Who executes a file without being asked.
+/// Which tool executes a file automatically.
 pub fn executed(by: ExecutedBy) -> &'static str {
     match by {
         ExecutedBy::Hooks => "executed by git or a hook manager",
@@ -37,7 +38,7 @@ pub fn skip(skip: &Skip) -> String {
     }
 }
 
-/// What an undo could not put back.
+/// What an undo could not restore.
 pub fn left(left: &Left) -> String {
     let path = &left.path;
     match &left.kept {
@@ -48,7 +49,7 @@ pub fn left(left: &Left) -> String {
     }
 }
 
-/// A word for a shell, so that it means just these bytes.
+/// Quotes bytes as one shell word that expands to exactly these bytes.
 pub fn shell(bytes: &[u8]) -> String {
     let is_plain =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%=".contains(byte) || *byte >= 0x80;
@@ -70,10 +71,10 @@ pub fn shell(bytes: &[u8]) -> String {
     }
 }
 
-/// Paths as arguments for a shell, at most so many.
+/// Paths as shell arguments, at most `at_most` of them.
 pub fn arguments<'a>(paths: impl Iterator<Item = &'a RelativePath>, at_most: usize) -> String {
     let argument = |path: &RelativePath| match path.as_bytes() {
-        // A path that begins with a dash is no option.
+        // A path that starts with a dash must not be parsed as an option.
         bytes @ [b'-', ..] => shell(&[b"./", bytes].concat()),
         bytes => shell(bytes),
     };

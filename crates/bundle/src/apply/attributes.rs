@@ -1,6 +1,7 @@
-//! What a file has beside content, owner and mode: extended attributes, access control lists
-//! among them (`xattr(7)`), and inode flags (`ioctl_iflags(2)`). A replaced file's are kept as
-//! far as this process may; what a sandboxed command gave a file never reaches a project.
+//! The properties of a file besides content, owner and mode: extended attributes, including
+//! access control lists (`xattr(7)`), and inode flags (`ioctl_iflags(2)`). Those of a replaced
+//! file are kept as far as this process may; those that a sandboxed command set on a file never
+//! reach a project.
 
 use std::fs::File;
 
@@ -9,12 +10,12 @@ use rustix::io::Errno;
 
 use crate::attributes;
 
-/// The rights that a program gets by being executed. Writing to a file takes them from it, and
-/// so does replacing its content: they were given to the old one.
+/// The rights that a program gets when it is executed. The kernel removes them when a file is
+/// written, and so does a replacement of its content: they were granted to the old one.
 const CAPABILITIES: &[u8] = b"security.capability";
 
-/// Gives the extended attributes of the file that is replaced to the new one. What this process
-/// may not set, or the file system does not take, is left out.
+/// Copies the extended attributes of the replaced file to the new one. Attributes that this
+/// process may not set, or that the file system does not accept, are left out.
 pub(super) fn keep(old: &File, new: &File, is_same_content: bool) {
     let Ok(names) = attributes::names(old) else { return };
     for name in names {
@@ -22,14 +23,14 @@ pub(super) fn keep(old: &File, new: &File, is_same_content: bool) {
             continue;
         }
         if let Ok(value) = attributes::value(old, &name) {
-            // Refused to this process: there is no better answer than to go without.
+            // If this process may not set it, it is left out.
             let _ = rustix::fs::fsetxattr(new, name, &value, XattrFlags::empty());
         }
     }
 }
 
-/// Takes from a file all that a copy of its content would not have. `false` where that cannot
-/// be.
+/// Removes all properties from a file that a copy of its content would not have. `false` if
+/// that is impossible.
 pub(super) fn clear(file: &File) -> bool {
     match rustix::fs::ioctl_getflags(file) {
         Ok(flags) if flags.intersects(IFlags::all()) => return false,

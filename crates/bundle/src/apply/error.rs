@@ -1,32 +1,32 @@
-//! Why an application did not happen.
+//! Why a bundle was not applied.
 
 use crate::beneath;
 use crate::manifest::{ExecutedBy, Refusal};
 use crate::path::RelativePath;
 
-/// Why an application did not happen.
+/// Why a bundle was not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Paths on the host are not as they were when the bundle was made.
+    /// Paths on the host differ from the state that the bundle was made from.
     #[error("{} changed on the host since the bundle was made", paths(.0.len()))]
     Conflicts(Vec<Conflict>),
-    /// Entries that host tools execute by themselves were not accepted.
+    /// Entries that host tools execute automatically were not accepted.
     #[error("{} would be executed by tools on the host and must be accepted", paths(.0.len()))]
     Executed(Vec<(RelativePath, ExecutedBy)>),
-    /// Entries were asked for by name that may never be applied.
+    /// Entries that may never be applied were requested by name.
     #[error("{} may never be applied", paths(.0.len()))]
     Refused(Vec<(RelativePath, Refusal)>),
-    /// Paths were asked for that the bundle does not touch.
+    /// Paths were requested that the bundle does not contain.
     #[error("the bundle does not change {}", listed(.0))]
     NotInBundle(Vec<RelativePath>),
     /// Paths lie on another file system than the project's root, so that they cannot be swapped
-    /// with the rest in one go.
+    /// atomically with the rest.
     #[error("on another file system than the project's root: {}", listed(.0))]
     OtherFileSystem(Vec<RelativePath>),
     /// These paths lie in directories that this user may not change.
     #[error("no permission to change the directory of: {}", listed(.0))]
     NotWritable(Vec<RelativePath>),
-    /// Another application to the same project is running.
+    /// Another apply operation on the same project is running.
     #[error("another apply to this project is running")]
     Busy,
     /// The bundle's stored content of a path is missing or altered.
@@ -37,16 +37,17 @@ pub enum Error {
         /// What is wrong with it.
         fault: BlobFault,
     },
-    /// The application failed and was undone, except for files that somebody changed meanwhile.
+    /// The apply operation failed and was undone, except for files that changed meanwhile.
     #[error("undone, but {} changed meanwhile and were not restored", paths(.left.len()))]
     Left {
         /// Why it failed.
         #[source]
         cause: Box<Self>,
-        /// What was left, and where its old content is.
+        /// The files that were not undone, and where their old content is.
         left: Vec<super::Left>,
     },
-    /// The application could be neither finished nor undone now; the next command does either.
+    /// The apply operation could be neither finished nor undone now; the next command does one of
+    /// them.
     #[error("the apply could be neither finished nor undone; the next command will do one of them")]
     Stuck {
         /// Why not.
@@ -56,7 +57,7 @@ pub enum Error {
     /// What was applied cannot be recorded.
     #[error("cannot record what was applied")]
     Record(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A journal cannot be understood.
+    /// A journal is invalid.
     #[error("the journal {name} is damaged: {reason}")]
     JournalDamaged {
         /// Its name.
@@ -70,11 +71,11 @@ pub enum Error {
     /// Reading or writing an open file failed.
     #[error("cannot {operation} {path}")]
     Io {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         operation: &'static str,
         /// The path, printable.
         path: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
@@ -83,15 +84,15 @@ pub enum Error {
 /// What is wrong with a stored content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlobFault {
-    /// It is not there.
+    /// It does not exist.
     #[error("is missing from the bundle")]
     Missing,
-    /// It is not what its name says.
+    /// It does not match the hash in its name.
     #[error("does not match its hash and size")]
     Altered,
 }
 
-/// A path that cannot be changed because the host's side of it is not as expected.
+/// A path that cannot be changed because its state on the host is not as expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The path.
@@ -103,16 +104,16 @@ pub struct Conflict {
 /// What is different on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Difference {
-    /// It changed between the start of the view and the making of the bundle.
+    /// It changed after the view was created and before the bundle was created.
     #[error("changed while the command ran")]
     WhileRunning,
-    /// Nothing is there any more.
+    /// It no longer exists.
     #[error("no longer exists")]
     Gone,
-    /// Something is there where nothing was.
+    /// It exists although it did not before.
     #[error("exists now")]
     Exists,
-    /// It is another type of thing.
+    /// It has another type.
     #[error("is now another type of file")]
     Type,
     /// A file's content is different.
@@ -124,10 +125,10 @@ pub enum Difference {
     /// A symbolic link's target is different.
     #[error("now points elsewhere")]
     Target,
-    /// Its parent is missing, or no directory, or a symbolic link.
+    /// Its parent is missing, or not a directory, or a symbolic link.
     #[error("its directory no longer exists")]
     Parent,
-    /// A directory that is to become something else holds things that stay.
+    /// A directory that is to be replaced by something else contains files that stay.
     #[error("contains files that are not part of the change")]
     NotEmpty,
     /// It changed while the bundle was being applied.

@@ -1,4 +1,5 @@
-//! The journal of one application, and the lock that keeps applications to one project apart.
+//! The journal of one apply operation, and the lock that excludes concurrent ones on the same
+//! project.
 //!
 //! ```text
 //! ID.staging ──arm──▶ ID.armed ──commit──▶ ID.committed ──end──▶ (gone)
@@ -6,10 +7,10 @@
 //!      └───────────────────────end───────────────────────────────▶ (gone)
 //! ```
 //!
-//! The state of an application is the name of its record, so that it changes with one rename.
-//! The records lie in the data directory and never in the project: recovery trusts them, and a
-//! project is what sandboxed commands write to. Devices are not recorded, since their numbers
-//! change when the machine starts again.
+//! The state of an operation is the name of its record, so that one rename changes it. The
+//! records are in the data directory and never in the project: recovery trusts them, and
+//! sandboxed commands can write to a project. Device numbers are not recorded, because they may
+//! change when the machine restarts.
 
 use std::io::Read as _;
 use std::io::Write as _;
@@ -25,33 +26,33 @@ use crate::beneath::{self, Dir, Rename};
 use crate::manifest::Node;
 use crate::path::{RelativePath, bytes_as_json};
 
-/// How the private directory's name begins.
+/// The prefix of the private directory's name.
 pub(super) const STAGE_PREFIX: &str = ".stockade-apply-";
 
-/// The right to change a project; given up when dropped or when the process ends.
+/// The right to change a project; released when dropped or when the process ends.
 #[derive(Debug)]
 pub struct Lock {
     project: Dir,
 }
 
-/// How far an application came.
+/// How far an apply operation progressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing but the private directory was touched.
+    /// Only the private directory was touched.
     Staging,
-    /// The project may be in the middle.
+    /// The project may be in an intermediate state.
     Armed,
-    /// All is done; displaced content is left to remove.
+    /// All steps are done; displaced content remains to be removed.
     Committed,
-    /// All is undone; staged content is left to remove.
+    /// All steps are undone; staged content remains to be removed.
     Undone,
 }
 
-/// A file, link or directory that an application made.
+/// A file, link or directory that an apply operation created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Made {
     pub(super) inode: u64,
-    /// With the permission bits it was made with, set-id and sticky included.
+    /// With the permission bits at its creation, including set-id and sticky.
     pub(super) node: Node,
 }
 
@@ -59,9 +60,9 @@ pub(super) struct Made {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "lowercase")]
 pub(super) enum Action {
-    /// The slot's content moves to the path, where nothing is.
+    /// The slot's content moves to the path, which does not exist.
     Add { path: RelativePath, slot: RelativePath, made: Made },
-    /// The slot's content and the path's change places.
+    /// The slot's content and the path's content are exchanged.
     Exchange { path: RelativePath, slot: RelativePath, made: Made },
     /// The path's content moves to the empty slot.
     Remove { path: RelativePath, slot: RelativePath },
@@ -76,13 +77,13 @@ pub(super) struct Record {
     pub(super) project: Vec<u8>,
     pub(super) project_inode: u64,
     pub(super) stage: RelativePath,
-    /// The id of the bundle, and the paths that are applied of it once this is committed.
+    /// The id of the bundle, and its paths that are applied once this is committed.
     pub(super) bundle: String,
     pub(super) paths: Vec<RelativePath>,
     pub(super) steps: Vec<Action>,
 }
 
-/// One application's journal, open.
+/// The open journal of one apply operation.
 #[derive(Debug)]
 pub(super) struct Journal {
     directory: Dir,
@@ -92,7 +93,7 @@ pub(super) struct Journal {
 }
 
 impl Lock {
-    /// Takes the lock of a project without waiting; [`Error::Busy`] where it is held.
+    /// Takes the lock of a project without waiting; [`Error::Busy`] if another process holds it.
     pub fn take(project: &Dir) -> Result<Self, Error> {
         let project = project.reopen()?;
         match rustix::fs::flock(&project, FlockOperation::NonBlockingLockExclusive) {
@@ -110,8 +111,9 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A process that another thread is just forking holds a copy of the descriptor until it
-        // executes; closing ours would then not unlock. Failing means that nothing is locked.
+        // While another thread forks, its child holds a copy of the file descriptor until it
+        // executes a program; closing ours would then not unlock. If the call fails, nothing is
+        // locked.
         let _ = rustix::fs::flock(&self.project, FlockOperation::Unlock);
     }
 }
@@ -130,7 +132,7 @@ impl State {
 }
 
 impl Journal {
-    /// Writes the first record of a new application, before anything is made in the project.
+    /// Writes the first record of a new operation, before anything is created in the project.
     pub(super) fn begin(
         journals: &Dir,
         (path, project): (&Path, &Dir),
@@ -168,7 +170,7 @@ impl Journal {
         Ok(ids)
     }
 
-    /// Removes what is left of journals whose first record was never finished.
+    /// Removes what is left of journals whose first record was never completed.
     pub(super) fn remove_unborn(journals: &Dir) -> Result<(), Error> {
         let _births = lock_births(journals)?;
         let ids = Self::ids(journals)?;
@@ -181,7 +183,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Reads a journal in its latest state; `None` where it ended.
+    /// Reads a journal in its latest state; `None` if it has ended.
     pub(super) fn read(journals: &Dir, id: &str) -> Result<Option<Self>, Error> {
         // A later state's name appears before an earlier one's is removed.
         for state in State::ALL.into_iter().rev() {
@@ -202,7 +204,7 @@ impl Journal {
         Ok(None)
     }
 
-    /// Writes down what is to be swapped. Afterwards, and until [`commit`](Self::commit) or
+    /// Records what is to be swapped. Afterwards, and until [`commit`](Self::commit) or
     /// [`undone`](Self::undone), recovery undoes these steps.
     pub(super) fn arm(&mut self, steps: Vec<Action>) -> Result<(), Error> {
         self.record.steps = steps;
@@ -212,12 +214,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the swapped state the one that stays.
+    /// Makes the swapped state final.
     pub(super) fn commit(&mut self) -> Result<(), Error> {
         self.advance(State::Committed)
     }
 
-    /// Says that all steps are undone.
+    /// Records that all steps are undone.
     pub(super) fn undone(&mut self) -> Result<(), Error> {
         self.advance(State::Undone)
     }
@@ -225,7 +227,7 @@ impl Journal {
     /// Removes the journal.
     pub(super) fn end(self) -> Result<(), Error> {
         self.remove_if_there("new")?;
-        // An armed record shadows its staging one, so the latest state goes last.
+        // A record in a later state takes precedence over earlier ones, so it is removed last.
         for state in State::ALL {
             self.remove_if_there(state.suffix())?;
         }
@@ -298,7 +300,8 @@ impl Action {
     }
 }
 
-/// Held while a first record is written, so that an unfinished one without it is a dead one.
+/// Locked while a first record is written, so that an incomplete record without the lock is
+/// abandoned.
 fn lock_births(journals: &Dir) -> Result<Dir, Error> {
     let directory = journals.reopen()?;
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)
@@ -310,7 +313,7 @@ fn not_locked(what: &str, errno: Errno) -> Error {
     Error::Io { operation: "lock", path: what.to_owned(), source: errno.into() }
 }
 
-/// A single name as a path; fails only on a journal whose name was made by something else.
+/// A single name as a path; fails only on a journal whose name was not generated here.
 pub(super) fn name(text: &str) -> Result<RelativePath, Error> {
     RelativePath::new(text)
         .map_err(|error| Error::JournalDamaged { name: text.to_owned(), reason: error.to_string() })
@@ -324,14 +327,15 @@ pub(super) fn failed(
     move |source| Error::Io { operation, path, source }
 }
 
-/// Unique among the processes of this machine: two with one number do not live at one instant.
+/// Unique among the processes of this machine: two processes never have the same number at one
+/// instant.
 fn unique_id() -> String {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let process = rustix::process::getpid().as_raw_nonzero();
     format!("{:x}-{:08x}-{process:x}", now.tv_sec, now.tv_nsec)
 }
 
-/// Whether an error says that nothing is at the path, or that its parent is gone.
+/// Whether an error means that the path or its parent does not exist.
 pub(super) fn is_missing(error: &beneath::Error) -> bool {
     matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR))
 }

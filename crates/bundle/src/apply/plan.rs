@@ -1,4 +1,4 @@
-//! Which entries of a bundle an application takes: pure, the host is not looked at.
+//! Which entries of a bundle are to be applied. This is pure: the host is not accessed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use super::error::Error;
 use crate::manifest::{Change, Entry, Manifest, Node, Refusal};
 use crate::path::RelativePath;
 
-/// How the names of directories begin that only applications make, in the project's root.
+/// The prefixes of directories in the project's root that only apply operations create.
 pub(super) const RESERVED: [&str; 2] = [super::journal::STAGE_PREFIX, super::swap::KEPT_PREFIX];
 
-/// What the caller wants applied.
+/// The entries that the caller wants to apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The paths, where a directory stands for everything below it; all where this is empty.
+    /// The paths; a directory includes everything below it. All entries if this is empty.
     pub paths: Vec<RelativePath>,
-    /// Also what git ignores. Without it an ignored entry is taken only where it, or a directory
-    /// in which everything is ignored, is named in `paths`.
+    /// Whether to include paths that git ignores. Otherwise an ignored entry is selected only if
+    /// it, or a directory in which everything is ignored, is named in `paths`.
     pub include_ignored: bool,
-    /// Also what host tools execute by themselves.
+    /// Whether to include files that host tools execute automatically.
     pub allow_executed: bool,
 }
 
@@ -26,14 +26,14 @@ pub struct Selection {
 pub enum Skip {
     /// It may never be applied.
     Refused(Refusal),
-    /// Its name is one that Stockade uses for itself in a project.
+    /// Its name is reserved for Stockade's own use in a project.
     Reserved,
-    /// Git ignores it and it was not asked for.
+    /// Git ignores it and it was not requested.
     Ignored,
-    /// It cannot be applied without this one, which was left out: the other half of a rename,
-    /// or a directory that it lies in.
+    /// It cannot be applied without this entry, which was left out: the other half of a rename,
+    /// or a directory that contains it.
     Needs(RelativePath),
-    /// It is a directory that still holds files of the host.
+    /// It is a directory that still contains files of the host.
     NotEmpty,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Chosen<'a> {
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// Chooses the entries that the selection names.
+/// Chooses the entries that match the selection.
 pub(super) fn choose<'a>(
     manifest: &'a Manifest,
     selection: &Selection,
@@ -81,7 +81,7 @@ pub(super) fn choose<'a>(
         }
     }
     let taken = choice.taken;
-    // What a parent or the other half of a rename brought in is not left out after all.
+    // An entry that a parent or the other half of a rename requires is applied after all.
     skipped.retain(|skip| !taken.contains(&skip.path));
     let chosen: Vec<&Entry> =
         entries.values().filter(|entry| taken.contains(&entry.path)).copied().collect();
@@ -95,7 +95,7 @@ pub(super) fn choose<'a>(
     Ok(Chosen { entries: chosen, skipped })
 }
 
-/// The entries that the given paths name, each with whether that asks for ignored ones.
+/// The entries that match the given paths, each with whether ignored entries are meant, too.
 fn named<'a>(
     entries: &BTreeMap<&'a RelativePath, &'a Entry>,
     selection: &Selection,
@@ -141,7 +141,7 @@ struct Choice<'a, 's> {
 }
 
 impl<'a> Choice<'a, '_> {
-    /// Takes an entry and all that it cannot do without, or nothing.
+    /// Selects an entry and everything that it requires, or nothing.
     fn take(&mut self, entry: &'a Entry) -> Result<(), Skip> {
         if self.taken.contains(&entry.path) {
             return Ok(());
@@ -182,8 +182,8 @@ impl<'a> Choice<'a, '_> {
         Ok(())
     }
 
-    /// What has to be applied with an entry: its parents where the bundle makes them, and the
-    /// other half of a rename.
+    /// The entries that must be applied together with an entry: its parents if the bundle
+    /// creates them, and the other half of a rename.
     fn needs(&self, entry: &'a Entry) -> Vec<&'a Entry> {
         let mut needed = Vec::new();
         if entry.change.new_node().is_some() {

@@ -1,4 +1,4 @@
-//! Ending what killed applications began, so that every project is all old or all new.
+//! Completing what killed apply operations started, so that every project is all old or all new.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -13,40 +13,40 @@ use super::{Ledger, Step};
 use crate::beneath::{self, Dir, FileKind};
 use crate::path::RelativePath;
 
-/// An application that did not end by itself.
+/// An interrupted apply operation.
 #[derive(Debug)]
 pub struct Recovered {
-    /// Its project; empty where its journal does not tell.
+    /// Its project; empty if its journal does not name it.
     pub project: PathBuf,
-    /// What became of it.
+    /// How it was resolved.
     pub outcome: Outcome,
 }
 
-/// What became of an application that did not end by itself.
+/// How an interrupted apply operation was resolved.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It had not begun to change the project.
+    /// It had not started to change the project.
     NotBegun,
-    /// The project is as it was before, except for what somebody changed since.
+    /// The project is as it was before, except for files that changed since.
     Undone(Vec<Left>),
     /// The project has all of the changes.
     Finished,
-    /// The project is not where it was; its journal is kept.
+    /// The project is no longer at its path; the journal is kept.
     ProjectGone,
-    /// It could not be ended; the next command tries again.
+    /// It could not be completed; the next command tries again.
     Failed(Error),
 }
 
-/// Ends all applications of killed processes; those that are still running are left alone.
-/// Called at the start of every command.
+/// Completes all apply operations of killed processes; those that are still running are left
+/// alone. Called at the start of every command.
 ///
 /// # Errors
-/// Only when the journals cannot be listed; what fails for one project is in its [`Outcome`].
+/// Only when the journals cannot be listed; a failure for one project is in its [`Outcome`].
 pub fn recover(journals: &Dir, ledger: &dyn Ledger) -> Result<Vec<Recovered>, Error> {
     recover_observed(journals, ledger, &mut |_| {})
 }
 
-/// [`recover`], telling each step to `observe` once it is done.
+/// [`recover`], but calls `observe` after each step.
 pub(super) fn recover_observed(
     journals: &Dir,
     ledger: &dyn Ledger,
@@ -76,7 +76,7 @@ pub(super) fn recover_observed(
     Ok(recovered)
 }
 
-/// Ends killed applications to one project, which the caller has locked.
+/// Completes killed apply operations on one project, which the caller has locked.
 pub(super) fn recover_locked(
     journals: &Dir,
     lock: &Lock,
@@ -96,7 +96,7 @@ pub(super) fn recover_locked(
     Ok(())
 }
 
-/// `None` where the application is still running or has just ended.
+/// `None` if the operation is still running or has just ended.
 fn end_where_it_was(
     (journals, id): (&Dir, &str),
     path: &Path,
@@ -115,7 +115,7 @@ fn end_where_it_was(
         Err(Error::Busy) => return Ok(None),
         other => other?,
     };
-    // It may have gone on while the lock was waited for.
+    // It may have progressed while this process waited for the lock.
     let Some(journal) = Journal::read(journals, id)? else { return Ok(None) };
     let is_here = lock.project().stat_self()?.inode == journal.record().project_inode
         || lock.project().stat(journal.stage())?.is_some();
@@ -165,8 +165,8 @@ pub(super) fn record(
     Ok(())
 }
 
-/// Removes the private directory and what lies in it. A displaced directory that somebody
-/// still wrote into is kept.
+/// Removes the private directory and its content. A displaced directory that another process
+/// still wrote to is kept.
 pub(super) fn discard(
     project: &Dir,
     journal: &Journal,

@@ -1,5 +1,5 @@
-//! Bringing all new content into the private directory, complete with mode and owner, so that
-//! the swap is nothing but renames; and the list of those renames.
+//! Writing all new content to the private directory, complete with mode and owner, so that the
+//! swap consists only of renames; and the list of those renames.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,17 +18,17 @@ use crate::beneath::{Dir, FileKind, Stat};
 use crate::manifest::{ContentHash, Node};
 use crate::path::RelativePath;
 
-/// Up to how many files each is waited for; beyond that the whole file system is.
+/// Up to this many files are synced one by one; for more, the whole file system is synced.
 pub(super) const SYNC_EACH: usize = 64;
 
-/// The bits that a directory's owner needs to change what is in it and to rename it.
+/// The bits that a directory's owner needs to change its content and to rename it.
 const CHANGEABLE: u32 = 0o300;
 
-/// What new content is made from.
+/// The source of new content.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Blobs<'b> {
     pub(super) dir: &'b Dir,
-    /// Whether the bundle ends with this application, so that its files may be taken.
+    /// Whether the bundle is removed after this operation, so that its files may be moved.
     pub(super) may_take: bool,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn stage(
                 match host {
                     None => replacements.push(Action::Add { path, slot, made }),
                     Some(host) if host.kind == FileKind::Directory => {
-                        // Once everything in it is removed, before anything takes its place.
+                        // After everything in it is removed, before anything replaces it.
                         removals.push(Action::Exchange { path, slot, made });
                     }
                     Some(_) => replacements.push(Action::Exchange { path, slot, made }),
@@ -105,7 +105,7 @@ pub(super) fn stage(
         observe(Step::Staged(number + 1));
     }
     staging.sync()?;
-    // Paths are sorted, so that reversed children come before their parents.
+    // Paths are sorted, so in reverse order children come before their parents.
     removals.reverse();
     modes.reverse();
     Ok([loosened, removals, replacements, modes].into_iter().flatten().collect())
@@ -117,13 +117,13 @@ struct Staging<'s> {
     blobs: Blobs<'s>,
     is_root: bool,
     sync_each: bool,
-    /// The directories that were staged, by their later path.
+    /// The staged directories, by their later path.
     directories: HashMap<RelativePath, Owner>,
     root: Owner,
     buffer: Vec<u8>,
 }
 
-/// What a new entry takes from its directory, or a replacement from what it replaces.
+/// The owner that a new entry inherits from its directory, or a replacement from what it replaces.
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     uid: u32,
@@ -138,7 +138,7 @@ impl From<Stat> for Owner {
 }
 
 impl Staging<'_> {
-    /// Makes a node in a slot as it shall be in the project.
+    /// Creates a node in a slot with its final state.
     fn make(
         &mut self,
         change: &Verified<'_>,
@@ -163,8 +163,8 @@ impl Staging<'_> {
                     rustix::fs::fchown(file.as_fd(), uid, gid)
                 })?;
                 if change.host.is_some_and(|host| host.kind == FileKind::File) {
-                    // After the owner, whose change would drop some of them; before the mode,
-                    // which is a part of an access control list.
+                    // After the owner, because changing it would drop some attributes; before
+                    // the mode, which is a part of an access control list.
                     let old = self.project.open_file(path)?;
                     attributes::keep(&old, &file, self.is_unchanged(change, *hash));
                 }
@@ -183,7 +183,7 @@ impl Staging<'_> {
             Node::Directory { mode } => {
                 self.stage.mkdir(slot, 0o700)?;
                 self.give_slot(slot, owner, path)?;
-                // A directory inherits the set-group-id bit, as one made in place would.
+                // A directory inherits the set-group-id bit, as one created in the project would.
                 let mode = mode & 0o777 | 0o700 | parent.mode & 0o2000;
                 self.stage.chmod(slot, mode)?;
                 self.directories.insert(path.clone(), Owner { mode, ..owner });
@@ -193,10 +193,10 @@ impl Staging<'_> {
         Ok(Made { inode: self.stat(slot)?.inode, node })
     }
 
-    /// Gives a slot the bundle's own file where that can be had: without writing the content
-    /// again, and without freeing it when the bundle is removed. Until then the file has two
-    /// names, which is why it is only done to a bundle that ends. `None` where the content has
-    /// to be copied.
+    /// Hard-links the bundle's own file into a slot where possible. This avoids writing the
+    /// content again, and freeing it when the bundle is removed. Until then the file has two
+    /// names, so this is only done for a bundle that will be removed. `None` if the content
+    /// must be copied.
     fn take(
         &mut self,
         change: &Verified<'_>,
@@ -204,7 +204,7 @@ impl Staging<'_> {
         node: &Node,
     ) -> Result<Option<File>, Error> {
         let Node::File { hash, size, mode } = node else { return Ok(None) };
-        // Should it be undone, the bundle's file must still be readable.
+        // If the operation is undone, the bundle's file must still be readable.
         if !self.blobs.may_take || self.is_unchanged(change, *hash) || mode & 0o400 == 0 {
             return Ok(None);
         }
@@ -212,19 +212,19 @@ impl Staging<'_> {
         let blob = name(&hash.to_hex())?;
         let file = self.open_blob(path, *hash)?;
         let stat = Stat::of(&file).map_err(|e| failed("inspect", path)(e.into()))?;
-        // More names than the bundle's: another slot has taken it already.
+        // The file has more names than the bundle's: another slot already uses it.
         if stat.links != 1 || !attributes::clear(&file) {
             return Ok(None);
         }
         self.read(&file, path, *hash, *size, |_| Ok(()))?;
         let flags = rustix::fs::AtFlags::empty();
         let (from, to) = (blob.as_os_str(), slot.as_os_str());
-        // Another file system, or one without links.
+        // Fails on another file system, or one without hard links.
         let linked = rustix::fs::linkat(self.blobs.dir, from, self.stage, to, flags);
         Ok(linked.is_ok().then_some(file))
     }
 
-    /// Whether only other things than the content change.
+    /// Whether the content stays the same and only other properties change.
     fn is_unchanged(&self, change: &Verified<'_>, hash: ContentHash) -> bool {
         matches!(change.entry.change.old(), Some(Node::File { hash: old, .. }) if *old == hash)
     }
@@ -253,7 +253,7 @@ impl Staging<'_> {
         self.read(&from, path, hash, size, |bytes| to.write_all(bytes))
     }
 
-    /// Reads a content to its end, which must be what its hash and size say.
+    /// Reads a content to its end and checks it against its hash and size.
     fn read(
         &mut self,
         mut from: &File,
@@ -282,7 +282,7 @@ impl Staging<'_> {
         Ok(())
     }
 
-    /// The directory that a path will lie in.
+    /// The directory that will contain a path.
     fn directory(&self, path: &RelativePath) -> Result<Owner, Error> {
         let Some(parent) = path.parent() else { return Ok(self.root) };
         if let Some(owner) = self.directories.get(&parent) {
@@ -290,7 +290,7 @@ impl Staging<'_> {
         }
         match self.project.stat(&parent)? {
             Some(stat) => Ok(stat.into()),
-            // Verified a moment ago: the swap will find it missing and say so.
+            // It was verified a moment ago: if it is missing, the swap reports that.
             None => Ok(self.root),
         }
     }
@@ -313,8 +313,8 @@ impl Staging<'_> {
         })
     }
 
-    /// Gives something staged to an owner, as far as this process may: root must succeed, a
-    /// user keeps its own id and the group where it is not a member.
+    /// Sets the owner of something staged, as far as this process may: for root this must
+    /// succeed; another user keeps its own id, and the group if it is not a member.
     fn give(
         &self,
         current: Stat,

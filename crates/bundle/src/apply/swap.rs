@@ -1,6 +1,6 @@
-//! The steps of an application, done and undone. Each is one rename or one change of mode, and
-//! whether it was done can be seen from where the inodes are, so that undoing needs no record
-//! of progress and may itself be interrupted and begun again.
+//! The steps of an apply operation, done and undone. Each is one rename or one change of mode.
+//! Whether a step was done can be seen from where the inodes are, so undoing needs no record of
+//! progress, and may itself be interrupted and restarted.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,20 +15,20 @@ use crate::beneath::{self, Dir, FileKind, Rename, Stat};
 use crate::manifest::Node;
 use crate::path::RelativePath;
 
-/// How the name of the directory begins that keeps content which could not be put back.
+/// The prefix of the directory that keeps content which could not be restored.
 pub(super) const KEPT_PREFIX: &str = ".stockade-kept-";
 
-/// A path that an undo left alone because somebody changed it meanwhile.
+/// A path that was not undone because it was changed meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// The path.
     pub path: RelativePath,
-    /// Where in the project its content from before the application is, if there was any.
+    /// The path in the project of its content from before the apply operation, if there was any.
     pub kept: Option<RelativePath>,
 }
 
-/// Does all steps and waits until they are on disk. On an error some are done; the caller
-/// undoes them.
+/// Does all steps and waits until they are on disk. After an error some steps are done; the
+/// caller must undo them.
 pub(super) fn swap(
     project: &Dir,
     stage: &Dir,
@@ -106,9 +106,9 @@ fn do_step(
     })
 }
 
-/// Whether a path still holds what was verified. The time of the last change of an inode with
-/// several names moves when another of them is renamed, and a directory's when its content
-/// is; both are looked at again once they are displaced.
+/// Whether a path still holds what was verified. The change time of an inode with several names
+/// also changes when another of its names is renamed, and a directory's changes with its
+/// content; both are checked again once they are displaced.
 fn is_same(verified: Stat, now: Stat) -> bool {
     if verified.kind == FileKind::Directory {
         return (verified.kind, verified.inode) == (now.kind, now.inode);
@@ -121,7 +121,8 @@ fn is_same_content(verified: Stat, now: Stat) -> bool {
         == (now.kind, now.inode, now.size, now.mode, now.modified)
 }
 
-/// Whether what a step displaced is what was verified, so that nothing written meanwhile is lost.
+/// Whether the content that a step displaced is the verified one, so that no concurrent write is
+/// lost.
 fn displaced_is_verified(
     stage: &Dir,
     slot: &RelativePath,
@@ -139,9 +140,9 @@ fn displaced_is_verified(
     }
 }
 
-/// Undoes all steps that were done, last first, and waits until that is on disk. What somebody
-/// changed since is left as it is; the content from before is then kept in a directory of the
-/// project's root.
+/// Undoes all steps that were done, last first, and waits until that is on disk. Paths that
+/// were changed since are left as they are; their old content is then kept in a directory in
+/// the project's root.
 pub(super) fn undo(
     project: &Dir,
     stage: &Dir,
@@ -191,7 +192,7 @@ impl Undo<'_> {
             Found::Unchanged(stat) => {
                 self.project.rename(path, self.stage, slot, Rename::NoReplace)?;
                 if !self.holds(slot, stat)? {
-                    // Changed in this very moment: back to where it was.
+                    // It changed just now: move it back to where it was.
                     self.stage.rename(slot, self.project, path, Rename::NoReplace)?;
                     self.left.push(Left { path: path.clone(), kept: None });
                 }
@@ -209,9 +210,9 @@ impl Undo<'_> {
         made: &Made,
     ) -> Result<(), Error> {
         match self.stage.stat(slot)? {
-            // Still staged: the step was not done.
+            // It is still staged, so the step was not done.
             Some(stat) if stat.inode == made.inode => return Ok(()),
-            // Nothing displaced is left: it was put back, or kept, before an interruption.
+            // Nothing displaced is left: it was restored or kept before an interruption.
             None => return Ok(()),
             Some(_) => {}
         }
@@ -247,7 +248,7 @@ impl Undo<'_> {
         }
     }
 
-    /// Whether a path still holds what the application put there.
+    /// Whether a path still holds what the apply operation put there.
     fn unchanged(&self, path: &RelativePath, made: &Made) -> Result<Found, Error> {
         let stat = match self.project.stat(path) {
             Ok(Some(stat)) => stat,
@@ -296,8 +297,8 @@ enum Found {
     Nothing,
 }
 
-/// Moves a slot's content to a directory of the project's root where it is safe, below its old
-/// path if that can be, and returns where.
+/// Moves a slot's content to a directory in the project's root where it is safe, below its old
+/// path if possible, and returns its new path.
 pub(super) fn keep(
     project: &Dir,
     stage: &Dir,
@@ -361,7 +362,7 @@ fn sync(project: &Dir, stage: &Dir, steps: &[Action]) -> Result<(), Error> {
             None => project.sync(),
             Some(path) => project.open_dir(&path).and_then(|dir| dir.sync()),
         };
-        // Removed with all that was in it, or not to be listed by this user.
+        // It was removed with all its content, or this user may not list it.
         if synced.is_err() {
             return Ok(stage.sync_file_system()?);
         }

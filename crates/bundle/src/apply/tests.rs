@@ -1,5 +1,5 @@
-//! Tests of applying: what a selection takes, what is refused, what comes out, and that no
-//! crash leaves a project in the middle.
+//! Tests of applying: which entries a selection includes, what is refused, the resulting
+//! project, and that no crash leaves a project in an intermediate state.
 
 #![expect(clippy::print_stderr, reason = "tests tell why they skip and how long they took")]
 

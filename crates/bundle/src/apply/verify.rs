@@ -1,5 +1,5 @@
-//! Whether the host is still what a bundle was made from: every touched path is compared, and
-//! all differences are told together. Nothing is changed here.
+//! Whether the host still has the state that a bundle was made from: every touched path is
+//! compared, and all differences are reported together. Nothing is changed here.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -16,20 +16,20 @@ use crate::path::RelativePath;
 #[derive(Debug)]
 pub(super) struct Verified<'a> {
     pub(super) entry: &'a Entry,
-    /// What is on the host; `None` where nothing is.
+    /// The metadata on the host; `None` if the path does not exist.
     pub(super) host: Option<Stat>,
-    /// Whether the time of its last change is too near to tell a later change from it.
+    /// Whether its last change is so recent that a later change may have the same timestamp.
     pub(super) recent: bool,
 }
 
-/// What there is to do.
+/// What remains to be done.
 #[derive(Debug)]
 pub(super) struct Report<'a> {
     /// Sorted by path.
     pub(super) changes: Vec<Verified<'a>>,
-    /// What the host has already.
+    /// The paths whose new state the host already has.
     pub(super) already: Vec<RelativePath>,
-    /// Directories that are not removed because they hold more than the bundle removes.
+    /// Directories that are not removed because they contain more than the bundle removes.
     pub(super) kept: Vec<Skipped>,
 }
 
@@ -92,11 +92,11 @@ fn paths_where<'a>(
 struct Verifier<'a, 'p> {
     project: &'p Dir,
     root: Stat,
-    /// The paths that the plan makes directories.
+    /// The paths that become directories.
     directories: HashSet<&'a RelativePath>,
-    /// The paths that the plan makes links.
+    /// The paths that become links.
     links: HashSet<&'a RelativePath>,
-    /// The directories whose permission bits the plan may change on its way.
+    /// The directories whose permission bits the plan may change temporarily.
     touched_directories: HashSet<&'a RelativePath>,
     parents: HashMap<RelativePath, Parent>,
     conflicts: Vec<Conflict>,
@@ -107,13 +107,13 @@ struct Verifier<'a, 'p> {
 #[derive(Debug, Clone, Copy)]
 struct Parent {
     is_directory: bool,
-    /// On the project's own mount.
+    /// Whether it is on the project's own mount.
     is_here: bool,
     is_writable: bool,
 }
 
 impl<'a> Verifier<'a, '_> {
-    /// `None` where the host has it already.
+    /// `None` if the host already has the new state.
     fn compare(&self, entry: &'a Entry) -> Result<Result<Option<Verified<'a>>, Difference>, Error> {
         if entry.conflict {
             return Ok(Err(Difference::WhileRunning));
@@ -138,7 +138,7 @@ impl<'a> Verifier<'a, '_> {
             };
         };
         let Some(host) = host else {
-            // What the bundle removes is gone already.
+            // The path that the bundle removes no longer exists.
             return Ok(if new.is_none() { Ok(None) } else { Err(Difference::Gone) });
         };
         let difference = match self.matches(&entry.path, host, old)? {
@@ -151,9 +151,9 @@ impl<'a> Verifier<'a, '_> {
         })
     }
 
-    /// Whether the link that is above a path belongs to the plan: one that is to become a
-    /// directory, in which nothing is yet, or one that a directory has become already, so that
-    /// nothing is left to remove. Where the link is another one, its own entry is a conflict.
+    /// Whether the link above a path belongs to the plan. Either the link is to become a
+    /// directory, which is still empty, or the link has already replaced a directory, so that
+    /// nothing is left to remove. If it is any other link, the link's own entry is a conflict.
     fn is_below_planned_link(&self, entry: &Entry) -> bool {
         if entry.change.old().is_none() {
             return entry.path.parent().is_some_and(|parent| self.directories.contains(&parent));
@@ -168,7 +168,7 @@ impl<'a> Verifier<'a, '_> {
         false
     }
 
-    /// Whether a node is at a path, and what the file system says of it then.
+    /// Whether a path holds a given node; returns its metadata at the time of the comparison.
     fn matches(
         &self,
         path: &RelativePath,
@@ -211,7 +211,7 @@ impl<'a> Verifier<'a, '_> {
         }
     }
 
-    /// Takes back the removal of directories that hold more than is removed from them.
+    /// Cancels the removal of directories that contain more than is removed from them.
     fn keep_directories_in_use(&mut self, report: &mut Report<'a>) -> Result<(), Error> {
         let mut gone: HashSet<RelativePath> = HashSet::new();
         let mut kept: HashSet<&RelativePath> = HashSet::new();
@@ -250,13 +250,13 @@ impl<'a> Verifier<'a, '_> {
         gone: &HashSet<RelativePath>,
     ) -> Result<bool, Error> {
         let entries = self.project.open_dir(directory)?.entries()?;
-        // A name that makes no path cannot be among those that are removed.
+        // A name that is not a valid path cannot be among the removed ones.
         Ok(entries
             .iter()
             .any(|(name, _)| !directory.join(name).is_ok_and(|path| gone.contains(&path))))
     }
 
-    /// Whether the path's parent is there, on the project's own file system, and may be changed.
+    /// Whether the path's parent exists, is on the project's own file system, and is writable.
     fn check_place(&mut self, change: &Verified<'a>) -> Result<(), Error> {
         let path = &change.entry.path;
         if let Some(host) = change.host
@@ -327,7 +327,7 @@ pub(super) fn content_hash(mut file: &File, path: &RelativePath) -> Result<Conte
     }
 }
 
-/// File systems take times from a clock that ticks, so two changes in one tick look like one.
+/// File system timestamps come from a clock that ticks, so two changes in one tick look like one.
 fn is_recent(stat: Option<Stat>) -> bool {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     stat.is_some_and(|stat| stat.changed.seconds >= now.tv_sec - 1)

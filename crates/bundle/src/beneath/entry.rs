@@ -1,4 +1,4 @@
-//! What a directory entry is, in Rust's types.
+//! The metadata of directory entries.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -48,7 +48,7 @@ impl From<Timestamp> for (i64, u32) {
     }
 }
 
-/// What `statx(2)` tells of a directory entry.
+/// The result of `statx(2)` for a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Its type.
@@ -57,16 +57,16 @@ pub struct Stat {
     pub mode: u32,
     /// Its length in bytes.
     pub size: u64,
-    /// The device it lies on.
+    /// The device that contains it.
     pub device: u64,
-    /// The mount through which it was reached; differs from its parent's where something is
-    /// mounted on it.
+    /// The mount through which it was reached; it differs from the parent's if this is a mount
+    /// point.
     pub mount: u64,
-    /// Whether it is the root of what is mounted there.
+    /// Whether it is the root of the mount.
     pub mount_point: bool,
-    /// Its number on its device.
+    /// Its inode number on its device.
     pub inode: u64,
-    /// How many names it has.
+    /// The number of its hard links.
     pub links: u64,
     /// Its owner.
     pub uid: u32,
@@ -76,7 +76,7 @@ pub struct Stat {
     pub device_number: u64,
     /// When its content last changed.
     pub modified: Timestamp,
-    /// When its content, mode, owner or name last changed; cannot be set back by a program.
+    /// When its content, mode, owner or name last changed; programs cannot set it back.
     pub changed: Timestamp,
 }
 
@@ -99,18 +99,18 @@ impl From<FileType> for FileKind {
 }
 
 impl Stat {
-    /// What `name` in a directory is, without following a link.
+    /// The metadata of `name` in a directory, without following a link.
     pub(super) fn at(parent: BorrowedFd<'_>, name: &OsStr) -> Result<Self, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         rustix::fs::statx(parent, name, flags, WANTED).map(Self::from)
     }
 
-    /// What a path of the host that is trusted leads to, links in it followed.
+    /// The metadata of a trusted host path; links in it are followed.
     pub fn of_host(path: &Path) -> Result<Self, Errno> {
         rustix::fs::statx(rustix::fs::CWD, path, AtFlags::NO_AUTOMOUNT, WANTED).map(Self::from)
     }
 
-    /// What a descriptor names.
+    /// The metadata of an open file.
     pub fn of(fd: impl AsFd) -> Result<Self, Errno> {
         rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, WANTED).map(Self::from)
     }
@@ -141,7 +141,7 @@ impl From<Statx> for Stat {
     }
 }
 
-/// Both times of a file for the kernel; the first stays as it is when it is not told.
+/// Both times of a file for the kernel; the access time stays unchanged if it is `None`.
 pub(crate) fn times(accessed: Option<Timestamp>, modified: Timestamp) -> Timestamps {
     let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let time =
@@ -149,8 +149,8 @@ pub(crate) fn times(accessed: Option<Timestamp>, modified: Timestamp) -> Timesta
     Timestamps { last_access: accessed.map_or(omitted, time), last_modification: time(modified) }
 }
 
-/// Changes the mode of what an `O_PATH` descriptor names. Kernels before 6.6 can do that only
-/// through the descriptor's own entry in `/proc`, which cannot be redirected.
+/// Changes the mode of the file that an `O_PATH` descriptor refers to. Kernels before 6.6
+/// support that only through the descriptor's own entry in `/proc`, which cannot be redirected.
 pub(super) fn chmod_descriptor(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
     rustix::fs::chmod(
         format!("/proc/self/fd/{}", fd.as_raw_fd()),

@@ -1,5 +1,5 @@
-//! Removing whole trees that an untrusted program may have shaped: deeper than any path can
-//! say, wider than memory should hold, without permission to look inside.
+//! Removing whole trees that an untrusted program may have created: deeper than any path can
+//! name, with more entries than memory should hold, without permission to read directories.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -10,16 +10,17 @@ use rustix::io::Errno;
 
 use super::entry::Stat;
 
-/// How many directories deep the removal holds descriptors open; what lies deeper is first
-/// moved up, so that neither descriptors nor the stack run out.
+/// How many levels deep the removal holds descriptors open; deeper directories are first moved
+/// up, so that neither descriptors nor the stack run out.
 const DEPTH: usize = 32;
 
-/// Removes `name` in `parent` and everything beneath it. `EBUSY` where something is mounted: the
-/// kernel says so only of the mounts of the caller's own namespace, and takes down all others.
+/// Removes `name` in `parent` and everything beneath it. Returns `EBUSY` if something is mounted
+/// there: the kernel reports this only for mounts in the caller's own namespace, and detaches
+/// all others.
 pub(super) fn tree(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
     keep_mounts(parent, name)?;
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
-        // Linux answers EISDIR for a directory, POSIX says EPERM.
+        // Linux returns EISDIR for a directory, POSIX specifies EPERM.
         Err(Errno::ISDIR | Errno::PERM) => {}
         other => return other,
     }
@@ -93,7 +94,7 @@ fn move_up(
     }
 }
 
-/// Opens a directory for listing and changing, giving its owner the right to where that is
+/// Opens a directory for listing and changing; grants its owner these permissions if they are
 /// missing.
 fn open<N: rustix::path::Arg + Copy>(
     parent: BorrowedFd<'_>,

@@ -134,7 +134,8 @@ fn a_rename_replaces_only_when_told() {
 fn trees_are_removed_however_deep_and_locked() {
     let (root, dir) = scratch();
     std::fs::create_dir(root.path().join("tree")).unwrap();
-    // Deeper than PATH_MAX can name, so made from descriptor to descriptor.
+    // This is deeper than PATH_MAX allows a path to be, so it is created from descriptor to
+    // descriptor.
     let mut level = dir.open_dir(&path("tree")).unwrap();
     for _ in 0..3000 {
         level.mkdir(&path("d"), 0o755).unwrap();

@@ -1,7 +1,7 @@
 //! One glob of a `.gitignore`, matched as git's `wildmatch` does with `WM_PATHNAME`.
 //!
-//! Works on bytes. A hostile pattern costs at most its length times the text's: all places where
-//! the pattern may stand are followed at once, nothing is tried again.
+//! It works on bytes. A hostile pattern costs at most its length times the text's length: all
+//! possible positions in the pattern are tracked in parallel, without backtracking.
 
 use super::Case;
 
@@ -9,7 +9,7 @@ use super::Case;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Glob {
     tokens: Vec<Token>,
-    /// Where it is ignored, only lower case is compared.
+    /// If case is ignored, only lower case is compared.
     case: Case,
 }
 
@@ -18,21 +18,21 @@ enum Token {
     Byte(u8),
     /// `?`: any byte but a slash.
     Any,
-    /// `[…]`: the bytes that it takes, never a slash.
+    /// `[…]`: the bytes that it matches, never a slash.
     Set(Box<[bool; 256]>),
-    /// `*`: any run without a slash.
+    /// `*`: any sequence without a slash.
     Run,
-    /// `**` as a whole component: any run.
+    /// `**` as a whole component: any sequence.
     Deep,
-    /// Before the `Deep` and the slash of `**/`: both may be left out.
+    /// Precedes the `Deep` and the slash of `**/`: both may be skipped.
     Skip,
 }
 
 impl Glob {
     /// Compiles `pattern`; `None` for one that git never matches (an unclosed or unknown class, a
-    /// backslash at the end). Where case is ignored git compares the text's lower case, also with
-    /// what it takes literally of the pattern: a letter in upper case after a backslash, or alone in
-    /// a class, never matches.
+    /// backslash at the end). If case is ignored, git compares the lower-case text even with literal
+    /// parts of the pattern: an upper-case letter after a backslash, or alone in a class, never
+    /// matches.
     pub(super) fn new(pattern: &[u8], case: Case) -> Option<Self> {
         let mut tokens = Vec::with_capacity(pattern.len());
         let mut at = 0;
@@ -108,7 +108,8 @@ impl Glob {
         here[self.tokens.len()]
     }
 
-    /// Marks the place `at` and those that are reached from it without a byte.
+    /// Marks the position `at` and all positions that can be reached from it without consuming a
+    /// byte.
     fn enter(&self, places: &mut [bool], mut at: usize) {
         while !places[at] {
             places[at] = true;
@@ -131,8 +132,8 @@ fn folded(byte: u8, case: Case) -> u8 {
     }
 }
 
-/// Reads a class whose content starts at `at`; gives the bytes it takes and the place after its
-/// `]`.
+/// Reads a class whose content starts at `at`. Returns the bytes that it matches and the
+/// position after its `]`.
 fn class(pattern: &[u8], mut at: usize, case: Case) -> Option<(Box<[bool; 256]>, usize)> {
     let mut set = Box::new([false; 256]);
     let negated = matches!(pattern.get(at), Some(b'!' | b'^'));
@@ -171,8 +172,8 @@ fn class(pattern: &[u8], mut at: usize, case: Case) -> Option<(Box<[bool; 256]>,
                         let test = posix(known)?;
                         for taken in (0..=255_u8).filter(test) {
                             set[usize::from(taken)] = true;
-                            // Of the classes git folds the one of upper case letters only, which
-                            // is the only one that has no lower case ones.
+                            // Of the named classes, git folds only `upper`, which is the only
+                            // one with upper-case but no lower-case letters.
                             set[usize::from(folded(taken, case))] = true;
                         }
                         at = close;

@@ -3,10 +3,10 @@
 use super::Case;
 use super::glob::Glob;
 
-/// Ignore files larger than this have no rules for us: what they hide is shown.
+/// Larger ignore files have no effect: what they would hide is shown.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The rules of one ignore file, in its order.
+/// The rules of one ignore file, in file order.
 #[derive(Debug)]
 pub(super) struct Rules {
     rules: Vec<Rule>,
@@ -17,18 +17,18 @@ pub(super) struct Rules {
 struct Rule {
     negative: bool,
     directories_only: bool,
-    /// Whether it is compared with the last component rather than the whole path.
+    /// Whether the pattern is compared with the last component instead of the whole path.
     by_name: bool,
     matcher: Matcher,
 }
 
 #[derive(Debug)]
 enum Matcher {
-    /// All of it as written.
+    /// The whole text must be equal.
     Exact(Vec<u8>),
-    /// `*` and then this.
+    /// `*` followed by this text.
     Ending(Vec<u8>),
-    /// This as written, then the glob.
+    /// This literal text, then the glob.
     Glob(Vec<u8>, Glob),
 }
 
@@ -40,8 +40,8 @@ impl Rules {
         Self { rules: lines.filter_map(|line| Rule::parse(line, case)).collect(), case }
     }
 
-    /// What the last rule that matches says of `path`, which is relative to the file's
-    /// directory: `Some(true)` to ignore it, `Some(false)` to keep it, `None` when no rule
+    /// The result of the last rule that matches `path`, which is relative to the file's
+    /// directory: `Some(true)` to ignore it, `Some(false)` not to ignore it, `None` if no rule
     /// matches.
     pub(super) fn verdict(&self, path: &[u8], is_directory: bool) -> Option<bool> {
         let matches = |rule: &&Rule| rule.matches(path, is_directory, self.case);
@@ -82,9 +82,9 @@ impl Rule {
             {
                 Matcher::Ending(pattern[1..].to_vec())
             }
-            // Git compares the part before the first special byte by itself and starts the glob
-            // after it, so that a `**` there counts as the start of a component. By name it
-            // does not, but there `**` and `*` are the same.
+            // Git compares the part before the first special byte literally and starts the glob
+            // after it, so that a `**` there counts as the start of a component. When git
+            // matches by name it does not do this, but there `**` and `*` are equivalent.
             Some(split) => {
                 Matcher::Glob(pattern[..split].to_vec(), Glob::new(&pattern[split..], case)?)
             }
@@ -122,7 +122,7 @@ fn is_special(byte: u8) -> bool {
     matches!(byte, b'*' | b'?' | b'[' | b'\\')
 }
 
-/// Cuts the spaces at the end, unless a backslash keeps the first of them.
+/// Removes trailing spaces, unless a backslash escapes the first of them.
 fn without_trailing_spaces(line: &[u8]) -> &[u8] {
     let mut kept = 0;
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Git's rules: the whole oracle, and random trees against git itself.
+//! Tests against git's rules: all cases of the oracle, and random trees compared with git itself.
 
 use std::convert::Infallible;
 use std::io::Write as _;

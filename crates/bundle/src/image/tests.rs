@@ -1,4 +1,4 @@
-//! Archives: what is unpacked, and what is refused.
+//! Archives: what is extracted, and what is refused.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use EntryType::{Block, Char, Directory, Fifo, Link, Regular, Symlink};
 
 const LIMITS: Limits = Limits { total_bytes: 1 << 20, entries: 100 };
 
-/// One entry whose path and target are written as they are given.
+/// Adds one entry with exactly this path and target.
 fn add(archive: &mut Builder<Vec<u8>>, kind: EntryType, path: &str, target: &str, content: &str) {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
@@ -118,7 +118,7 @@ fn nothing_leaves_the_directory() {
         assert!(!scratch.root.parent().unwrap().join("evil").exists(), "{entries:?}");
         assert!(!std::path::Path::new("/etc/evil").exists());
     }
-    // A file in the place of a link replaces the link, not what it leads to.
+    // A file with the path of a link replaces the link, not its target.
     let scratch = scratch();
     let victim = scratch.root.parent().unwrap().join("victim");
     std::fs::write(&victim, "safe").unwrap();

@@ -1,4 +1,4 @@
-//! Git's index: against git itself, and damaged in every place.
+//! Git's index: compared with git itself, and damaged at every byte.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Copies of copies: what was changed in the first is told in the second by its stamp, too.
+//! Copies of copies: timestamps in the second copy must also tell what was changed in the first.
 
 use std::io::{self, BufRead, BufReader};
 
@@ -9,13 +9,13 @@ use super::{Error, Found, invalid};
 use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
 use crate::path::RelativePath;
 
-/// Gives each thing in `to` a new stamp that was changed in `from` since `copied`. The one is an exact
-/// copy of the other ([`super::copy`]), and nothing writes to either.
+/// Gives everything in `to` that was changed in `from` since `copied` a new timestamp. `to` is an
+/// exact copy of `from` ([`super::copy`]), and no process writes to either.
 ///
-/// So a stamp that is taken between the copy and this tells the same of `to` as `copied` does of
-/// `from`: what has an earlier one is as it was copied at the very first
-/// ([`Original::copied`](super::Original::copied)). Nothing else of `to` changes, and no memory is
-/// needed for what is in it.
+/// A timestamp that is taken between the copy and this call therefore means for `to` what `copied`
+/// means for `from`: anything with an earlier timestamp is unchanged since the very first copy
+/// ([`Original::copied`](super::Original::copied)). Nothing else in `to` changes, and the memory used
+/// does not depend on its content.
 ///
 /// # Errors
 /// [`Error::Entry`].
@@ -26,13 +26,14 @@ pub fn mark_changed(from: &Dir, to: &Dir, copied: Timestamp) -> Result<(), Error
 
 struct Marking {
     copied: Timestamp,
-    /// Where it has come to.
+    /// The current path.
     path: Vec<u8>,
     privileged: bool,
 }
 
 impl Marking {
-    /// What is in a directory. That is no deeper than a layer is, for it was copied.
+    /// Handles the content of a directory. It is no deeper than a layer may be, because it was
+    /// copied.
     fn children(&mut self, from: &Dir, to: &Dir) -> Result<(), Error> {
         for entry in from.list().map_err(|error| self.failed(error))? {
             let (name, _) = entry.map_err(|error| self.failed(error))?;
@@ -54,15 +55,16 @@ impl Marking {
         if found.stat.changed < self.copied {
             return Ok(());
         }
-        // Any change of what is known of it is stamped, also one to what it was.
+        // Any change of metadata sets the timestamp, even one to the same value.
         match to.set_times(name, None, found.stat.modified) {
-            // A socket, of which there is no copy.
+            // A socket, which was not copied.
             Err(error) if error.errno() == Some(Errno::NOENT) => Ok(()),
             other => other.map_err(|error| self.failed(error)),
         }
     }
 
-    /// What is below a directory, also where its mode keeps its owner out for a moment.
+    /// Handles the content of a directory; if its mode denies access to its owner, it is changed
+    /// temporarily.
     fn directory(
         &mut self,
         from: &Dir,
@@ -94,16 +96,17 @@ impl Marking {
     }
 }
 
-/// Whether a directory of a copy is where it was copied to, when its own stamp or that of one above
-/// does not say so. With a directory that moves, what is in it keeps its stamps: it is compared with
-/// what the original has under its names, as far as the host has not changed that.
+/// Whether a directory of a copy is still where it was copied to, if its own timestamp or that of a
+/// parent does not prove it. When a directory moves, its content keeps its timestamps: so the
+/// content is compared with what the original has under the same names, unless the host has changed
+/// that.
 pub(super) fn is_in_place(
     directory: &Dir,
     original: Option<&Dir>,
     since: Timestamp,
     copied: Timestamp,
 ) -> Result<bool, io::Error> {
-    // What the original does not have was made inside, or came from elsewhere.
+    // A directory that the original does not have was created inside, or was moved here.
     let Some(original) = original else { return Ok(false) };
     let is_of_host = original.stat_self()?.changed > since;
     let (mut is_known, mut is_doubtful) = (false, false);
@@ -128,7 +131,7 @@ pub(super) fn is_in_place(
     Ok(is_known || !is_doubtful)
 }
 
-/// Whether what has a name in two directories is the same.
+/// Whether the nodes of one name in two directories are equal.
 fn is_same(
     (original, one): (&Dir, &Stat),
     (copy, other): (&Dir, &Stat),
@@ -139,7 +142,7 @@ fn is_same(
     }
     match one.kind {
         FileKind::File if one.size == other.size => {
-            // What went meanwhile or cannot be read is told of, not trusted.
+            // A file that was removed meanwhile or cannot be read counts as different.
             let (Ok(one), Ok(other)) = (original.open_file(name), copy.open_file(name)) else {
                 return Ok(false);
             };
@@ -165,7 +168,7 @@ fn has_same_content(mut one: impl BufRead, mut other: impl BufRead) -> Result<bo
     }
 }
 
-/// The directory of the original at a path; `None` where there is none that was copied.
+/// The directory of the original at a path; `None` if there is none that was copied.
 pub(super) fn original_at(
     top: &Dir,
     path: Option<&RelativePath>,

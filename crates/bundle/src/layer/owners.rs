@@ -1,19 +1,19 @@
-//! Whose a copy is: the same ids, or the same ids of another sandbox's range.
+//! The owners in a copy: the same ids, or the corresponding ids of another sandbox's range.
 
-/// How many ids a range has at most (`jail::Range`).
+/// The most ids in a range (`jail::Range`).
 const COUNT: u32 = 65_536;
 /// The version of access control lists in extended attributes (`linux/posix_acl_xattr.h`).
 const ACCESS_LIST_VERSION: [u8; 4] = 2_u32.to_le_bytes();
-/// Which entries of one name an id: `ACL_USER` and `ACL_GROUP`.
+/// The tags of entries that contain an id: `ACL_USER` and `ACL_GROUP`.
 const NAMED: [u16; 2] = [0x02, 0x08];
 
-/// What becomes of the owners of a layer when it is copied.
+/// How the owners of a layer are mapped when it is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owners {
-    /// They stay.
+    /// They stay the same.
     Same,
-    /// The ids of one range become those of another: `from + n` becomes `to + n`, for all `n`
-    /// below 65536. What belongs to anybody else is refused.
+    /// The ids of one range are mapped to those of another: `from + n` becomes `to + n`, for
+    /// all `n` below 65536. Files of any other owner are refused.
     Moved {
         /// The first id of the range that the layer was written in.
         from: u32,
@@ -23,10 +23,11 @@ pub enum Owners {
 }
 
 impl Owners {
-    /// Where the owners of snapshots are moved to: the last range below 2^31, which belongs to no
-    /// user of any host. Systemd keeps it for files of foreign users (its page "Users, Groups,
-    /// UIDs and GIDs"), and no sandbox is ever given it. Ids moved to 0 would be the host's own,
-    /// and a set-user-id file of a sandbox one of the host's root.
+    /// The range to which the owners of snapshots are mapped: the last range below 2^31, which
+    /// belongs to no user of any host. Systemd reserves it for files of foreign users (its page
+    /// "Users, Groups, UIDs and GIDs"), and no sandbox ever gets it. If ids were mapped to 0 and
+    /// up, they would be ids of the host itself, and a set-user-id file of a sandbox could be one
+    /// of the host's root.
     pub const STORED: u32 = 0x7ffe_0000;
 
     pub(super) fn moved(self, id: u32) -> Option<u32> {
@@ -39,8 +40,8 @@ impl Owners {
         }
     }
 
-    /// An access control list (`acl(5)`) whose entries name ids: a version, then 16 bits of tag,
-    /// 16 bits of permissions and 32 bits of id for each entry.
+    /// Maps an access control list (`acl(5)`) whose entries contain ids: a version, then 16 bits
+    /// of tag, 16 bits of permissions and 32 bits of id for each entry.
     pub(super) fn access_list(self, mut list: Vec<u8>) -> Option<Vec<u8>> {
         let (version, entries) = list.split_first_chunk_mut()?;
         let (entries, rest) = entries.as_chunks_mut::<8>();

@@ -1,5 +1,5 @@
-//! Tests of copying layers: everything that makes one up, what is refused, and that an overlay
-//! cannot tell the copy from the original.
+//! Tests of copying layers: all properties of a layer, what is refused, and that an overlay
+//! cannot distinguish the copy from the original.
 
 use std::fs;
 use std::io::{Seek as _, Write as _};
@@ -58,7 +58,7 @@ fn set_times(path: impl AsRef<Path>, seconds: i64) {
     rustix::fs::utimensat(cwd, path.as_ref(), &both, flags).unwrap();
 }
 
-/// All that can be told of everything below a directory, with ids moved down by `base`.
+/// A description of everything below a directory, with ids moved down by `base`.
 fn described(top: &Path, base: u32) -> Vec<String> {
     let mut lines = Vec::new();
     let mut pending = vec![top.to_owned()];
@@ -240,7 +240,7 @@ fn links_are_never_followed() {
     }
 }
 
-/// Mounts an overlay in namespaces of its own, runs a script in it, and gives what that printed.
+/// Mounts an overlay in new namespaces, runs a script in it, and returns the script's output.
 fn in_overlay(root: &Path, upper: &str, script: &str) -> Result<String, String> {
     let mount = format!(
         "mount -t overlay -o userxattr,lowerdir=lower,upperdir={upper},workdir=work overlay mnt \
@@ -282,7 +282,7 @@ fn an_overlay_shows_the_same_on_a_copy() {
     assert_eq!(in_overlay(root, "to", look).unwrap(), shown);
 }
 
-/// Of a copy where there was no overlay, what an overlay would have kept apart.
+/// Copies from a plain copy what an overlay would have stored separately.
 #[test]
 fn what_differs_from_the_original_is_copied() {
     let layers = Layers::new();
@@ -304,12 +304,12 @@ fn what_differs_from_the_original_is_copied() {
     fs::write(layers.from("changed/one"), "other").unwrap();
     fs::write(layers.from("new"), "new").unwrap();
     fs::remove_dir_all(layers.from("gone")).unwrap();
-    // What looks like an overlay's marks is none.
+    // A character device that looks like an overlay's mark has no meaning in a plain copy.
     fs::remove_file(layers.from("masked")).unwrap();
     node(layers.from("masked"), FileType::CharacterDevice, 0, 0);
     set_attribute(layers.from("changed"), "user.overlay.opaque", b"y");
     set_attribute(layers.from("changed"), "user.kept", b"y");
-    // What the host makes meanwhile was never there.
+    // Files that the host creates meanwhile never were in the copy.
     fs::write(project.join("of-host"), "new").unwrap();
     fs::create_dir(project.join("same/of-host")).unwrap();
 
@@ -328,7 +328,7 @@ fn what_differs_from_the_original_is_copied() {
     let changed = fs::File::open(layers.to("changed")).unwrap();
     assert_eq!(attributes::names(&changed).unwrap(), [b"user.kept".to_vec()]);
 
-    // Without a stamp that tells, all is copied that may be another than it was.
+    // Without a recorded timestamp, everything that may have changed is copied.
     let layers_again = tempfile::tempdir().unwrap();
     let to = open(layers_again.path());
     let original = Original { copied: None, ..original };
@@ -336,7 +336,7 @@ fn what_differs_from_the_original_is_copied() {
     assert!(layers_again.path().join("same/deep/file").exists());
 }
 
-/// A copy of a project, as a sandbox begins with it where there is no overlay.
+/// A copy of a project, as a sandbox gets it at its start if there is no overlay.
 struct Copied {
     layers: Layers,
     since: Timestamp,
@@ -364,7 +364,8 @@ impl Copied {
         self.layers.root.path().join("project").join(path)
     }
 
-    /// What has changed in the copy at a path, or in the first one: names of files, and what is gone.
+    /// The changes in the copy at a path, or in the first one: names of files, and what was
+    /// removed.
     fn changed(&self, copy: &Path, copied: Timestamp) -> Vec<String> {
         let to = tempfile::tempdir().unwrap();
         let open = |path: &Path| Dir::open(path).unwrap();
@@ -390,7 +391,7 @@ impl Copied {
     }
 }
 
-/// With a directory that moves, what is in it keeps its stamps.
+/// When a directory moves, its content keeps its timestamps.
 #[test]
 fn what_has_moved_with_its_directory_is_copied() {
     let scene = Copied::of(&["a/x", "a/deep/y", "b/x", "c/one", "c/two", "d/z", "kept/file"]);
@@ -399,19 +400,19 @@ fn what_has_moved_with_its_directory_is_copied() {
         fs::rename(at(from), at(to)).unwrap();
     }
     fs::write(at("c/new"), "new").unwrap();
-    // What the host changes in a directory that stays where it was is not the copy's.
+    // Changes that the host makes in a directory that was not moved do not count as the copy's.
     fs::write(scene.project("c/one"), "other").unwrap();
     fs::remove_file(scene.project("c/two")).unwrap();
     fs::write(scene.project("kept/file"), "other").unwrap();
     let moved = ["-a/deep", "-b", "-d", "a/x", "c/new", "kept/d/z", "moved/deep/y", "moved/x"];
     let changed = scene.changed(&at(""), scene.copied);
-    // Where nothing is left that the host has not changed, nothing tells who has removed a file.
+    // If nothing is left that the host has not changed, it cannot be determined who removed a file.
     let mut expected: Vec<_> = moved.iter().chain(&["c/one", "c/two"]).copied().collect();
     expected.sort_unstable();
     assert_eq!(changed, expected);
 }
 
-/// Of a copy of the copy, and of one of that, the same can be told.
+/// The same changes can be determined from a copy of the copy, and from a copy of that.
 #[test]
 fn what_was_changed_before_is_told_of_copies() {
     let files = ["same/file", "same/deep/file", "edited", "renamed", "gone", "of-host", "dir/file"];
@@ -454,7 +455,7 @@ fn what_was_changed_before_is_told_of_copies() {
     }
     for (path, copied) in &copies {
         assert_eq!(scene.changed(path, *copied), expected, "{}", path.display());
-        // So that it can be removed.
+        // This makes it removable.
         chmod(path.join("closed"), 0o700);
     }
 }

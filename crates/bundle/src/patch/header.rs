@@ -4,10 +4,10 @@ use super::name::unquote;
 use super::parse::Fault;
 use crate::path::RelativePath;
 
-/// What the lines before the hunks of one file say.
+/// The content of the lines before the hunks of one file.
 #[derive(Debug, Default)]
 pub(super) struct Header<'a> {
-    /// What follows `diff --git `; none in a patch that git did not write.
+    /// What follows `diff --git `; `None` in a patch that git did not write.
     pub(super) git: Option<&'a [u8]>,
     /// From a `---` line: the path, or `Some(None)` for `/dev/null`.
     pub(super) old: Option<Option<RelativePath>>,
@@ -23,7 +23,7 @@ pub(super) struct Header<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Takes one extended header line; `false` where the line is none.
+    /// Parses one extended header line; `false` if the line is not one.
     pub(super) fn extended(&mut self, line: &'a [u8]) -> Result<bool, Fault> {
         let after = |label: &str| line.strip_prefix(label.as_bytes());
         if let Some(mode) = after("old mode ") {
@@ -54,7 +54,7 @@ impl<'a> Header<'a> {
         Ok(true)
     }
 
-    /// The path that a `diff --git` line with the same path twice names.
+    /// The path in a `diff --git` line that names the same path twice.
     pub(super) fn path_of_git_line(&self) -> Result<RelativePath, Fault> {
         let line = self.git.ok_or(Fault::Names)?;
         if line.first() == Some(&b'"') || line.last() == Some(&b'"') {
@@ -62,7 +62,8 @@ impl<'a> Header<'a> {
             let (old, new) = (prefixed(&old, b"a/")?, prefixed(&new, b"b/")?);
             return if old == new { Ok(old) } else { Err(Fault::Names) };
         }
-        // `a/PATH b/PATH`: the only place where it can be cut is the middle.
+        // `a/PATH b/PATH`: the two halves have the same length, so it can only be split in the
+        // middle.
         let half = line.len() / 2;
         if line.get(half) != Some(&b' ') {
             return Err(Fault::Names);
@@ -71,7 +72,7 @@ impl<'a> Header<'a> {
         if old == new { Ok(old) } else { Err(Fault::Names) }
     }
 
-    /// Whether the `diff --git` line, where there is one, names these two paths.
+    /// Whether the `diff --git` line, if there is one, names these two paths.
     pub(super) fn agrees(&self, old: &RelativePath, new: &RelativePath) -> bool {
         let Some(line) = self.git else { return true };
         let wanted = [&[b"a/", old.as_bytes()].concat()[..], &[b"b/", new.as_bytes()].concat()];
@@ -91,7 +92,7 @@ pub(super) fn side(text: &[u8], prefix: &[u8]) -> Result<Option<RelativePath>, F
         }
         name
     } else {
-        // A time may follow, after a tab.
+        // A timestamp may follow, after a tab.
         text.split(|b| *b == b'\t').next().unwrap_or(text).to_vec()
     };
     if name == b"/dev/null" {
@@ -119,7 +120,7 @@ fn prefixed(name: &[u8], prefix: &[u8]) -> Result<RelativePath, Fault> {
     RelativePath::new(path).map_err(Fault::Path)
 }
 
-/// Two names of which at least one is quoted.
+/// Parses two names of which at least one is quoted.
 fn quoted_pair(line: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (first, rest) = if line.first() == Some(&b'"') {
         let (first, rest) = unquote(line)?;

@@ -1,15 +1,15 @@
-//! Hunks: their header, their lines, and that both agree.
+//! Hunks: their header, their lines, and the check that both agree.
 
 use super::parse::Fault;
 
-/// A run of lines that differ, with some around them.
+/// A sequence of changed lines with context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hunk<'a> {
-    /// Where it begins in the old file, counted from one; 0 in an empty file.
+    /// The first line in the old file, counted from one; 0 in an empty file.
     pub old_start: u32,
     /// How many lines of the old file it spans.
     pub old_count: u32,
-    /// Where it begins in the new file.
+    /// The first line in the new file.
     pub new_start: u32,
     /// How many lines of the new file it spans.
     pub new_count: u32,
@@ -17,7 +17,7 @@ pub struct Hunk<'a> {
     pub lines: Vec<Line<'a>>,
 }
 
-/// In which of the files a line is.
+/// Which of the two files contain a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Both.
@@ -31,16 +31,16 @@ pub enum Side {
 /// One line of a hunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Where it is.
+    /// The files that contain it.
     pub side: Side,
     /// Its bytes, without the newline.
     pub text: &'a [u8],
-    /// Whether a newline ends it in the file.
+    /// Whether it ends with a newline in the file.
     pub newline: bool,
 }
 
 impl<'a> Hunk<'a> {
-    /// Reads `@@ -1,2 +3,4 @@ …`.
+    /// Parses `@@ -1,2 +3,4 @@ …`.
     pub(super) fn header(line: &[u8]) -> Result<Self, Fault> {
         let parsed = (|| {
             let rest = line.strip_prefix(b"@@ -")?;
@@ -48,7 +48,7 @@ impl<'a> Hunk<'a> {
             let (new_start, new_count, rest) = range(rest.strip_prefix(b" +")?)?;
             let after = rest.strip_prefix(b" @@")?;
             (after.is_empty() || after[0] == b' ').then_some(())?;
-            // Only an empty range begins before the first line.
+            // Only an empty range may start before the first line.
             (old_start > 0 || old_count == 0).then_some(())?;
             (new_start > 0 || new_count == 0).then_some(())?;
             Some(Self { old_start, old_count, new_start, new_count, lines: Vec::new() })
@@ -71,18 +71,18 @@ impl<'a> Open<'a> {
         Ok(Self { old_left: hunk.old_count, new_left: hunk.new_count, hunk })
     }
 
-    /// Whether it has all the lines that its header promises.
+    /// Whether it has all the lines that its header announces.
     pub(super) fn is_full(&self) -> bool {
         self.old_left == 0 && self.new_left == 0
     }
 
-    /// Takes one more line of the patch.
+    /// Adds one more line of the patch.
     pub(super) fn push(&mut self, line: &'a [u8]) -> Result<(), Fault> {
         let (side, text) = match line.split_first() {
             Some((b' ', text)) => (Side::Both, text),
             Some((b'-', text)) => (Side::Old, text),
             Some((b'+', text)) => (Side::New, text),
-            // Mail programs cut the space of an empty line.
+            // Mail programs remove the space of an empty line.
             None => (Side::Both, line),
             Some(_) => return Err(Fault::HunkLength),
         };
@@ -103,7 +103,7 @@ impl<'a> Open<'a> {
         Ok(())
     }
 
-    /// Takes `\ No newline at end of file`: about the line before it.
+    /// Handles `\ No newline at end of file`, which refers to the line before it.
     pub(super) fn no_newline(&mut self) -> Result<(), Fault> {
         match self.hunk.lines.last_mut() {
             Some(line) if line.newline => line.newline = false,
@@ -113,13 +113,13 @@ impl<'a> Open<'a> {
     }
 }
 
-/// Checks that the hunks of one file follow each other, and that nothing follows a line that is
-/// the last of its file.
+/// Checks that the hunks of one file are in order, and that nothing follows a line that is the
+/// last of its file.
 pub(super) fn check_order(hunks: &[Hunk<'_>]) -> Result<(), Fault> {
     let (mut old_end, mut new_end) = (0_u64, 0_u64);
     let (mut old_ended, mut new_ended) = (false, false);
     for hunk in hunks {
-        // An empty range is named by the line before it.
+        // The start of an empty range is the line before it.
         let first = |start: u32, count: u32| u64::from(start) + u64::from(count == 0);
         let old_first = first(hunk.old_start, hunk.old_count);
         let new_first = first(hunk.new_start, hunk.new_count);

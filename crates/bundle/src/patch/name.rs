@@ -1,8 +1,9 @@
-//! Paths in diffs: in double quotes with C's escapes where git would be misled, or a person.
+//! Paths in diffs. They are put in double quotes with C escapes if they could mislead git or a
+//! reader.
 
 use crate::path::RelativePath;
 
-/// `prefix` and the path as a diff names it.
+/// `prefix` and the path, in the form of a diff.
 pub(super) fn quote(prefix: &str, path: &RelativePath) -> Vec<u8> {
     let bytes = path.as_bytes();
     let is_plain = std::str::from_utf8(bytes)
@@ -25,8 +26,8 @@ pub(super) fn quote(prefix: &str, path: &RelativePath) -> Vec<u8> {
     quoted
 }
 
-/// What git quotes, and what makes a name look like another: text that runs backwards, and space
-/// that cannot be seen.
+/// The characters that git quotes, and those that make a name look like another one:
+/// bidirectional controls and invisible spaces.
 fn is_deceptive(c: char) -> bool {
     matches!(
         u32::from(c),
@@ -42,8 +43,8 @@ fn is_deceptive(c: char) -> bool {
     )
 }
 
-/// Reads a quoted name that begins `text`; gives it and what follows. `None` where it is not
-/// closed or has an escape that is not C's.
+/// Parses a quoted name at the start of `text`. Returns the name and the rest. `None` if it is
+/// not closed or has an escape that C does not define.
 pub(super) fn unquote(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut rest = text.strip_prefix(b"\"")?;
     let mut name = Vec::new();

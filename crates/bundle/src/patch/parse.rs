@@ -1,8 +1,8 @@
-//! Taking apart a unified diff that a stranger wrote, and refusing one that means different
-//! things to different readers.
+//! Parsing an untrusted unified diff, and refusing one that different programs would interpret
+//! differently.
 //!
-//! Never panics; memory and time are in proportion to the input, whose size is limited. That the
-//! paths are not `.git` or the like is for [`crate::policy`] to say.
+//! The parser never panics; memory and time are proportional to the input, whose size is
+//! limited. Whether a path is a `.git` or otherwise refused is decided in [`crate::policy`].
 
 use stockade_core::BundleLimits;
 
@@ -15,15 +15,15 @@ use crate::validate::{Exceeded, within};
 /// What a patch does to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilePatch<'a> {
-    /// The path before; `None` for an addition.
+    /// The old path; `None` for an addition.
     pub old_path: Option<RelativePath>,
-    /// The path afterwards; `None` for a deletion.
+    /// The new path; `None` for a deletion.
     pub new_path: Option<RelativePath>,
-    /// What is done.
+    /// The kind of change.
     pub operation: Operation,
-    /// The mode before, type included, where the patch says it.
+    /// The old mode, including the type, if the patch contains it.
     pub old_mode: Option<u32>,
-    /// The mode afterwards, where the patch says it.
+    /// The new mode, if the patch contains it.
     pub new_mode: Option<u32>,
     /// Whether the content is binary; there are no hunks then.
     pub binary: bool,
@@ -31,26 +31,26 @@ pub struct FilePatch<'a> {
     pub hunks: Vec<Hunk<'a>>,
 }
 
-/// What a patch does to one file.
+/// The kind of change that a patch makes to one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// It is made.
+    /// It is created.
     Add,
     /// It is removed.
     Delete,
     /// Its content or mode is changed.
     Modify,
-    /// It is moved, and maybe changed.
+    /// It is moved, and its content may change.
     Rename,
-    /// It is copied, and the copy maybe changed.
+    /// It is copied, and the content of the copy may change.
     Copy,
 }
 
-/// A patch that is refused.
+/// Why a patch is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the patch: {fault}")]
 pub struct Error {
-    /// The line, counted from one, at which it was noticed.
+    /// The line, counted from one, at which the error was found.
     pub line: usize,
     /// What is wrong.
     #[source]
@@ -63,7 +63,7 @@ pub enum Fault {
     /// It is larger than allowed.
     #[error(transparent)]
     Limit(#[from] Exceeded),
-    /// A path is none that stays below.
+    /// A path is not a valid relative path.
     #[error(transparent)]
     Path(path::Error),
     /// A path does not begin with `a/` or `b/`.
@@ -78,7 +78,7 @@ pub enum Fault {
     /// Header lines contradict each other.
     #[error("the lines of the header contradict each other")]
     Contradiction,
-    /// A header line is there twice.
+    /// A header line is duplicated.
     #[error("a line of the header is repeated")]
     Repeated,
     /// A mode is not that of a file or link.
@@ -87,25 +87,25 @@ pub enum Fault {
     /// A symbolic link leaves the project, or its target is not in the patch.
     #[error("a symbolic link leaves the project, or its target is unknown")]
     Link,
-    /// A `---` line has no `+++` line after it.
+    /// A `---` line is not followed by a `+++` line.
     #[error("`---` and `+++` lines do not follow each other")]
     Sides,
-    /// A hunk's header cannot be read.
+    /// A hunk's header is invalid.
     #[error("the header of a hunk cannot be read")]
     HunkHeader,
-    /// A hunk's lines are not as many as its header says.
+    /// The number of a hunk's lines differs from its header.
     #[error("a hunk does not have as many lines as its header says")]
     HunkLength,
     /// Hunks are out of order or overlap.
     #[error("the hunks of a file overlap or are not in order")]
     HunkOrder,
-    /// `\ No newline` is not about the last line of a file.
+    /// `\ No newline` does not refer to the last line of a file.
     #[error("`No newline at end of file` is not at the end of the file")]
     NoNewline,
-    /// Lines of a diff stand where none belong.
+    /// Lines of a diff occur at an invalid position.
     #[error("lines of a diff are outside of a diff")]
     Stray,
-    /// Binary data cannot be read.
+    /// Binary data is invalid.
     #[error("binary data cannot be read")]
     Binary,
     /// A change changes nothing.
@@ -113,8 +113,8 @@ pub enum Fault {
     Nothing,
 }
 
-/// Reads a patch of any number of files, in git's form or as `diff -u` writes it (with `a/` and
-/// `b/` before the paths). Text around the diffs, as mail has it, is passed over.
+/// Parses a patch of any number of files, in git's format or that of `diff -u` (with `a/` and
+/// `b/` before the paths). Text around the diffs, as in mail, is skipped.
 pub fn parse<'a>(bytes: &'a [u8], limits: &BundleLimits) -> Result<Vec<FilePatch<'a>>, Error> {
     let whole = within(bytes.len() as u64, "total_bytes", limits.total_bytes, limits);
     whole.map_err(|exceeded| Error { line: 0, fault: exceeded.into() })?;
@@ -143,7 +143,7 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
         self.lines.next()
     }
 
-    /// Takes the next line where it begins with `label`; gives what follows.
+    /// Consumes the next line if it starts with `label`; returns the rest of the line.
     fn take_after(&mut self, label: &[u8]) -> Option<&'a [u8]> {
         let rest = self.lines.peek()?.strip_prefix(label)?;
         self.take();
@@ -155,7 +155,7 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
             if line.starts_with(b"diff --git ") || line.starts_with(b"--- ") {
                 return self.file().map(Some);
             }
-            // A hunk without a file.
+            // A hunk without a file header.
             if line.starts_with(b"@@ -") || line.starts_with(b"+++ ") {
                 return Err(Fault::Stray);
             }
@@ -211,10 +211,11 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
         Ok(open.hunk)
     }
 
-    /// Lines that look like more of a hunk than its header promised are not mail text.
+    /// Lines that look like further lines of a hunk, beyond what its header announced, are not mail
+    /// text.
     fn after_hunks(&mut self) -> Result<(), Fault> {
         match self.lines.peek() {
-            // How mail ends.
+            // The signature separator of a mail.
             Some(&b"-- ") => Ok(()),
             Some(line) if line.starts_with(b"--- ") => Ok(()),
             Some([b' ' | b'+' | b'-' | b'\\', ..]) => Err(Fault::HunkLength),
@@ -222,7 +223,7 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
         }
     }
 
-    /// Passes over binary data; `false` where there is none.
+    /// Skips binary data; `false` if there is none.
     fn binary(&mut self) -> Result<bool, Fault> {
         if let Some(line) = self.take_after(b"Binary files ") {
             return if line.ends_with(b" differ") { Ok(true) } else { Err(Fault::Binary) };
@@ -312,7 +313,7 @@ fn operation(header: &Header<'_>) -> Result<Operation, Fault> {
     let contradicts = [adds, deletes, renames, copies].iter().filter(|is| **is).count() > 1
         || changes_mode != header.new_mode.is_some()
         || (changes_mode && (adds || deletes || header.index_mode.is_some()))
-        // Git tells what is on each side twice, and both must be the same.
+        // Git states which sides exist twice, and both statements must agree.
         || (header.old.is_some() && old_is_null != adds)
         || (header.new.is_some() && new_is_null != deletes)
         || (is_foreign && header.old.is_none());
@@ -326,7 +327,7 @@ fn operation(header: &Header<'_>) -> Result<Operation, Fault> {
     }
 }
 
-/// The paths of both sides; the same where only one side exists.
+/// The paths of both sides; they are equal if only one side exists.
 fn paths(header: &Header<'_>, operation: Operation) -> Result<(RelativePath, RelativePath), Fault> {
     let moved = match operation {
         Operation::Rename => header.rename.clone(),
@@ -351,7 +352,7 @@ fn paths(header: &Header<'_>, operation: Operation) -> Result<(RelativePath, Rel
     Ok((old, new))
 }
 
-/// A link that the patch makes must stay inside, and its target be in the patch.
+/// A link that the patch creates must stay inside the project, and its target must be in the patch.
 fn check_link(file: &FilePatch<'_>) -> Result<(), Fault> {
     const LINK: u32 = 0o120_000;
     let Some(path) = file.new_path.as_ref().filter(|_| file.new_mode == Some(LINK)) else {

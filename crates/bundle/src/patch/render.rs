@@ -1,4 +1,4 @@
-//! An entry as a diff that people read and `git apply` takes.
+//! Renders an entry as a diff for display and for `git apply`.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -10,26 +10,27 @@ use super::sides::{Content, Sides};
 use crate::manifest::{Change, Entry, Node};
 use crate::path::RelativePath;
 
-/// How many unchanged lines are shown around a change, as in git.
+/// The number of unchanged lines shown around a change, as in git.
 const CONTEXT: usize = 3;
 
 /// A rendered entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
-    /// The diff; bytes of the files themselves are in it as they are.
+    /// The diff; it contains bytes of the files unchanged.
     pub text: Vec<u8>,
-    /// How many lines were added.
+    /// The number of added lines.
     pub added: u64,
-    /// How many lines were removed.
+    /// The number of removed lines.
     pub removed: u64,
     /// Whether a content was not compared line by line.
     pub binary: bool,
 }
 
-/// Renders an entry. After `deadline` lines are compared less carefully: the diff stays right
+/// Renders an entry. After `deadline` lines are compared less carefully: the diff stays correct
 /// but may be longer.
 ///
-/// Git knows no directories: they are a line of text, which `git apply` passes over.
+/// Git does not track directories: they are rendered as a line of text, which `git apply`
+/// skips.
 pub fn render(entry: &Entry, sides: &Sides, deadline: Option<Instant>) -> Rendered {
     let mut rendering = Rendering { rendered: Rendered::default(), deadline };
     let path = &entry.path;
@@ -39,7 +40,7 @@ pub fn render(entry: &Entry, sides: &Sides, deadline: Option<Instant>) -> Render
         }
         change => {
             let (old, new) = (change.old(), change.new_node());
-            // What changes its type is removed and made again, as in git.
+            // An entry that changes its type is deleted and added, as in git.
             if old.is_some() {
                 let only = Sides { old: sides.old.clone(), new: None };
                 rendering.section(path, path, old, None, &only);
@@ -58,8 +59,8 @@ pub fn render(entry: &Entry, sides: &Sides, deadline: Option<Instant>) -> Render
     rendering.rendered
 }
 
-/// The deletions that are told by the rename that they are one half of; a diff of the whole
-/// bundle leaves them out.
+/// The deletions that are already covered by a rename; a diff of the whole bundle leaves them
+/// out.
 pub fn rename_sources(entries: &[Entry]) -> HashSet<&RelativePath> {
     entries.iter().filter_map(|entry| entry.renamed_from.as_ref()).collect()
 }
@@ -101,7 +102,7 @@ impl Rendering {
             (None, Some(mode)) => self.line(&[b"new file mode ", canonical(mode).as_bytes()]),
             (Some(mode), None) => self.line(&[b"deleted file mode ", canonical(mode).as_bytes()]),
             (Some(old), Some(new)) if old != new => {
-                // Git knows two modes of files; where it sees no difference, all bits are shown.
+                // Git has two modes for files; if they do not differ for git, all bits are shown.
                 let is_same = canonical(old) == canonical(new);
                 let shown = |mode| if is_same { format!("{mode:06o}") } else { canonical(mode) };
                 self.line(&[b"old mode ", shown(old).as_bytes()]);
@@ -165,7 +166,7 @@ impl Rendering {
         if operations.iter().all(|op| matches!(op, DiffOp::Equal { .. })) {
             return;
         }
-        // As git and GNU diff do it: a tab after a name that holds a space.
+        // As in git and GNU diff: a tab follows a name that contains a space.
         let tab = |name: &[u8]| if name.contains(&b' ') { &b"\t"[..] } else { b"" };
         self.line(&[b"--- ", a, tab(a)]);
         self.line(&[b"+++ ", b, tab(b)]);
@@ -201,10 +202,10 @@ impl Rendering {
     }
 }
 
-/// The lines from `start` (counted from zero) up to `end` as a hunk names them.
+/// The lines from `start` (counted from zero) up to `end`, in the notation of a hunk header.
 fn range(start: usize, end: usize) -> String {
     match end - start {
-        // An empty range is named by the line before it.
+        // The start of an empty range is the line before it.
         0 => format!("{start},0"),
         1 => format!("{}", start + 1),
         count => format!("{},{count}", start + 1),

@@ -1,4 +1,4 @@
-//! The contents that a diff is made of, out of a bundle.
+//! Reads the contents for a diff from a bundle.
 
 use std::io::Read as _;
 
@@ -8,29 +8,29 @@ use crate::store::{Bundle, Error};
 /// The largest content that is compared line by line.
 const MAX_SHOWN_BYTES: u64 = 4 << 20;
 
-/// Where git looks for a NUL byte to tell binary files.
+/// Git looks for a NUL byte in this many bytes to detect binary files.
 const TEXT_PROBE_BYTES: usize = 8000;
 
 /// One side of a diff.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Text, or what a link points to.
+    /// Text, or the target of a link.
     Text(Vec<u8>),
-    /// So many bytes that are not text, are too many, or are not kept.
+    /// The number of bytes of a content that is not text, is too large, or is not stored.
     Binary(u64),
 }
 
-/// Both sides of an entry's diff; `None` where there is nothing, or a directory.
+/// Both sides of an entry's diff; `None` if the path does not exist or is a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sides {
-    /// What was there before.
+    /// The old content.
     pub old: Option<Content>,
-    /// What is there now.
+    /// The new content.
     pub new: Option<Content>,
 }
 
 impl Content {
-    /// Bytes as text, where git would take them for that.
+    /// Treats bytes as text if git would.
     pub fn of(bytes: Vec<u8>) -> Self {
         match bytes.iter().take(TEXT_PROBE_BYTES).any(|b| *b == 0) {
             true => Self::Binary(bytes.len() as u64),
@@ -40,17 +40,17 @@ impl Content {
 }
 
 impl Sides {
-    /// The contents of an entry, as far as the bundle keeps them.
+    /// The contents of an entry, as far as the bundle stores them.
     pub fn of(bundle: &Bundle, entry: &Entry) -> Result<Self, Error> {
         let new = match entry.change.new_node() {
             Some(Node::File { hash, size, .. }) if *size <= MAX_SHOWN_BYTES && *size > 0 => {
                 match bundle.blob(*hash) {
-                    // Entries that can never be applied may have none.
+                    // Entries that can never be applied may have no stored content.
                     Err(_) if entry.refused.is_some() => Some(Content::Binary(*size)),
                     file => {
                         let mut bytes = Vec::new();
                         let read = file?.take(MAX_SHOWN_BYTES + 1).read_to_end(&mut bytes);
-                        // What cannot be read, or was altered, is shown as unknown.
+                        // A content that cannot be read, or was altered, is shown as unknown.
                         let is_whole = read.is_ok() && bytes.len() as u64 == *size;
                         Some(if is_whole { Content::of(bytes) } else { Content::Binary(*size) })
                     }
@@ -69,7 +69,7 @@ impl Sides {
     }
 }
 
-/// The content of a node that needs no file to be known.
+/// The content of a node, if it is known without reading a file.
 fn known(node: &Node) -> Option<Content> {
     match node {
         Node::File { size: 0, .. } => Some(Content::Text(Vec::new())),

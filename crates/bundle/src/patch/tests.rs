@@ -1,5 +1,5 @@
-//! Tests of both directions: what is rendered is what git takes, and what is read is what git
-//! wrote.
+//! Tests of both directions: `git apply` accepts what is rendered, and what git writes can be
+//! parsed.
 
 mod read;
 mod write;

@@ -1,14 +1,15 @@
-//! The files that a host tool runs by itself, without being asked: hooks, shell entry files,
-//! editor and agent configuration, continuous integration, build configuration.
+//! The files that a host tool runs automatically: hooks, shell entry files, editor and agent
+//! configuration, continuous integration, build configuration.
 //!
-//! A list of well-known names, on any depth; what a person starts by hand is not on it.
+//! This is a list of well-known names, at any depth; it excludes files that a user runs
+//! explicitly.
 
 use crate::manifest::ExecutedBy;
 use crate::path::RelativePath;
 
 use super::names::folded;
 
-/// Directories all of whose content counts.
+/// Directories whose whole content counts.
 const DIRECTORIES: &[(&str, ExecutedBy)] = &[
     (".husky", ExecutedBy::Hooks),
     (".githooks", ExecutedBy::Hooks),
@@ -175,11 +176,11 @@ const PREFIXES: &[(&str, ExecutedBy)] = &[
 const SUFFIXES: &[(&str, ExecutedBy)] =
     &[(".code-workspace", ExecutedBy::Editor), (".sublime-project", ExecutedBy::Editor)];
 
-/// Which host tool runs what is at `path` by itself, if any. Names are compared as the most
-/// forgiving file system would (see [`super::is_git_directory`]), on any depth.
+/// The kind of host tool that runs the file at `path` automatically, if any. Names are compared
+/// as the most lenient file system would (see [`super::is_git_directory`]), at any depth.
 ///
-/// With `is_link`, a link in the place of a directory that leads to such a file counts as well:
-/// a link `.github` decides what `.github/workflows` is.
+/// With `is_link`, a link that replaces a directory on the way to such a file counts as well: a
+/// link `.github` decides what `.github/workflows` is.
 pub fn executed_by(path: &RelativePath, is_link: bool) -> Option<ExecutedBy> {
     let parts: Vec<Vec<u8>> = path.components().map(folded).collect();
     let (name, parents) = parts.split_last()?;
@@ -207,7 +208,7 @@ pub fn executed_by(path: &RelativePath, is_link: bool) -> Option<ExecutedBy> {
     by_start.or(by_end).or(by_link).map(|(_, by)| *by)
 }
 
-/// Whether the components of `directory` (one or two) follow each other in `parts`.
+/// Whether the components of `directory` (one or two) occur consecutively in `parts`.
 fn contains(parts: &[Vec<u8>], directory: &str) -> bool {
     match directory.split_once('/') {
         None => parts.iter().any(|part| part == directory.as_bytes()),

@@ -1,19 +1,19 @@
-//! Names as the file systems of other machines read them: without letter case, without code
-//! points that nobody sees, without what Windows cuts off.
+//! Names as the file systems of other machines read them: without letter case, without
+//! invisible code points, and without the parts that Windows cuts off.
 
 /// Whether a path component is `.git` to any file system: in any letter case, with ignorable
 /// code points in it (HFS+, ext4 with casefold), with trailing dots, spaces or a stream name
-/// (NTFS), or as its short name `git~1`. Backslashes part components, as on Windows.
+/// (NTFS), or as its short name `git~1`. Backslashes separate components, as on Windows.
 ///
-/// Source: git's `is_hfs_dotgit` and `is_ntfs_dotgit`, with Unicode's whole
-/// `Default_Ignorable_Code_Point` set in place of the part that HFS+ ignores.
+/// Source: git's `is_hfs_dotgit` and `is_ntfs_dotgit`, but with Unicode's whole
+/// `Default_Ignorable_Code_Point` set instead of the subset that HFS+ ignores.
 pub fn is_git_directory(component: &[u8]) -> bool {
     component
         .split(|b| *b == b'\\')
         .any(|part| matches!(folded(part).as_slice(), b".git" | b"git~1"))
 }
 
-/// A component in its plainest form: ASCII in lower case, ignorable code points gone, cut at the
+/// A component in normal form: ASCII in lower case, ignorable code points removed, cut at the
 /// first `:`, without trailing dots and spaces.
 pub(super) fn folded(component: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(component.len());

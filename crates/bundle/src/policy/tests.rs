@@ -143,7 +143,7 @@ fn a_link_in_the_place_of_a_known_directory_counts() {
     assert_eq!(executed_by(&path("docs"), true), None);
 }
 
-/// The paths refused as a bare repository when `new` is added to a project that holds `base`.
+/// The paths refused as a bare repository when `new` is added to a project that contains `base`.
 fn bare(base: &[&str], new: &[&str]) -> Vec<String> {
     let mut entries: Vec<Entry> = new.iter().map(|at| added(at, file())).collect();
     let holds =

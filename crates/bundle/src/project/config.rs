@@ -1,8 +1,9 @@
-//! Whether git's configuration sets a switch (git-config(1), "Syntax"). Follows no `include`.
+//! Reads a boolean variable of git's configuration (git-config(1), "Syntax"). No `include` is
+//! followed.
 
 /// Whether the last `name` of `section` in a configuration file is true. Both are given in lower
-/// case, and stand in any case in the file. A file with a line that git would not understand says
-/// nothing from there on.
+/// case; the file may use any case. Where git would reject a line, the rest of the file is not
+/// read.
 pub(super) fn is_set(content: &[u8], section: &[u8], name: &[u8]) -> bool {
     let mut is_set = false;
     let mut is_there = false;
@@ -31,8 +32,8 @@ pub(super) fn is_set(content: &[u8], section: &[u8], name: &[u8]) -> bool {
     is_set
 }
 
-/// The name of a section, after its bracket, and what follows. A subsection has a name that no
-/// section has: its own, with all that is in the brackets.
+/// The name of a section, after its bracket, and the rest. For a subsection it returns the
+/// whole text in the brackets, which no section is called.
 fn header(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut is_quoted = false;
     let mut at = 0;
@@ -48,7 +49,7 @@ fn header(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// The name of a variable, whether its value is true, and what follows.
+/// The name of a variable, whether its value is true, and the rest.
 fn variable(text: &[u8]) -> Option<(&[u8], bool, &[u8])> {
     let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
     let end = text.iter().position(|byte| !is_of_name(byte)).unwrap_or(text.len());
@@ -59,7 +60,7 @@ fn variable(text: &[u8]) -> Option<(&[u8], bool, &[u8])> {
     let blank = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     let rest = &rest[blank..];
     match rest.first() {
-        // What stands alone is true.
+        // A name without a value is true.
         None | Some(b'\n' | b'\r') => Some((name, true, rest)),
         Some(b'=') => {
             let (value, rest) = value(&rest[1..])?;
@@ -69,10 +70,10 @@ fn variable(text: &[u8]) -> Option<(&[u8], bool, &[u8])> {
     }
 }
 
-/// A value up to the end of its line, without quotes, comment and the blanks around it.
+/// A value up to the end of its line, without quotes, comment and surrounding blanks.
 fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut value = Vec::new();
-    // How much of it is no blank at the end.
+    // The length up to the last byte that is not a blank.
     let mut kept = 0;
     let (mut is_quoted, mut is_comment) = (false, false);
     let mut at = 0;
@@ -94,10 +95,10 @@ fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
                 let escaped = text.get(at)?;
                 at += 1;
                 match escaped {
-                    // The value goes on in the next line.
+                    // The value continues in the next line.
                     b'\n' => {}
                     b'\r' if text.get(at) == Some(&b'\n') => at += 1,
-                    // No switch has any of these, so it does not matter which it is.
+                    // No switch contains any of these, so they need not be told apart.
                     b'\\' | b'"' | b'n' | b't' | b'b' => {
                         value.push(b'\\');
                         kept = value.len();

@@ -1,6 +1,7 @@
-//! What git keeps beside a project: where its directory is, and the commit that HEAD names.
+//! The git directory of a project: its location, and the commit that HEAD names.
 //!
-//! Reads files only (gitrepository-layout(5)); what it does not understand counts as absent.
+//! Only files are read (gitrepository-layout(5)); a file in an unsupported format counts as
+//! absent.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -10,34 +11,35 @@ use std::path::{Path, PathBuf};
 use crate::beneath::{Dir, FileKind};
 use crate::path::RelativePath;
 
-/// How git keeps a project.
+/// Where a project's git directory is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Git {
-    /// Not at all.
+    /// There is none.
     None,
-    /// In a directory `.git` of its own.
+    /// In a directory `.git` of the project.
     Directory,
-    /// Elsewhere, where a file `.git` points: a linked worktree or a submodule. That place points
-    /// back here (or is kept by a repository around this one), so it is safe to show.
+    /// Elsewhere, and a file `.git` points to it: a linked worktree or a submodule. The git
+    /// directory points back to the project (or belongs to an enclosing repository), so it is
+    /// safe to expose.
     Worktree {
         /// The git directory of this worktree.
         git_dir: PathBuf,
         /// The directory that it shares with the other worktrees; the same for a submodule.
         common_dir: PathBuf,
     },
-    /// A `.git` is there that does not prove where it belongs: a link, or a file that points to a
-    /// place which does not point back. It may have come with the files of a stranger, so
-    /// nothing behind it is read or shown.
+    /// There is a `.git` whose target cannot be verified: a link, or a file that points to a
+    /// directory which does not point back. It may come from an untrusted source together with
+    /// the other files, so its target is neither read nor exposed.
     Unproven,
 }
 
 /// Pointers (`.git`, `HEAD`, loose references) are one short line.
 const MAX_POINTER_BYTES: u64 = 8 << 10;
 
-/// Repositories with more packed references than fit here have no base commit for us.
+/// Repositories with more packed references are treated as having no base commit.
 const MAX_PACKED_BYTES: u64 = 16 << 20;
 
-/// How often a reference may name another one, as in git.
+/// The longest chain of symbolic references, as in git.
 const MAX_SYMBOLIC: usize = 5;
 
 pub(super) fn marker() -> RelativePath {
@@ -71,7 +73,7 @@ impl Git {
         }
     }
 
-    /// The content of a file in the git directory, where it is no longer than `limit` bytes.
+    /// The content of a file in the git directory, if it is no longer than `limit` bytes.
     pub(super) fn file(&self, project: &Dir, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
         read(&self.directory(project)?, file, limit)
     }
@@ -87,7 +89,7 @@ impl Git {
     }
 
     /// The commit that HEAD names, in hexadecimal; `None` before the first commit, and where
-    /// references are kept in a way that is not known here.
+    /// references are stored in an unsupported format.
     pub(super) fn head_commit(&self, project: &Dir) -> Option<String> {
         let own = self.directory(project)?;
         let mut content = read(&own, &RelativePath::literal("HEAD"), MAX_POINTER_BYTES)?;
@@ -133,7 +135,7 @@ fn commit(hex: &[u8]) -> Option<String> {
     if known { String::from_utf8(hex.to_vec()).ok() } else { None }
 }
 
-/// Follows a file `.git` and checks that the place it points to belongs to this project.
+/// Follows a file `.git` and checks that its target belongs to this project.
 fn worktree(root: &Path, dir: &Dir) -> Option<Git> {
     let git_dir = root.join(pointer(dir, marker(), b"gitdir:")?).canonicalize().ok()?;
     let git = Dir::open(&git_dir).ok()?;
@@ -142,8 +144,8 @@ fn worktree(root: &Path, dir: &Dir) -> Option<Git> {
         None => git_dir.clone(),
     };
     let root = root.canonicalize().ok()?;
-    // A directory that only says of itself that it is a repository, and would show what lies
-    // around the project, is none.
+    // A directory that merely claims to be a repository, and would expose the files around the
+    // project, is not accepted.
     let is_repository =
         ["HEAD", "objects", "refs"].iter().all(|part| common_dir.join(part).exists());
     if !is_repository || root.starts_with(&common_dir) || git_dir.starts_with(&root) {

@@ -4,20 +4,20 @@ use super::{Project, config, git};
 use crate::beneath::{Dir, FileKind};
 use crate::path::RelativePath;
 
-/// A configuration that is longer than this says nothing to us.
+/// A longer configuration is ignored.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 
-/// One of them. Holds no descriptor, for there may be many.
+/// One repository. It holds no file descriptor, because there may be many.
 #[derive(Debug)]
 pub(crate) struct Repository {
-    /// Its root below the project's; `None` is that one itself.
+    /// Its root below the project's root; `None` is the project's root.
     root: Option<RelativePath>,
     git: git::Git,
 }
 
 impl Project {
-    /// The repository that has its root at a directory; `None` where git takes the directory for an
-    /// ordinary one. The project's own root is one in any case.
+    /// The repository whose root is this directory; `None` if git treats the directory as an
+    /// ordinary one. The project's own root always counts as a repository.
     pub(crate) fn repository(&self, root: Option<&RelativePath>) -> Option<Repository> {
         let Some(root) = root else {
             return Some(Repository { root: None, git: self.git.clone() });
@@ -33,12 +33,12 @@ impl Project {
 }
 
 impl Repository {
-    /// Its root below the project's; `None` is that one itself.
+    /// Its root below the project's root; `None` is the project's root.
     pub(crate) fn root(&self) -> Option<&RelativePath> {
         self.root.as_ref()
     }
 
-    /// The content of a file in its git directory (such as `index`), where it is no longer than
+    /// The content of a file in its git directory (such as `index`), if it is no longer than
     /// `limit` bytes.
     pub(crate) fn file(
         &self,
@@ -59,8 +59,8 @@ impl Repository {
         self.within(project, |dir| self.git.common_file(dir, file, limit))
     }
 
-    /// Whether upper and lower case are the same to it (`core.ignoreCase` in git-config(1)), as its
-    /// own configuration says.
+    /// Whether the repository's own configuration makes paths case-insensitive (`core.ignoreCase`
+    /// in git-config(1)).
     pub(crate) fn ignores_case(&self, project: &Project) -> bool {
         let file = RelativePath::literal("config");
         let content = self.common_file(project, &file, MAX_CONFIG_BYTES).unwrap_or_default();
@@ -75,7 +75,8 @@ impl Repository {
     }
 }
 
-/// Whether the `.git` of a directory is a repository to git (`is_git_directory` in its `setup.c`).
+/// Whether git accepts the `.git` of a directory as a repository (`is_git_directory` in its
+/// `setup.c`).
 fn is_git_directory(dir: &Dir) -> bool {
     ["HEAD", "objects", "refs"].iter().all(|part| {
         let path = git::marker().join(part.as_bytes());

@@ -17,7 +17,7 @@ fn the_nearest_git_directory_is_the_root() {
     let deep = top.join("project/a/b");
     std::fs::create_dir_all(&deep).unwrap();
     let found = Project::find(&deep, None).unwrap();
-    // Something above the scratch directory may hold a `.git` of its own.
+    // A directory above the scratch directory may contain a `.git`.
     if found.git == Git::None {
         assert_eq!(found.root, deep);
     }

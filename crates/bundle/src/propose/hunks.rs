@@ -1,17 +1,17 @@
-//! Applying hunks at their very lines.
+//! Applying hunks at exactly their line numbers.
 
 use crate::patch::{Hunk, Line, Side};
 
-/// What becomes of `base`; why the hunks do not fit it.
+/// Applies the hunks to `base`; the error says why they do not match it.
 pub(super) fn apply(base: &[u8], hunks: &[Hunk<'_>]) -> Result<Vec<u8>, &'static str> {
     let lines: Vec<&[u8]> = base.split_inclusive(|byte| *byte == b'\n').collect();
     let mut new = Vec::with_capacity(base.len());
     let mut next = 0;
-    // Whether what was written last is the last line of the file.
+    // Whether the line written last is the last line of the file.
     let mut is_ended = false;
     for hunk in hunks {
         let first = hunk.old_start as usize;
-        // An empty range stands behind the line that it names.
+        // An empty range follows the line that it names.
         let first = if hunk.old_count == 0 { first } else { first.saturating_sub(1) };
         let kept = lines.get(next..first).ok_or("it refers to lines that do not exist")?;
         kept.iter().for_each(|line| new.extend_from_slice(line));
@@ -92,7 +92,7 @@ mod tests {
         ] {
             assert!(applied(base, hunks).is_err(), "{hunks}");
         }
-        // Without a newline at its end, nothing can follow.
+        // Nothing can follow a line without a newline at its end.
         assert!(applied("1", "@@ -1,0 +2 @@\n+2\n").is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Proposals as upstream's producer makes them, and those that would reach further than they say.
+//! Proposals as upstream's producer creates them, and proposals that try to do more than they
+//! announce.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ fn git(root: &Path, arguments: &[&str]) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
-/// A repository with a commit, and a view of it from before whatever the host does next.
+/// A repository with a commit, and a view that is created before any later change on the host.
 fn fixture() -> Fixture {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().canonicalize().unwrap().join("project");
@@ -69,7 +70,7 @@ impl Fixture {
         std::fs::read_to_string(self.root.join(name)).unwrap()
     }
 
-    /// Makes a bundle of the changes and applies it.
+    /// Creates a bundle of the changes and applies it.
     fn apply(&self, changes: Changes) {
         let project = Project::find(&self.root, None).unwrap();
         let store = Store::open(&self.data).unwrap();
@@ -98,7 +99,7 @@ fn patch(path: &str, operation: &str, diff: &str) -> Value {
     json!({"path": path, "operation": operation, "diff": diff})
 }
 
-/// What upstream's `computeDiffBundle` makes of what differs from `HEAD`.
+/// The result of upstream's `computeDiffBundle` for the differences from `HEAD`.
 fn computed(root: &Path) -> Value {
     git(root, &["add", "--intent-to-add", "."]);
     let arguments = ["diff", "--binary", "--find-renames=100%", "--no-ext-diff", "HEAD", "--", "."];
@@ -259,7 +260,7 @@ fn what_git_runs_is_shown_and_refused() {
                 let entry = changes.entries.iter().find(|entry| entry.path.quoted() == path);
                 assert_eq!(entry.unwrap().refused, Some(Refusal::GitDirectory), "{path}");
             }
-            // It is there already.
+            // It already exists.
             Err(error) => assert_eq!(error.code(), "TOOL_PATCH_FAILED", "{path}: {error}"),
         }
     }

@@ -1,5 +1,6 @@
-//! Completing the result of a child run that left its patches and artifacts there itself: the
-//! manifest and the log come last, and nothing that it left is written over.
+//! Completing the result of a child run that wrote its patches and artifacts into the directory
+//! itself. The manifest and the log are written last, and no other file of the child run is
+//! overwritten.
 
 use serde_json::{Value, json};
 use stockade_core::BundleLimits;
@@ -13,9 +14,9 @@ use crate::path::RelativePath;
 /// How a child run ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Conclusion<'c> {
-    /// How it ended.
+    /// The status at its end.
     pub status: Status,
-    /// What it returns.
+    /// The value that it returns.
     pub outputs: &'c Value,
     /// Its id.
     pub run_id: &'c str,
@@ -24,11 +25,11 @@ pub struct Conclusion<'c> {
 }
 
 /// Completes the result in a directory, and reads it. The files below `patches/` are listed, and the
-/// `diffBundle` of a manifest that is there already is kept. Nothing is changed where the result
-/// would be beyond the limits.
+/// `diffBundle` of an existing manifest is kept. Nothing is changed if the result would exceed the
+/// limits.
 ///
 /// # Errors
-/// What [`super::read`] says of such a bundle, and what the directory refuses.
+/// Those of [`super::read`] for such a bundle, and errors of file operations.
 pub fn conclude(dir: &Dir, conclusion: &Conclusion<'_>) -> Result<SandboxBundle, Error> {
     let limits = BundleLimits::SANDBOX;
     let Conclusion { status, outputs, run_id, stream_log } = conclusion;
@@ -52,12 +53,12 @@ pub fn conclude(dir: &Dir, conclusion: &Conclusion<'_>) -> Result<SandboxBundle,
     let kept = usize::try_from(kept).unwrap_or(usize::MAX);
     check_sizes(manifest.len(), [kept, stream_log.len()].into_iter(), &limits)?;
     replace(dir, &log, stream_log)?;
-    // Last: without it there is no bundle.
+    // The manifest is written last: without it there is no bundle.
     replace(dir, &readme, manifest.as_bytes())?;
     super::read_within(dir, &limits)
 }
 
-/// What a manifest that is there already says of changes to apply.
+/// The changes to apply in an existing manifest.
 fn earlier_changes(dir: &Dir, limits: &BundleLimits) -> Result<Value, Error> {
     let bytes = match manifest_bytes(dir, limits) {
         Ok(bytes) => bytes,
@@ -76,7 +77,7 @@ fn listed(path: &RelativePath) -> Result<&str, Error> {
         .map_err(|_| Error::Manifest { reason: format!("{} is not UTF-8", path.quoted()) })
 }
 
-/// Puts a file where one may be.
+/// Writes a file, and replaces an existing one.
 fn replace(dir: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), Error> {
     let new = fixed(".new")?;
     match dir.remove_file(&new) {

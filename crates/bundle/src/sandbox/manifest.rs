@@ -20,7 +20,7 @@ const OUTPUT_STRING_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It came to its end.
+    /// It ran to completion.
     Finished,
     /// It failed.
     Failed,
@@ -28,14 +28,14 @@ pub enum Status {
     Cancelled,
 }
 
-/// What a result bundle says of itself.
+/// The manifest of a result bundle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxManifest {
     /// How the child run ended.
     pub status: Status,
     /// The child run's id.
     pub run_id: Option<String>,
-    /// What it returns; `null` where the manifest has none.
+    /// The value that it returns; `null` if the manifest has none.
     pub outputs: Value,
     /// The files below `patches/` that it lists, in its order.
     pub patches: Vec<RelativePath>,
@@ -43,10 +43,10 @@ pub struct SandboxManifest {
     pub diff_bundle: Option<DiffBundle>,
 }
 
-/// Changes as a manifest carries them.
+/// Changes in the form of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiffBundle {
-    /// Its number among those of one run.
+    /// Its sequence number within one run.
     pub seq: u64,
     /// The commit that the changes are based on.
     pub base_ref: String,
@@ -57,17 +57,17 @@ pub struct DiffBundle {
 /// One changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiffPatch {
-    /// Where.
+    /// The path of the file.
     pub path: RelativePath,
-    /// What happened to it.
+    /// The kind of change.
     pub operation: Operation,
-    /// A unified diff as git writes it; not yet compared with `path` and `operation`.
+    /// A unified diff in git's format; not yet compared with `path` and `operation`.
     pub diff: String,
     /// The new content of a binary file.
     pub binary_content: Option<Vec<u8>>,
 }
 
-/// What happened to a file.
+/// The kind of change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// It is new.
@@ -79,8 +79,8 @@ pub enum Operation {
 }
 
 impl SandboxManifest {
-    /// Reads the bytes of a `README.md`, whose size the caller has checked. Any bytes give a
-    /// manifest within the limits, or an error that says what is wrong.
+    /// Reads the bytes of a `README.md`, whose size the caller has checked. Any bytes result in
+    /// a manifest within the limits, or in an error that says what is wrong.
     pub fn parse(bytes: &[u8], limits: &BundleLimits) -> Result<Self, Error> {
         parse(bytes, limits)
     }
@@ -118,7 +118,7 @@ fn parse(bytes: &[u8], limits: &BundleLimits) -> Result<SandboxManifest, Error> 
     Ok(SandboxManifest { status, run_id, outputs, patches, diff_bundle })
 }
 
-/// `depth` is how many more arrays and objects may lie in each other.
+/// `depth` is the remaining nesting depth of arrays and objects.
 fn check_output(value: &Value, depth: usize, limits: &BundleLimits) -> Result<(), Error> {
     let deeper = || {
         depth

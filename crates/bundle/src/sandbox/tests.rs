@@ -242,7 +242,8 @@ fn each_limit_is_held_and_named() {
     Fixture::new(&json!({"status": "finished", "patches": [name]})).over(Limit::PathBytes);
 }
 
-/// Each read of mutated bytes must end, and never in a panic; what is accepted must be valid.
+/// Parsing mutated bytes must always end, and never with a panic; an accepted manifest must be
+/// valid.
 #[test]
 fn arbitrary_manifests_are_read_or_refused() {
     let original = json!({

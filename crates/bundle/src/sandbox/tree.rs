@@ -1,4 +1,4 @@
-//! What files a result bundle holds; their content is not looked at.
+//! The list of files in a result bundle; their content is not read.
 
 use stockade_core::BundleLimits;
 
@@ -6,8 +6,8 @@ use super::{Error, Limit, too_large};
 use crate::beneath::{Dir, FileKind};
 use crate::path::RelativePath;
 
-/// How many files and directories a bundle may hold for each patch that it may hold: it has
-/// artifacts, logs and directories beside them.
+/// The most files and directories per allowed patch: a bundle also contains artifacts, logs and
+/// directories.
 const ENTRIES_PER_PATCH: u64 = 10;
 
 /// The files of a bundle.
@@ -19,7 +19,7 @@ pub(super) struct Tree {
     pub(super) total_bytes: u64,
 }
 
-/// Looks at every entry of a bundle; a link or special file anywhere refuses it.
+/// Checks every entry of a bundle; any link or special file makes it invalid.
 pub(super) fn walk(dir: &Dir, limits: &BundleLimits) -> Result<Tree, Error> {
     let at_most = limits.entries.saturating_mul(ENTRIES_PER_PATCH);
     let mut tree = Tree::default();
@@ -59,7 +59,7 @@ impl Tree {
     fn add(&mut self, dir: &Dir, path: RelativePath, limits: &BundleLimits) -> Result<(), Error> {
         let size = match dir.stat(&path).map_err(Error::from_beneath)? {
             Some(stat) if stat.kind == FileKind::File => stat.size,
-            // Replaced since it was listed.
+            // It was replaced since it was listed.
             Some(_) => return Err(Error::Special { path: path.quoted() }),
             None => return Ok(()),
         };

@@ -1,5 +1,5 @@
-//! Writing the two directories of a `<Sandbox>`: the request that is shipped to it, and the result
-//! that a provider answered without writing it itself. What is written can be [read](super::read).
+//! Writing the two directories of a `<Sandbox>`: the request that is sent to it, and the result of
+//! a provider that returned it without writing it itself. Both can be [read](super::read).
 
 use std::io::Write as _;
 
@@ -11,30 +11,30 @@ use super::{Error, Limit, SandboxBundle, too_large};
 use crate::beneath::{self, Dir};
 use crate::path::RelativePath;
 
-/// The request that is shipped to a sandbox (Smithers, "How sandbox execution works", step 2).
+/// The request that is sent to a sandbox (Smithers, "How sandbox execution works", step 2).
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'r> {
     /// The id of the `<Sandbox>`.
     pub sandbox_id: &'r str,
-    /// The id of its provider, where it has one.
+    /// The id of its provider, if it has one.
     pub provider: Option<&'r str>,
-    /// The runtime that was selected, where it has no provider.
+    /// The selected runtime, if it has no provider.
     pub runtime: Option<&'r str>,
-    /// What the child workflow gets.
+    /// The input of the child workflow.
     pub input: &'r Value,
-    /// Where it is from, where it is in another sandbox.
+    /// Its ancestry, if it is in another sandbox.
     pub lineage: Option<&'r Value>,
-    /// Files beside the manifest, such as the child workflow: where, and their content. Only the
-    /// owner can read them.
+    /// Files beside the manifest, such as the child workflow: path and content. Only the owner
+    /// can read them.
     pub files: &'r [(RelativePath, Vec<u8>)],
 }
 
 /// The result of a provider (Smithers, "Result bundles").
 #[derive(Debug, Clone)]
 pub struct StructuredResult {
-    /// How its work ended.
+    /// The status at the end of its work.
     pub status: Status,
-    /// What it returns.
+    /// The value that it returns.
     pub outputs: Value,
     /// The remote run's id.
     pub run_id: Option<String>,
@@ -42,16 +42,16 @@ pub struct StructuredResult {
     pub patches: Vec<(String, Vec<u8>)>,
     /// Files for `artifacts/`, by their paths in the bundle.
     pub artifacts: Vec<(String, Vec<u8>)>,
-    /// The changes to apply, as a manifest carries them.
+    /// The changes to apply, in the form of a manifest.
     pub diff_bundle: Option<Value>,
     /// The content of `logs/stream.ndjson`.
     pub stream_log: Option<Vec<u8>>,
 }
 
-/// Writes a request into an empty directory; how many bytes that are.
+/// Writes a request into an empty directory. Returns its size in bytes.
 ///
 /// # Errors
-/// [`Error::TooLarge`] beyond the limits of `<Sandbox>` bundles, and what the directory refuses.
+/// [`Error::TooLarge`] beyond the limits of `<Sandbox>` bundles, and errors of file operations.
 pub fn write_request(dir: &Dir, request: &Request<'_>) -> Result<u64, Error> {
     let limits = BundleLimits::SANDBOX;
     let Request { sandbox_id, provider, runtime, input, lineage, files } = request;
@@ -76,11 +76,11 @@ pub fn write_request(dir: &Dir, request: &Request<'_>) -> Result<u64, Error> {
     Ok(manifest.len() as u64 + lengths.sum::<u64>())
 }
 
-/// Writes a result into an empty directory, and reads it again. Nothing is written of one that is
-/// beyond the limits or names a path outside its place.
+/// Writes a result into an empty directory, and reads it again. Nothing is written if the result
+/// exceeds the limits or names a path outside its directory.
 ///
 /// # Errors
-/// What [`super::read`] says of such a bundle, and what the directory refuses.
+/// Those of [`super::read`] for such a bundle, and errors of file operations.
 pub fn write_result(dir: &Dir, result: &StructuredResult) -> Result<SandboxBundle, Error> {
     let limits = BundleLimits::SANDBOX;
     let listed: Vec<&str> = result.patches.iter().map(|(path, _)| path.as_str()).collect();
@@ -110,7 +110,7 @@ pub fn write_result(dir: &Dir, result: &StructuredResult) -> Result<SandboxBundl
     if let Some(log) = &result.stream_log {
         file(dir, &fixed("logs/stream.ndjson")?, log)?;
     }
-    // Last: without it there is no bundle.
+    // The manifest is written last: without it there is no bundle.
     file(dir, &readme()?, manifest.as_bytes())?;
     super::read_within(dir, &limits)
 }
@@ -150,7 +150,7 @@ pub(super) fn fixed(path: &'static str) -> Result<RelativePath, Error> {
     RelativePath::new(path).map_err(|error| Error::Manifest { reason: error.to_string() })
 }
 
-/// Makes a file with the directories above it. A path that two files have is refused.
+/// Creates a file and its parent directories. A path that two files have is refused.
 pub(super) fn file(dir: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), Error> {
     let mut missing = Vec::new();
     let mut parent = path.parent();
@@ -168,7 +168,7 @@ pub(super) fn file(dir: &Dir, path: &RelativePath, content: &[u8]) -> Result<(),
     file.write_all(content).and_then(|()| file.sync_data()).map_err(Error::WriteFile)
 }
 
-/// The error for a path whose place is taken by another one of the same bundle.
+/// The error for a path that another file of the same bundle already uses.
 fn twice(error: beneath::Error, path: &RelativePath) -> Error {
     use std::io::ErrorKind::{AlreadyExists, NotADirectory};
     match error.kind() {

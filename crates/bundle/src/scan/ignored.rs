@@ -1,8 +1,8 @@
-//! Telling which entries git ignores, as it would in the repository that each is of: that of the
-//! nearest directory above it with a `.git`, so a submodule or a clone in the project has rules and
-//! an index of its own.
+//! Determining which entries git ignores, according to the repository that each belongs to: that of
+//! the nearest directory above it with a `.git`. So a submodule or a clone in the project has its
+//! own rules and its own index.
 //!
-//! What is a repository the project says, never the view: no bundle brings a `.git`.
+//! The project decides what a repository is, never the view: no bundle can contain a `.git`.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,9 +18,9 @@ use crate::view::View;
 
 /// For each of sorted entries, whether git ignores it.
 ///
-/// The rules of the changed tree decide, as they would after an application, but only among what
-/// the project's own rules ignore: a command that could add a rule could hide its changes. A
-/// tracked file is never ignored.
+/// The rules of the changed tree decide, as they would after the bundle is applied, but only
+/// among what the project's own rules ignore: a command that could add a rule could hide its
+/// changes. A tracked file is never ignored.
 pub(super) fn ignored(
     entries: &[Entry],
     view: &View,
@@ -45,7 +45,7 @@ pub(super) fn ignored(
     entries.iter().map(&mut verdict).collect()
 }
 
-/// A path as its repository names it.
+/// A path relative to the root of its repository.
 fn below(root: Option<&RelativePath>, path: &RelativePath) -> Option<RelativePath> {
     match root {
         None => Some(path.clone()),
@@ -57,7 +57,8 @@ struct Repositories<'a> {
     entries: &'a [Entry],
     view: &'a View,
     project: &'a Project,
-    /// The root of the repository that the content of each directory is of; `None` is the project.
+    /// The root of the repository that contains the content of each directory; `None` is the
+    /// project.
     of: HashMap<RelativePath, Option<RelativePath>>,
     rules: HashMap<Option<RelativePath>, Rules<'a>>,
 }
@@ -93,7 +94,7 @@ impl<'a> Repositories<'a> {
 
 type Read<'a> = Box<dyn FnMut(&RelativePath) -> Result<Option<Vec<u8>>, Infallible> + 'a>;
 
-/// What decides in one repository.
+/// The rules and the index of one repository.
 struct Rules<'a> {
     repository: Repository,
     before: Ignore<Read<'a>>,
@@ -142,13 +143,13 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// What git tracks, read when it is first asked for.
+    /// The paths that git tracks, read on first use.
     fn index(&mut self, project: &Project, notes: &mut Vec<String>) -> &Index {
         self.index.get_or_insert_with(|| tracked(&self.repository, project, notes))
     }
 }
 
-/// The content of an ignore file. Git reads none that is a link, and none that it may not read.
+/// The content of an ignore file. Like git, it reads no file that is a link or is unreadable.
 fn rules(tree: &Dir, file: &RelativePath) -> Option<Vec<u8>> {
     let file = tree.open_file(file).ok()?;
     let mut content = Vec::new();
@@ -156,7 +157,7 @@ fn rules(tree: &Dir, file: &RelativePath) -> Option<Vec<u8>> {
     Some(content)
 }
 
-/// What git tracks; nothing, with a note, where that cannot be told.
+/// The paths that git tracks; empty, with a note, if they cannot be determined.
 fn tracked(repository: &Repository, project: &Project, notes: &mut Vec<String>) -> Index {
     let place = repository.root().map_or_else(|| "here".to_owned(), |root| format!("in {root}"));
     let read = |name: &str| {

@@ -1,4 +1,5 @@
-//! Marking entries: what git ignores, what may never be applied, what host tools execute.
+//! Marking entries: whether git ignores them, whether they are refused, whether host tools execute
+//! them.
 
 use super::{Error, ignored};
 use crate::manifest::Entry;

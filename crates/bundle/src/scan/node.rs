@@ -1,4 +1,4 @@
-//! Reading what is at one name of a directory, in the view or in the project.
+//! Reading the node at one name of a directory, in the view or in the project.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -9,27 +9,27 @@ use crate::beneath::{self, Dir, FileKind, Stat};
 use crate::manifest::{ContentHash, Node};
 use crate::path::RelativePath;
 
-/// How much of a file is in memory at a time.
+/// The size of the buffer for reading files.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Reads nodes; keeps one buffer for all of them.
+/// Reads nodes, with one shared buffer.
 pub(super) struct Reader {
     buffer: Vec<u8>,
-    /// Permission bits stop everybody but root.
+    /// Whether this process is root. Permission bits restrict all other users.
     privileged: bool,
 }
 
-/// What is at a name.
+/// What exists at a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Something that a bundle can carry.
+    /// Something that a bundle can contain.
     Node(Node),
     /// A socket, pipe or device with these permission bits.
     Special(u32),
 }
 
 impl Found {
-    /// The node, or an empty file in the place of something that has none.
+    /// The node, or an empty file in place of something that has none.
     pub(super) fn into_node(self) -> Node {
         match self {
             Self::Node(node) => node,
@@ -37,7 +37,7 @@ impl Found {
         }
     }
 
-    /// The node, where there is one.
+    /// The node, if there is one.
     pub(super) fn node(&self) -> Option<&Node> {
         match self {
             Self::Node(node) => Some(node),
@@ -53,11 +53,11 @@ impl Found {
 impl Reader {
     pub(super) fn new() -> Self {
         let privileged = rustix::process::geteuid().is_root();
-        // Most views have changed nothing, and are not read.
+        // Most views contain no changes, so the buffer is allocated on first use.
         Self { buffer: Vec::new(), privileged }
     }
 
-    /// Reads what `stat` says is at `name` in `directory`.
+    /// Reads the node that `stat` describes, at `name` in `directory`.
     pub(super) fn read(
         &mut self,
         directory: &Dir,
@@ -73,7 +73,7 @@ impl Reader {
         })
     }
 
-    /// Opens a file of the view, which belongs to us, whatever its mode says.
+    /// Opens a file of the view, which belongs to this user, regardless of its mode.
     pub(super) fn open_ours(
         &self,
         directory: &Dir,
@@ -89,7 +89,7 @@ impl Reader {
         }
     }
 
-    /// Lets us list and search a directory of the view, which belongs to us.
+    /// Lets this process list and search a directory of the view, which belongs to this user.
     pub(super) fn unlock(
         &self,
         directory: &Dir,

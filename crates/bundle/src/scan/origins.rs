@@ -1,23 +1,24 @@
-//! Whose doing it is that the project lacks a file which the overlay has made from one of the
-//! project's: the command's, which renamed or linked it, or the host's, which removed it meanwhile.
+//! Who caused the project to lack a file from which the overlay made a file in the view: the
+//! command, which renamed or linked the file, or the host, which removed it meanwhile.
 //!
-//! The overlay does not say which file that was: `user.overlay.origin` is empty where whoever mounts
-//! has no rights on the host (`ovl_can_decode_fh` in the kernel). So it is told from what else the
-//! view holds: other names of the same inode, and what is gone. A rename leaves a deletion with an
-//! inode of its own, while all that a removal leaves share one with the overlay's working directory
-//! (`ovl_whiteout` in the kernel, since Linux 5.8). Where they do not, as in the copy of a layer, a
-//! removal counts as a rename: what the command did is not to become a conflict.
+//! The overlay does not record which file that was: `user.overlay.origin` is empty if the process
+//! that mounts has no rights on the host (`ovl_can_decode_fh` in the kernel). So it is inferred from
+//! the rest of the view: other names of the same inode, and deleted paths. A rename leaves a
+//! deletion with an inode of its own, while all deletions that removals leave share one inode with
+//! the overlay's working directory (`ovl_whiteout` in the kernel, since Linux 5.8). Where they do
+//! not share one, as in the copy of a layer, a removal counts as a rename: a change by the command
+//! must not be reported as a conflict.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::manifest::{Change, ContentHash, Entry, Node};
 
-/// What a walk finds of such files. Entries are named by their places in the walk's list.
+/// What a walk finds about such files. Entries are identified by their indices in the walk's list.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
-    /// By inode: one that has several names was made once.
+    /// By inode: an inode with several names is one file.
     strays: HashMap<u64, Stray>,
-    /// Inodes with a name that the project has too.
+    /// Inodes with a name that also exists in the project.
     at_home: HashSet<u64>,
     /// Deletions of files that renames have left.
     renamed: Vec<usize>,
@@ -32,24 +33,25 @@ struct Stray {
 }
 
 impl Origins {
-    /// An addition of a file that was made from one of the project's.
+    /// Records an addition of a file that was made from one of the project's.
     pub(super) fn stray(&mut self, inode: u64, addition: usize, is_doubtful: bool) {
         let stray = self.strays.entry(inode).or_default();
         stray.additions.push(addition);
         stray.is_doubtful |= is_doubtful;
     }
 
-    /// A file with several names, one of which the project has.
+    /// Records a file with several names, one of which exists in the project.
     pub(super) fn at_home(&mut self, inode: u64) {
         self.at_home.insert(inode);
     }
 
-    /// A deletion of a file that a rename has left.
+    /// Records a deletion of a file that a rename has left.
     pub(super) fn renamed(&mut self, deletion: usize) {
         self.renamed.push(deletion);
     }
 
-    /// Marks as conflicts what the host may have removed and nothing in the view explains.
+    /// Marks as conflicts the files that the host may have removed and that nothing in the view
+    /// explains.
     pub(super) fn judge(self, entries: &mut [Entry]) {
         let Self { mut strays, at_home, renamed } = self;
         // The project has the file that they are links to.
@@ -58,15 +60,16 @@ impl Origins {
             return;
         }
         let mut strays: Vec<Stray> = strays.into_values().collect();
-        // What the command has renamed for certain takes its deletion before others do, and the
-        // others in an order that is the same each time.
+        // Certain renames claim their deletion before doubtful ones do; within each group the
+        // order is deterministic.
         strays.sort_by_key(|stray| {
             (stray.is_doubtful, stray.additions.iter().map(|at| &entries[*at].path).min())
         });
         let mut sources = Sources::of(entries, &renamed);
         strays.retain(|stray| !sources.have_content(stray, entries));
         strays.retain(|stray| !sources.have_name(stray, entries));
-        // Each rename has left a deletion; which is whose does not matter where there are enough.
+        // Each rename has left a deletion; if there are enough, it does not matter which belongs to
+        // which.
         if strays.len() <= sources.rest(&renamed) {
             return;
         }
@@ -77,13 +80,13 @@ impl Origins {
     }
 }
 
-/// The files of the project that strays can have been made from.
+/// The files of the project that strays may have been made from.
 struct Sources {
-    /// Deletions, those that a rename has left last.
+    /// Deletions; those that a rename has left come last.
     by_content: HashMap<ContentHash, Vec<usize>>,
     by_name: HashMap<Vec<u8>, Vec<usize>>,
     taken: HashSet<usize>,
-    /// What was where another file is now.
+    /// The old contents of paths at which another file is now.
     displaced: HashSet<ContentHash>,
 }
 
@@ -111,7 +114,8 @@ impl Sources {
         Self { by_content, by_name, taken: HashSet::new(), displaced }
     }
 
-    /// Whether one that is not taken yet has the content of `stray`; takes it.
+    /// Whether an unclaimed deletion, or a displaced file, has the content of `stray`; claims the
+    /// deletion.
     fn have_content(&mut self, stray: &Stray, entries: &[Entry]) -> bool {
         let mut contents = stray
             .additions
@@ -122,7 +126,7 @@ impl Sources {
             || self.displaced.contains(&content)
     }
 
-    /// Whether one that is not taken yet has a name of `stray`, in any directory; takes it.
+    /// Whether an unclaimed deletion has a name of `stray`, in any directory; claims it.
     fn have_name(&mut self, stray: &Stray, entries: &[Entry]) -> bool {
         stray
             .additions
@@ -130,7 +134,7 @@ impl Sources {
             .any(|at| take(self.by_name.get_mut(entries[*at].path.file_name()), &mut self.taken))
     }
 
-    /// How many of these are not taken.
+    /// How many of these are unclaimed.
     fn rest(&self, deletions: &[usize]) -> usize {
         deletions.iter().filter(|at| !self.taken.contains(at)).count()
     }
@@ -146,7 +150,7 @@ fn take(candidates: Option<&mut Vec<usize>>, taken: &mut HashSet<usize>) -> bool
     false
 }
 
-/// What a file holds. Empty files are too much alike to tell.
+/// The content of a file. Empty files are too similar to be matched.
 fn content(node: &Node) -> Option<ContentHash> {
     match node {
         Node::File { hash, size, .. } if *size > 0 => Some(*hash),

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use crate::manifest::{Change, ContentHash, Entry, Node};
 use crate::path::RelativePath;
 
-/// How many deletions of the same content are looked at for one addition.
+/// The most deletions of the same content that are examined for one addition.
 const CANDIDATES: usize = 64;
 
-/// What has to be the same on both sides, the mode included. Empty files are too much alike to
-/// tell.
+/// What must be equal on both sides, including the mode. Empty files are too similar to be
+/// matched.
 #[derive(PartialEq, Eq, Hash)]
 enum Content {
     File(ContentHash, u32),
@@ -24,9 +24,9 @@ fn content(node: &Node) -> Option<Content> {
     }
 }
 
-/// Pairs each addition, in order, with a deletion of the same content that has no other pair,
-/// one of the same file name before others. Both have to be treated alike when they are applied:
-/// neither is refused, and both are ignored or executed, or neither.
+/// Pairs each addition, in order, with an unpaired deletion of the same content, preferably one
+/// of the same file name. Both must be treated alike when they are applied: neither is refused,
+/// and both are ignored or executed, or neither.
 pub(super) fn pair(entries: &mut [Entry]) {
     let mut deleted: HashMap<Content, Vec<usize>> = HashMap::new();
     for (at, entry) in entries.iter().enumerate().rev() {
@@ -45,7 +45,7 @@ pub(super) fn pair(entries: &mut [Entry]) {
         let Change::Add { new } = &entry.change else { continue };
         let candidates = content(new).and_then(|content| deleted.get_mut(&content));
         let Some(candidates) = candidates.filter(|_| entry.refused.is_none()) else { continue };
-        // The last candidate is the first in the order of paths.
+        // The last candidate is the first in path order.
         let fitting: Vec<usize> = (0..candidates.len())
             .rev()
             .take(CANDIDATES)

@@ -1,4 +1,4 @@
-//! Telling changes, from real overlays and made-up layers.
+//! Detecting changes in real overlays and simulated layers.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
@@ -24,7 +24,7 @@ struct Fixture {
     view: View,
 }
 
-/// A view of a project that `fill` makes.
+/// A view of a project that `fill` creates.
 fn fixture(kind: ViewKind, fill: impl FnOnce(&Path)) -> Fixture {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().canonicalize().unwrap().join("project");
@@ -48,7 +48,7 @@ impl Fixture {
         self.scan_with(&BundleLimits::RUN).unwrap().entries
     }
 
-    /// The entries in short: `+file`, `~file`, `-file`, with what they are marked as.
+    /// The entries in short form: `+file`, `~file`, `-file`, with their marks.
     fn summary(&self) -> Vec<String> {
         self.scan().iter().map(short).collect()
     }
@@ -59,7 +59,7 @@ impl Fixture {
         std::fs::write(path, content).unwrap();
     }
 
-    /// Has a shell do something in a real overlay, where this kernel lets us mount one.
+    /// Runs a shell script in a real overlay, if this kernel lets this process mount one.
     fn in_overlay(&self, script: &str) -> bool {
         let [work, merged] = ["work", "merged"].map(|name| self.layer.parent().unwrap().join(name));
         std::fs::create_dir_all(&merged).unwrap();
@@ -85,7 +85,7 @@ impl Fixture {
     fn whiteout(&self, name: &str) {
         let path = self.layer.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // Linux lets every user make device 0:0, which is no device at all.
+        // Linux lets every user create device 0:0, which is not a real device.
         rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, Mode::empty(), 0).unwrap();
     }
 
@@ -422,7 +422,7 @@ fn ignored_files_are_marked_but_never_hidden() {
     fixture.write("build/tracked", "changed");
     fixture.write("private", "x");
     fixture.write("once-ignored", "x");
-    // Takes one rule back and adds one that would hide a change.
+    // Removes one rule and adds one that would hide a change.
     fixture.write(".gitignore", "*.log\nbuild/\nhidden\n");
     fixture.write("hidden", "x");
     fixture.write("fresh/.gitignore", "*\n");
@@ -449,7 +449,7 @@ fn ignored_files_are_marked_but_never_hidden() {
     assert!(changes.entries.iter().any(|entry| short(entry) == "~tracked.log ignored"));
 }
 
-/// A real overlay, where this kernel lets us mount one.
+/// Uses a real overlay, if this kernel lets this process mount one.
 #[test]
 fn a_real_overlay_is_read_as_it_is_written() {
     let fixture = fixture(ViewKind::Overlay, |root| {

@@ -1,8 +1,9 @@
-//! Walking a view's layer beside the project: the entries, neither sorted nor marked.
+//! Walking a view's layer in parallel with the project: the entries, neither sorted nor marked.
 //!
-//! Of an overlay the upper layer is walked (kernel documentation, `overlayfs.rst`): character
-//! device 0:0 is a deletion, `user.overlay.opaque=y` a directory that hides the one below it. A
-//! copy is compared with the project. What was gathered is an upper layer with a list of deletions.
+//! For an overlay the upper layer is walked (kernel documentation, `overlayfs.rst`): character
+//! device 0:0 is a deletion, `user.overlay.opaque=y` marks a directory that hides the one in the
+//! lower layer. A copy is compared with the project. A gathered view is an upper layer with a list
+//! of deletions.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -21,7 +22,7 @@ use crate::project::Project;
 use crate::validate::within;
 use crate::view::View;
 
-/// All that differs between the view's layer and the project.
+/// All differences between the view's layer and the project.
 pub(super) fn walk(
     view: &View,
     project: &Project,
@@ -33,7 +34,7 @@ pub(super) fn walk(
     let root = layer.stat_self().map_err(|source| at("view", None, source))?;
     if root.mode & 0o700 != 0o700 {
         let mode = rustix::fs::Mode::from_bits_truncate(root.mode | 0o700);
-        // Where this is refused, opening the directory is, and says so.
+        // If this is refused, opening the directory fails too and reports the error.
         let _ = rustix::fs::fchmod(layer.as_fd(), mode);
     }
     let mut walk = Walk {
@@ -73,15 +74,15 @@ struct Walk<'a> {
     entries: Vec<Entry>,
     origins: Origins,
     bytes: u64,
-    /// Directories of the layer yet to be walked. They are opened by their whole path when their
-    /// turn comes, so that no depth exhausts descriptors or the stack.
+    /// Directories of the layer that remain to be walked. Each is opened by its whole path only
+    /// when it is walked, so that no depth exhausts descriptors or the stack.
     pending: Vec<Level>,
 }
 
 struct Level {
     /// `None` is the root.
     path: Option<RelativePath>,
-    /// Whether the project has a directory there as well.
+    /// Whether the project has a directory at the same path.
     over_directory: bool,
 }
 
@@ -91,9 +92,9 @@ struct Name<'d> {
     name: RelativePath,
     layer: &'d Dir,
     stat: Stat,
-    /// The same directory of the project.
+    /// The project's directory at the same path.
     directory: Option<&'d Dir>,
-    /// That directory, and what the name is in it.
+    /// That directory, and the metadata of the name in it.
     base: Option<(&'d Dir, Stat)>,
 }
 
@@ -104,7 +105,7 @@ impl Walk<'_> {
         let base = match level.over_directory.then(|| open(self.project, path)) {
             None => None,
             Some(Ok(base)) => Some(base),
-            // What may not be listed was not copied either.
+            // A directory that cannot be listed was not copied either.
             Some(Err(error)) if self.is_copy && error.errno() == Some(Errno::ACCESS) => None,
             Some(Err(source)) => return Err(at("project", path, source)),
         };
@@ -149,8 +150,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is gone without a mark in the layer. Where the layer has told so in another way, it was
-    /// told.
+    /// Handles paths that were removed without a mark in the layer. Paths for which the walk
+    /// already found an entry are skipped.
     fn removed(&mut self, removed: &[RelativePath]) -> Result<(), Error> {
         if removed.is_empty() {
             return Ok(());
@@ -160,7 +161,7 @@ impl Walk<'_> {
             let parent = path.parent();
             let base = match open(self.project, parent.as_ref()) {
                 Ok(base) => base,
-                // The host was quicker.
+                // The host removed it first.
                 Err(beneath::Error::ThroughLink { .. }) => continue,
                 Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)) => {
                     continue;
@@ -210,13 +211,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Compares what is at a name with what the project has there.
+    /// Compares a name in the layer with the same name in the project.
     fn compare(&mut self, name: &Name<'_>) -> Result<(), Error> {
         let in_view = |source| at("view", Some(&name.path), source);
         let same_size = |base: &Stat| base.kind == FileKind::File && base.size == name.stat.size;
         let may_be_equal = name.base.is_some_and(|(_, base)| same_size(&base));
         if name.stat.kind == FileKind::File && !may_be_equal {
-            // Before the content is read: a sparse file may claim to be endless.
+            // The limit is checked before the content is read: a sparse file may claim any size.
             self.count_bytes(name.stat.size)?;
         }
         let mut is_copied_up = false;
@@ -259,10 +260,11 @@ impl Walk<'_> {
         self.push(&name.path, change, refused, conflict)
     }
 
-    /// Whether the host may have removed a name that the project lacks now, after the view was made.
+    /// Whether the host may have removed a name after the view was created, if the project lacks it
+    /// now.
     fn host_was_here(&self, name: &Name<'_>) -> Result<bool, Error> {
         let Some(directory) = name.directory else {
-            // No command can rename a directory that the overlay has made from one of the project's.
+            // No command can rename a directory that the overlay created from one of the project's.
             return Ok(has_origin(name.layer));
         };
         let stat = directory.stat_self();
@@ -270,7 +272,7 @@ impl Walk<'_> {
         Ok(stat.changed > self.started)
     }
 
-    /// Something of the project is gone, with everything below it.
+    /// Handles a deleted path of the project, with everything below it.
     fn deleted(
         &mut self,
         path: RelativePath,
@@ -285,7 +287,7 @@ impl Walk<'_> {
             // It was never copied.
             return Ok(());
         }
-        // The host may have made it after the copy; only an overlay can tell.
+        // The host may have created it after the copy; only an overlay could tell.
         let is_spared = self.is_copy && stat.changed > self.started;
         if !is_spared {
             let old = match self.reader.read(base, name, &stat) {
@@ -322,7 +324,7 @@ impl Walk<'_> {
                     continue;
                 }
                 if stat.kind == FileKind::Directory && !self.is_too_long(&path) {
-                    // Its content has its own turn.
+                    // Its content is handled in a later iteration.
                     pending.push(path.clone());
                     let is_spared = self.is_copy && stat.changed > self.started;
                     if !is_spared {
@@ -337,7 +339,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A path that no bundle carries is shown, and what is below it is not looked at.
+    /// Shows a path that no bundle can contain, and ignores everything below it.
     fn too_long(&mut self, name: &Name<'_>) -> Result<(), Error> {
         let mode = name.stat.mode & 0o777;
         let new = match name.stat.kind {
@@ -358,7 +360,7 @@ impl Walk<'_> {
         if matches!(change, Change::Delete { old: Node::Directory { .. } })
             && self.excluded.iter().any(is_kept)
         {
-            // Something in it stays.
+            // Something in it is excluded, so it stays.
             return Ok(());
         }
         let count = self.entries.len() as u64 + 1;
@@ -389,8 +391,9 @@ impl Walk<'_> {
         path.as_bytes().len() as u64 > self.limits.path_bytes
     }
 
-    /// Whether somebody else changed something on the host after the view was made. Directories do
-    /// not count: their time changes with each name in them, and those are compared one by one.
+    /// Whether the host changed a path after the view was created, other than by applying a known
+    /// change. Directories do not count: their time changes with each name in them, and the names
+    /// are compared one by one.
     fn is_conflict(&mut self, path: &RelativePath, base: &Stat, old: &Found) -> bool {
         if base.kind == FileKind::Directory {
             return false;
@@ -430,7 +433,7 @@ fn at(layer: &'static str, path: Option<&RelativePath>, source: beneath::Error) 
     Error::Read { layer, path, source }
 }
 
-/// Whether a directory of the upper layer hides the one below it.
+/// Whether a directory of the upper layer hides the one in the lower layer.
 fn is_opaque(directory: &Dir) -> bool {
     let mut value = [0; 1];
     matches!(
@@ -439,7 +442,7 @@ fn is_opaque(directory: &Dir) -> bool {
     )
 }
 
-/// Whether the overlay made what is in the upper layer from what is below it.
+/// Whether the overlay created a file of the upper layer from one in the lower layer.
 fn has_origin(file: impl AsFd) -> bool {
     let mut nothing: [u8; 0] = [];
     rustix::fs::fgetxattr(file, "user.overlay.origin", &mut nothing[..]).is_ok()

@@ -1,6 +1,6 @@
-//! Making a bundle out of the entries that a scan found.
+//! Creating a bundle from the entries that a scan found.
 //!
-//! Until the bundle is in its place, nothing of the view is changed: contents are linked, and
+//! The view is not changed before the bundle has its final name: contents are hard-linked, and
 //! their owner and mode are set only afterwards.
 
 use std::collections::HashSet;
@@ -21,39 +21,39 @@ use crate::path::RelativePath;
 use crate::project::Project;
 use crate::view::View;
 
-/// The largest old text that is kept, so that the difference can be shown later.
+/// The largest old text that is stored, so that the difference can be shown later.
 pub(super) const MAX_BASE_BYTES: u64 = 1 << 20;
 
-/// How much of old texts is kept in one bundle.
+/// The total size of the old texts in one bundle.
 const MAX_ALL_BASE_BYTES: u64 = 256 << 20;
 
-/// Where git looks for a NUL byte to tell binary files.
+/// Git looks for a NUL byte in this many bytes to detect binary files.
 const TEXT_PROBE_BYTES: usize = 8000;
 
-/// Up to so many contents are synced one by one; the whole file system is with more.
+/// Up to this many contents are synced one by one; for more, the whole file system is synced.
 const FEW: usize = 32;
 
-/// What a bundle is made from.
+/// The input for a bundle.
 #[derive(Debug)]
 pub struct Draft<'a> {
-    /// The view that was scanned. It may be removed once the bundle is made.
+    /// The view that was scanned. It may be removed once the bundle is created.
     pub view: &'a View,
     /// Its project.
     pub project: &'a Project,
     /// What [`crate::scan::scan`] found.
     pub entries: Vec<Entry>,
-    /// How the command ended.
+    /// The command's exit code.
     pub exit_code: u8,
     /// The present time, in milliseconds since the epoch.
     pub created_at_ms: u64,
 }
 
 impl Store {
-    /// Makes a bundle; `None` where nothing was changed. When this returns, the bundle is on
-    /// disk.
+    /// Creates a bundle; `None` if there are no changes. The bundle is on disk when this
+    /// returns.
     ///
     /// # Errors
-    /// Any error means that there is no bundle and that the view is as it was.
+    /// After any error there is no bundle, and the view is unchanged.
     pub fn create(&self, draft: Draft<'_>, limits: &BundleLimits) -> Result<Option<Bundle>, Error> {
         if draft.entries.is_empty() {
             return Ok(None);
@@ -85,7 +85,7 @@ impl Store {
         let contents = match made {
             Ok(contents) => contents,
             Err(error) => {
-                // What cannot be removed now is swept later.
+                // A directory that cannot be removed now is swept later.
                 let _ = self.bundles.remove_tree(&name);
                 return Err(error);
             }
@@ -96,7 +96,7 @@ impl Store {
     }
 }
 
-/// Writes all of a bundle and waits until it is on disk; gives the contents it holds.
+/// Writes the whole bundle and waits until it is on disk. Returns the hashes of its contents.
 fn write(
     dir: &Dir,
     view: &View,
@@ -127,7 +127,7 @@ fn write(
     Ok(contents)
 }
 
-/// Gives every new content a name of its own, without copying it where it can be linked.
+/// Adds each new content to the blobs, hard-linked where possible, else copied.
 fn link_contents(
     layer: &Dir,
     blobs: &Dir,
@@ -135,7 +135,7 @@ fn link_contents(
 ) -> Result<HashSet<ContentHash>, Error> {
     let mut linked = HashSet::new();
     for entry in entries {
-        // These have no content that could be reached.
+        // These have no readable content.
         if matches!(entry.refused, Some(Refusal::SpecialFile | Refusal::PathTooLong)) {
             continue;
         }
@@ -153,7 +153,7 @@ fn link_contents(
         let link =
             rustix::fs::linkat(&parent, from, blobs.as_fd(), name.as_os_str(), AtFlags::empty());
         if link.is_err() {
-            // Too many links, or a file system without them.
+            // Too many links, or a file system without hard links.
             let from = failing("copy the contents of", layer.open_file(&entry.path))?;
             let mut to = failing("copy the contents of", blobs.create_file(&name, 0o600))?;
             failing("copy the contents of", std::io::copy(&mut from.take(*size + 1), &mut to))?;
@@ -166,8 +166,9 @@ fn link_contents(
     Ok(linked)
 }
 
-/// Keeps what small texts of the project were, so that the difference can be shown when the host
-/// has changed since. What cannot be read or has changed is left out: it only is not shown.
+/// Stores the old versions of small texts of the project, so that the difference can still be
+/// shown after the host has changed them. A text that cannot be read or has changed is left out
+/// and not shown.
 fn keep_old_texts(project: &Dir, base: &Dir, entries: &[Entry]) -> Result<usize, Error> {
     let mut kept: HashSet<ContentHash> = HashSet::new();
     let mut bytes = 0_u64;
@@ -193,8 +194,8 @@ fn keep_old_texts(project: &Dir, base: &Dir, entries: &[Entry]) -> Result<usize,
     Ok(kept.len())
 }
 
-/// Makes the contents ours alone: until now they were what the command made them, set-id bits
-/// and owner included.
+/// Makes this process the only owner of the contents: until now they had the mode and owner
+/// that the command gave them, including set-id bits.
 fn own(dir: &Dir, contents: &HashSet<ContentHash>) -> Result<(), Error> {
     let blobs = failing("open", dir.open_dir(&blobs_name()))?;
     let uid = rustix::process::geteuid().as_raw();

@@ -1,4 +1,4 @@
-//! What of a bundle was applied: the only thing about it that changes.
+//! Which parts of a bundle were applied. This is the only part of a bundle that changes.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -18,20 +18,21 @@ const MAX_BYTES: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Nothing.
+    /// Nothing was applied.
     Open,
-    /// Something, but not everything that could be.
+    /// Some entries were applied, but not all that could be.
     Partial,
-    /// Everything that is neither refused nor ignored; in a bundle of nothing else, something.
+    /// All entries that are neither refused nor ignored were applied. A bundle of only refused
+    /// and ignored entries counts as applied once any of them was.
     Applied,
 }
 
-/// What of a bundle was applied.
+/// Which parts of a bundle were applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// How much.
+    /// The summary.
     pub status: Status,
-    /// The paths.
+    /// The applied paths.
     pub applied: BTreeSet<RelativePath>,
 }
 
@@ -58,7 +59,7 @@ impl State {
         Ok(Self::of(applied(dir)?, manifest))
     }
 
-    /// Records that these paths were applied, beside those that were before.
+    /// Adds these paths to the recorded applied paths.
     pub(super) fn add(dir: &Dir, paths: &[RelativePath]) -> Result<(), Error> {
         let mut applied = applied(dir)?;
         applied.extend(paths.iter().cloned());
@@ -66,7 +67,7 @@ impl State {
         let content = serde_json::to_vec(&on_disk).map_err(|e| Error::State(e.to_string()))?;
         let new = RelativePath::literal("state.json.new");
         let write = "write the state of";
-        // A killed process may have left one.
+        // A killed process may have left this file.
         failing(write, dir.remove_tree(&new))?;
         let mut file = failing(write, dir.create_file(&new, 0o600))?;
         failing(write, file.write_all(&content))?;

@@ -1,4 +1,4 @@
-//! Bundles on disk: made, found, altered, killed half-way.
+//! Bundles on disk: created, found, altered, and killed while incomplete.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ impl Fixture {
         self.data.path().join("bundles")
     }
 
-    /// Runs a pretended command, which writes to the view's layer, and makes its bundle.
+    /// Runs a simulated command, which writes to the view's layer, and creates its bundle.
     fn run(&self, at: u64, command: impl FnOnce(&std::path::Path)) -> Option<Bundle> {
         let project = Project::find(&self.root, None).unwrap();
         let started = Timestamp { seconds: 1, nanoseconds: 0 };
@@ -121,7 +121,7 @@ fn bundles_are_found_by_age_and_prefix() {
     assert_eq!(listed, made.iter().rev().cloned().collect::<Vec<_>>());
     assert_eq!(store.find("latest", &LIMITS).unwrap().id(), made[39]);
     assert_eq!(store.find(&made[5], &LIMITS).unwrap().id(), made[5]);
-    // Of forty ids, two begin with the same digit.
+    // Among forty ids, two start with the same digit.
     let shared = (0..16)
         .map(|d| format!("{d:x}"))
         .find(|d| made.iter().filter(|id| id.starts_with(d.as_str())).count() > 1);

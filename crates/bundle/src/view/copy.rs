@@ -1,8 +1,9 @@
-//! A plain copy of a project, for where no overlay can be had.
+//! A plain copy of a project, for hosts where overlays are not available.
 //!
-//! Regular files, directories and links with their modes and times; content is shared with the
-//! original where the file system can do that. Sockets, pipes and devices are left out, and so
-//! is what this process may not read: the command could not read it either.
+//! It contains regular files, directories and links with their modes and times; content is
+//! shared with the original where the file system supports that. Sockets, pipes and devices are
+//! left out, and so are files that this process may not read: the command could not read them
+//! either.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use crate::beneath::{Dir, FileKind, Stat, Timestamp};
 use crate::content;
 use crate::path::RelativePath;
 
-/// How often the clock is looked at, and how long there is between two looks.
+/// How often the clock is polled, and the interval between two polls.
 const LOOKS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Copies a directory, with its own owner and mode, to an empty one. With `ownership`, everything in
-/// the copy belongs to the host ids that stand for the owners in the original.
+/// the copy belongs to the host ids that correspond to the owners in the original.
 ///
 /// # Errors
 /// [`Error::Copy`], [`Error::Unmapped`], [`Error::Own`].
@@ -72,7 +73,7 @@ pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> R
     Ok(())
 }
 
-/// The file system's time now.
+/// The present time of the file system.
 pub(super) fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
     let name = RelativePath::literal("copied");
     let stat = dir
@@ -85,10 +86,10 @@ pub(super) fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
     Ok(stat.changed)
 }
 
-/// A time of the file system that is later than all stamps until now, in a directory of our own: what
-/// is changed afterwards has no earlier one. Waits for the clock, which ticks some hundred times a
-/// second. Where it stands still, the time is none that is later, and no harm is done: what has the
-/// same stamp counts as changed.
+/// A file system time later than all timestamps until now, taken in a private directory: later
+/// changes have no earlier timestamp. Waits for the clock, which ticks some hundred times a second.
+/// If the clock stands still, the time returned is not later; this is harmless, because anything with
+/// the same timestamp counts as changed.
 ///
 /// # Errors
 /// [`Error::Copy`].
@@ -119,7 +120,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Copies one name; gives what it is, or `None` where it was left out.
+    /// Copies one name. Returns its metadata, or `None` if it was left out.
     fn run(&self, kind: FileKind) -> Result<Option<Stat>, Cause> {
         let Some(stat) = self.source.stat(self.name)? else { return Ok(None) };
         match kind {

@@ -1,5 +1,5 @@
-//! Views of what a sandbox that lives on has changed: a copy of its layer, which somebody else makes
-//! in a place that is prepared here, while the sandbox goes on with its own.
+//! Views of the changes of a persistent sandbox: a copy of its layer, which another process creates
+//! in a directory prepared here, while the sandbox continues to use its own layer.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use crate::project::Project;
 
 const LAYER: &str = "upper";
 
-/// A place for a layer. Dropping it removes all that is in it; what a killed process leaves is
-/// taken away by [`View::sweep`].
+/// A directory for a layer. Dropping it removes its content; [`View::sweep`] removes what a
+/// killed process leaves.
 #[derive(Debug)]
 pub struct Gathering {
     name: RelativePath,
@@ -28,14 +28,14 @@ pub struct Gathering {
 /// What was gathered, besides the layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gathered {
-    /// When the sandbox began with the project: what the host changed later is a conflict.
+    /// When the sandbox first used the project: what the host changed later is a conflict.
     pub since: Timestamp,
-    /// What was removed and the layer does not tell of.
+    /// The removed paths that the layer does not record.
     pub removed: Vec<RelativePath>,
 }
 
 impl Gathering {
-    /// Prepares a place in a data directory.
+    /// Creates the directory in a data directory.
     ///
     /// # Errors
     /// [`Error::Data`], [`Error::Own`].
@@ -44,19 +44,19 @@ impl Gathering {
         let (name, dir) = own("create", claim::claim(&views, "gathered-"))?;
         let path = data.path().join("views").join(name.as_os_str()).join(LAYER);
         let gathering = Self { name, views, dir, path, is_over: false };
-        // Nothing is mounted here, so nobody has to pass.
+        // Nothing is mounted here, so no other user needs access.
         set_mode(&gathering.dir, 0o700)?;
         Ok(gathering)
     }
 
-    /// Where the layer is to be put, a directory that is not there yet: the upper layer of an overlay
-    /// over the project, with `user.overlay.` attributes, that belongs to this process's user unless
-    /// he is root.
+    /// The path at which the layer must be created, which does not exist yet: the upper layer of an
+    /// overlay over the project, with `user.overlay.` attributes, which belongs to this process's
+    /// user unless that is root.
     pub fn layer(&self) -> &Path {
         &self.path
     }
 
-    /// The view of `project` that the layer is, made by `command`.
+    /// Returns the layer as a view of `project`, made by `command`.
     ///
     /// # Errors
     /// [`Error::Own`] when there is no layer.
@@ -69,7 +69,7 @@ impl Gathering {
         let Gathered { since, removed } = gathered;
         let upper = own("open", self.dir.open_dir(&RelativePath::literal(LAYER)))?;
         let mut record = Record::new(project, ViewKind::Overlay, command.into(), since);
-        // Which commit there was at the beginning is not known any more.
+        // The commit at the time when the sandbox first used the project is no longer known.
         record.base_ref = None;
         let (views, dir) = (self.views.try_clone(), self.dir.try_clone());
         let view = View {
@@ -88,7 +88,7 @@ impl Gathering {
 impl Drop for Gathering {
     fn drop(&mut self) {
         if !self.is_over {
-            // What cannot be removed now is swept some time.
+            // What cannot be removed now is swept later.
             let _ = self.views.remove_tree(&self.name);
         }
     }

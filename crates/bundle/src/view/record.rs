@@ -1,4 +1,4 @@
-//! What is on disk about a view: enough to go on with it after its process was killed.
+//! The description of a view on disk: enough to continue with it after its process was killed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,40 +14,41 @@ use crate::manifest::ViewKind;
 use crate::path::{RelativePath, bytes_as_json};
 use crate::project::Project;
 
-/// A description longer than this is not one of ours.
+/// A longer description was not written by this module.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// What is written over a description.
+/// The byte with which a description is overwritten.
 const BLANK: u8 = b' ';
 
-/// What a view is of, and for.
+/// The project and the purpose of a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Record {
     #[serde(with = "bytes_as_json")]
     project: Vec<u8>,
-    /// How it was made copy-on-write.
+    /// How copy-on-write was implemented.
     pub kind: ViewKind,
-    /// When: what the host changed later is a conflict.
+    /// When it was created: what the host changed later is a conflict.
     pub started: Timestamp,
-    /// For a copy: when it was complete. What has an earlier stamp is as it was copied.
+    /// For a copy: when it was complete. Anything with an earlier timestamp is unchanged since the
+    /// copy.
     #[serde(default)]
     pub copied: Option<Timestamp>,
-    /// What runs in it.
+    /// The command that runs in it.
     pub command: Vec<String>,
-    /// What its bundle can be found by.
+    /// Labels by which its bundle can be found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// The commit that the project's HEAD named, where there was one.
+    /// The commit that the project's HEAD named, if there was one.
     pub base_ref: Option<String>,
 }
 
-/// What a view is for, in the words of its maker.
+/// The purpose of a view, as given by its creator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
-    /// What runs in it.
+    /// The command that runs in it.
     pub command: Vec<String>,
-    /// What its bundle can be found by.
+    /// Labels by which its bundle can be found.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -57,14 +58,14 @@ impl<S: AsRef<[String]>> From<S> for About {
     }
 }
 
-/// One view as [`super::View::list`] finds it.
+/// One view in the list of [`super::View::list`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Its name.
     pub id: String,
-    /// Whether a process holds it.
+    /// Whether a process has locked it.
     pub live: bool,
-    /// What is on disk about it; `None` where that is missing or unusable.
+    /// Its description on disk; `None` if that is missing or unusable.
     pub record: Option<Record>,
 }
 
@@ -94,7 +95,7 @@ impl Record {
 
     pub(super) fn write(&self, dir: &Dir) -> Result<(), Error> {
         let failed = |source| Error::Own { operation: "describe", source };
-        // A spare view has a blank one, whose rest may follow.
+        // A stored view has a blank description, whose remaining blanks may follow.
         let mut file = match dir.open_file_to_write(&name()) {
             Err(error) if error.errno() == Some(rustix::io::Errno::NOENT) => {
                 dir.create_file(&name(), 0o600)
@@ -115,7 +116,7 @@ impl Record {
         serde_json::from_slice(&content).map_err(|error| error.to_string())
     }
 
-    /// Whether the view's process ended before it had described it.
+    /// Whether the view's process ended before it had written the description.
     pub(super) fn is_absent(dir: &Dir) -> bool {
         let mut first = [BLANK];
         match dir.open_file(&name()) {
@@ -124,8 +125,8 @@ impl Record {
         }
     }
 
-    /// Overwrites the description, so that nothing of it is left. The file keeps its length: to give
-    /// up its place on the disk takes longer than all else at the end of a run.
+    /// Overwrites the description, so that nothing of it is left. The file keeps its length: freeing
+    /// its disk space takes longer than everything else at the end of a run.
     pub(super) fn blank(dir: &Dir) -> Result<(), Error> {
         let failed = |source| Error::Own { operation: "clear", source };
         let mut file = dir.open_file_to_write(&name()).map_err(failed)?;
@@ -139,7 +140,7 @@ impl Record {
         })
     }
 
-    /// Takes the description away, where there is one.
+    /// Removes the description, if it exists.
     pub(super) fn remove(dir: &Dir) -> Result<(), Error> {
         match dir.remove_file(&name()) {
             Err(error) if error.errno() == Some(rustix::io::Errno::NOENT) => Ok(()),

@@ -1,8 +1,8 @@
-//! Views that were used and not written to, kept for the next run.
+//! Unused views, stored for the next run: views of earlier runs that wrote nothing to them.
 //!
-//! Making and removing directories is the slowest part of a short run: file
-//! systems avoid the inodes that were given up last. A spare is a view without
-//! a description, as `sweep` takes it away, under one of a few fixed names.
+//! Creating and removing directories is the slowest part of a short run: file systems avoid
+//! inodes that were freed recently. An unused view has no description, so `sweep` removes it,
+//! and has one of a few fixed names.
 
 use std::time::Duration;
 
@@ -13,22 +13,23 @@ use super::{Error, Layers, View, lock, open_or_make, own, record::Record};
 use crate::beneath::{Dir, Rename, Timestamp};
 use crate::path::RelativePath;
 
-/// How many spares are kept: as many as runs are likely to be at once, or to follow each other
-/// while spares rest.
+/// The most views that are stored: as many as runs are likely to be concurrent, or to follow
+/// each other within the rest time.
 pub(super) const KEPT: usize = 16;
 
-/// How long a spare rests. The kernel takes down the overlay of its last use after the run is over,
-/// and complains in its log when there is another one over the same layers meanwhile.
+/// How long a stored view rests before it is used again. The kernel tears down the overlay of the
+/// last use only after the run is over, and logs a warning if another overlay uses the same layers
+/// before that.
 pub(super) const REST: Duration = Duration::from_millis(50);
 
-/// What an overlay itself leaves on its upper layer's root, and only there.
+/// The attribute that an overlay sets on its upper layer's root, and only there.
 const OWN_ATTRIBUTE: &[u8] = b"user.overlay.uuid";
 
 fn names() -> impl Iterator<Item = RelativePath> {
     (0..KEPT).filter_map(|number| RelativePath::new(format!("spare-{number}")).ok())
 }
 
-/// Takes a spare and gives it a new name; `None` where there is none. Gives its former name too.
+/// Takes a stored view and renames it; `None` if there is none. Also returns its former name.
 pub(super) fn take(views: &Dir, to: &RelativePath) -> Result<Option<(Dir, RelativePath)>, Error> {
     let now = super::coarse_now();
     for from in names() {
@@ -49,17 +50,17 @@ pub(super) fn take(views: &Dir, to: &RelativePath) -> Result<Option<(Dir, Relati
     Ok(None)
 }
 
-/// Whether a spare that has got its name then was in use a moment ago.
+/// Whether a view that was stored at the time `named` was in use until a moment ago.
 fn rests(named: Timestamp, now: Timestamp) -> bool {
     let since_epoch = |time: Timestamp| {
         let seconds = u64::try_from(time.seconds).unwrap_or(0);
         Duration::new(seconds, time.nanoseconds)
     };
-    // A clock that was set back tells nothing.
+    // If the clock was set back, the age is unknown.
     since_epoch(now).checked_sub(since_epoch(named)).is_some_and(|since| since < REST)
 }
 
-/// Whether the name still leads to the directory: it may have been taken before it was locked.
+/// Whether the name still refers to the directory: it may have been taken before it was locked.
 fn is_still(views: &Dir, name: &RelativePath, dir: &Dir) -> Result<bool, Error> {
     let own_stat = own("inspect", dir.stat_self())?;
     let named = own("inspect", views.stat(name))?;
@@ -70,15 +71,16 @@ fn is_still(views: &Dir, name: &RelativePath, dir: &Dir) -> Result<bool, Error> 
 const WORK: &str = "work";
 const WORN: &str = "worn";
 
-/// A working directory for an overlay. What the last one has left in its own would make the
-/// kernel refuse or clean up, so two take turns, and the other is left for [`tidy`].
+/// A working directory for an overlay. What the last overlay left in its own directory would
+/// make the kernel refuse or clean up, so two directories alternate, and [`tidy`] cleans the
+/// other one.
 pub(super) fn fresh_work(dir: &Dir) -> Result<Dir, Error> {
     let [work, worn] = [WORK, WORN].map(RelativePath::literal);
     let is_used = own("inspect", dir.stat(&work))?.is_some();
     if is_used {
         tidy(dir)?;
         match dir.rename(&work, dir, &worn, Rename::Exchange) {
-            // The first time.
+            // On the first reuse there is no other directory.
             Err(error) if error.errno() == Some(Errno::NOENT) => {
                 own("put aside", dir.rename(&work, dir, &worn, Rename::NoReplace))?;
             }
@@ -88,8 +90,8 @@ pub(super) fn fresh_work(dir: &Dir) -> Result<Dir, Error> {
     open_or_make(dir, &work)
 }
 
-/// What an overlay leaves in its working directory that syncs nothing (`volatile`), each after what is
-/// in it.
+/// What a `volatile` overlay (one that syncs nothing) leaves in its working directory, children before
+/// parents.
 const LEFT: [&str; 4] = [
     "worn/work/incompat/volatile/dirty",
     "worn/work/incompat/volatile",
@@ -97,12 +99,12 @@ const LEFT: [&str; 4] = [
     "worn/work",
 ];
 
-/// Empties the working directory of the last overlay. Gives the directories that were in it: what they
-/// took up is given back when they are closed, and a disk may be asked to forget it then
-/// (`discard`, `ext4(5)`), which takes as long as writing to it.
+/// Empties the working directory of the last overlay. Returns the open directories that were in it:
+/// the file system frees their space when they are closed, and may then also discard the blocks on the
+/// disk (`discard`, `ext4(5)`), which takes as long as writing them.
 pub(super) fn tidy(dir: &Dir) -> Result<Vec<Dir>, Error> {
     let [file, directories @ ..] = LEFT.map(RelativePath::literal);
-    // Without looking what is there, which is right where the caller may look into all of it.
+    // The fast path removes the expected paths without listing anything.
     let removed = dir.remove_file(&file).and_then(|()| {
         let remove = |directory| {
             let held = dir.locate_dir(directory)?;
@@ -117,14 +119,14 @@ pub(super) fn tidy(dir: &Dir) -> Result<Vec<Dir>, Error> {
     Ok(Vec::new())
 }
 
-/// Keeps a view that nothing was written to, or removes it: where anything is left of its use,
-/// and where there are enough.
+/// Stores a view that nothing was written to. Removes it instead if its use left anything in
+/// it, or if enough views are stored.
 pub(super) fn keep(view: View) -> Result<(), Error> {
     if !is_untouched(&view) {
         return view.remove();
     }
     Record::blank(&view.dir)?;
-    // The name that it had is free most likely.
+    // Its former name is most likely free.
     for name in view.spare.clone().into_iter().chain(names()) {
         match view.views.rename(&view.name, &view.views, &name, Rename::NoReplace) {
             Err(error) if error.errno() == Some(Errno::EXIST) => {}
@@ -134,11 +136,11 @@ pub(super) fn keep(view: View) -> Result<(), Error> {
     view.remove()
 }
 
-/// Whether the next sandbox could see nothing of this one in the layers.
+/// Whether the layers contain nothing of this sandbox that the next one could see.
 fn is_untouched(view: &View) -> bool {
     let Layers::Overlay { upper, .. } = &view.layers else { return false };
     let is_empty = upper.entries_up_to(1).is_ok_and(|found| found.is_some_and(|e| e.is_empty()));
-    // The command may set both on the root of its view.
+    // The command may set both attributes and flags on the root of its view.
     let mut names = [0_u8; 256];
     let attributes = rustix::fs::flistxattr(upper, &mut names[..]);
     let is_plain = attributes.is_ok_and(|length| {
@@ -148,7 +150,7 @@ fn is_untouched(view: &View) -> bool {
     is_empty && is_plain && flags.map_or(true, |flags| flags.difference(USUAL).is_empty())
 }
 
-/// How ext4 keeps a directory; others have no flag or none of these.
+/// The flags that ext4 sets on a directory; other file systems have no flags or none of these.
 const USUAL: IFlags = IFlags::from_bits_retain(EXTENTS | HASHED);
 const EXTENTS: u32 = 0x0008_0000;
 const HASHED: u32 = 0x0000_1000;

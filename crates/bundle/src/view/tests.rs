@@ -1,4 +1,4 @@
-//! Views: made, left behind, found again.
+//! Views: created, left behind, found again.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -69,8 +69,8 @@ fn a_killed_run_leaves_a_view_that_is_found() {
     }
 }
 
-/// What the host changed before a view has no later stamp than its start, and what it changes
-/// afterwards has none that is earlier, however close both are.
+/// What the host changed before a view has no timestamp later than its start, and what it
+/// changes afterwards has none earlier, however close both are.
 #[test]
 fn changes_are_before_or_after_the_start() {
     let scratch = scratch();
@@ -95,15 +95,15 @@ fn changes_are_before_or_after_the_start() {
     }
 }
 
-/// A stamp that somebody else's change was given for itself is that of all changes until the next
-/// tick, before a moment and after it.
+/// If a change elsewhere got a timestamp of its own, all changes until the next tick have that
+/// timestamp, before a moment and after it.
 #[test]
 fn changes_elsewhere_move_no_moment() {
     let scratch = scratch();
     let project = &scratch.project().dir;
     let elsewhere = scratch.root.join("elsewhere");
     for _ in 0..50 {
-        // The second is the one that gets a stamp of its own.
+        // The second change is the one that gets a timestamp of its own.
         for mode in [0o700, 0o755] {
             std::fs::create_dir_all(&elsewhere).unwrap();
             std::fs::set_permissions(&elsewhere, Permissions::from_mode(mode)).unwrap();
@@ -214,7 +214,7 @@ fn layers_belong_to_the_ids_inside() {
     assert!(View::list(&scratch.data).unwrap().iter().all(|view| view.record.is_some()));
 }
 
-/// What a run has not touched is used again; what it left anything in is not.
+/// A view that a run left untouched is reused; one in which it left anything is not.
 #[test]
 fn an_untouched_view_is_used_again_and_no_other() {
     let scratch = scratch();
@@ -243,7 +243,7 @@ fn an_untouched_view_is_used_again_and_no_other() {
     assert_eq!(scratch.data.path().join("views").read_dir().unwrap().count(), 0);
 }
 
-/// Else no overlay could be made of its layers.
+/// Otherwise no overlay could be created from its layers.
 #[test]
 fn a_view_can_be_passed_through_whatever_the_umask() {
     let scratch = scratch();
@@ -253,8 +253,8 @@ fn a_view_can_be_passed_through_whatever_the_umask() {
     assert_eq!(mode(&scratch.data.path().join("views").join(view.id())), 0o711);
 }
 
-/// What an overlay that is not synced leaves in its working directory makes the kernel refuse the next
-/// one there (`filesystems/overlayfs.rst`, "Volatile mount").
+/// What a `volatile` overlay leaves in its working directory makes the kernel refuse the next overlay
+/// there (`filesystems/overlayfs.rst`, "Volatile mount").
 #[test]
 fn each_use_of_a_view_has_a_working_directory_in_which_nothing_is_left() {
     let scratch = scratch();
@@ -277,7 +277,7 @@ fn each_use_of_a_view_has_a_working_directory_in_which_nothing_is_left() {
     }
 }
 
-/// Spares are nobody's views: not listed as such, swept away, and not too many.
+/// Unused views belong to no run: they are not listed, are swept, and their number is limited.
 #[test]
 fn spares_are_few_and_swept() {
     let scratch = scratch();

@@ -18,7 +18,7 @@ pub struct Debug {
 }
 
 impl Debug {
-    /// Whether errors are to be printed as JSON too.
+    /// Whether errors must be printed as JSON, too.
     pub const fn wants_json(&self) -> bool {
         matches!(&self.part, Part::Runtime(arguments) if arguments.json)
     }
@@ -284,7 +284,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
         .ok_or_else(|| "expected NAME=VALUE".to_owned())
 }
 
-/// Two paths, the second absolute, so that names may hold colons.
+/// Splits two paths, of which the second is absolute, so that names may contain colons.
 fn places(text: &str) -> Result<(PathBuf, PathBuf), String> {
     let at = text.rfind(":/").filter(|at| *at > 0);
     let at = at.ok_or_else(|| "expected HOST:PATH with an absolute PATH".to_owned())?;

@@ -1,4 +1,4 @@
-//! The arguments of the commands that work on sandboxes that live on.
+//! The arguments of the commands that work on persistent sandboxes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,7 +22,8 @@ fn until(text: &str) -> Result<Until, String> {
     Ok(Until(Some(length)))
 }
 
-// Who does what is asked. (A doc comment here would become that of every command.)
+// Which process executes the operations. (clap would use a doc comment here as that of every
+// command.)
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Way {
     /// Work without a server; an error if another process uses the data directory

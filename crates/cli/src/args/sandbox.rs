@@ -1,4 +1,4 @@
-//! What a sandbox is made from: flags that `run`, `create` and `restore` share, so that each has one
+//! The flags that describe a sandbox. `run`, `create` and `restore` share them, so that each has one
 //! spelling and one meaning.
 
 use std::ffi::OsString;

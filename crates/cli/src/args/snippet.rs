@@ -22,7 +22,7 @@ pub enum SnippetCommand {
     Gate(Gate),
 }
 
-/// Which blocks there are.
+/// The list of blocks.
 const GATE_HELP: &str = "\
 A code block is an example if its language is ts, typescript, mts, tsx, js, javascript, mjs or jsx.
 Blocks with `file=PATH` behind the language are files of one example, which runs at its

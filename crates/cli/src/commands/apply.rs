@@ -1,4 +1,4 @@
-//! `stockade apply`: all of a bundle, or some of its paths, or nothing.
+//! `stockade apply`: applies a bundle or some of its paths, all or nothing.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::args::Apply;
 use crate::problem::short;
 use crate::review::{Review, output, paths, words};
 
-/// Applies. A bundle of which nothing is left to decide is removed.
+/// Applies a bundle. The bundle is removed if nothing in it remains to be decided.
 pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
     let review = Review::open()?;
     let request = ApplyBundle {

@@ -1,5 +1,5 @@
-//! `stockade bundles`: the bundles that wait for a decision, newest first, with
-//! what killed runs left.
+//! `stockade bundles`: the bundles that wait for a decision, newest first, including the
+//! changes that killed runs left.
 
 use stockade_api::{Bundle, BundleList, KeptView, ListBundles, ListedBundle};
 use stockade_core::{Code, Problem};
@@ -9,7 +9,7 @@ use crate::args::sandbox::Pair;
 use crate::problem::short;
 use crate::review::{Review, output, words};
 
-/// Lists; bundles that cannot be read come last, with the reason.
+/// Prints the list; bundles that cannot be read come last, with the reason.
 pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     let review = Review::open()?;
     stockade_jail::cgroup::sweep();
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     Ok(0)
 }
 
-/// Whether a bundle has all of these labels. One that cannot be read has none.
+/// Whether a bundle has all of these labels. An unreadable one has none.
 fn has_labels(listed: &ListedBundle, wanted: &[Pair]) -> bool {
     wanted.iter().all(|Pair(name, value)| match listed {
         ListedBundle::Bundle(bundle) => bundle.labels.get(name) == Some(value),
@@ -34,7 +34,7 @@ fn has_labels(listed: &ListedBundle, wanted: &[Pair]) -> bool {
     })
 }
 
-/// A view that could not become a bundle, and what can be done about it.
+/// Reports a view that could not become a bundle, and what can be done about it.
 fn tell_kept(kept: &KeptView) {
     let problem = &kept.error;
     let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
@@ -87,7 +87,7 @@ fn counted(bundle: &Bundle) -> String {
     }
 }
 
-/// A command on one line, cut where it is long.
+/// A command on one line, truncated if it is long.
 fn command(words: &[String]) -> String {
     const MOST: usize = 60;
     let line = words.iter().map(|word| words::shell(word.as_bytes())).collect::<Vec<_>>().join(" ");

@@ -1,6 +1,6 @@
-//! `stockade diff`: what a bundle would change. What `apply` takes comes first,
-//! as a diff that `git apply` understands; what it leaves out or refuses comes
-//! apart, with the reason.
+//! `stockade diff`: what a bundle would change. The changes that `apply` makes come first, as a
+//! diff that `git apply` accepts; entries that it leaves out or refuses are listed separately,
+//! with the reason.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,10 +14,10 @@ use crate::args::Diff;
 use crate::review::output::{self, Output, Style};
 use crate::review::{Diffs, Review, paths, words};
 
-/// How many names a list of what is left out shows.
+/// The most names in a list of left-out entries.
 const LISTED: usize = 100;
 
-/// Shows the bundle, or the named paths of it.
+/// Shows the bundle, or its changes in the named paths.
 pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
     let review = Review::open()?;
     let request = ShowBundle { id: arguments.id.clone(), paths: paths(&arguments.paths) };
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
     match result {
         Ok(()) => output::written(output.finish())?,
         Err(Stop::Written(error)) => {
-            // The pager may show its last page still.
+            // The pager may still be displaying its last page.
             let _ = output.finish();
             output::written(Err(error))?;
         }
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
     Ok(0)
 }
 
-/// The next diff, of which there is one for each path that was asked for.
+/// The next diff; there is one for each requested path.
 fn next(diffs: &mut Diffs<'_>) -> Result<PathDiff, Problem> {
     diffs.next().unwrap_or_else(|| Err(Problem::new(Code::Io, "the diff ended too early")))
 }
@@ -74,7 +74,7 @@ fn print_json(review: &Review, detail: &BundleDetail) -> Result<u8, Problem> {
     Ok(0)
 }
 
-/// Why showing ended early.
+/// Why the output ended early.
 enum Stop {
     Written(io::Error),
     Problem(Problem),
@@ -129,7 +129,7 @@ impl Group {
         }
     }
 
-    /// Whether its diffs are shown without being asked for by name.
+    /// Whether its diffs are shown even if they are not requested by name.
     fn is_shown(self) -> bool {
         matches!(self, Self::Taken | Self::Executed | Self::Conflicting)
     }
@@ -139,11 +139,11 @@ struct Shown<'b> {
     review: &'b Review,
     /// The bundle's id.
     id: &'b str,
-    /// The entries, each with whether it was applied already.
+    /// The entries, each with whether it was already applied.
     entries: &'b [(Entry, bool)],
     /// Whether paths were named.
     by_name: bool,
-    /// Where the shown renames come from.
+    /// The old paths of the displayed renames.
     renamed: HashSet<&'b RelativePath>,
 }
 
@@ -224,7 +224,7 @@ impl<'b> Shown<'b> {
         Ok(output.line(Style::Plain, sum.as_bytes())?)
     }
 
-    /// The heading of what is not simply applied, and each name with its reason.
+    /// Prints a heading for entries that are not simply applied, and each name with its reason.
     fn apart(
         &self,
         output: &mut Output,
@@ -251,7 +251,7 @@ impl<'b> Shown<'b> {
 
 /// Writes the lines of a diff, each in its style.
 fn lines(output: &mut Output, diff: &PathDiff) -> Result<(), Stop> {
-    // In a hunk each line begins with a sign, so that content is never taken for a header.
+    // In a hunk each line starts with a sign, so content is never mistaken for a header.
     let mut in_hunks = false;
     let text = diff.diff.0.as_slice();
     let text = text.strip_suffix(b"\n").unwrap_or(text);

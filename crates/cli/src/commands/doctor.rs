@@ -1,4 +1,4 @@
-//! `stockade doctor`: which walls and limits this host can raise.
+//! `stockade doctor`: which isolation mechanisms and limits this host supports.
 
 use stockade_core::Enforcement;
 
@@ -7,7 +7,7 @@ use crate::doctor::{self, Diagnosis};
 use crate::problem::Failure;
 use crate::review::output;
 
-/// Prints the diagnosis; the exit code is 0 when every wall stands, else 1.
+/// Prints the diagnosis; the exit code is 0 when all isolation mechanisms work, else 1.
 pub(crate) fn run(arguments: &Doctor) -> Result<u8, Failure> {
     let diagnosis = doctor::diagnose()?;
     if arguments.json {

@@ -1,5 +1,5 @@
-//! `stockade completions` and `stockade man`: what is known of the arguments, for shells and for
-//! `man`. Both are made from the definition of the arguments and cannot differ from it.
+//! `stockade completions` and `stockade man`: the arguments, for shells and for `man`. Both are
+//! generated from the definition of the arguments, so they cannot differ from it.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use crate::args::{Arguments, Completions, Man};
 use crate::problem::{Failure, caused};
 use crate::review::output;
 
-/// Prints a shell's script.
+/// Prints a shell completion script.
 pub(crate) fn completions(arguments: &Completions) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "stockade", &mut script);

@@ -1,4 +1,4 @@
-//! One file for each command: what it prints and how it exits.
+//! One file for each command: its output and its exit codes.
 
 mod apply;
 mod bundles;
@@ -15,7 +15,7 @@ use stockade_core::{Code, Problem};
 use crate::args::Command;
 use crate::problem::Failure;
 
-/// Runs a command; the exit code of the process.
+/// Runs a command; returns the exit code of the process.
 pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(arguments) => run::run(&arguments).map_err(Failure::of_run),

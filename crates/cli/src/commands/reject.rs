@@ -1,5 +1,4 @@
-//! `stockade reject`: a bundle is thrown away, also one that is damaged, or the
-//! view that a killed run left.
+//! `stockade reject`: deletes a bundle, even a damaged one, or the view that a killed run left.
 
 use stockade_api::RejectBundle;
 use stockade_core::Problem;

@@ -1,4 +1,4 @@
-//! `stockade run`: the last lines for people, or one JSON object.
+//! `stockade run`: prints the last lines for users, or one JSON object.
 
 use std::path::Path;
 
@@ -13,7 +13,8 @@ use crate::problem::{self, Failure, short};
 use crate::review::{output, words};
 use crate::run::{self, Conclusion, Report};
 
-/// Runs; the exit code is the command's, or 125 where its changes met a problem.
+/// Runs the command; the exit code is the command's, or 125 if there was a problem with its
+/// changes.
 pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
     let report = run::run(arguments)?;
     if arguments.json {
@@ -122,7 +123,7 @@ fn tell(arguments: &Run, report: &Report) {
     }
 }
 
-/// How many refusals are told to people.
+/// The most denied connections that are printed as text.
 const REFUSALS: usize = 16;
 
 fn tell_refused(heard: &Refusals) {
@@ -150,7 +151,7 @@ fn tell_refused(heard: &Refusals) {
     }
 }
 
-/// What is known of an ending besides, with the names that were requested.
+/// Further details of an ending, with the requested names.
 fn reason(arguments: &Run, ending: &Ending) -> Option<String> {
     let program = arguments.command.first().map(|name| name.to_string_lossy());
     let directory = arguments.sandbox.cwd.as_deref().map(Path::to_string_lossy);

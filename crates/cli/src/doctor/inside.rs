@@ -1,8 +1,8 @@
-//! The half of `doctor` that runs inside a jail: it tries to get through each
-//! wall and writes a line for each, `NAME held|open DETAIL`.
+//! The part of `doctor` that runs inside a jail: it tries to break each wall and writes a line
+//! for each, `NAME held|open DETAIL`.
 //!
-//! It runs in the memory of the jail's init, so it starts no thread, spawns
-//! nothing and does not panic.
+//! It runs in the memory of the jail's init, so it starts no thread, spawns nothing and does
+//! not panic.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use stockade_jail::Wall;
 
-/// Tries every wall; the exit code says only that it came to the end.
+/// Tries every wall; the exit code only reports that all were tried.
 pub(super) fn probe() -> u8 {
     let mut lines = String::new();
     for wall in Wall::ALL {
@@ -22,16 +22,16 @@ pub(super) fn probe() -> u8 {
         };
         lines.push_str(&format!("{wall} {held} {detail}\n"));
     }
-    // Without its lines the run counts as failed.
+    // Without its lines the probe counts as failed.
     let _ = std::io::stdout().lock().write_all(lines.as_bytes());
     let _ = std::io::stdout().lock().flush();
     0
 }
 
-/// What [`connect`] says when the connection arrives.
+/// The text of [`connect`] if the connection arrives.
 pub(super) const ARRIVED: &str = "arrives at the egress proxy";
 
-/// Connects to a host that does not exist, in a network with a way out.
+/// Connects to a host that does not exist, in a network with an egress proxy.
 pub(super) fn connect() -> u8 {
     // TEST-NET-1 (RFC 5737).
     let nobody = std::net::SocketAddr::from(([192, 0, 2, 1], 9));
@@ -43,7 +43,7 @@ pub(super) fn connect() -> u8 {
     u8::from(output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err())
 }
 
-/// What proves that a wall holds, or what got through it.
+/// The evidence that a wall holds, or what broke through it.
 fn attempt(wall: Wall) -> Result<String, String> {
     match wall {
         Wall::User => user(),
@@ -76,7 +76,8 @@ fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Init is undumpable, so its own files in `/proc` cannot be read: the process's own maps count.
+/// Init is undumpable, so its own files in `/proc` cannot be read; the process's own maps are used
+/// instead.
 fn user() -> Result<String, String> {
     let map = read("/proc/self/uid_map")?;
     let host_zero = map.lines().any(|line| {
@@ -92,7 +93,7 @@ fn pid() -> Result<String, String> {
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit()))
         .count();
-    // Init and this process.
+    // These are init and this process.
     if processes <= 2 {
         Ok(format!("{processes} processes are visible"))
     } else {
@@ -107,7 +108,7 @@ fn network() -> Result<String, String> {
     if names != ["lo"] {
         return Err(format!("interfaces: {}", names.join(" ")));
     }
-    // TEST-NET-1 (RFC 5737): a packet would have nowhere to go, and nothing may be sent.
+    // TEST-NET-1 (RFC 5737): no such host exists, and nothing must be sent.
     let error = std::net::UdpSocket::bind("0.0.0.0:0")
         .and_then(|socket| socket.connect("192.0.2.1:9"))
         .err()
@@ -154,7 +155,7 @@ fn root() -> Result<String, String> {
     }
 }
 
-/// The caller looks afterwards whether the host's file is as it was.
+/// The caller checks afterwards whether the host's file is unchanged.
 fn view() -> Result<String, String> {
     fs::write("canary", "changed inside")
         .map_err(|e| format!("the view cannot be written: {e}"))?;
@@ -210,7 +211,7 @@ fn status(name: &str, wanted: &str) -> Result<String, String> {
     if value == wanted { Ok(format!("{name} {value}")) } else { Err(format!("{name} {value}")) }
 }
 
-/// The root is read-only (EROFS) by its mount; only Landlock answers EACCES to its owner.
+/// The root is read-only (EROFS) by its mount; only Landlock returns EACCES to its owner.
 fn landlock() -> Result<String, String> {
     match rustix::fs::open(
         "/dev/pts",
@@ -246,7 +247,7 @@ fn inheritance() -> Result<String, String> {
         .map_err(|e| e.to_string())?
         .flatten()
         .filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok())
-        // What is above closes at the exec, which this process does not make.
+        // Descriptors above 2 are closed at exec, which this process does not call.
         .filter(|descriptor| *descriptor < 3)
         .collect();
     descriptors.sort_unstable();

@@ -1,5 +1,6 @@
-//! What this host can raise: each wall is proved by an attempt to get through
-//! it from inside a real jail, each limit by making what would hold it.
+//! Which isolation mechanisms and limits this host supports. Each wall is tested by an attempt
+//! to break it from inside a real jail, each limit by creating the control group that would
+//! enforce it.
 
 mod inside;
 
@@ -14,22 +15,22 @@ use stockade_jail::{Identity, Network, Payload, Signals, Sink, Supervision, Wall
 use crate::problem::caused;
 use crate::run;
 
-/// How long the probe may take.
+/// The timeout of the probe.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// What the probe may write.
+/// The most bytes that the probe may write.
 const CAPTURE_BYTES: usize = 64 << 10;
 
-/// One wall, and what became of the attempt on it.
+/// One wall, and the result of the attempt to break it.
 #[derive(Debug)]
 pub(crate) struct WallProof {
     pub(crate) wall: Wall,
     pub(crate) held: bool,
-    /// What was seen.
+    /// What was observed.
     pub(crate) detail: String,
     pub(crate) remedy: Option<String>,
 }
 
-/// One limit, and how it would be held.
+/// One limit, and how it would be enforced.
 #[derive(Debug)]
 pub(crate) struct LimitProof {
     pub(crate) name: &'static str,
@@ -38,32 +39,32 @@ pub(crate) struct LimitProof {
     pub(crate) remedy: Option<String>,
 }
 
-/// Whether a jail can be given a way out, and nothing but that.
+/// Whether a jail can have network access through the egress proxy, and only through it.
 #[derive(Debug)]
 pub(crate) struct PolicyProof {
     pub(crate) available: bool,
-    /// What was seen.
+    /// What was observed.
     pub(crate) detail: String,
     pub(crate) remedy: Option<String>,
 }
 
-/// What this host can raise.
+/// The isolation mechanisms and limits that this host supports.
 #[derive(Debug)]
 pub(crate) struct Diagnosis {
     pub(crate) kernel: String,
     pub(crate) user: u32,
     pub(crate) identity: String,
-    /// `overlay` or `copy`; none where there can be no jail.
+    /// `overlay` or `copy`; `None` if jails are not available.
     pub(crate) view: Option<&'static str>,
     pub(crate) walls: Vec<WallProof>,
-    /// Whether there can be a network by policy; not tried where there can be no jail.
+    /// Whether a network policy can be enforced; `None` if jails are not available.
     pub(crate) policy: Option<PolicyProof>,
     pub(crate) limits: Vec<LimitProof>,
     pub(crate) notes: Vec<String>,
 }
 
 impl Diagnosis {
-    /// Whether every wall stands.
+    /// Whether all isolation mechanisms work.
     pub(crate) fn is_whole(&self) -> bool {
         self.walls.iter().all(|wall| wall.held)
     }
@@ -115,7 +116,7 @@ impl Diagnosis {
     }
 }
 
-/// Tries everything.
+/// Runs all tests.
 pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
     let identity = run::identity()?;
     let described = match &identity {
@@ -158,7 +159,7 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
     Ok(diagnosis)
 }
 
-/// Tries a network by policy.
+/// Tests a network with a policy.
 fn policy(place: &Temporary) -> Result<PolicyProof, Problem> {
     let payload = Payload::Function(inside::connect);
     Ok(match run::probe(&place.0, run::identity()?, Network::Egress, payload) {
@@ -188,12 +189,12 @@ pub(crate) fn supervision() -> Supervision {
     }
 }
 
-/// Holds the signals back for a probe.
+/// Blocks signals during a probe.
 pub(crate) fn signals() -> Result<Signals, Problem> {
     Signals::hold().map_err(|e| caused(Code::LaunchFailed, &e))
 }
 
-/// What a view that is a copy means for sandboxes that live on.
+/// The consequence for persistent sandboxes if a view is a copy.
 const HELD_ARE_COPIES: &str = "`stockade create` also copies files for each sandbox, which takes time and disk space: set STOCKADE_DATA_DIR to a directory on ext4, xfs, btrfs or tmpfs";
 
 const CANARY: &[u8] = b"as the host wrote it";
@@ -226,7 +227,7 @@ fn unraised(wall: Wall, refused: &run::ProbeRefused) -> WallProof {
     WallProof { wall, held: false, detail, remedy }
 }
 
-/// Makes a group for each limit, and takes it away again.
+/// Creates a control group for each limit, and removes it again.
 fn limits() -> Vec<LimitProof> {
     let mut proofs: Vec<_> = [
         (Limit::Memory, Limits { memory_bytes: Some(64 << 20), ..Limits::default() }),
@@ -266,10 +267,10 @@ fn limits() -> Vec<LimitProof> {
     proofs
 }
 
-/// A project of the probe's own.
+/// The project directory of the probe.
 struct Temporary(std::path::PathBuf);
 
-/// How many names are tried for it.
+/// How many names are tried for the directory.
 const ATTEMPTS: u32 = 100;
 
 impl Temporary {
@@ -279,7 +280,8 @@ impl Temporary {
                 .because(e.to_string())
         };
         let base = std::fs::canonicalize(std::env::temp_dir()).map_err(failed)?;
-        // In a container that shares the directory another process may have the same number.
+        // In a container that shares the directory, another process may have the same process
+        // number.
         let path = |attempt| base.join(format!("stockade-doctor-{}-{attempt}", std::process::id()));
         let is_taken = |made: &std::io::Result<()>| {
             made.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AlreadyExists)
@@ -299,7 +301,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // It holds one file of ours; what cannot be removed is only clutter.
+        // It contains one file of the probe; failing to remove it is harmless.
         let _ = std::fs::remove_dir_all(Path::new(&self.0));
     }
 }

@@ -1,4 +1,4 @@
-// What workflow files can import from "smithers-orchestrator" and "stockade", for editors.
+// Type declarations for editors: what workflow files can import from "smithers-orchestrator" and "stockade".
 declare module "smithers-orchestrator" {
   type Json = unknown;
   type Schema = object;
@@ -55,7 +55,7 @@ declare module "smithers-orchestrator" {
     timeoutMs?: number;
     network?: boolean;
   }
-  // It reads the prompt on its standard input, and writes JSON. It is executed in a sandbox.
+  // A command that reads the prompt from its standard input and writes JSON. It is executed in a sandbox.
   interface CommandAgent extends CommandOptions {
     command: string | string[];
     args?: string[];
@@ -148,7 +148,7 @@ declare module "smithers-orchestrator" {
     reviewDiffs?: boolean;
     autoAcceptDiffs?: boolean;
     allowNested?: boolean;
-    /** What happens beyond the limit of sandboxes at once: a failure, unless it is told to wait. */
+    /** What to do at the limit of concurrent sandboxes: fail (the default) or wait. */
     onLimit?: "fail" | "wait";
     image?: string;
     env?: Record<string, string>;
@@ -160,7 +160,7 @@ declare module "smithers-orchestrator" {
       caCertPem?: string;
       caCertPath?: string;
       secretBindings?: Record<string, string>;
-      /** The only hosts that are reached, as `HOST` or `HOST:PORT`; every public one when absent. */
+      /** The only hosts that it may connect to, as `HOST` or `HOST:PORT`; every public host if absent. */
       allowHosts?: string[];
     };
     ports?: { host: number; container: number }[];
@@ -169,9 +169,9 @@ declare module "smithers-orchestrator" {
     cpuLimit?: string;
     command?: string;
     workspace?: SandboxWorkspaceSpec;
-    /** What each command in it may write, in bytes; what it writes is its result up to that. */
+    /** The output limit of each command in it, in bytes; its output up to that limit is its result. */
     maxOutputBytes?: number;
-    /** How long each command in it may take: its `command`, and those of agents of its workflow. */
+    /** The timeout of each command in it: its `command`, and those of agents of its workflow. */
     toolTimeoutMs?: number;
     children?: Node | ((ctx: Ctx) => Node);
   }
@@ -249,26 +249,26 @@ declare module "smithers-orchestrator/sandbox" {
     caCertPem?: string;
     caCertPath?: string;
     secretBindings?: Record<string, string>;
-    /** The only hosts that are reached, as `HOST` or `HOST:PORT`; every public one when absent. */
+    /** The only hosts that it may connect to, as `HOST` or `HOST:PORT`; every public host if absent. */
     allowHosts?: string[];
   }
   export type SandboxWorkflow = SmithersWorkflow;
   export type SandboxChildWorkflowDefinition = SmithersWorkflow;
   export interface SandboxChildWorkflowOptions {
     workflow: SandboxChildWorkflowDefinition;
-    /** What is no object becomes `{ value: input }`. */
+    /** A value that is not an object becomes `{ value: input }`. */
     input?: unknown;
-    /** Tells this child from others of the same sandbox; each is run once, however often it is asked for. */
+    /** Identifies this child among those of the same sandbox; each runs once, however often it is requested. */
     runId?: string;
-    /** Only `request.runId`. */
+    /** Must be `request.runId`. */
     parentRunId?: string;
-    /** Only `request.rootDir`. */
+    /** Must be `request.rootDir`. */
     rootDir?: string;
-    /** Only what the sandbox itself has. */
+    /** `true` only if the sandbox itself has network access. */
     allowNetwork?: boolean;
-    /** At most what the sandbox itself has. */
+    /** At most the value of the sandbox itself. */
     maxOutputBytes?: number;
-    /** At most what the sandbox itself has. */
+    /** At most the value of the sandbox itself. */
     toolTimeoutMs?: number;
     signal?: AbortSignal;
   }
@@ -334,7 +334,7 @@ declare module "smithers-orchestrator/sandbox" {
     run(request: SandboxProviderRequest): Promise<SandboxProviderResult> | SandboxProviderResult;
     cleanup?(request: SandboxProviderRequest): Promise<void> | void;
   }
-  /** What a `<Sandbox>` is executed with. */
+  /** The options with which a `<Sandbox>` is executed. */
   export interface ExecuteSandboxOptions {
     sandboxId: string;
     provider?: unknown;
@@ -353,10 +353,10 @@ declare module "smithers-orchestrator/sandbox" {
     egress?: SandboxEgressConfig;
     config?: Record<string, unknown>;
   }
-  /** Lets `provider={id}` mean a provider; the answer takes it back. */
+  /** Registers a provider under its id, for `provider={id}`; the returned function removes it. */
   export function registerSandboxProvider(provider: SandboxProvider): () => void;
 
-  /** Something elsewhere with files, in which a command can be executed. */
+  /** A remote environment with files, in which a command can be executed. */
   export interface SandboxSession {
     readonly remoteId: string;
     writeFile(path: string, content: string): Promise<void> | void;
@@ -377,7 +377,10 @@ declare module "smithers-orchestrator/sandbox" {
     env?: Record<string, string>;
     cleanup?: "destroy" | "keep";
   }
-  /** A provider that executes one command in a session: it reads its request from a file, and prints its result or writes it to one. */
+  /**
+   * A provider that executes one command in a session. The command reads its request from a file, and prints its
+   * result or writes it to a file.
+   */
   export function createCommandSandboxProvider(options: SandboxProviderCommandOptions): SandboxProvider;
   export function parseSandboxProviderResult(
     raw: string,

@@ -1,7 +1,7 @@
 /** @jsxImportSource smithers-orchestrator */
 // Your first workflow. Run it:
 //   stockade up workflow.tsx --input '{"name": "Ada"}'
-// What is finished is never done again: kill it anywhere, then `stockade resume RUN`.
+// A finished task never runs again: kill the run at any point, then `stockade resume RUN`.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, smithers, outputs } = createSmithers({

@@ -1,5 +1,5 @@
-//! The way from a command to the operations: the local server of the data directory, started where
-//! there is none; or with `--in-process` the service in this very process.
+//! Access to the operations for commands: through the local server of the data directory, which is
+//! started if it does not run; or with `--in-process` through the service in this process.
 
 mod standing;
 mod start;
@@ -19,7 +19,7 @@ use crate::run::data_path;
 pub(crate) use self::standing::Standing;
 use self::successive::Successive;
 
-/// Something that is done asynchronously.
+/// An asynchronous task.
 pub type Work<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Launches the operations in this process.
@@ -30,60 +30,61 @@ pub type Launch = fn() -> Work<Result<Local, Failure>>;
 pub struct Local {
     /// The operations on sandboxes.
     pub sandboxes: Arc<dyn Sandboxes>,
-    /// The operations on runs of workflows.
+    /// The operations on workflow runs.
     pub workflows: Arc<dyn Workflows>,
     /// Ends both.
     pub end: Work<()>,
 }
 
-/// How this program launches the operations in its process; only the one with the engines can.
+/// The function that launches the operations in this process; only the program with the engines has
+/// it.
 static LAUNCH: OnceLock<Launch> = OnceLock::new();
 
-/// Says how this program launches the operations in its own process.
+/// Sets the function that launches the operations in this process.
 pub(crate) fn set_launch(launch: Option<Launch>) {
     if let Some(launch) = launch {
-        // It is set once, before any command.
+        // It is set once, before any command runs.
         let _ = LAUNCH.set(launch);
     }
 }
 
-/// Operations, and in whose name.
+/// The operations, and the caller of each request.
 #[derive(Debug)]
 pub struct Remote {
-    /// What operations are asked of.
+    /// The operations on sandboxes.
     pub sandboxes: Arc<dyn Sandboxes>,
-    /// The same for runs of workflows.
+    /// The operations on workflow runs.
     pub workflows: Arc<dyn Workflows>,
     caller: Caller,
 }
 
 impl Remote {
-    /// The operations in the name of this user.
+    /// The operations with this user as the caller.
     #[must_use]
     pub fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Self {
         let owner = OwnerId::of_user(rustix::process::geteuid().as_raw());
         Self { sandboxes, workflows, caller: Caller::new(owner) }
     }
 
-    /// The one who asks, for an operation that only looks.
+    /// The caller, for an operation that only reads.
     pub const fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// The one who asks, with a fresh name for an operation that changes something: however often
-    /// it is sent, it is done once.
+    /// The caller with a new idempotency key, for an operation that changes something: however
+    /// often it is sent, it is executed once.
     pub fn once(&self) -> Caller {
         self.caller.clone().once(uuid::Uuid::now_v7().simple().to_string())
     }
 
-    /// The one who asks, for an operation that was perhaps asked for before in this place, under the
-    /// same name.
+    /// The caller with a given idempotency key, for an operation that an earlier attempt may already
+    /// have requested under that key.
     pub fn as_before(&self, name: &str) -> Caller {
         self.caller.clone().once(name.to_owned())
     }
 }
 
-/// Does something with the operations on the data directory's sandboxes.
+/// Calls `act` with the operations on the sandboxes of the data directory.
 pub fn with<T, F, Fut>(way: Way, act: F) -> Result<T, Failure>
 where
     F: FnOnce(Remote) -> Fut,
@@ -114,17 +115,17 @@ where
     answer
 }
 
-/// Waits for something that is done in this thread.
+/// Waits for a task that runs in this thread.
 ///
 /// # Errors
-/// Those of the work.
+/// Those of the task.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| caused(Code::Io, &error))?;
     let answer = tokio.block_on(work);
-    // A thread may wait for standard input for ever.
+    // A thread may wait for standard input forever.
     tokio.shutdown_background();
     answer
 }

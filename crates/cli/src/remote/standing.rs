@@ -1,4 +1,4 @@
-//! A server that runs already, for commands that can do without one and so start none.
+//! A server that is already running, for commands that work without one and therefore start none.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::successive::Successive;
 use crate::problem::caused;
 use crate::programs::BUILD;
 
-/// The way to it.
+/// The connection to the server.
 #[derive(Debug)]
 pub(crate) struct Standing {
     tokio: tokio::runtime::Runtime,
@@ -22,8 +22,8 @@ impl Standing {
     /// The server of the data directory, if one listens.
     ///
     /// # Errors
-    /// [`Code::Io`] when the place of servers is not its owner's alone, [`Code::Unsupported`] when the
-    /// server is of another build.
+    /// [`Code::Io`] when other users have access to the directory of the server, [`Code::Unsupported`]
+    /// when the server is of another build.
     pub(crate) fn find() -> Result<Option<Self>, Problem> {
         let data = crate::run::data_path()?;
         let Some(directory) = ServerDirectory::find(&data)? else { return Ok(None) };
@@ -40,7 +40,7 @@ impl Standing {
         Ok(Some(Self { tokio, remote }))
     }
 
-    /// Does something with its operations.
+    /// Calls `act` with its operations.
     pub(crate) fn ask<T>(&self, act: impl AsyncFnOnce(&Remote) -> T) -> T {
         self.tokio.block_on(act(&self.remote))
     }

@@ -14,17 +14,17 @@ use crate::problem::caused;
 use crate::processes::SERVER;
 use crate::programs::{self, BUILD, beside, build_argument};
 
-/// How long a new server may take until it answers.
+/// How long a new server may take until it responds.
 const START: Duration = Duration::from_secs(30);
 
-/// How often a server that is being started is looked for: at first, and at last.
+/// The interval between two attempts to reach a server that is starting: the first and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
 
-/// What a server sees of its starter's environment, beside what is named `STOCKADE_…` and
-/// `DBOS_SANDBOX_…`.
+/// The variables that a server inherits from its starter's environment, besides `STOCKADE_…`
+/// and `DBOS_SANDBOX_…`.
 const ENVIRONMENT: [&str; 3] = ["HOME", "PATH", "RUST_BACKTRACE"];
 
-/// Returns once a server listens there.
+/// Returns once a server listens at the socket.
 pub(super) async fn find_or_start(data: &Path, directory: &ServerDirectory) -> Result<(), Problem> {
     match UnixStream::connect(directory.socket()).await {
         Ok(_) => directory.check_build(BUILD),
@@ -32,7 +32,7 @@ pub(super) async fn find_or_start(data: &Path, directory: &ServerDirectory) -> R
     }
 }
 
-/// Returns once a server answers there, when the one that listened a moment ago did not.
+/// Returns once a server responds at the socket, after an attempt to reach one has failed.
 pub(super) async fn replace(data: &Path, directory: &ServerDirectory) -> Result<(), Problem> {
     let client = Client::new(directory.socket());
     if client.health().await.is_ok() {
@@ -53,7 +53,8 @@ pub(super) async fn replace(data: &Path, directory: &ServerDirectory) -> Result<
                     if !status.success() {
                         return Err(dead(data, &status.to_string()));
                     }
-                    // Another one has the lock. It may be on its way up or down.
+                    // Another process holds the lock. That may be a server that is starting or
+                    // ending.
                     is_held = true;
                     started = None;
                     pause = longest;
@@ -98,7 +99,7 @@ fn start(data: &Path, directory: &ServerDirectory) -> Result<Child, Problem> {
         .map_err(failed)
 }
 
-/// What a server said that could not serve.
+/// The problem that a server reported when it could not start.
 fn words(child: &mut Child) -> Option<Problem> {
     let mut text = String::new();
     child.stdout.take()?.read_to_string(&mut text).ok()?;

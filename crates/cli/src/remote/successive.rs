@@ -1,6 +1,6 @@
-//! The operations of whichever server the data directory has. Where one ends before it has
-//! answered, the next is asked the same under the same name: what was done already is not done
-//! again, only told.
+//! The operations of the current server of the data directory. If a server ends before it has
+//! responded, the same request is sent to the next one under the same idempotency key: what was
+//! already done is not done again, only its result is returned.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use stockade_core::{Code, Problem};
 
 use super::start;
 
-/// The way to one server after the other.
+/// The connection to a server, and to its successors.
 #[derive(Debug)]
 pub(super) struct Successive {
     data: PathBuf,
@@ -25,19 +25,19 @@ pub(super) struct Successive {
 }
 
 impl Successive {
-    /// The way to the living server, or to a new one.
+    /// Connects to the running server, or to a new one.
     pub(super) async fn find_or_start(data: PathBuf) -> Result<Self> {
         let directory = ServerDirectory::open(&data)?;
         start::find_or_start(&data, &directory).await?;
         Ok(Self::of(data, directory))
     }
 
-    /// The way to a server that is known to run.
+    /// Connects to a server that is known to run.
     pub(super) fn of(data: PathBuf, directory: ServerDirectory) -> Self {
         Self { client: Client::new(directory.socket()), data, directory }
     }
 
-    /// Asks, and asks the next server once where the first has gone.
+    /// Sends a request; sends it once more to the next server if the first no longer runs.
     async fn asked<T, Fut>(&self, ask: impl Fn() -> Fut + Send) -> Result<T>
     where
         Fut: Future<Output = Result<T>> + Send,
@@ -90,13 +90,13 @@ impl Transport for Successive {
         request: WriteFile,
         content: FileContent,
     ) -> Result<Written> {
-        // The content may be sent in part, and cannot be read twice here.
+        // The content may have been sent in part, and cannot be read twice here.
         self.asked(|| self.client.health()).await?;
         self.client.write_file(caller, request, content).await
     }
 
     async fn http_stream(&self, caller: &Caller, request: HttpRequest) -> Result<HttpStream> {
-        // It may have been sent on, and is not sent twice.
+        // The request may already have been forwarded, and is not sent twice.
         self.client.http_stream(caller, request).await
     }
 

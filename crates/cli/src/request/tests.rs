@@ -1,4 +1,4 @@
-//! Each flag that `run` and `create` share has one meaning: both make the same request of it.
+//! Each flag that `run` and `create` share has one meaning: both produce the same request from it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::args::{Arguments, Command};
 use crate::commands::held::create;
 use crate::run;
 
-/// Flags of both commands that are about the answer, not about the sandbox.
+/// Flags of both commands that affect the output, not the sandbox.
 const PRESENTATION: [&str; 2] = ["json", "help"];
 
-/// A value for each flag that both have; `@` stands for a directory that is there.
+/// A value for each flag that both have; `@` stands for an existing directory.
 const SAMPLES: &[(&str, &[&str])] = &[
     ("image", &["@/image"]),
     ("image", &["debian:12"]),
@@ -77,7 +77,7 @@ impl Scene {
         each.flat_map(|value| [format!("--{flag}"), value]).collect()
     }
 
-    /// What `run` requests.
+    /// The request of `run`.
     fn run(&self, words: &[String]) -> Result<SandboxSpec, Problem> {
         let line = ["stockade", "run", "--discard"].map(str::to_owned);
         let line = line.iter().chain(words).cloned().chain(["--".into(), "true".into()]);
@@ -85,7 +85,7 @@ impl Scene {
         run::request(&run, &self.project, &self.project.root, &self.data)
     }
 
-    /// What `create` requests of a runtime, in the project's directory.
+    /// The request of `create` to a runtime, in the project's directory.
     fn create(&self, words: &[String]) -> Result<SandboxSpec, Problem> {
         let workspace = self.project.root.to_str().unwrap();
         let line = ["stockade", "create", "--workspace", workspace].map(str::to_owned);
@@ -98,7 +98,7 @@ impl Scene {
 
 fn shared_flags() -> BTreeSet<String> {
     let mut whole = Arguments::command();
-    // The arguments of subcommands are made when they are needed.
+    // clap creates the arguments of subcommands lazily.
     whole.build();
     let of = |name: &str| -> BTreeSet<String> {
         let command = &whole;
@@ -117,7 +117,7 @@ fn every_flag_of_both_commands_makes_the_same_request() {
     for (flag, values) in SAMPLES {
         let words = scene.words(flag, values);
         let (run, create) = (scene.run(&words).unwrap(), scene.create(&words).unwrap());
-        // How long it is kept is not for a flag of both to say.
+        // No flag that both have sets the lease.
         assert_eq!(run, SandboxSpec { lease: None, ..create }, "--{flag} {values:?}");
     }
 }
@@ -127,7 +127,7 @@ fn a_flag_changes_the_request() {
     let scene = Scene::new();
     let plain = scene.run(&[]).unwrap();
     for (flag, values) in SAMPLES {
-        // One limit is no part of what a runtime is asked for, and `off` is the default.
+        // One limit is not part of the request to a runtime, and `off` is the default.
         if *flag != "max-output" && (*flag, *values) != ("net", &["off"][..]) {
             assert_ne!(scene.run(&scene.words(flag, values)).unwrap(), plain, "--{flag}");
         }

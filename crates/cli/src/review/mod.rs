@@ -1,5 +1,6 @@
-//! What the commands that decide about bundles share: the way to the bundles, which is the data
-//! directory's server where one runs, else its files, and ending what a killed command began.
+//! The common part of the commands that decide about bundles: access to the bundles, through
+//! the data directory's server if one runs, else through its files, and completion of what a
+//! killed command started.
 
 pub mod output;
 pub(crate) mod words;
@@ -19,18 +20,18 @@ use stockade_review::{Bundles, Differences};
 use crate::problem::caused;
 use crate::remote::Standing;
 
-/// The way to the bundles of the data directory. What its owner may do with them is the same both
-/// ways; a server records it besides.
+/// Access to the bundles of the data directory. Both variants give the owner the same rights; a
+/// server also records the decisions.
 #[derive(Debug)]
 pub(crate) enum Review {
-    /// Through the server that runs.
+    /// Through the running server.
     Server(Box<Standing>),
-    /// By this very process.
+    /// In this process.
     Files(Box<Bundles>),
 }
 
 impl Review {
-    /// Opens the data directory, and ends what killed commands began.
+    /// Opens the data directory, and completes what killed commands started.
     pub(crate) fn open() -> Result<Self, Problem> {
         let files = Bundles::open(&crate::run::data_path()?)?;
         recover(files.data())?;
@@ -40,7 +41,7 @@ impl Review {
         })
     }
 
-    /// The bundles that wait.
+    /// The bundles that wait for a decision.
     pub(crate) fn list(&self, request: ListBundles) -> Result<BundleList, Problem> {
         match self {
             Self::Files(files) => files.list(&request),
@@ -59,7 +60,7 @@ impl Review {
         }
     }
 
-    /// The lines that differ in just these paths.
+    /// The lines that differ in exactly these paths.
     pub(crate) fn differences(&self, request: DiffBundle) -> Result<Diffs<'_>, Problem> {
         if request.paths.is_empty() {
             return Ok(Diffs::None);
@@ -84,7 +85,7 @@ impl Review {
         }
     }
 
-    /// Throws a bundle away.
+    /// Deletes a bundle.
     pub(crate) fn reject(&self, request: RejectBundle) -> Result<RejectedBundle, Problem> {
         match self {
             Self::Files(files) => files.reject_at_once(&request.id),
@@ -94,10 +95,10 @@ impl Review {
     }
 }
 
-/// Diffs, one after another; each is made or fetched when its turn comes.
+/// Diffs, one after another; each is computed or fetched when the iterator reaches it.
 #[derive(Debug)]
 pub(crate) enum Diffs<'r> {
-    /// No path was asked for.
+    /// No path was requested.
     None,
     Files(Differences),
     Server(&'r Standing, Items<PathDiff>),
@@ -115,12 +116,12 @@ impl Iterator for Diffs<'_> {
     }
 }
 
-/// Paths as they are written in arguments.
+/// Converts paths from arguments.
 pub(crate) fn paths(given: &[OsString]) -> Vec<Bytes> {
     given.iter().map(|path| Bytes(path.as_bytes().to_vec())).collect()
 }
 
-/// Ends applications that were killed, and tells on stderr what became of each.
+/// Completes apply operations that were killed, and reports the result of each on stderr.
 pub(crate) fn recover(data: &DataDir) -> Result<(), Problem> {
     let journals = data.journals().map_err(|e| caused(Code::Io, &e))?;
     for recovered in apply::recover(&journals, data).map_err(|e| caused(Code::Io, &e))? {

@@ -1,5 +1,5 @@
-//! Standard output: a pager and colours where it is a terminal, plain bytes
-//! where it is not. What a sandbox wrote cannot steer the terminal.
+//! Standard output: with a pager and colours if it is a terminal, plain bytes if it is not.
+//! Content from a sandbox cannot control the terminal.
 
 use std::io::{self, BufWriter, Write};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use stockade_jail::Signals;
 
 use crate::problem::of_output;
 
-/// How a line of a diff is shown.
+/// The style of a line of a diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
@@ -19,7 +19,7 @@ pub(crate) enum Style {
     Removed,
 }
 
-/// Where data goes.
+/// The destination of data.
 pub(crate) struct Output {
     to: Box<dyn Write>,
     pager: Option<Child>,
@@ -28,13 +28,13 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Standard output as it is.
+    /// Standard output without a pager.
     pub(crate) fn plain() -> Self {
         let to = Box::new(BufWriter::new(io::stdout()));
         Self { to, pager: None, is_terminal: false, is_coloured: false }
     }
 
-    /// Standard output for reading: through `$PAGER`, else `less`, where it is a terminal.
+    /// Standard output for reading: if it is a terminal, through `$PAGER`, else `less`.
     pub(crate) fn for_reading() -> Self {
         if !rustix::termios::isatty(io::stdout()) {
             return Self::plain();
@@ -50,8 +50,7 @@ impl Output {
         Self { to, pager, is_terminal: true, is_coloured }
     }
 
-    /// Writes one line; on a terminal in this style, and with whatever could steer it made
-    /// visible.
+    /// Writes one line; on a terminal in this style, with control characters made visible.
     pub(crate) fn line(&mut self, style: Style, line: &[u8]) -> io::Result<()> {
         if !self.is_terminal {
             self.to.write_all(line)?;
@@ -71,12 +70,12 @@ impl Output {
         }
     }
 
-    /// Writes text of our own.
+    /// Writes Stockade's own text.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
         text.lines().try_for_each(|line| self.line(Style::Plain, line.as_bytes()))
     }
 
-    /// Writes what is left and waits for the pager.
+    /// Writes the remaining output and waits for the pager.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         let flushed = self.to.flush();
         drop(self.to);
@@ -87,7 +86,8 @@ impl Output {
     }
 }
 
-/// What writing to standard output failed with; a reader that has seen enough is no failure.
+/// Converts the result of writing to standard output; a reader that closed the pipe is not an
+/// error.
 pub fn written(result: io::Result<()>) -> Result<(), Problem> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(of_output(&error)),
@@ -95,7 +95,7 @@ pub fn written(result: io::Result<()>) -> Result<(), Problem> {
     }
 }
 
-/// Prints text of our own to standard output.
+/// Prints Stockade's own text to standard output.
 pub fn print(text: &str) -> Result<(), Problem> {
     let mut output = Output::plain();
     written(output.text(text).and_then(|()| output.finish()))
@@ -106,7 +106,7 @@ pub fn print_json(value: &serde_json::Value) -> Result<(), Problem> {
     print(&crate::json::text(value))
 }
 
-/// Prints an answer to standard output as JSON.
+/// Prints a response to standard output as JSON.
 pub fn print_answer(answer: &impl serde::Serialize) -> Result<(), Problem> {
     let value = serde_json::to_value(answer).map_err(|error| {
         Problem::new(Code::Io, "the answer cannot be written").because(error.to_string())
@@ -114,7 +114,7 @@ pub fn print_answer(answer: &impl serde::Serialize) -> Result<(), Problem> {
     print_json(&value)
 }
 
-/// Starts the pager; none where the user wants none or has none.
+/// Starts the pager; `None` if the user wants none or has none.
 fn start_pager() -> Option<Child> {
     let program = match std::env::var_os("PAGER") {
         Some(named) => named,
@@ -128,21 +128,21 @@ fn start_pager() -> Option<Child> {
         return None;
     }
     let mut command = Command::new("sh");
-    // As git does: the variable is a command for the shell.
+    // As in git, the variable is a shell command.
     command.arg("-c").arg(program).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
         command.env("LESS", "FRX");
     }
     let pager = command.spawn().ok()?;
-    // Ctrl-C is the pager's, which would lose its input and the terminal with this process. It
-    // is held only now, since a program begins with what its parent holds. Where it cannot be,
-    // Ctrl-C ends both.
+    // Ctrl-C is for the pager, which would lose its input and the terminal if this process
+    // ended. The signal is blocked only after the pager was started, because a program inherits
+    // its parent's blocked signals. If it cannot be blocked, Ctrl-C ends both.
     let _ = Signals::hold_keys();
     Some(pager)
 }
 
-/// Text with its control characters shown as `^X`, and those that reorder what is read as
-/// `<U+202E>`; bytes that are not UTF-8 as `<FF>`.
+/// Text with control characters written as `^X`, and characters that change the reading
+/// direction as `<U+202E>`; bytes that are not UTF-8 as `<FF>`.
 fn visible(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len());
     for chunk in line.utf8_chunks() {

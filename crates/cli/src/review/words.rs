@@ -1,4 +1,4 @@
-//! What a bundle holds, in words for people.
+//! Texts for users about the content of a bundle.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ pub(crate) use stockade_review::words::{executed, left, refusal, shell};
 
 use crate::problem::short;
 
-/// How `git status` would mark an entry: `A`, `M`, `D`, `R`, or `T` for a change of type.
+/// The mark of `git status` for an entry: `A`, `M`, `D`, `R`, or `T` for a change of type.
 pub(crate) fn letter(entry: &Entry) -> char {
     match &entry.change {
         Change::Add { .. } if entry.renamed_from.is_some() => 'R',
@@ -22,8 +22,7 @@ pub(crate) fn letter(entry: &Entry) -> char {
     }
 }
 
-/// An entry's path, with where it came from when it was renamed and a slash when it is a
-/// directory.
+/// An entry's path, with the old path if it was renamed, and a slash if it is a directory.
 pub(crate) fn path(entry: &Entry) -> String {
     let node = entry.change.new_node().or_else(|| entry.change.old());
     let slash = if matches!(node, Some(Node::Directory { .. })) { "/" } else { "" };
@@ -46,7 +45,7 @@ pub(crate) fn next(count: usize, id: &str) -> String {
     )
 }
 
-/// How long ago a moment was, roughly.
+/// How long ago a time was, roughly.
 pub(crate) fn age(created_at_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);

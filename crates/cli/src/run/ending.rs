@@ -1,4 +1,4 @@
-//! What becomes of a run's changes.
+//! Concluding a run: its changes are stored, applied or discarded.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -16,22 +16,22 @@ use stockade_review as review;
 use crate::args::Run;
 use crate::problem::{caused, of_apply, of_store};
 
-/// What became of the changes.
+/// What happened to the changes.
 #[derive(Debug)]
 pub(crate) enum Conclusion {
-    /// Nothing had changed, or the changes were to be thrown away.
+    /// There were no changes, or they were to be discarded.
     Nothing,
     /// They wait for a decision.
     Kept(Box<Bundle>),
-    /// They are in the project, but for those that were left out; these wait for a decision.
+    /// They are in the project, except for those that were left out; these wait for a decision.
     Applied { id: String, applied: apply::Applied, left: bool },
-    /// They were to be applied and could not be; they wait for a decision.
+    /// They could not be applied as requested; they wait for a decision.
     NotApplied(Box<Bundle>, Problem),
-    /// They could not become a bundle. The view is kept at this place.
+    /// They could not become a bundle. The view is kept at this path.
     ViewKept(PathBuf, Problem),
 }
 
-/// Makes a bundle of what changed, and applies it where that was asked for and the command
+/// Creates a bundle of the changes, and applies it if that was requested and the command
 /// succeeded.
 pub(super) fn conclude(
     arguments: &Run,
@@ -53,10 +53,10 @@ pub(super) fn conclude(
     let made = review::of_view(data, project, &view, exit_code, &limits, &mut notes);
     let bundle = match made {
         Ok(bundle) => bundle,
-        // The view has what the command wrote; it stays for whoever wants to look.
+        // The view contains what the command wrote; it is kept so that the user can inspect it.
         Err(problem) => return Ok((Conclusion::ViewKept(place, problem), notes)),
     };
-    // The bundle is on disk, or there is nothing to keep.
+    // The bundle is on disk, or there is nothing to store.
     view.release().map_err(|e| caused(Code::Io, &e))?;
     let Some(bundle) = bundle else { return Ok((Conclusion::Nothing, notes)) };
     let bundle = Box::new(bundle);
@@ -77,15 +77,15 @@ pub(super) fn conclude(
     Ok((conclusion, notes))
 }
 
-/// Removes the empty directories that the jail has made in the view so that a rule for a missing path
-/// holds: they are no changes of the command's.
+/// Removes the empty directories that the jail created in the view to enforce rules for missing
+/// paths: they are not changes of the command.
 fn remove_denied_directories(access: &Rules, project: &Project, view: &View) {
     for rule in access.as_slice().unwrap_or_default() {
         let below = Path::new(&rule.path).strip_prefix(&project.root);
         for path in below.iter().flat_map(|below| below.ancestors()) {
             let Ok(path) = RelativePath::new(path.as_os_str().as_bytes()) else { continue };
             if matches!(project.dir.stat(&path), Ok(None)) {
-                // What is not empty, or no directory, is the command's.
+                // A path that is not an empty directory was changed by the command.
                 let _ = view.changed().remove_dir(&path);
             }
         }

@@ -1,5 +1,5 @@
-//! The environment of a run's command: what of the caller's passes, the placeholders of secrets, and
-//! what was requested by name.
+//! The environment of a run's command: the variables that are passed from the caller, the
+//! placeholders of secrets, and the requested variables.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -8,14 +8,14 @@ use stockade_core::sandbox::User;
 use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_plan::environment::{self, Account, OWN};
 
-/// Variables of the caller that say how to present things, never what to reach.
+/// Variables of the caller that affect presentation, and give access to nothing.
 const PASSED: [&str; 7] =
     ["COLORTERM", "FORCE_COLOR", "LANG", "LANGUAGE", "NO_COLOR", "TERM", "TZ"];
 
 /// The whole environment, as `NAME=VALUE` strings.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] for a secret in the place of a variable that every command has.
+/// [`Code::InvalidInput`] for a secret with the name of a variable that every command has.
 pub(super) fn build(
     caller: impl Iterator<Item = (OsString, OsString)>,
     network: &[(&'static str, String)],

@@ -1,6 +1,5 @@
-//! Making the view, launching the jail on it, and staying until the command has
-//! ended. Where no overlay can be had, a plain copy takes its place and the
-//! answer says so.
+//! Creating the view, launching the jail on it, and supervising the command until it has ended.
+//! If overlays are not available, a plain copy is used instead, and the report says so.
 
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -29,9 +28,9 @@ use crate::egress::{Egress, Serving};
 use crate::problem::caused;
 use crate::terminal::{self, Raw};
 
-/// How long a command that was asked to end may take.
+/// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
-/// How much of each stream a JSON answer carries, the last of it, as that of `exec` does.
+/// How many bytes of each stream, from its end, a JSON report contains; as for `exec`.
 const CAPTURE_BYTES: usize = 1 << 20;
 
 /// A running jail and its view.
@@ -44,13 +43,13 @@ pub(super) struct Launched {
     watched: Watched,
 }
 
-/// What is left when the command has ended.
+/// What remains when the command has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) ending: Ending,
     pub(super) output: Captured,
     pub(super) error: Captured,
-    /// Why not all that the command wrote could be passed on.
+    /// Why not all of the command's output could be written.
     pub(super) unwritten: Option<std::io::Error>,
     pub(super) memory_peak_bytes: Option<u64>,
     pub(super) out_of_memory_kills: u64,
@@ -60,7 +59,7 @@ pub(super) struct Ended {
 }
 
 impl Launched {
-    /// Hands the jail's listeners to its way out, where it is to have one.
+    /// Passes the jail's listeners to the egress process, if there is one.
     pub(super) fn serve(&mut self, egress: Option<Egress>) -> Result<Option<Serving>, Problem> {
         match (egress, self.jail.listeners.take()) {
             (Some(egress), Some(listeners)) => egress.serve(&listeners).map(Some),
@@ -69,22 +68,23 @@ impl Launched {
     }
 }
 
-/// What is to be launched.
+/// What to launch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) project: &'a Project,
-    /// What is requested, with the project as its workspace.
+    /// The request, with the project as its workspace.
     pub(super) spec: &'a SandboxSpec,
     pub(super) command: &'a [OsString],
     /// Whether the command has a terminal.
     pub(super) tty: bool,
-    /// The secrets that the egress proxy puts into requests.
+    /// The secrets that the egress proxy inserts into requests.
     pub(super) secrets: &'a [Binding],
-    /// The certificates (PEM) that programs trust, where they are not the system's.
+    /// The certificates (PEM) that programs must trust, if they differ from the system's.
     pub(super) authorities: Option<&'a str>,
 }
 
-/// Makes a view and launches the jail on it. `reports` are the limits that are enforced elsewhere.
+/// Creates a view and launches the jail on it. `reports` are the limits that are enforced
+/// elsewhere.
 pub(super) fn launch(
     wanted: &Wanted<'_>,
     reports: Vec<LimitReport>,
@@ -130,9 +130,9 @@ pub(super) fn launch(
 /// Why there is no jail.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// The wall that could not be raised, where it was one.
+    /// The wall that is unavailable, if that is the reason.
     pub(super) wall: Option<Wall>,
-    /// What is wrong.
+    /// The problem.
     pub(super) problem: Problem,
 }
 
@@ -149,7 +149,7 @@ impl From<Refused> for Problem {
 }
 
 enum Attempt {
-    /// There can be no overlay here, for this reason.
+    /// Overlays are not available here, for this reason.
     NoOverlay(String),
     Failed(Refused),
 }
@@ -219,7 +219,7 @@ fn attempt(
             Ok(Launched { jail, view, isolation, watched })
         }
         Err(failure) => {
-            // Nothing has run, so nothing is lost with it.
+            // Nothing has run in the view, so no changes are lost.
             let _ = view.remove();
             Err(failure)
         }
@@ -280,7 +280,7 @@ fn view_failed(error: &view::Error) -> Problem {
     caused(Code::Io, error)
 }
 
-/// Tells a jail that cannot have an overlay from one that cannot be had at all.
+/// Distinguishes a jail that cannot have an overlay from one that cannot be created at all.
 fn refused(error: &jail::Error, project: &Project) -> Attempt {
     let problem = caused(Code::LaunchFailed, error);
     let reason = || {
@@ -313,7 +313,7 @@ pub(super) fn supervise(
     data: &DataDir,
 ) -> Result<Ended, Problem> {
     let Launched { mut jail, mut view, isolation, watched } = launched;
-    // The command has just been started.
+    // The command has just been started, so removing old directories does not delay it.
     jail.close_with_mounts(view.tidy());
     let io = |e: std::io::Error| {
         Problem::new(Code::Io, "cannot use the standard streams").because(e.to_string())
@@ -360,7 +360,7 @@ pub(super) fn supervise(
         Err(error) => {
             let problem = match &error {
                 jail::Error::Wall { wall, step, source } => {
-                    // The command has not run: its view holds nothing.
+                    // The command has not run, so its view contains nothing.
                     let _ = view.remove();
                     limits::wall_refused(*wall, step, source)
                 }

@@ -1,5 +1,5 @@
-//! The limits of a run that are looked after from outside, and the words for a
-//! wall or limit that this host cannot give.
+//! The limits of a run that are watched from outside, and the messages for a wall or limit that
+//! is not available on this host.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use stockade_plan::limits::Watched;
 use crate::args::Run;
 use crate::problem::caused;
 
-/// How often memory is looked at where no control group holds it.
+/// How often memory is measured if no control group enforces the limit.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
-/// How often the disk is looked at.
+/// How often the disk is measured.
 const DISK_INTERVAL: Duration = Duration::from_millis(250);
 /// How much of the disk a run always leaves free.
 const RESERVED_BYTES: u64 = 512 << 20;
 
-/// The command of this process, as it is typed in a shell.
+/// The command of this process, as typed in a shell.
 fn own_command() -> String {
     let words = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
     std::iter::once("stockade".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a shell reads it back.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -59,7 +59,7 @@ pub(super) fn refused(error: &stockade_plan::Error) -> Problem {
     }
 }
 
-/// The problem of a memory limit that is held, and in which no command can be started.
+/// The problem of a memory limit that is enforced, but too small to start a command.
 pub(super) fn no_room(error: &jail::Error) -> Problem {
     Problem::new(
         Code::LimitUnavailable,
@@ -69,7 +69,7 @@ pub(super) fn no_room(error: &jail::Error) -> Problem {
     .remedied_by("choose a larger --memory: 8M is enough for a small program")
 }
 
-/// What is to be looked at while the command runs.
+/// What must be watched while the command runs.
 pub(super) fn watches(
     arguments: &Run,
     watched: Watched,
@@ -111,7 +111,7 @@ fn free_at(path: &std::path::Path) -> Option<u64> {
     Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-/// The problem of a wall that cannot be raised, with the way to raise it.
+/// The problem of a wall that is unavailable, with a remedy.
 pub fn wall_refused(wall: Wall, step: &str, source: &std::io::Error) -> Problem {
     let problem = Problem::new(
         Code::WallUnavailable,
@@ -128,7 +128,7 @@ pub fn wall_refused(wall: Wall, step: &str, source: &std::io::Error) -> Problem 
     }
 }
 
-/// The command that lets this host raise a wall.
+/// The command that makes a wall available on this host.
 pub(crate) fn wall_remedy(wall: Wall) -> Option<&'static str> {
     match wall {
         Wall::User => Some(

@@ -1,5 +1,5 @@
-//! `stockade run`, from the arguments to the command's end: one process with a
-//! single thread, no daemon.
+//! `stockade run`, from the arguments to the command's end: one process with a single thread,
+//! no daemon.
 
 mod ending;
 mod environment;
@@ -35,7 +35,7 @@ use crate::egress::{Egress, Serving};
 use crate::problem::caused;
 use crate::request::Requested;
 
-/// Runs the command and decides its changes' fate.
+/// Runs the command, and stores, applies or discards its changes.
 pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let begun = Instant::now();
     let started = view::coarse_now();
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let requested = request(arguments, &project, &current, &data)?;
     let spec = &requested;
     let secrets = network::secrets(arguments, spec)?;
-    // It starts beside the jail.
+    // The egress process starts in parallel with the jail.
     let mut egress = spec.network.clone().map(Egress::start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
     let authorities = match &mut egress {
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     })
 }
 
-/// The request of a run: a sandbox like any other, with the project as its workspace.
+/// The request of a run: an ordinary sandbox, with the project as its workspace.
 pub(crate) fn request(
     arguments: &Run,
     project: &Project,
@@ -167,7 +167,7 @@ fn open_data() -> Result<DataDir, Problem> {
     })
 }
 
-/// Refuses a project that holds the data directory, or lies in it.
+/// Refuses a project that contains the data directory, or lies in it.
 fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
     let shown = HostPaths::of(data.path()).and_then(|paths| paths.open(&project.root));
     match shown {
@@ -185,13 +185,13 @@ fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
     }
 }
 
-/// Where views and bundles are kept: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`, else
-/// `~/.local/share/stockade`.
+/// The directory of views and bundles: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`,
+/// else `~/.local/share/stockade`.
 pub fn data_path() -> Result<PathBuf, Problem> {
     if let Some(path) = named_data_path()? {
         return Ok(path);
     }
-    // What is not absolute is passed over (XDG Base Directory Specification).
+    // A path that is not absolute is ignored (XDG Base Directory Specification).
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     named("XDG_DATA_HOME")
         .map(|base| base.join("stockade"))
@@ -203,11 +203,11 @@ pub fn data_path() -> Result<PathBuf, Problem> {
         })
 }
 
-/// What `$STOCKADE_DATA_DIR` says, where it is set.
+/// The value of `$STOCKADE_DATA_DIR`, if it is set.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] for a path that is not absolute: it would be another place in each
-/// directory.
+/// [`Code::InvalidInput`] for a path that is not absolute: it would mean a different directory
+/// for each working directory.
 pub fn named_data_path() -> Result<Option<PathBuf>, Problem> {
     let named = std::env::var_os("STOCKADE_DATA_DIR").filter(|named| !named.is_empty());
     let Some(path) = named.map(PathBuf::from) else { return Ok(None) };
@@ -228,7 +228,7 @@ fn project_refused(error: stockade_bundle::project::Error) -> Problem {
     }
 }
 
-/// What a person can do about a command that was not found.
+/// What the user can do about a command that was not found.
 fn hint(arguments: &Run, ending: &Ending) -> Option<String> {
     let Ending::NotRun { step: Step::RunProgram, .. } = ending else { return None };
     let name = arguments.command.first()?;
@@ -243,7 +243,7 @@ fn hint(arguments: &Run, ending: &Ending) -> Option<String> {
     ))
 }
 
-/// Where a program is on the host, when the sandbox does not show it.
+/// The path of a program on the host, if the sandbox does not contain it.
 fn hidden_program(name: &OsStr, path: Option<&OsString>) -> Option<PathBuf> {
     std::env::split_paths(path?).map(|directory| directory.join(name)).find(|candidate| {
         let shown = PATH.split(':').any(|directory| candidate.starts_with(directory));
@@ -260,7 +260,7 @@ fn listed_home(passwd: &str, user: u32) -> Option<PathBuf> {
     })
 }
 
-/// What was captured, as text.
+/// The captured output, as text.
 pub(crate) fn lossy(captured: &Captured) -> String {
     String::from_utf8_lossy(&captured.bytes).into_owned()
 }

@@ -1,5 +1,5 @@
-//! What the command reaches: nothing but its own loopback, or what `--allow` names; and which secrets
-//! are put into its requests by the egress proxy.
+//! The network access of the command: only its own loopback, or the hosts that `--allow` names; and
+//! the secrets that the egress proxy inserts into its requests.
 
 use std::ffi::OsString;
 
@@ -12,15 +12,16 @@ use uuid::Uuid;
 
 use crate::args::Run;
 
-/// The policy that lets through what is allowed.
+/// The policy that allows only these hosts.
 pub(super) fn policy(allowed: Vec<Allowed>) -> Result<Policy, Problem> {
     Ok(Policy::new(Effect::Deny, allowed.into_iter().map(Rule::from).collect())?)
 }
 
-/// The secrets of a run with their values, which are those of the caller's variables of their names.
+/// The secrets of a run with their values, which are those of the caller's variables of the same
+/// names.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] where one has no value, or no way to its host.
+/// [`Code::InvalidInput`] when one has no value, or its host is not allowed.
 pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credential>, Problem> {
     let invalid = |message: String| Problem::new(Code::InvalidInput, message);
     let Some(first) = arguments.secret.first() else { return Ok(Vec::new()) };
@@ -37,7 +38,7 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
         if spec.environment.contains_key(name) {
             return Err(invalid(format!("`--env` and `--secret` both set {name}")));
         }
-        // What the system says of a value that is no text has that value in it.
+        // The system's error for a value that is not UTF-8 would contain that value.
         let value = std::env::var_os(name).map(OsString::into_string);
         match value {
             Some(Ok(value)) => Ok(Credential::new(binding, value)),
@@ -52,7 +53,7 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
     with_value.collect()
 }
 
-/// What the command has in the place of secrets, in variables of their names.
+/// The placeholders that the command sees instead of secrets, in variables of the same names.
 pub(super) fn placeholders(secrets: &[Binding]) -> impl Iterator<Item = (&str, String)> {
     secrets.iter().filter_map(|binding| match &binding.place {
         Place::Placeholder(text) => Some((binding.credential.as_str(), text.clone())),

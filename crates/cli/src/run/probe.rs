@@ -15,23 +15,23 @@ use super::launch::{self, Refused, Wanted};
 use crate::doctor;
 use crate::problem::caused;
 
-/// What came of a probe.
+/// The result of a probe.
 #[derive(Debug)]
 pub(crate) struct Probed {
     /// `overlay` or `copy`.
     pub(crate) view: &'static str,
-    /// What it wrote.
+    /// Its output.
     pub(crate) output: Captured,
-    /// Fallbacks that were taken.
+    /// The fallbacks that were used.
     pub(crate) notes: Vec<String>,
 }
 
-/// Why there could be no probe.
+/// Why the probe could not run.
 #[derive(Debug)]
 pub(crate) struct ProbeRefused {
-    /// The wall that could not be raised, where it was one.
+    /// The wall that is unavailable, if that is the reason.
     pub(crate) wall: Option<Wall>,
-    /// What is wrong.
+    /// The problem.
     pub(crate) problem: Problem,
 }
 
@@ -47,8 +47,8 @@ impl From<Refused> for ProbeRefused {
     }
 }
 
-/// Runs `payload` in a jail with everything that `stockade run` raises, on the project at `place`.
-/// At the end of its way out, where it has one, is nobody.
+/// Runs `payload` in a jail with all isolation mechanisms of `stockade run`, on the project at
+/// `place`. If it has a network, no egress process serves it.
 pub(crate) fn probe(
     place: &Path,
     identity: Identity,
@@ -81,7 +81,7 @@ pub(crate) fn probe(
         stockade_bundle::manifest::ViewKind::Copy => "copy",
     };
     let outcome = jail::supervise(jail, doctor::supervision(), signals);
-    // It holds nothing but the probe's own file.
+    // It contains only the probe's own file.
     let _ = view.remove();
     let outcome = outcome.map_err(|e| match &e {
         jail::Error::Wall { wall, step, source } => {

@@ -1,5 +1,4 @@
-//! What a run answers: as the last line for people, as one JSON object for
-//! programs.
+//! The report of a run: as final lines of text for users, or as one JSON object for programs.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use stockade_jail::{Captured, Teardown};
 
 use super::ending::Conclusion;
 
-/// Everything that is known when a run is over.
+/// All results of a finished run.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) ending: Ending,
@@ -18,18 +17,18 @@ pub(crate) struct Report {
     pub(crate) hint: Option<String>,
     pub(crate) output: Captured,
     pub(crate) error: Captured,
-    /// Why not all that the command wrote could be passed on.
+    /// Why not all of the command's output could be written.
     pub(crate) unwritten: Option<std::io::Error>,
     pub(crate) conclusion: Conclusion,
-    /// What could not be taken into account when the changes were told.
+    /// What could not be taken into account when the changes were determined.
     pub(crate) notes: Vec<String>,
     pub(crate) isolation: Isolation,
-    /// The policy of the network, the secrets that went with requests, and what was told of the
-    /// traffic, where there was a way out.
+    /// The network policy, the secrets that were inserted into requests, and the denied
+    /// connections, if there was an egress process.
     pub(crate) network: Option<(Policy, Vec<Binding>, Refusals)>,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,
-    /// Waited for when everything has been told.
+    /// The teardown of the jail; its completion is awaited after everything was printed.
     pub(crate) _teardown: Teardown,
     pub(crate) duration: Duration,
 }

@@ -1,5 +1,5 @@
-//! Applications that are killed, at each step and at random moments, and what recovery makes
-//! of them.
+//! Apply operations that are killed, at each step and at random moments, and the result of
+//! recovery.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -63,7 +63,7 @@ fn what_is_mounted_in_a_project_is_refused_before_anything_changes() {
         &tree(&[("a", "2"), ("d/", ""), ("d/mounted/", ""), ("d/mounted/x", "2")]),
     );
     std::fs::create_dir(fixture.at("other")).unwrap();
-    // A file system of its own, and the same one through another mount.
+    // A separate file system, and the same file system through another mount.
     for mount in ["mount -t tmpfs none", "mount --bind \"$3\""] {
         let script = format!("{mount} \"$1\" && \"$2\" --exact {VICTIM} --ignored || exit 1");
         let output = Command::new("unshare")
@@ -104,14 +104,14 @@ fn environment(fixture: &Fixture, action: &str, steps: usize) -> [(&'static str,
     ]
 }
 
-/// Whether the process was killed; otherwise it came to its end before.
+/// Whether the process was killed; otherwise it completed before.
 fn killed(fixture: &Fixture, action: &str, steps: usize) -> bool {
     let status = start(fixture, action, steps).wait().unwrap();
     assert!(status.success() || status.signal() == Some(9), "{status:?}");
     !status.success()
 }
 
-/// All kinds of change at once.
+/// All kinds of changes together.
 fn before_and_after() -> (Tree, Tree) {
     let mut old = tree(&[
         ("a", "1"),
@@ -168,7 +168,7 @@ fn a_kill_after_any_step_leaves_all_old_or_all_new() {
         *outcomes.entry(outcome).or_insert(0) += 1;
         let expected = if outcome == "finished" { &new } else { &old };
         assert_eq!(fixture.tree(), *expected, "{steps}: {outcome}");
-        // What was applied is known, and nothing else.
+        // Exactly what was applied is recorded.
         let touched = fixture.manifest.entries.iter().map(|entry| entry.path.quoted());
         let noted: BTreeSet<_> = touched.filter(|_| outcome == "finished").collect();
         assert_eq!(fixture.noted(), noted, "{steps}: {outcome}");
@@ -224,7 +224,7 @@ fn a_kill_at_any_moment_leaves_all_old_or_all_new() {
             new.insert(name, content("new"));
         }
     }
-    // How long it takes when it is left alone.
+    // Measures how long it takes without a kill.
     let fixture = Fixture::new(&old, &new);
     let begun = std::time::Instant::now();
     assert!(!killed(&fixture, "apply", usize::MAX));
@@ -335,7 +335,7 @@ fn a_recovery_leaves_a_running_apply_alone() {
     assert!(seen > 40);
     assert_eq!(fixture.tree(), new);
 
-    // The same for one that was killed and whose project another process has locked.
+    // The same for a killed one whose project another process has locked.
     let fixture = Fixture::new(&old, &new);
     assert!(killed(&fixture, "apply", 30));
     let lock = Lock::take(&fixture.project).unwrap();
@@ -355,7 +355,7 @@ fn a_project_that_moved_is_found_by_the_next_apply_to_it() {
         let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
         assert!(matches!(recovered[0].outcome, Outcome::ProjectGone), "{recovered:?}");
     }
-    // Another directory in its place is not taken for it.
+    // Another directory at its path is not mistaken for it.
     std::fs::create_dir(fixture.at("project")).unwrap();
     let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
     assert!(matches!(recovered[0].outcome, Outcome::ProjectGone), "{recovered:?}");

@@ -1,4 +1,4 @@
-//! Projects, bundles and journals to test with.
+//! Projects, bundles and journals for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,7 @@ use crate::beneath::{Dir, FileKind};
 use crate::manifest::{Change, ContentHash, Entry, Manifest, Node, VERSION, ViewKind};
 use crate::path::RelativePath;
 
-/// A directory tree as data: every path below the root with what is there.
+/// A directory tree as data: every path below the root with its node.
 pub(super) type Tree = BTreeMap<RelativePath, Item>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum Item {
     Directory(u32),
 }
 
-/// A project on disk, a bundle for it, and a place for journals.
+/// A project on disk, a bundle for it, and a directory for journals.
 pub(super) struct Fixture {
     root: tempfile::TempDir,
     pub(super) project: Dir,
@@ -28,7 +28,7 @@ pub(super) struct Fixture {
     pub(super) manifest: Manifest,
 }
 
-/// A file that says in lines what was applied.
+/// A file that lists what was applied, one line each.
 #[derive(Debug)]
 pub(super) struct Notes(pub(super) PathBuf);
 
@@ -69,9 +69,9 @@ pub(super) fn tree(items: &[(&str, &str)]) -> Tree {
 }
 
 impl Fixture {
-    /// A project that holds `old`, and the bundle that makes it `new`.
+    /// A project that contains `old`, and the bundle that changes it to `new`.
     pub(super) fn new(old: &Tree, new: &Tree) -> Self {
-        // Projects are known by their real path.
+        // Projects are identified by their real path.
         let place = std::fs::canonicalize(std::env::temp_dir()).unwrap();
         let root = tempfile::tempdir_in(place).unwrap();
         let mut dirs = ["project", "blobs", "journals"].into_iter().map(|name| {
@@ -136,7 +136,7 @@ impl Fixture {
         Notes(self.at("notes"))
     }
 
-    /// What was noted as applied.
+    /// The paths recorded as applied.
     pub(super) fn noted(&self) -> BTreeSet<String> {
         let notes = std::fs::read_to_string(self.at("notes")).unwrap_or_default();
         notes.lines().map(str::to_owned).collect()
@@ -146,7 +146,7 @@ impl Fixture {
         read(&self.project)
     }
 
-    /// Fails unless nothing is left of any application.
+    /// Fails if an apply operation left anything behind.
     pub(super) fn assert_clean(&self) {
         assert_eq!(self.journals.entries().unwrap(), [], "journals");
         let left: Vec<_> = self
@@ -162,7 +162,8 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        // Whatever the permission bits, which TempDir does not overcome for a user.
+        // Works regardless of the permission bits, which TempDir cannot overcome for an ordinary
+        // user.
         let removed = Dir::open(self.root.path()).and_then(|dir| dir.remove_tree(&path("project")));
         assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
     }
@@ -265,7 +266,7 @@ fn names(dir: &Dir, below: Option<&RelativePath>) -> Vec<RelativePath> {
         .collect()
 }
 
-/// A small generator of numbers that look random and are the same for the same seed.
+/// A small pseudorandom generator that returns the same numbers for the same seed.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -280,7 +281,7 @@ impl Random {
         usize::try_from(self.0 >> 33).unwrap() % limit
     }
 
-    /// A tree of few names, so that two of them meet in every way.
+    /// A tree of few names, so that two trees conflict in every way.
     pub(super) fn tree(&mut self) -> Tree {
         let mut tree = Tree::new();
         self.fill(&mut tree, None, 0);

@@ -1,4 +1,4 @@
-//! What a project is after an application that succeeds.
+//! The state of a project after it was changed successfully.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -23,7 +23,7 @@ fn any_tree_becomes_any_other() {
         assert_eq!(fixture.tree(), new, "{seed}");
         assert_eq!(applied.changed.len(), fixture.manifest.entries.len(), "{seed}");
         fixture.assert_clean();
-        // Once more: everything is there already.
+        // When applied again, everything is already there.
         let again = fixture.apply().unwrap();
         assert_eq!((again.changed.len(), again.already), (0, applied.changed), "{seed}");
     }
@@ -134,7 +134,7 @@ fn hard_linked_files_are_changed_one_by_one() {
     assert_eq!(std::fs::metadata(fixture.in_project("c")).unwrap().nlink(), 1);
 }
 
-/// An extended attribute of a file; `None` where it has none of this name.
+/// An extended attribute of a file; `None` if it has none of this name.
 fn attribute(path: &std::path::Path, name: &str) -> Option<Vec<u8>> {
     let mut value = [0; 64];
     let length = rustix::fs::lgetxattr(path, name, &mut value[..]).ok()?;
@@ -165,7 +165,7 @@ fn a_replaced_file_keeps_its_extended_attributes() {
     for name in ["content", "mode"] {
         assert_eq!(attribute(&at(name), "user.note").unwrap(), b"mine", "{name}");
     }
-    // Rights were given to a content, as the kernel sees it too.
+    // The rights were granted to a content, and the kernel treats them so, too.
     assert_eq!(attribute(&at("content"), "security.capability"), None);
     assert_eq!(attribute(&at("mode"), "security.capability").is_some(), is_privileged);
 }
@@ -183,10 +183,10 @@ fn contents_are_taken_from_a_bundle_that_ends_and_nothing_comes_with_them() {
     let has_attributes = set_attribute(&blob("3"), "user.command", b"hidden");
     let long_ago = std::time::SystemTime::UNIX_EPOCH;
     std::fs::File::options().write(true).open(blob("3")).unwrap().set_modified(long_ago).unwrap();
-    // Part of it: the rest is still to be decided, so the bundle keeps its own.
+    // Only a part is applied: the rest is still to be decided, so the bundle keeps its own file.
     fixture.select(&["a"]).unwrap();
     assert_ne!(inode(&fixture.in_project("a")), inode(&blob("2")));
-    // All of it.
+    // Everything is applied.
     fixture.apply().unwrap();
     assert_eq!(fixture.tree(), new);
     assert_eq!(inode(&fixture.in_project("twin")), inode(&blob("2")));

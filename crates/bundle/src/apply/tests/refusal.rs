@@ -1,4 +1,4 @@
-//! What is refused as a whole, with the project untouched.
+//! Bundles that are refused as a whole, with the project untouched.
 
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,7 +143,7 @@ fn a_missing_or_altered_content_changes_nothing() {
 fn an_edit_during_the_apply_survives_and_undoes_it() {
     let old = tree(&[("a", "1"), ("b", "1"), ("c", "1"), ("d/", ""), ("d/x", "1")]);
     let new = tree(&[("a", "2"), ("b", "2"), ("e/", ""), ("e/f", "2")]);
-    // Each edit is made at its step; the paths that it changes come after.
+    // Each edit is made at its step; the paths that it changes follow.
     type Edit = fn(&Fixture);
     let edits: [(Step, Edit, Tree); 6] = [
         (
@@ -174,7 +174,7 @@ fn an_edit_during_the_apply_survives_and_undoes_it() {
             ]),
         ),
         (
-            // After it was displaced, as a program that held it open does.
+            // After it was displaced, as a program that has it open does.
             Step::Swapped(6),
             |f| {
                 let stage = stage_of(f);
@@ -188,8 +188,8 @@ fn an_edit_during_the_apply_survives_and_undoes_it() {
             Tree::new(),
         ),
         (
-            // In a new file, while the rest is still being swapped, and then a conflict.
-            // Three things were removed before.
+            // In a new file, while the rest is still being swapped, followed by a conflict.
+            // Three files were removed before.
             Step::Swapped(5),
             |f| {
                 std::fs::write(f.in_project("a"), "9").unwrap();
@@ -261,7 +261,7 @@ fn a_parent_that_becomes_a_link_meanwhile_leads_nowhere() {
         let project = &fixture.project;
         project.rename(&path("d"), project, &path("link"), Rename::Exchange).unwrap();
     };
-    // Once at each step, for as long as the application goes on.
+    // Once at each step, as long as the apply operation runs.
     for at in 1..20 {
         let mut steps = 0;
         let result = fixture.apply_with(&Selection::default(), &mut |_| {
@@ -282,7 +282,7 @@ fn a_parent_that_becomes_a_link_meanwhile_leads_nowhere() {
             }
         }
     }
-    // At any moment.
+    // At random moments.
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -340,7 +340,7 @@ fn a_user_is_told_of_directories_it_may_not_change() {
     assert_eq!(fixture.tree(), old);
     fixture.assert_clean();
 
-    // Removing the directory as a whole, or changing its mode with it, is the user's right.
+    // The user may remove the directory as a whole, or change its mode.
     let fixture = Fixture::new(&old, &tree(&[("free", "1")]));
     fixture.apply().unwrap();
     assert_eq!(fixture.tree(), tree(&[("free", "1")]));

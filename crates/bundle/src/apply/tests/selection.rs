@@ -1,4 +1,4 @@
-//! Which entries are taken, brought along, left out and refused.
+//! Which entries are selected, added because others require them, left out and refused.
 
 use super::fixture::{Fixture, path, tree};
 use crate::apply::{Error, Selection, Skip};
@@ -24,7 +24,7 @@ fn named_paths_bring_their_new_parents_and_nothing_else() {
     let applied = fixture.select(&["a/b/c"]).unwrap();
     assert_eq!(applied.changed, [path("a"), path("a/b"), path("a/b/c")]);
     assert_eq!(fixture.tree(), tree(&[("a/", ""), ("a/b/", ""), ("a/b/c", "1"), ("x", "1")]));
-    // A directory stands for what is in it, and what was applied before is no conflict.
+    // A directory includes its content, and entries that were applied before are not conflicts.
     let applied = fixture.select(&["a"]).unwrap();
     assert_eq!(applied.changed, [path("a/b/d")]);
     assert_eq!(applied.already, [path("a"), path("a/b"), path("a/b/c")]);

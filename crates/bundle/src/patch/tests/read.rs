@@ -1,4 +1,4 @@
-//! Reading patches: the usual forms, those that could be misread, git's own, and mutated ones.
+//! Parsing patches: the usual forms, ambiguous ones, git's own, and mutated ones.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -114,7 +114,7 @@ fn what_could_be_misread_is_refused() {
     assert!(matches!(fault(&many), Fault::Limit(exceeded) if exceeded.limit == "entries"));
 }
 
-/// What git itself writes is read, with the same paths.
+/// Git's own output is parsed, with the same paths.
 #[test]
 fn the_patches_of_git_are_read() {
     let scratch = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn the_patches_of_git_are_read() {
             .map(|path| path.as_bytes().to_vec())
             .collect();
         let listed = git(root, &["diff", "--cached", "--name-status", "-z", "-M", "-C"]).unwrap();
-        // Status letters have no use here, and no name is like one.
+        // Status letters are not needed here, and no name equals one.
         let theirs: BTreeSet<Vec<u8>> = listed
             .stdout
             .split(|b| *b == 0)
@@ -169,8 +169,8 @@ fn the_patches_of_git_are_read() {
     }
 }
 
-/// Patches with a few bytes changed, lines moved or doubled are refused or read, never a panic,
-/// and what is read keeps every promise.
+/// Patches in which bytes were changed, or lines moved or duplicated, are refused or parsed,
+/// without a panic; every parsed patch satisfies all guarantees.
 #[test]
 fn mutated_patches_never_panic() {
     let seeds = [

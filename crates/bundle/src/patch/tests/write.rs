@@ -1,4 +1,4 @@
-//! Writing patches: `git apply` makes of them what the bundle says.
+//! Writing patches: `git apply` produces the content of the bundle from them.
 
 use std::io::Write as _;
 
@@ -69,7 +69,7 @@ fn each_kind_of_change_is_written_as_git_does() {
         rendered(&entry(b"m", change), Some(b"x"), Some(b"x")),
         "diff --git a/m b/m\nold mode 100644\nnew mode 100600\n"
     );
-    // What would turn the text around, or not be seen, is written out.
+    // Bidirectional controls and invisible characters are escaped.
     let change = Change::Add { new: node(b"", 0o644) };
     assert_eq!(
         rendered(&entry("a\u{202e}b".as_bytes(), change), None, Some(b"")),
@@ -90,7 +90,7 @@ fn text(random: &mut Random) -> Vec<u8> {
     text
 }
 
-/// `git apply` takes what is rendered, and makes of the old content the new one.
+/// `git apply` accepts what is rendered, and turns the old content into the new one.
 #[test]
 fn git_applies_what_is_rendered() {
     let mut random = Random::new(11);

@@ -1,8 +1,8 @@
-//! Files that a command renamed or linked, beside what the host did meanwhile.
+//! Files that a command renamed or linked, combined with changes that the host made meanwhile.
 
 use super::*;
 
-/// Old files, long enough to be told apart, and some of the same name.
+/// Old files, long enough to be distinguished, and some of the same name.
 fn project(root: &Path) {
     for name in ["old.py", "a", "b", "same/name", "tree/name", "tree/deep/x"] {
         write(root, name, &format!("the content of {name}\n"));
@@ -10,8 +10,8 @@ fn project(root: &Path) {
     std::fs::create_dir_all(root.join("other")).unwrap();
 }
 
-/// What is told when the host acts after the command, before anybody looks; `None` where no overlay
-/// can be had.
+/// The entries that a scan finds if the host acts after the command and before the scan; `None` if
+/// no overlay is available.
 fn told(command: &str, host: &str) -> Option<Vec<String>> {
     let fixture = fixture(ViewKind::Overlay, project);
     if !fixture.in_overlay(command) {
@@ -24,7 +24,7 @@ fn told(command: &str, host: &str) -> Option<Vec<String>> {
     Some(told)
 }
 
-/// Names come to each directory of the project, and go from it.
+/// Creates names in each directory of the project, and removes some of them.
 const BUSY: &str =
     "for d in . same tree tree/deep other; do echo h > $d/h; echo > $d/i; rm $d/i; done";
 
@@ -75,20 +75,20 @@ fn what_the_command_renamed_or_linked_is_no_conflict_where_the_host_was() {
 fn what_the_host_did_to_the_same_names_is_a_conflict() {
     let edited = "mv old.py new.py; echo n >> new.py";
     check(&[
-        // It comes to the new name.
+        // The host creates the new name.
         (edited, "echo h > new.py", &["~new.py conflict", "-old.py"]),
         (edited, "mkdir new.py", &["~new.py", "-old.py"]),
         ("echo n >> a; ln a g", "echo h > g", &["~a", "~g conflict"]),
-        // It replaces or edits the old one.
+        // The host replaces or edits the old one.
         (edited, "echo h > .h; mv .h old.py", &["+new.py", "-old.py conflict"]),
         (edited, "echo h >> old.py", &["+new.py", "-old.py conflict"]),
         ("echo n >> a; ln a g", "echo h > .h; mv .h a", &["~a conflict", "+g"]),
-        // It removes or renames the old one.
+        // The host removes or renames the old one.
         (edited, "rm old.py", &["+new.py conflict"]),
         (edited, "mv old.py new.py", &["~new.py conflict"]),
         (edited, "mv old.py other.py", &["+new.py conflict"]),
         ("echo n >> a; ln a g", "rm a", &["+a conflict", "+g conflict"]),
-        // It removes what the command edited, also where the command removed something else.
+        // The host removes what the command edited, also if the command removed something else.
         ("echo n >> a", "rm a", &["+a conflict"]),
         ("echo n >> a; rm b", "rm a", &["+a conflict", "-b"]),
         ("echo n >> a; sed -i s/b/c/ b", "rm a", &["+a conflict", "~b"]),
@@ -104,7 +104,7 @@ fn what_the_host_did_to_the_same_names_is_a_conflict() {
             "rm a",
             &["+a conflict", "-same/name", "+z", "+z/a"],
         ),
-        // With its directory.
+        // The host removes it with its directory.
         (
             "echo n >> tree/name; echo n > tree/new",
             "rm -r tree",
@@ -113,7 +113,7 @@ fn what_the_host_did_to_the_same_names_is_a_conflict() {
     ]);
 }
 
-/// Without an overlay nothing tells a rename from a file that the host has removed.
+/// Without an overlay a rename cannot be distinguished from a file that the host has removed.
 #[test]
 fn a_rename_in_a_copy_is_no_conflict() {
     let fixture = fixture(ViewKind::Copy, project);

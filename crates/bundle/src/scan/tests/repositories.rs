@@ -1,4 +1,4 @@
-//! What git ignores in submodules and clones within a project, beside git itself.
+//! What git ignores in submodules and clones within a project, compared with git itself.
 
 use super::*;
 use crate::testing::git;
@@ -11,7 +11,8 @@ fn has_git() -> bool {
     has_git
 }
 
-/// A repository with rules, what they do not apply to, and what of it is tracked all the same.
+/// A repository with rules, files that the rules do not match, and files that are tracked although
+/// they match.
 fn repository(root: &Path, rules: &str, tracked: &[&str]) {
     std::fs::create_dir_all(root).unwrap();
     git(root, &["init", "-q"]);
@@ -24,7 +25,7 @@ fn repository(root: &Path, rules: &str, tracked: &[&str]) {
     git(root, &["commit", "-q", "-m", "first"]);
 }
 
-/// What git itself says of the files below some directory of the changed tree.
+/// The result of git itself for the files below some directory of the changed tree.
 fn ignored_by_git(tree: &Path, repository: &str) -> Vec<String> {
     let status = git(&tree.join(repository), &["status", "-z", "--ignored", "-uall"]);
     let ignored = status.split('\0').filter_map(|line| line.strip_prefix("!! "));
@@ -45,7 +46,7 @@ fn each_repository_has_its_own_rules_and_index() {
         git(root, &["worktree", "add", "-q", "tree"]);
         repository(&root.join("vendor/clone/inner"), "*.o\n", &["x.tmp"]);
         std::fs::write(root.join("vendor/clone/.git/info/exclude"), "private\n").unwrap();
-        // Git takes neither for a repository.
+        // Git accepts neither as a repository.
         write(root, "empty/.git/config", "");
         write(root, "broken/name", "x");
     });
@@ -61,7 +62,7 @@ fn each_repository_has_its_own_rules_and_index() {
     for name in ["q.log", "tracked.log", "empty/q.log", "broken/q", "vendor/q"] {
         fixture.write(name, "changed\n");
     }
-    // A repository that the command makes decides nothing.
+    // A repository that the command creates has no effect.
     fixture.write("broken/.git/HEAD", "ref: refs/heads/main\n");
     std::fs::create_dir_all(fixture.layer.join("broken/.git/objects")).unwrap();
     std::fs::create_dir_all(fixture.layer.join("broken/.git/refs")).unwrap();
@@ -88,7 +89,7 @@ fn each_repository_has_its_own_rules_and_index() {
     ] {
         assert_eq!(told.get(name), Some(&ignored), "{name}");
     }
-    // The same files in the project, as after an application.
+    // The same files in the project, as after the bundle was applied.
     for repository in repositories {
         for name in names {
             std::fs::write(fixture.root.join(repository).join(name), "changed\n").unwrap();
@@ -109,7 +110,7 @@ fn an_index_that_cannot_be_read_is_named_with_its_repository() {
     let fixture = fixture(ViewKind::Overlay, |root| {
         repository(&root.join("sub"), "*.log\n", &["keep.log"]);
         std::fs::write(root.join("sub/.git/index"), "damaged").unwrap();
-        // A pointer that nothing points back to is not followed.
+        // A pointer whose target does not point back is not followed.
         repository(&root.with_file_name("elsewhere"), "*.log\n", &["keep.log"]);
         write(root, "stranger/.git", "gitdir: ../../elsewhere/.git\n");
         write(root, "stranger/.gitignore", "*.log\n");

@@ -1,4 +1,4 @@
-//! A command in a sandbox with this program's streams and signals, until it has ended.
+//! A command in a sandbox, attached to this program's streams and signals until it has ended.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,15 +17,15 @@ use crate::remote::Remote;
 use crate::streams;
 use crate::terminal::{self, Raw};
 
-/// How long a command that was asked to end may take, and then one that is killed.
+/// How long a command may take to end after it was asked to, and again after it was killed.
 const GRACE: Duration = Duration::from_secs(10);
 const KILL: i32 = 9;
 const PIPE: i32 = 13;
-/// The exit code where the command's output is not whole, whatever its own was.
+/// The exit code if the command's output is incomplete, whatever its own exit code was.
 const INCOMPLETE: u8 = 125;
 
-/// Runs a command, in a terminal where one is asked for; the exit code, which is [`INCOMPLETE`] where
-/// some of its output was lost on the way.
+/// Runs a command, in a terminal if one is requested. Returns the exit code, which is [`INCOMPLETE`]
+/// if some of its output was lost.
 pub(super) async fn attach(
     remote: &Remote,
     mut execute: Execute,
@@ -49,7 +49,7 @@ pub(super) async fn attach(
     let mut lost_bytes: u64 = 0;
     let end = loop {
         tokio::select! {
-            // What is written meanwhile has to be taken first; signals are heard all the same.
+            // Output that is being written must be finished first; signals are handled meanwhile.
             () = streams.written(), if streams.is_writing => {}
             event = events.next(), if !streams.is_writing || stopping.is_over() => match event {
                 Some(Ok(SessionEvent::Stdout { data })) => streams.write(Way::Output, data.0, &said),
@@ -87,27 +87,27 @@ pub(super) async fn attach(
     };
     match streams.unwritten() {
         Some(error) => Err(Failure::unwritten(&error)),
-        // Whoever reads it would take a part of the output for all of it.
+        // Otherwise a reader would take a part of the output for all of it.
         None if lost_bytes > 0 => Ok(INCOMPLETE),
         None => Ok(code),
     }
 }
 
-/// One of this program's streams.
+/// One of this program's output streams.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Output,
     Error,
 }
 
-/// The ways of a command's output to this program's streams: on a thread of its own, since whoever
-/// reads them may let it wait for ever.
+/// Writes a command's output to this program's streams. This happens on a separate thread, because
+/// a reader of these streams may block it forever.
 #[derive(Debug)]
 struct Streams {
     pieces: std::sync::mpsc::Sender<(Way, Vec<u8>)>,
     done: mpsc::UnboundedReceiver<(Way, io::Result<()>)>,
     is_writing: bool,
-    /// Why one is not written to any more: output, then error.
+    /// Why a stream is no longer written: output, then error.
     failures: [Option<io::Error>; 2],
 }
 
@@ -115,7 +115,7 @@ impl Streams {
     fn start() -> Self {
         let (pieces, taken) = std::sync::mpsc::channel::<(Way, Vec<u8>)>();
         let (tell, done) = mpsc::unbounded_channel();
-        // It ends with this value, or with the process.
+        // The thread ends with this value, or with the process.
         std::thread::spawn(move || {
             for (way, bytes) in taken {
                 let written = match way {
@@ -130,11 +130,11 @@ impl Streams {
         Self { pieces, done, is_writing: false, failures: [None, None] }
     }
 
-    /// Begins to write what the command wrote. Who goes on writing where nothing can be written is told
-    /// so by the signal that a pipe would have sent.
+    /// Starts to write output of the command. If a stream cannot be written any more, a command that
+    /// continues to write receives the signal that a pipe would have sent.
     fn write(&mut self, way: Way, bytes: Vec<u8>, said: &Said) {
         if self.is_writing {
-            // The command is being killed, and nobody reads what it had to say.
+            // The command is being killed, and no reader takes its output.
         } else if self.failures[way as usize].is_some() {
             let _ = said.send(SessionInput::Signal { signal: PIPE });
         } else {
@@ -142,7 +142,7 @@ impl Streams {
         }
     }
 
-    /// Waits until what was begun is written, or cannot be.
+    /// Waits until the current write has completed or failed.
     async fn written(&mut self) {
         if let Some((way, written)) = self.done.recv().await {
             self.failures[way as usize] = written.err();
@@ -150,14 +150,15 @@ impl Streams {
         self.is_writing = false;
     }
 
-    /// Why something could not be written. A reader that has gone is no reason: the command learns of
-    /// it as it would from a pipe.
+    /// Why output could not be written. A reader that closed the pipe is no such reason: the command
+    /// is notified as a pipe would do.
     fn unwritten(self) -> Option<io::Error> {
         self.failures.into_iter().flatten().find(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }
 }
 
-/// Writes all of it, past the library's own locks, which the end of this process waits for.
+/// Writes all bytes, bypassing the library's own locks, for which the end of this process would
+/// wait.
 fn write(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {
@@ -169,7 +170,7 @@ fn write(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// How far a command is that this program was asked to end.
+/// How far ending the command has progressed.
 #[derive(Debug, Clone, Copy)]
 enum Stopping {
     No,
@@ -178,7 +179,8 @@ enum Stopping {
 }
 
 impl Stopping {
-    /// The next step after a signal: the command gets the first, and is killed after the second.
+    /// The next step after a signal: the first signal is passed to the command, the second kills
+    /// it.
     fn asked(self, signal: i32, said: &Said) -> Self {
         match self {
             Self::No => {
@@ -190,7 +192,7 @@ impl Stopping {
         }
     }
 
-    /// Whether nothing is waited for but the command's end.
+    /// Whether only the command's end is awaited.
     const fn is_over(self) -> bool {
         matches!(self, Self::Killed { .. })
     }
@@ -200,7 +202,7 @@ impl Stopping {
         Self::Killed { signal, until: Instant::now() + GRACE }
     }
 
-    /// Returns when it has taken too long; never where nobody asked.
+    /// Returns when the command has taken too long to end; never if it was not asked to end.
     async fn is_due(self) {
         match self {
             Self::No => std::future::pending().await,
@@ -211,10 +213,10 @@ impl Stopping {
     }
 }
 
-/// What is said to the command, beside its input.
+/// The sender for signals to the command.
 type Said = mpsc::UnboundedSender<SessionInput>;
 
-/// Passes on what is said, in its order. Nobody waits for a command that takes nothing.
+/// Forwards messages in order, so that no sender blocks on a command that accepts nothing.
 fn said(to: mpsc::Sender<SessionInput>) -> Said {
     let (said, mut hears) = mpsc::unbounded_channel();
     tokio::spawn(async move {
@@ -227,7 +229,7 @@ fn said(to: mpsc::Sender<SessionInput>) -> Said {
     said
 }
 
-/// Gives what comes from standard input to the command.
+/// Forwards standard input to the command.
 async fn feed(to: mpsc::Sender<SessionInput>) {
     let mut pieces = streams::pieces();
     while let Some(piece) = pieces.recv().await {
@@ -235,11 +237,11 @@ async fn feed(to: mpsc::Sender<SessionInput>) {
             return;
         }
     }
-    // It may have ended meanwhile.
+    // The command may have ended meanwhile.
     let _ = to.send(SessionInput::End).await;
 }
 
-/// The signals that ask for the end.
+/// The signals that request the end of this program.
 fn signals() -> io::Result<mpsc::Receiver<SignalKind>> {
     let (to, heard) = mpsc::channel(1);
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
@@ -255,7 +257,8 @@ fn signals() -> io::Result<mpsc::Receiver<SignalKind>> {
     Ok(heard)
 }
 
-/// Has the command's terminal follow the size of this program's, before what is typed next.
+/// Resizes the command's terminal whenever the size of this program's changes, before later input
+/// is sent.
 fn follow_size(to: mpsc::Sender<SessionInput>) -> io::Result<()> {
     let mut changes = signal(SignalKind::window_change())?;
     tokio::spawn(async move {

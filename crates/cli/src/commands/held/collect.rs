@@ -1,4 +1,4 @@
-//! `stockade collect`: what a sandbox has changed in its workspace, as a bundle.
+//! `stockade collect`: a bundle of the changes that a sandbox made in its workspace.
 
 use std::os::unix::ffi::OsStringExt as _;
 
@@ -10,7 +10,7 @@ use crate::problem::Failure;
 use crate::remote;
 use crate::review::words;
 
-/// Makes it.
+/// Creates it.
 pub(crate) fn run(arguments: Collect) -> Result<u8, Failure> {
     let exclude = arguments.exclude.into_iter().map(|path| Bytes(path.into_vec())).collect();
     let collected = remote::with(arguments.way, async |remote| {

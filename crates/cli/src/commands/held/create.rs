@@ -1,4 +1,4 @@
-//! `stockade create` and `stockade restore`: a sandbox that lives on, and its id.
+//! `stockade create` and `stockade restore`: create a persistent sandbox and print its id.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::problem::{Failure, caused};
 use crate::remote;
 use crate::request::Requested;
 
-/// Makes one.
+/// Creates a sandbox.
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     let (json, way) = (arguments.json, arguments.way);
     let request = request(arguments)?;
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     tell(&made, json)
 }
 
-/// Makes one from a snapshot.
+/// Creates a sandbox from a snapshot.
 pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
     let (json, way) = (arguments.create.json, arguments.create.way);
     let snapshot_id = SnapshotId::new(arguments.snapshot).map_err(|error| invalid(&error))?;
@@ -57,7 +57,7 @@ fn request(arguments: Create) -> Result<CreateSandbox, Problem> {
     request_in(arguments, &current)
 }
 
-/// The request that the arguments are, for a caller in this directory.
+/// The request for these arguments, for a caller in this directory.
 pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSandbox, Problem> {
     let id = arguments.id.map(SandboxId::new).transpose().map_err(|error| invalid(&error))?;
     let workspace = arguments.workspace.map(|path| workspace(&path)).transpose()?;
@@ -102,7 +102,7 @@ fn text(path: &Path) -> Result<String, Problem> {
 }
 
 fn workspace(argument: &Path) -> Result<Workspace, Problem> {
-    // A directory whose own name holds a colon is one.
+    // An existing directory whose own name contains `:/` is taken as it is.
     let (path, inside) = match argument.to_str().and_then(|text| text.rsplit_once(":/")) {
         Some((path, inside)) if !argument.exists() => {
             (Path::new(path), Some(Path::new("/").join(inside)))

@@ -1,4 +1,4 @@
-//! `stockade events`: what happened to sandboxes, one line each.
+//! `stockade events`: the events of sandboxes, one line each.
 
 use stockade_api::ReadEvents;
 use stockade_core::Code;
@@ -10,7 +10,7 @@ use crate::commands::workflow::unless_nothing;
 use crate::problem::Failure;
 use crate::remote;
 
-/// Prints them, and with `--follow` those that come.
+/// Prints them, and with `--follow` also future ones.
 pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
         if let Some(id) = &arguments.id {
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: Events) -> Result<u8, Failure> {
         while let Some(event) = events.next().await {
             let event = match event {
                 Ok(event) => event,
-                // The server has ended. The next one knows the rest.
+                // The server has ended. The next server has the remaining events.
                 Err(gone)
                     if gone.code == Code::Unreachable && asked_again_at != Some(request.after) =>
                 {

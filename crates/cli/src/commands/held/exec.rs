@@ -51,18 +51,18 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
     })
 }
 
-/// Says where to look for what a sandbox was refused, where it was refused something: a command may
-/// have failed by that.
+/// If the network policy denied connections of a sandbox, prints how to list them: the command may
+/// have failed because of that.
 async fn point_to_refusals(remote: &Remote, id: SandboxId) {
     let request = GetSandbox { id: id.clone(), metrics: false };
-    // How the command ended is told in any case.
+    // The end of the command is reported in any case.
     let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await else { return };
     if sandbox.network.is_some_and(|network| !network.refused.is_empty()) {
         say(&format!("a connection was denied by the network policy: stockade show {id}"));
     }
 }
 
-/// Opens a shell: bash where there is one. It has a terminal where this program has one to read from.
+/// Opens a shell: bash if it exists. The shell has a terminal if this program's input is one.
 pub(crate) fn shell(arguments: Shell) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
         let line = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi";
@@ -73,7 +73,7 @@ pub(crate) fn shell(arguments: Shell) -> Result<u8, Failure> {
     })
 }
 
-/// Says how a command ended, unless it ended by itself.
+/// Reports how a command ended, unless it ended by itself.
 pub(super) fn complain(end: &OutputEnd) {
     let how = match end.ending {
         Ending::Exited | Ending::Signaled | Ending::Stopped => return,

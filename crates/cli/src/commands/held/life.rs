@@ -1,4 +1,4 @@
-//! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the life of a sandbox.
+//! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the lifecycle of a sandbox.
 
 use stockade_api::{ById, ListSandboxes, Sandbox};
 use stockade_core::State;
@@ -8,29 +8,29 @@ use crate::args::held::{Kill, One, Prune, Renew};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
 
-/// Starts one.
+/// Starts a sandbox.
 pub(crate) fn start(arguments: One) -> Result<u8, Failure> {
     change(arguments, async |remote, id| Ok(remote.sandboxes.start(&remote.once(), id).await?))
 }
 
-/// Stops one.
+/// Stops a sandbox.
 pub(crate) fn stop(arguments: One) -> Result<u8, Failure> {
     change(arguments, async |remote, id| Ok(remote.sandboxes.stop(&remote.once(), id).await?))
 }
 
-/// Pauses one.
+/// Pauses a sandbox.
 pub(crate) fn pause(arguments: One) -> Result<u8, Failure> {
     change(arguments, async |remote, id| Ok(remote.sandboxes.pause(&remote.once(), id).await?))
 }
 
-/// Whether the sandbox that was made last is paused.
+/// Whether the sandbox that was created last is paused.
 pub(crate) async fn is_latest_paused(remote: &Remote) -> bool {
-    // Where there are no sandboxes, none is.
+    // If there are no sandboxes, none is paused.
     let sandboxes = all(remote, ListSandboxes::default()).await.unwrap_or_default();
     sandboxes.first().is_some_and(|sandbox| sandbox.state == State::Paused)
 }
 
-/// Resumes one.
+/// Resumes a sandbox.
 pub(crate) async fn resume(remote: &Remote, name: &str, json: bool) -> Result<u8, Failure> {
     let id = find(remote, name).await?;
     let sandbox = remote.sandboxes.resume(&remote.once(), ById { id }).await?;
@@ -57,7 +57,7 @@ fn tell(sandbox: &Sandbox, json: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Lets one live longer.
+/// Extends the TTL of a sandbox.
 pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
     let sandbox = remote::with(arguments.way, async |remote| {
         let id = find(&remote, &arguments.id).await?;
@@ -68,7 +68,7 @@ pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
     tell(&sandbox, arguments.json)
 }
 
-/// Ends some. What can be ended is, whatever becomes of the others; the first failure is told.
+/// Terminates sandboxes, even if some of them fail to terminate; reports the first failure.
 pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
     let (killed, failure) = remote::with(arguments.way, async |remote| {
         let (mut killed, mut failure) = (Vec::new(), None);
@@ -88,7 +88,7 @@ pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
     failure.map_or(Ok(0), Err)
 }
 
-/// Ends those that failed or are stopped, or all.
+/// Terminates failed and stopped sandboxes, or all.
 pub(crate) fn prune(arguments: Prune) -> Result<u8, Failure> {
     let killed = remote::with(arguments.way, async |remote| {
         let states = match arguments.all {

@@ -8,7 +8,7 @@ use crate::args::sandbox::Pair;
 use crate::problem::Failure;
 use crate::remote;
 
-/// Lists.
+/// Prints the list.
 pub(crate) fn run(arguments: List) -> Result<u8, Failure> {
     let request = ListSandboxes {
         states: if arguments.all { STATES.to_vec() } else { Vec::new() },

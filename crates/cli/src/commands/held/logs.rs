@@ -1,4 +1,4 @@
-//! `stockade logs`: what a detached command wrote, as it wrote it.
+//! `stockade logs`: the output of a detached command, unchanged.
 
 use std::io::Write as _;
 
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
         while let Some(item) = output.next().await {
             let item = match item {
                 Ok(item) => item,
-                // The server has ended. The next one knows the rest.
+                // The server has ended. The next server has the remaining output.
                 Err(gone)
                     if gone.code == Code::Unreachable && asked_again_at != Some(request.from) =>
                 {
@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
             }
             match item.chunk {
                 OutputChunk::Stdout { data } => print_bytes(&data.0)?,
-                // When nobody listens, there is nobody to tell.
+                // If stderr has no reader, the failure cannot be reported.
                 OutputChunk::Stderr { data } => drop(std::io::stderr().write_all(&data.0)),
                 OutputChunk::Truncated { bytes } => {
                     say(&format!("{bytes} bytes of the output were not stored"));

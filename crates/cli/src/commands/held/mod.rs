@@ -1,5 +1,5 @@
-//! The commands that work on sandboxes that live on, through the local server: one file for each
-//! kind. What is data goes to stdout, what is said about it to stderr.
+//! The commands that work on persistent sandboxes, through the local server: one file for each
+//! kind. Data goes to stdout, messages go to stderr.
 
 mod attach;
 pub(super) mod collect;
@@ -27,7 +27,7 @@ use crate::problem::{Failure, caused};
 use crate::remote::Remote;
 use crate::review::output;
 
-/// Every state: terminated sandboxes are found too.
+/// All states, so that terminated sandboxes are included.
 const STATES: [State; 7] = [
     State::New,
     State::Creating,
@@ -38,7 +38,7 @@ const STATES: [State; 7] = [
     State::Terminated,
 ];
 
-/// Every sandbox that a request asks for, the newest first, however many answers that takes.
+/// Every sandbox that a request selects, the newest first; sends as many requests as needed.
 async fn all(remote: &Remote, request: ListSandboxes) -> Result<Vec<Sandbox>, Failure> {
     let mut found: Vec<Sandbox> = Vec::new();
     loop {
@@ -53,10 +53,10 @@ async fn all(remote: &Remote, request: ListSandboxes) -> Result<Vec<Sandbox>, Fa
     }
 }
 
-/// The sandbox that a person names: by its id, an unambiguous beginning of it, or `latest`. One
-/// that lives comes before those that are terminated.
+/// Finds a sandbox by its id, a unique prefix of it, or `latest`. Sandboxes that are not
+/// terminated take precedence.
 async fn find(remote: &Remote, name: &str) -> Result<SandboxId, Failure> {
-    // An id as it is made by itself needs no search.
+    // A generated id needs no search.
     if name.len() == 12
         && name.bytes().all(|byte| byte.is_ascii_hexdigit())
         && let Ok(id) = SandboxId::new(name)
@@ -76,7 +76,7 @@ async fn find(remote: &Remote, name: &str) -> Result<SandboxId, Failure> {
     found.ok_or_else(|| missing(&format!("there is no sandbox {name}")).into())
 }
 
-/// The one of some sandboxes that has a name or the only one that begins with it.
+/// The sandbox whose id is `name`, or the only one whose id starts with it.
 fn named(sandboxes: &[Sandbox], name: &str) -> Result<Option<SandboxId>, Failure> {
     let ids = || sandboxes.iter().map(|sandbox| &sandbox.id);
     if let Some(exact) = ids().find(|id| id.as_str() == name) {
@@ -98,7 +98,7 @@ fn missing(message: &str) -> Problem {
     Problem::new(Code::NotFound, message).remedied_by("stockade ls")
 }
 
-/// Prints an answer as JSON.
+/// Prints a response as JSON.
 pub fn print(answer: &impl Serialize) -> Result<(), Failure> {
     let value = serde_json::to_value(answer).map_err(|error| caused(Code::Io, &error))?;
     Ok(output::print_json(&value)?)
@@ -110,24 +110,24 @@ pub(super) fn print_line(answer: &impl Serialize) -> Result<(), Failure> {
     print_text(&format!("{}\n", crate::json::safe(text)))
 }
 
-/// Prints a text as it is.
+/// Prints a text unchanged.
 pub fn print_text(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
-/// Prints bytes as they are.
+/// Prints bytes unchanged.
 fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut to = std::io::stdout();
     let written = to.write_all(bytes).and_then(|()| to.flush());
     written.map_err(|error| Failure::unwritten(&error))
 }
 
-/// Says something about what was done.
+/// Prints a message about what was done.
 pub(super) fn say(text: &str) {
     say!("stockade: {text}");
 }
 
-/// Bytes that a person reads, with what would steer a terminal escaped.
+/// Escapes control characters in a text, so that it cannot control a terminal.
 pub fn shown(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { c.escape_unicode().to_string() } else { c.to_string() })

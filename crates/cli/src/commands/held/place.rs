@@ -1,18 +1,18 @@
-//! How people name what is in a sandbox, and what is on the host.
+//! The syntax of path arguments: in a sandbox, or on the host.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-/// A file or directory, here or there.
+/// A file or directory, on the host or in a sandbox.
 pub(super) enum End {
     Host(PathBuf),
     Inside(String, Vec<u8>),
 }
 
 impl End {
-    /// `ID:/PATH`, else a path of the host. A path of the host that holds `:/` is written with
-    /// `./` before it.
+    /// Parses `ID:/PATH`, else a path of the host. A path of the host that contains `:/` must
+    /// be written with `./` before it.
     pub(super) fn parse(text: &OsStr) -> Self {
         let bytes = text.as_bytes();
         let at = bytes.windows(2).position(|pair| pair == b":/");

@@ -1,4 +1,4 @@
-//! `allow` and `refuse`: what a sandbox that lives on may reach.
+//! `allow` and `refuse`: the hosts that a persistent sandbox may connect to.
 
 use stockade_api::{ChangeNetwork, Sandbox};
 use stockade_core::SandboxId;
@@ -9,12 +9,12 @@ use crate::args::held::Reach;
 use crate::problem::Failure;
 use crate::remote;
 
-/// Lets one reach more hosts.
+/// Allows a sandbox to connect to more hosts.
 pub(crate) fn allow(arguments: Reach) -> Result<u8, Failure> {
     change(arguments, |id, allow| ChangeNetwork { id, allow, refuse: Vec::new() })
 }
 
-/// Lets one reach some hosts no longer.
+/// Removes hosts from those that a sandbox may connect to.
 pub(crate) fn refuse(arguments: Reach) -> Result<u8, Failure> {
     change(arguments, |id, refuse| ChangeNetwork { id, allow: Vec::new(), refuse })
 }

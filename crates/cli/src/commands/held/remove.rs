@@ -12,7 +12,7 @@ use crate::args::held::Remove;
 use crate::problem::Failure;
 use crate::remote;
 
-/// Removes what can be removed, whatever becomes of the rest; the first failure is told.
+/// Removes every path that can be removed, even if others fail; reports the first failure.
 pub(crate) fn run(arguments: Remove) -> Result<u8, Failure> {
     let wanted = arguments.path.iter().map(|text| named(text)).collect::<Result<Vec<_>, _>>()?;
     let (removed, failure) = remote::with(arguments.way, async |remote| {
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: Remove) -> Result<u8, Failure> {
     failure.map_or(Ok(0), Err)
 }
 
-/// The sandbox and the path in it that somebody named.
+/// Parses an argument into a sandbox and a path in it.
 fn named(text: &OsStr) -> Result<(String, Vec<u8>), Problem> {
     match End::parse(text) {
         End::Inside(name, path) => Ok((name, path)),

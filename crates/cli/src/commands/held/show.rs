@@ -1,4 +1,4 @@
-//! `stockade show`: what is known of a sandbox.
+//! `stockade show`: the state of a sandbox.
 
 use stockade_api::{GetSandbox, Reached, Sandbox};
 use stockade_core::Enforcement;
@@ -11,10 +11,10 @@ use crate::args::held::One;
 use crate::problem::Failure;
 use crate::remote;
 
-/// How many refusals are told to people.
+/// The most denied connections that are printed as text.
 const REFUSALS: usize = 16;
 
-/// Tells it.
+/// Prints it.
 pub(crate) fn run(arguments: One) -> Result<u8, Failure> {
     let sandbox = remote::with(arguments.way, async |remote| {
         let id = find(&remote, &arguments.id).await?;
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: One) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// When a sandbox ends by itself, as the end of a sentence.
+/// When a sandbox will end, as the last part of a sentence.
 pub(super) fn expiry(sandbox: &Sandbox) -> String {
     match sandbox.expires_at {
         Some(at) => format!(" until {at:.0}"),
@@ -91,7 +91,7 @@ fn text(sandbox: &Sandbox) -> String {
     lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect()
 }
 
-/// What a sandbox reaches, and what it was refused with how to allow that.
+/// The hosts that a sandbox may connect to, and its denied connections with how to allow them.
 fn reached(sandbox: &Sandbox, network: &Reached) -> Vec<(&'static str, String)> {
     let rules = network.policy.rules();
     let allowed = |rule: &Rule| match rule.ports.as_slice() {
@@ -137,13 +137,13 @@ fn reached(sandbox: &Sandbox, network: &Reached) -> Vec<(&'static str, String)> 
     lines
 }
 
-/// A size as it is read: in MiB, with one digit behind the point.
+/// A size for display: in MiB, with one decimal digit.
 fn mebibytes(bytes: u64) -> String {
     let tenths = bytes.saturating_mul(10) >> 20;
     format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
-/// A time in seconds, with two digits behind the point.
+/// A time in seconds, with two decimal digits.
 fn seconds(ms: u64) -> String {
     format!("{}.{:02} s", ms / 1000, ms % 1000 / 10)
 }

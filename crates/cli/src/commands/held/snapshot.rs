@@ -8,7 +8,7 @@ use crate::args::held::{Snapshot, Snapshots};
 use crate::problem::{Failure, caused};
 use crate::remote;
 
-/// Takes one.
+/// Takes a snapshot.
 pub(crate) fn take(arguments: Snapshot) -> Result<u8, Failure> {
     let id = arguments.name.map(SnapshotId::new).transpose();
     let id = id.map_err(|error| caused(Code::InvalidInput, &error))?;
@@ -26,7 +26,7 @@ pub(crate) fn take(arguments: Snapshot) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Lists them, or removes one.
+/// Lists snapshots, or removes one.
 pub(crate) fn list(arguments: Snapshots) -> Result<u8, Failure> {
     if let Some(id) = arguments.remove {
         let id = SnapshotId::new(id).map_err(|error| caused(Code::InvalidInput, &error))?;

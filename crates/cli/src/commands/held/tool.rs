@@ -1,4 +1,4 @@
-//! `stockade tool`: the tools there are, and one at work.
+//! `stockade tool`: lists the tools, or runs one.
 
 use serde_json::{Map, Value};
 use stockade_api::{Names, RunTool};
@@ -9,7 +9,7 @@ use crate::args::held::{Tool, ToolCommand};
 use crate::problem::Failure;
 use crate::remote;
 
-/// Lists tools, or runs one. The exit code is 1 when the tool says that it failed.
+/// Lists tools, or runs one. The exit code is 1 when the tool reports a failure.
 pub(crate) fn run(arguments: Tool) -> Result<u8, Failure> {
     match arguments.what {
         ToolCommand::Ls { json, way } => {

@@ -1,4 +1,4 @@
-//! `approve`, `deny`, `signal`, `cancel`: what runs are told from outside.
+//! `approve`, `deny`, `signal`, `cancel`: what users send to runs.
 
 use std::os::unix::ffi::OsStringExt as _;
 
@@ -11,7 +11,7 @@ use crate::commands::held::{print, say};
 use crate::problem::Failure;
 use crate::remote;
 
-/// Says yes.
+/// Approves a request.
 pub(crate) fn approve(arguments: Approve) -> Result<u8, Failure> {
     let Approve { decide: decision, only, allow_executed } = arguments;
     let only = only.into_iter().map(|path| path.into_vec().into()).collect();
@@ -25,7 +25,7 @@ pub(crate) fn approve(arguments: Approve) -> Result<u8, Failure> {
     })
 }
 
-/// Says no.
+/// Denies a request.
 pub(crate) fn deny(arguments: Decide) -> Result<u8, Failure> {
     decide(arguments, |id, task, note| stockade_api::Decide {
         id,

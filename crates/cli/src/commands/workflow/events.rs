@@ -1,4 +1,4 @@
-//! What `stockade events` and `stockade logs` print of a run.
+//! The output of `stockade events` and `stockade logs` for a run.
 
 use std::io::Write as _;
 
@@ -10,31 +10,31 @@ use crate::commands::held::{print_line, print_text, shown};
 use crate::problem::Failure;
 use crate::remote::Remote;
 
-/// How long one question may wait for its answer.
+/// How long one request may wait for its response.
 const WAIT_MS: u32 = 20_000;
 
-/// What is printed of a run.
+/// Which events of a run are printed, and how.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// From which event on, from 0.
+    /// The first event to print, counted from 0.
     pub(crate) from: i64,
-    /// Whether to wait for what is still to come, until the run has ended.
+    /// Whether to wait for future events, until the run has ended.
     pub(crate) follow: bool,
-    /// Whether only what the workflow wrote to its console, as it was written.
+    /// Whether to print only what the workflow wrote to its console, unchanged.
     pub(crate) console: bool,
-    /// Only what is of this kind or type.
+    /// Print only events of this kind or type.
     pub(crate) kind: Option<&'a str>,
-    /// Whether to print one JSON object a line.
+    /// Whether to print one JSON object per line.
     pub(crate) json: bool,
 }
 
-/// Whether the type of an event is this one, or of this kind: the words that it begins with.
+/// Whether the type of an event is this one, or of this kind: a prefix of the type.
 pub(crate) fn is_of(name: &str, kind: &str) -> bool {
     let plain = |text: &str| text.replace(['-', '_', '.'], "").to_lowercase();
     plain(name).starts_with(&plain(kind))
 }
 
-/// Prints what happened in a run; false when no run has the name.
+/// Prints the events of a run; `false` when no run has the name.
 pub(crate) async fn of_run(
     remote: &Remote,
     name: &str,
@@ -73,7 +73,7 @@ fn print(number: i64, event: &Value, wanted: Wanted<'_>) -> Result<(), Failure> 
         if text("level") == "log" {
             return print_text(&line);
         }
-        // When nobody listens, there is nobody to tell.
+        // If stderr has no reader, the failure cannot be reported.
         drop(std::io::stderr().write_all(line.as_bytes()));
         return Ok(());
     }

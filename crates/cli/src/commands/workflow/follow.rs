@@ -1,4 +1,4 @@
-//! Follows a run: tells what happens, and in the end what came of it.
+//! Follows a run: prints its events, and finally its result.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,13 +9,13 @@ use crate::commands::held::{print, print_line, say, shown};
 use crate::problem::Failure;
 use crate::remote::Remote;
 
-/// How long one question may wait for its answer.
+/// How long one request may wait for its response.
 pub const WAIT_MS: u32 = 20_000;
-/// A run that goes on by itself within this time is waited for.
+/// A run that continues by itself within this time is still followed.
 const SHORT: Duration = Duration::from_secs(30);
 
-/// Tells what happens in a run from an event on, until it has ended or waits for others. The exit
-/// code. `first_wait_ms` is how long to wait for the first of them.
+/// Prints the events of a run, starting with event `from`, until it has ended or waits for
+/// others. Returns the exit code. `first_wait_ms` is how long to wait for the first event.
 pub async fn to_its_end(
     remote: &Remote,
     id: &str,
@@ -39,7 +39,7 @@ pub async fn to_its_end(
     }
 }
 
-/// The first event of a run that has not happened yet.
+/// The number of the next event of a run.
 pub async fn next_event(remote: &Remote, id: &str) -> Result<i64, Failure> {
     let mut next = 0;
     loop {
@@ -52,7 +52,7 @@ pub async fn next_event(remote: &Remote, id: &str) -> Result<i64, Failure> {
     }
 }
 
-/// Whether a run waits for others, or for long.
+/// Whether a run waits for others, or for a long time.
 fn waits(run: &Run) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + SHORT;
     let soon = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
@@ -94,7 +94,7 @@ fn tell(event: &Value, is_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells what came of a run; the exit code.
+/// Prints the result of a run; returns the exit code.
 pub async fn ended(remote: &Remote, run: Run, is_json: bool) -> Result<u8, Failure> {
     if is_json {
         print_line(&json!({ "type": "Run", "run": run }))?;
@@ -109,7 +109,7 @@ pub async fn ended(remote: &Remote, run: Run, is_json: bool) -> Result<u8, Failu
     Ok(exit_code(run.status))
 }
 
-/// Finished 0, failed 1, cancelled 2, waits 3.
+/// 0 for finished, 1 for failed, 2 for cancelled, 3 for waiting.
 pub const fn exit_code(status: RunStatus) -> u8 {
     match status {
         RunStatus::Finished => 0,
@@ -144,7 +144,7 @@ async fn tell_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a run waits for, and how it goes on.
+/// What a run waits for, and how to continue it.
 pub fn told(run: &str, wait: &Wait) -> String {
     let node = shown(wait.node());
     match wait {
@@ -170,7 +170,8 @@ pub fn told(run: &str, wait: &Wait) -> String {
     }
 }
 
-/// A text as one word for a shell, whoever chose it: a child in a sandbox says itself what it waits for.
+/// Quotes a text as one shell word. The text is untrusted: a child in a sandbox chooses what it
+/// waits for.
 fn word(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@+=,".contains(&byte);
     let text = shown(text);

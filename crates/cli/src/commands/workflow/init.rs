@@ -1,4 +1,4 @@
-//! `stockade init`: a first workflow, and what editors need to know of the language.
+//! `stockade init`: writes a first workflow file and the type declarations for editors.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -9,14 +9,14 @@ use crate::args::workflow::Init;
 use crate::commands::held::say;
 use crate::problem::{Failure, caused};
 
-/// What a directory of workflows begins with: names and texts.
+/// The initial files of a directory of workflows: names and texts.
 const FIRST_FILES: &[(&str, &str)] = &[
     ("workflow.tsx", include_str!("../../first/workflow.tsx")),
     ("stockade.d.ts", include_str!("../../first/stockade.d.ts")),
     ("tsconfig.json", include_str!("../../first/tsconfig.json")),
 ];
 
-/// Writes the files into a directory. None that is there is changed.
+/// Writes the files into a directory. Existing files are not changed.
 pub(crate) fn run(arguments: &Init) -> Result<u8, Failure> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory).map_err(|error| caused(Code::Io, &error))?;

@@ -1,4 +1,4 @@
-//! `stockade inspect`: what is known of a run and its tasks.
+//! `stockade inspect`: the state of a run and its tasks.
 
 use stockade_api::{Inspection, RunById, SandboxInfo};
 
@@ -8,7 +8,7 @@ use crate::commands::held::{print, print_text, shown};
 use crate::problem::Failure;
 use crate::remote;
 
-/// Tells it.
+/// Prints it.
 pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
     let found = remote::with(arguments.way, async |remote| {
         let request = RunById { id: find(&remote, &arguments.id).await?.id };
@@ -67,7 +67,7 @@ fn text(Inspection { run, tasks, sandboxes, waits }: &Inspection) -> String {
     text
 }
 
-/// A sandbox in one line.
+/// A sandbox on one line.
 fn told(sandbox: &SandboxInfo) -> String {
     let provider = sandbox.config["provider"].as_str();
     let selected = sandbox.config["selectedRuntime"].as_str().unwrap_or_default();

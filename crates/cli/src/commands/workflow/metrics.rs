@@ -1,4 +1,4 @@
-//! `stockade metrics`: what is measured of the sandboxes of workflows, for monitoring.
+//! `stockade metrics`: metrics of the sandboxes of workflows, for monitoring.
 
 use stockade_api::Measure;
 
@@ -7,7 +7,7 @@ use crate::commands::held::{print, print_text};
 use crate::problem::Failure;
 use crate::remote;
 
-/// Prints it: as the text that Prometheus collects, or as JSON.
+/// Prints them: as the text that Prometheus collects, or as JSON.
 pub(crate) fn run(arguments: Metrics) -> Result<u8, Failure> {
     let measured = remote::with(arguments.way, async |remote| {
         Ok(remote.workflows.measure(remote.caller(), Measure {}).await?)

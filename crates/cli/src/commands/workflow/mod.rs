@@ -1,5 +1,5 @@
-//! The commands that work on workflows and their runs, one file for each kind. What is data goes to
-//! stdout, what is said about it to stderr.
+//! The commands that work on workflow files and workflow runs, one file for each kind. Data goes to
+//! stdout, messages go to stderr.
 
 pub(super) mod answer;
 pub(super) mod events;
@@ -21,10 +21,10 @@ use stockade_core::{Code, Problem};
 use crate::problem::Failure;
 use crate::remote::Remote;
 
-/// The most that is read as an input.
+/// The most bytes that are read as an input.
 const MAX_INPUT_BYTES: u64 = 16 << 20;
 
-/// A value that a person gives: JSON, or the name of a file behind `@`.
+/// A value that a user passes: JSON, or the name of a file after `@`.
 pub fn value(given: &str, what: &str) -> Result<Value, Problem> {
     use std::io::Read as _;
     let text = match given.strip_prefix('@') {
@@ -46,14 +46,14 @@ pub fn value(given: &str, what: &str) -> Result<Value, Problem> {
     })
 }
 
-/// The run that a person names: by its id, an unambiguous beginning of it, or `latest`.
+/// Finds a run by its id, a unique prefix of it, or `latest`.
 async fn find(remote: &Remote, name: &str) -> Result<Run, Failure> {
     let request = FindRun { name: name.to_owned() };
     Ok(remote.workflows.find(remote.caller(), request).await?)
 }
 
-/// The run that a person names who may mean something else: by its id, or `latest`. What else has a
-/// name is not hidden by the beginning of a run's.
+/// Finds a run by its full id, or `latest`, if the name may also mean something else. A prefix of a
+/// run's id is not accepted, so that it cannot hide another object of that name.
 async fn known(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
     let found = if name == LATEST {
         remote.workflows.find(remote.caller(), FindRun { name: name.to_owned() }).await
@@ -66,7 +66,8 @@ async fn known(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
     }
 }
 
-/// The same failure, unless it is that no sandbox has the name: then nothing has it.
+/// The same failure, unless it is that no sandbox has the name: then the new message says that no
+/// run has it, either.
 pub(super) fn unless_nothing(failure: Failure, name: &str) -> Failure {
     if failure.code() != Code::NotFound || name == LATEST {
         return failure;
@@ -76,7 +77,8 @@ pub(super) fn unless_nothing(failure: Failure, name: &str) -> Failure {
     Failure::from(problem).of_workflow()
 }
 
-/// Variables that say how a run is done, not what: each run has those of the command that starts it.
+/// Variables that control how a run is executed, not what it does: each run gets the values of the
+/// command that starts it.
 const OF_THE_ENGINE: [&str; 4] = [
     "SMITHERS_MAX_CONCURRENT_SANDBOXES",
     "STOCKADE_MAX_CONCURRENT_SANDBOXES",
@@ -84,7 +86,7 @@ const OF_THE_ENGINE: [&str; 4] = [
     TOOL_TIMEOUT_MS,
 ];
 
-/// The variables that a workflow may read: with a value, or with the one that this process has.
+/// The variables that a workflow may read: with the given value, or with the one in this process.
 pub fn environment(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
     let variable = |given: &String| match given.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok(Some((name.to_owned(), value.to_owned()))),

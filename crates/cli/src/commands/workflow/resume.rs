@@ -1,4 +1,4 @@
-//! `stockade resume`: lets a run go on that failed or was interrupted, or a paused sandbox.
+//! `stockade resume`: continues a failed or interrupted run, or a paused sandbox.
 
 use stockade_api::{LATEST, ResumeRun, RunStatus};
 
@@ -8,17 +8,17 @@ use crate::commands::held::{life, print_text};
 use crate::problem::Failure;
 use crate::remote;
 
-/// How long a run that waits is given to take what it was told a moment ago.
+/// How long a waiting run may take to process an input that it received a moment ago.
 const FIRST_WAIT_MS: u32 = 2_000;
 
-/// Resumes what has the id: a run before a sandbox.
+/// Resumes the run or sandbox with the id. A run takes precedence over a sandbox.
 pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
     remote::with(arguments.way, async |remote| {
         let name = &arguments.id;
         let run = known(&remote, name).await?;
         let means_sandbox = match &run {
             None => true,
-            // A run that is finished has nothing to resume; a sandbox may have.
+            // A finished run cannot be resumed, but a sandbox may be meant.
             Some(run) if name == LATEST && run.status == RunStatus::Finished => {
                 life::is_latest_paused(&remote).await
             }

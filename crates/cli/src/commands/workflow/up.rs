@@ -1,4 +1,4 @@
-//! `stockade up`: starts a run and follows it to where it can go by itself.
+//! `stockade up`: starts a run and follows it as far as it can proceed by itself.
 
 use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 use stockade_core::{Code, Problem};
@@ -9,7 +9,7 @@ use crate::commands::held::print_text;
 use crate::problem::{Failure, caused};
 use crate::remote;
 
-/// Starts it. The exit code tells how it ended: 0 finished, 1 failed, 2 cancelled, 3 waits.
+/// Starts it. The exit code reports how it ended: 0 finished, 1 failed, 2 cancelled, 3 waits.
 pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
     let request = request(&arguments)?;
     remote::with(arguments.way, async |remote| {
@@ -22,10 +22,10 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
     })
 }
 
-/// The operation that the arguments ask for.
+/// The request for these arguments.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] when the file is none, or a value cannot be read.
+/// [`Code::InvalidInput`] when the file is not a regular file, or a value cannot be read.
 pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
     let file = std::path::absolute(&arguments.file).map_err(|error| caused(Code::Io, &error))?;
     if !file.is_file() {

@@ -1,6 +1,6 @@
-//! From the host into a sandbox. Who names a link means what it leads to; of what is found below
-//! that, no link is followed: everything is opened beneath one descriptor of the named directory,
-//! whatever is renamed meanwhile.
+//! Copying from the host into a sandbox. If the named path is a link, its target is copied. Links
+//! below that are never followed: everything is opened beneath one descriptor of the named
+//! directory, whatever is renamed meanwhile.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,26 +19,26 @@ use tokio::io::AsyncRead;
 use super::{Copied, Way, host, is_directory, join, joined, special};
 use crate::problem::Failure;
 
-/// What a path of the host names.
+/// The file or directory at a path of the host.
 enum Source {
     File(File),
     Directory(Dir),
 }
 
-/// What is to be done.
+/// The next step.
 enum Next {
-    /// Copy a directory below the named one; that one itself has no path.
+    /// Copy a directory below the named one; `None` is the named one itself.
     Copy { below: Option<RelativePath>, to: Vec<u8> },
-    /// Take rights away from a directory that is full.
+    /// Remove permissions from a filled directory.
     Narrow { to: Vec<u8>, mode: u32 },
 }
 
-/// The rights without which its owner can put nothing into a directory.
+/// The permissions that a directory's owner needs to fill it.
 const FILLED: u32 = 0o300;
 
 impl Way<'_> {
-    /// Copies a file or directory of the host to a path inside. Into a directory that exists it is
-    /// copied under its own name.
+    /// Copies a file or directory of the host to a path inside. If the path is an existing
+    /// directory, the copy is created in it under its own name.
     pub(super) async fn into_sandbox(
         mut self,
         from: &Path,
@@ -57,7 +57,7 @@ impl Way<'_> {
         Ok(self.copied)
     }
 
-    /// Copies standard input to a file inside, as it comes.
+    /// Copies standard input to a file inside while it is read.
     pub(super) async fn of_input(mut self, to: Vec<u8>) -> Result<Copied, Failure> {
         let request = WriteFile {
             sandbox_id: self.id.clone(),
@@ -66,14 +66,14 @@ impl Way<'_> {
             uid: None,
             gid: None,
         };
-        // What was read cannot be read again: it is written once, or not at all.
+        // Standard input cannot be read again, so it is written at most once.
         let written = self.write(tokio::io::stdin(), request).await?;
         self.progress.finish_and_clear();
         self.copied = Copied { files: 1, bytes: written.size_bytes, ..Copied::default() };
         Ok(self.copied)
     }
 
-    /// Copies what is in a directory, and what is below that.
+    /// Copies the content of a directory, and everything below it.
     async fn send_tree(&mut self, from: &Path, root: &Dir, to: Vec<u8>) -> Result<(), Failure> {
         let mut waiting = vec![Next::Copy { below: None, to }];
         while let Some(next) = waiting.pop() {
@@ -119,8 +119,8 @@ impl Way<'_> {
         Ok(())
     }
 
-    /// Makes a directory that can be filled, unless there is one. Whether it has to be narrowed to
-    /// the mode when it is full.
+    /// Creates a directory that can be filled, unless it exists. Returns whether its permissions
+    /// must be reduced to `mode` when it is full.
     async fn make_directory(&self, to: &[u8], mode: u32) -> Result<bool, Failure> {
         let is_wider = mode & FILLED != FILLED && self.stat(to).await?.is_none();
         let request = MakeDirectory {
@@ -156,10 +156,12 @@ impl Way<'_> {
             uid: None,
             gid: None,
         };
-        // With a position of its own: what was begun may still be read from the other.
+        // This descriptor has its own position, because the first attempt may still be reading from
+        // the other one.
         let again = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(failed)?;
         let written = match self.write(tokio::fs::File::from_std(file), request.clone()).await {
-            // Its server died on it. Written again, it is what it would have been.
+            // The server ended during the transfer. Repeating the whole write gives the same
+            // result.
             Err(problem) if problem.code == Code::Unreachable => {
                 self.write(tokio::fs::File::from_std(again), request).await?
             }
@@ -179,7 +181,7 @@ impl Way<'_> {
         self.remote.sandboxes.write_file(&self.remote.once(), request, content).await
     }
 
-    /// Goes on without what may not be read, or is no longer what it was found to be.
+    /// Skips a path that may not be read, or that no longer has the type that it was listed with.
     fn leave_out_host(&mut self, path: &Path, error: beneath::Error) -> Result<(), Failure> {
         match error.kind() {
             Some(io::ErrorKind::PermissionDenied) => {
@@ -195,7 +197,7 @@ impl Way<'_> {
 }
 
 impl Source {
-    /// Opens what a path of the host leads to, links in it followed. A pipe does not block.
+    /// Opens a path of the host; links in it are followed. A pipe does not block.
     fn open(path: &Path) -> Result<Self, Failure> {
         let failed = |error: io::Error| host(path, &error);
         let found = fs::metadata(path).map_err(failed)?;
@@ -208,7 +210,7 @@ impl Source {
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
         let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
         let file = opened.map_err(failed)?;
-        // It may have become another meanwhile.
+        // Its type may have changed meanwhile.
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(special(path.display()));
         }
@@ -216,7 +218,7 @@ impl Source {
     }
 }
 
-/// A path below a directory, for people.
+/// A path below a directory, for display.
 fn at(directory: &Path, below: &RelativePath) -> PathBuf {
     directory.join(below.as_os_str())
 }

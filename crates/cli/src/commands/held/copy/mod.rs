@@ -1,4 +1,4 @@
-//! `stockade cp`: files and directories into a sandbox, or out of it.
+//! `stockade cp`: copies files and directories into a sandbox, or out of it.
 
 mod into;
 mod out;
@@ -20,13 +20,13 @@ use crate::args::held::Copy;
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
 
-/// What was copied.
+/// Statistics about a copy.
 #[derive(Default)]
 struct Copied {
     files: u64,
     bytes: u64,
     left_out: u64,
-    /// The first of those that may not be read.
+    /// The first path that could not be read.
     unread: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Copied {
     }
 }
 
-/// Copies.
+/// Copies files or directories.
 pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
     let to_output = arguments.to == "-";
     let copied = remote::with(arguments.way, async |remote| {
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// What is wrong with a copy that is not between the host and a sandbox.
+/// What is wrong with arguments that do not name the host and a sandbox.
 fn unclear(arguments: &Copy) -> String {
     let relative = [&arguments.from, &arguments.to].into_iter().find_map(|end| {
         let (id, path) = end.to_str()?.split_once(':')?;
@@ -110,12 +110,12 @@ impl<'a> Way<'a> {
         Self { remote, id, progress, copied: Copied::default() }
     }
 
-    /// Shows what is being copied.
+    /// Displays the path that is being copied.
     fn show(&self, path: &Path) {
         self.progress.set_message(shown(&path.display().to_string()));
     }
 
-    /// What a path inside leads to; none where nothing is.
+    /// The metadata of a path inside, links followed; `None` if it does not exist.
     async fn stat(&self, path: &[u8]) -> Result<Option<FileEntry>, Failure> {
         let (sandbox_id, path) = (self.id.clone(), path.to_vec().into());
         let request = StatFile { sandbox_id, path, follow: true };
@@ -138,7 +138,7 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// A path below a directory; none is the top.
+/// A path below a directory; `None` is the top directory.
 fn joined(directory: Option<&RelativePath>, name: &[u8]) -> Result<RelativePath, path::Error> {
     match directory {
         None => RelativePath::new(name),
@@ -146,7 +146,7 @@ fn joined(directory: Option<&RelativePath>, name: &[u8]) -> Result<RelativePath,
     }
 }
 
-/// The last name of a path; none that would lead elsewhere.
+/// The last component of a path; `None` if it could lead elsewhere.
 fn last_name(path: &[u8]) -> Option<OsString> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     let name = path.rsplit(|byte| *byte == b'/').next()?;

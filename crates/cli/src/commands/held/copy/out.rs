@@ -1,5 +1,6 @@
-//! From a sandbox to the host. What the sandbox holds can be anything, and changes meanwhile: only
-//! files and directories come out, without set-id bits and the right of others to write.
+//! Copying from a sandbox to the host. The sandbox's content is untrusted, and may change during
+//! the copy. Only files and directories are copied, without set-id bits and write permission for
+//! others.
 
 use std::path::Path;
 
@@ -12,19 +13,19 @@ use super::target::{Place, Target, Wider};
 use super::{Copied, Way, host, last_name, missing, special};
 use crate::problem::Failure;
 
-/// What is to be done.
+/// The next step.
 enum Next {
     Copy(FileEntry, Place),
     Narrow(Wider),
 }
 
 impl Way<'_> {
-    /// Copies a file or directory inside to a path of the host. Who names a link means what it leads
-    /// to inside. Links and special files below that are left out: what they would do on the host, nobody has looked at. So is the very directory that is
-    /// copied to, where the sandbox shows it.
+    /// Copies a file or directory inside to a path of the host. If the named path is a link, its target inside is
+    /// copied. Links and special files below it are left out, because their effect on the host is unknown. So is the
+    /// directory that is copied to, if it is mounted in the sandbox.
     ///
-    /// A new directory has the mode that it has inside, as a file has: without what the umask takes,
-    /// the right of others to write and set-id bits. One that exists keeps its own.
+    /// A new directory gets the mode that it has inside, as a file does, but without the bits in the umask, write
+    /// permission for others and set-id bits. An existing one keeps its own mode.
     pub(super) async fn out_of_sandbox(
         mut self,
         from: Vec<u8>,
@@ -34,7 +35,8 @@ impl Way<'_> {
         let name = last_name(&from);
         match root.kind {
             FileKind::Directory => {
-                // Before anything is made: what may not be listed leaves nothing.
+                // Before anything is created: a directory that cannot be listed leaves nothing
+                // behind.
                 let listing = self.list(&root).await?;
                 self.receive_tree(&root, listing, Target::find(to, name)?).await?;
             }
@@ -49,7 +51,7 @@ impl Way<'_> {
         Ok(self.copied)
     }
 
-    /// Copies what a listing has, and what is below that.
+    /// Copies the entries of a listing, and everything below them.
     async fn receive_tree(
         &mut self,
         root: &FileEntry,
@@ -81,7 +83,7 @@ impl Way<'_> {
                 },
                 FileKind::File => match self.read(&entry).await {
                     Ok(content) => self.receive(content, entry.mode, &target, &place).await?,
-                    // It has become something else.
+                    // Its type has changed.
                     Err(problem) if problem.code == Code::InvalidInput => self.copied.left_out += 1,
                     Err(problem) => self.leave_out(&entry, problem)?,
                 },
@@ -91,7 +93,7 @@ impl Way<'_> {
         Ok(())
     }
 
-    /// Makes a directory, and has what is in it copied.
+    /// Creates a directory, and schedules the copying of its content.
     fn fill(
         &mut self,
         entry: &FileEntry,
@@ -141,7 +143,7 @@ impl Way<'_> {
         self.remote.sandboxes.read_file(self.remote.caller(), request).await
     }
 
-    /// Writes one file of the host.
+    /// Writes one file on the host.
     async fn receive(
         &mut self,
         content: FileContent,
@@ -151,7 +153,8 @@ impl Way<'_> {
     ) -> Result<(), Failure> {
         let shown = target.shown(place);
         self.show(&shown);
-        // Written beside and renamed: what is there stays whole until the new one is.
+        // The file is written under another name and renamed: an existing file stays complete until
+        // the new one is.
         let (part, file) = target.begin(place, mode)?;
         let written = async {
             let mut file = tokio::fs::File::from_std(file);
@@ -167,7 +170,7 @@ impl Way<'_> {
         Ok(())
     }
 
-    /// Goes on without what may not be read, or has gone meanwhile.
+    /// Skips an entry that may not be read, or that no longer exists.
     fn leave_out(&mut self, entry: &FileEntry, problem: Problem) -> Result<(), Failure> {
         match problem.code {
             Code::AccessDenied => self.copied.leave_out_unread(&entry.path.lossy()),

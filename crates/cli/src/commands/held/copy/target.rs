@@ -1,6 +1,6 @@
-//! Where on the host a copy goes. What the user names is opened once; everything is made, written
-//! and renamed beneath that descriptor and follows no link, for a sandbox may be able to write there
-//! and exchange directories with links meanwhile.
+//! The destination of a copy on the host. The path that the user named is opened once. Everything is
+//! created, written and renamed beneath that descriptor without following links, because a sandbox
+//! may be able to write there and replace directories by links meanwhile.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,10 +18,11 @@ use stockade_core::Code;
 use super::{host, joined, last_name, odd};
 use crate::problem::Failure;
 
-/// The permission bits that come out of a sandbox: no right of others to write, and no set-id bit.
+/// The permission bits that are copied out of a sandbox: no write permission for others, and no
+/// set-id bit.
 const KEPT: u32 = 0o755;
 
-/// The rights without which its owner can put nothing into a directory.
+/// The permissions that a directory's owner needs to fill it.
 const FILLED: u32 = 0o700;
 
 /// A directory of the host, and the name in it that a copy gets.
@@ -33,14 +34,15 @@ pub(super) struct Target {
     mark: Option<RelativePath>,
 }
 
-/// A place beneath a target's directory; none is that directory itself.
+/// A path beneath a target's directory; `None` is that directory itself.
 pub(super) type Place = Option<RelativePath>;
 
-/// A directory that is being filled, and the rights of its owner that go when it is full.
+/// A directory that is being filled, and the permissions of its owner that are removed afterwards.
 #[derive(Debug)]
 pub(super) struct Wider(RelativePath, u32);
 
-/// A file that is being written, beside the one that it will be. Dropping it leaves nothing of it.
+/// A file that is being written under a temporary name beside its final path. Dropping it removes
+/// the file.
 #[derive(Debug)]
 pub(super) struct Part<'a> {
     target: &'a Target,
@@ -49,7 +51,7 @@ pub(super) struct Part<'a> {
 }
 
 impl Target {
-    /// The place that a path names: with this name in a directory that exists, else the path itself.
+    /// The target for a path: this name in the directory `to` if that exists, else the path itself.
     pub(super) fn find(to: &Path, name: Option<OsString>) -> Result<Self, Failure> {
         let failed = |error: Errno| host(to, &error.into());
         let named = |name: OsString| RelativePath::new(name.as_bytes());
@@ -67,28 +69,29 @@ impl Target {
         Ok(Self { base, shown: shown.to_owned(), name, mark: None })
     }
 
-    /// Where the copy itself goes.
+    /// The destination of the copied file or directory itself.
     pub(super) fn place(&self) -> Place {
         self.name.clone()
     }
 
-    /// The place of something that is copied from a directory inside.
+    /// The destination of an entry of a directory inside.
     pub(super) fn below(&self, directory: &Place, entry: &FileEntry) -> Result<Place, Failure> {
         let name = last_name(&entry.path.0).ok_or_else(|| odd(&entry.path))?;
         let path = joined(directory.as_ref(), name.as_bytes());
         path.map(Some).map_err(|_| odd(&entry.path))
     }
 
-    /// The path of a place, for people.
+    /// The path of a destination, for display.
     pub(super) fn shown(&self, place: &Place) -> PathBuf {
         place.as_ref().map_or_else(|| self.shown.clone(), |path| self.shown.join(path.as_os_str()))
     }
 
-    /// Makes a directory, unless there is one, which keeps its mode. A new one has the mode that it
-    /// has inside, as far as that of a file would come out, and lets its owner fill it: where that
-    /// is more, the answer is what [`Target::narrow`] takes away.
+    /// Creates a directory. An existing one keeps its mode. A new one has the mode that it has
+    /// inside, with the same restrictions as for a file, and is writable for its owner: if the mode
+    /// does not include that, the returned value is what [`Target::narrow`] must remove.
     ///
-    /// No mode is ever widened: what was made here may have been exchanged for another since.
+    /// No mode is ever widened: the directory created here may have been replaced by another one
+    /// since.
     pub(super) fn make_directory(
         &self,
         place: &Place,
@@ -98,7 +101,7 @@ impl Target {
         match self.base.mkdir(path, mode & KEPT | FILLED) {
             Ok(()) if mode & FILLED == FILLED => Ok(None),
             Ok(()) => Ok(Some(Wider(path.clone(), FILLED & !mode))),
-            // A link to a directory is none.
+            // This fails for a link to a directory.
             Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {
                 self.base.locate_dir(path).map_err(|error| self.failed(place, error))?;
                 Ok(None)
@@ -107,7 +110,7 @@ impl Target {
         }
     }
 
-    /// Takes from a directory that is full what its owner needed to fill it.
+    /// Removes from a filled directory the permissions that its owner needed to fill it.
     pub(super) fn narrow(&self, wider: Wider) -> Result<(), Failure> {
         let Wider(path, rights) = wider;
         let narrow = || {
@@ -118,8 +121,8 @@ impl Target {
         narrow().map_err(|error| host(&self.shown(&Some(path.clone())), &error))
     }
 
-    /// Marks the directory that the copy is, with an empty file of a name that nothing else has, for
-    /// as long as this lives: where the sandbox shows that directory, it is known again.
+    /// Marks the directory that is copied to with an empty file of a unique name, as long as this
+    /// value lives. If the sandbox contains that directory, the copy recognises it by this file.
     pub(super) fn mark(&mut self) -> Result<(), Failure> {
         let place = self.place();
         let mark = self.fresh(place.as_ref())?;
@@ -128,22 +131,22 @@ impl Target {
         Ok(())
     }
 
-    /// Takes the mark away.
+    /// Removes the mark.
     pub(super) fn unmark(&mut self) {
         if let Some(mark) = self.mark.take() {
-            // There is nobody left to tell; what stays is an empty file.
+            // A failure cannot be reported; it only leaves an empty file behind.
             let _ = self.base.remove_file(&mark);
         }
     }
 
-    /// Whether a listing is that of the very directory that is being copied to.
+    /// Whether a listing is that of the directory that is being copied to.
     pub(super) fn is_marked(&self, entries: &[FileEntry]) -> bool {
         let mark = self.mark.as_ref().map(RelativePath::file_name);
         let last = |entry: &FileEntry| last_name(&entry.path.0);
         mark.is_some_and(|mark| entries.iter().filter_map(last).any(|name| name.as_bytes() == mark))
     }
 
-    /// Begins a file, with these permission bits as far as they come out.
+    /// Creates a file for writing, with these permission bits as far as they may be copied.
     pub(super) fn begin(&self, place: &Place, mode: u32) -> Result<(Part<'_>, File), Failure> {
         let refused = |errno: Errno| host(&self.shown(place), &errno.into());
         let to = place.clone().ok_or_else(|| refused(Errno::ISDIR))?;
@@ -163,7 +166,7 @@ impl Target {
         Ok((Part { target: self, beside: Some(beside), to }, file))
     }
 
-    /// A path in a directory that nothing else has, short enough for every file system.
+    /// A unique path in a directory, short enough for every file system.
     fn fresh(&self, directory: Option<&RelativePath>) -> Result<RelativePath, Failure> {
         let name = format!(".stockade-{}", uuid::Uuid::now_v7().simple());
         let path = joined(directory, name.as_bytes());
@@ -182,7 +185,7 @@ impl Drop for Target {
 }
 
 impl Part<'_> {
-    /// Puts the file where it belongs, in the place of a file or link that is there.
+    /// Moves the file to its final path, and replaces an existing file or link.
     pub(super) fn finish(mut self) -> io::Result<()> {
         if let Some(beside) = &self.beside {
             let base = &self.target.base;
@@ -196,13 +199,13 @@ impl Part<'_> {
 impl Drop for Part<'_> {
     fn drop(&mut self) {
         if let Some(beside) = &self.beside {
-            // What was begun is of no use.
+            // An incomplete file is not needed.
             let _ = self.target.base.remove_file(beside);
         }
     }
 }
 
-/// A descriptor of a directory that serves only to find what is below it; links are followed.
+/// Opens a directory only for resolving paths below it; links are followed.
 fn open(path: &Path) -> Result<Dir, Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map(Dir::from_fd)
