@@ -77,7 +77,7 @@ mod live_tests {
     use super::*;
     use crate::testing::{Ended, fork_child, wait_for};
 
-    /// The result of [`is_within`] in a child that first calls `before`.
+    /// Whether a child counts as confined once it has run this function.
     fn answers(before: fn()) -> bool {
         let child = fork_child(move || {
             before();

@@ -45,24 +45,24 @@ pub enum Request {
     Execute(Box<Execute>),
     /// Send a signal to the command's process group.
     Signal {
-        /// Which command.
+        /// The command's number.
         number: u64,
         /// The signal.
         signal: i32,
     },
     /// Kill the command and everything that it has started.
     Kill {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
     /// Close the outer end of the command's standard input.
     CloseInput {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
     /// Forget a command that has ended, and close its streams.
     Forget {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
     /// Connect to a listening socket inside as this user.
@@ -137,14 +137,14 @@ pub enum Report {
     /// The command has a process, which executes the program next. Carries the terminal's outer
     /// end, where there is one.
     Started {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
     /// The command was not started, because the program could not be run or a wall could not be
     /// enabled for it. The only further reports about it are its record and that its process no
     /// longer exists.
     NotStarted {
-        /// Which command.
+        /// The command's number.
         number: u64,
         /// The wall, where one failed.
         wall: Option<Wall>,
@@ -155,35 +155,34 @@ pub enum Report {
     },
     /// The command has ended. With a cause, everything that it had started has ended too.
     Exited {
-        /// Which command.
+        /// The command's number.
         number: u64,
         /// The status as `wait(2)` gives it.
         status: i32,
         /// Why init ended it, where it did.
         cause: Option<Cause>,
     },
-    /// The command has ended by itself, and nothing that it started is alive: [`Report::Exited`]
-    /// and [`Report::Gone`] in one.
+    /// The command has ended by itself, and nothing that it started is alive: one report for both.
     Finished {
-        /// Which command.
+        /// The command's number.
         number: u64,
         /// The status as `wait(2)` gives it.
         status: i32,
     },
     /// Nothing that the command started is alive any more.
     Gone {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
     /// The requested connection, which this carries. It does not block, and may still be
     /// connecting.
     Connected {
-        /// Which connection.
+        /// The connection's number.
         number: u64,
     },
     /// The requested connection cannot be made.
     Refused {
-        /// Which connection.
+        /// The connection's number.
         number: u64,
         /// The kernel's error number.
         errno: i32,

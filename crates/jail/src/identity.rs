@@ -150,7 +150,7 @@ impl Range {
         start >= FIRST
     }
 
-    /// In a container, the upper half of its ids except its own nobody is used in place of the
+    /// In a container, the upper half of its ids except its own `nobody` is used instead of the
     /// host's spare ranges.
     const fn of_container() -> Self {
         Self { start: COUNT / 2, count: COUNT / 2 - 2, _lock: None }

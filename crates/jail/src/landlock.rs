@@ -163,7 +163,7 @@ const RULE_PATH_BENEATH: u32 = 1;
 /// The version of Landlock that the kernel offers, at most [`NEWEST_ABI`].
 ///
 /// # Errors
-/// [`Error::Unsupported`] where there is none, [`Error::Version`] for anything else.
+/// [`Error::Unsupported`] where there is none, [`Error::Version`] for all other errors.
 pub fn abi() -> Result<u32, Error> {
     let no_attribute = std::ptr::null::<RulesetAttribute>();
     // SAFETY: with this flag the kernel takes no attribute and returns a number.

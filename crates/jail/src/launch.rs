@@ -336,7 +336,7 @@ fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
     RootPlan::of(&mut spec.mounts).map(Some).map_err(refused)
 }
 
-/// The given error, or [`Error::OutOfMemory`] where the memory limit ended the launch.
+/// The given error, unless the memory limit ended the launch.
 fn starved(error: Error, cgroup: Option<&Group>) -> Error {
     let kills = cgroup.map_or(0, |group| group.oom_kills().unwrap_or(0));
     if kills > 0 { Error::OutOfMemory } else { error }

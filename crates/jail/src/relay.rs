@@ -182,7 +182,7 @@ impl Pump {
         self.failure.map(io::Error::from)
     }
 
-    /// What was captured.
+    /// The captured content.
     pub(crate) fn into_captured(self) -> Captured {
         let mut captured = match self.capture {
             Some((limit, mut captured)) => {

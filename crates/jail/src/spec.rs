@@ -95,7 +95,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Whether `there` has a right that `self` does not have.
+    /// Whether the other rights include one that these do not.
     pub(crate) const fn lacks(self, there: Self) -> bool {
         match (self, there) {
             (Self::AsIs, _) | (_, Self::Closed) => false,

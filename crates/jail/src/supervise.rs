@@ -43,7 +43,7 @@ impl Signals {
     }
 }
 
-/// The parameters of [`supervise`].
+/// The parameters of the supervision.
 #[derive(Debug)]
 pub struct Supervision {
     /// The command's input; empty when absent.

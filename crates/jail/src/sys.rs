@@ -343,7 +343,7 @@ pub(crate) enum Waited {
     Child(libc::pid_t, i32),
     /// There are children, and none has ended.
     None,
-    /// There is no child.
+    /// There are no children.
     NoChildren,
 }
 

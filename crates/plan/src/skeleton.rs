@@ -192,7 +192,7 @@ fn sweep(skeletons: &Dir) -> io::Result<()> {
             continue;
         }
         let name = RelativePath::new(name).map_err(io::Error::other)?;
-        // It no longer exists.
+        // Skips a directory that no longer exists, or on which its maker still works.
         let Ok(dir) = skeletons.open_dir(&name) else { continue };
         if !try_lock(&dir)? {
             continue;

@@ -117,7 +117,7 @@ pub trait Runtime: Debug + Send + Sync {
     /// The sandboxes that have all these labels, by their ids.
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>>;
 
-    /// Sets the remaining lease of a sandbox.
+    /// Sets the lease of a sandbox, counted from now; `None` removes it.
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()>;
 
     /// Stops every process. Has no effect on a paused sandbox.

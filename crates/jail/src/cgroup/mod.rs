@@ -260,7 +260,7 @@ impl Group {
         self.add_where(pid, |_| true)
     }
 
-    /// Like [`Group::add`], for a process that was created in [`Group::birthplace`].
+    /// Does the same for a process that was created in [`Group::birthplace`].
     pub(crate) fn add_born(&self, pid: i32) -> io::Result<()> {
         self.add_where(pid, |version| version == Version::One)
     }
@@ -394,9 +394,9 @@ fn process_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
-/// Removes groups that killed processes of Stockade have left, and returns how many: empty ones
-/// whose creator is dead. A creator in another pid namespace looks dead while it lives, and its
-/// group is empty for a moment, so such a group is left alone for a minute.
+/// Removes the groups that killed processes of Stockade left behind, and returns how many: empty
+/// ones whose creator is dead. A creator in another pid namespace looks dead while it lives, and
+/// its group is empty for a moment, so such a group is left alone for a minute.
 pub fn sweep() -> usize {
     let found = hierarchies();
     let own = found.v1.iter().map(|(_, directory)| directory.as_path());

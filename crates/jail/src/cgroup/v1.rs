@@ -45,8 +45,8 @@ fn settings(limits: &Limits) -> Vec<Setting> {
     let mut settings = Vec::new();
     if let Some(bytes) = limits.memory_bytes {
         settings.push(setting("memory.limit_in_bytes", bytes, false));
-        // Without swap accounting the file is missing; then swappiness is set so that nothing is
-        // swapped out early.
+        // Without swap accounting the first file is missing; the second one then prevents early
+        // swapping.
         settings.push(setting("memory.memsw.limit_in_bytes", bytes, true));
         settings.push(setting("memory.swappiness", 0, true));
     }

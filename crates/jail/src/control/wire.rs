@@ -1,5 +1,5 @@
-//! The encoding of requests and reports. Each valid message has exactly one meaning and one
-//! encoding; a message with any other byte is invalid.
+//! The encoding of requests and reports. Every byte of a message has one meaning; a message with
+//! any other byte is invalid.
 
 use std::time::Duration;
 

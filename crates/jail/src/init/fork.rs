@@ -3,7 +3,7 @@
 //! it with fewer rights, and whose end affects nothing else.
 //!
 //! Workers are in the zygote's own namespaces. They are separated from it and from each other by
-//! their filter, which allows no call that reaches another process, and by their own Landlock
+//! their filter, which allows no call that affects another process, and by their own Landlock
 //! domain; they have no file descriptor but their wire, and none of them can trace another
 //! (undumpable).
 

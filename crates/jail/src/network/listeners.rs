@@ -139,8 +139,8 @@ fn is_at(socket: &OwnedFd, place: SocketAddr) -> io::Result<bool> {
     Ok(SocketAddr::try_from(getsockname(socket)?)? == place)
 }
 
-/// The network that a socket is in. Only the creator of the user namespace that owns the network
-/// may query it.
+/// The network that a socket is in. The creator of the user namespace that owns the network may
+/// query it.
 fn network_of(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let namespace = call(libc::SYS_ioctl, [raw::signed(socket.as_raw_fd()), SIOCGSKNS, 0])?;
     let namespace = RawFd::try_from(namespace).map_err(io::Error::other)?;

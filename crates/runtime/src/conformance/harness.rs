@@ -75,7 +75,7 @@ impl Harness {
         Arc::clone(self.runtime.lock().unwrap().as_ref().expect("a client"))
     }
 
-    /// Drops the client without a farewell, if there is one, and creates another.
+    /// Drops the client, if there is one, and creates another.
     pub async fn reopen(&self) {
         self.lose_client();
         let runtime = within("another client", self.backend.open()).await.expect("a client");

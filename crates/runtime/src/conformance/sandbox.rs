@@ -32,7 +32,7 @@ pub(super) fn script(text: &str) -> Command {
     command(&["sh", "-c", text])
 }
 
-/// Bytes to be written to a file.
+/// Bytes to write to a file.
 pub(super) fn content(bytes: impl Into<Vec<u8>>) -> Content {
     Box::pin(std::io::Cursor::new(bytes.into()))
 }

@@ -43,7 +43,7 @@ pub(super) struct Command {
     not_started: Option<(Step, i32)>,
     /// The status as `wait(2)` gives it.
     exited: Option<i32>,
-    /// Nothing of it is alive.
+    /// No process of it is alive.
     gone: bool,
     deadline: Option<Instant>,
     /// Why it is being ended, and the deadline for that.
@@ -361,7 +361,7 @@ impl Command {
         (Report::Record(record), self.outer.clones())
     }
 
-    /// Whether nothing of it is alive.
+    /// Whether no process of it is alive.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
     }

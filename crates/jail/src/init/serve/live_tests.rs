@@ -152,7 +152,7 @@ impl Served {
             poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&second)).unwrap();
             match self.control.receive() {
                 Ok(message) => match message.expect("init is there") {
-                    // Stands for both reports.
+                    // This report counts as both.
                     (Report::Finished { number, status }, _) => {
                         let exited = Report::Exited { number, status, cause: None };
                         let both = [exited, Report::Gone { number }];

@@ -1,5 +1,5 @@
 //! Subreapers without a command: one stays idle for the next command for a short time, because
-//! waking a process costs less than to create one and to end it.
+//! waking a process costs less than creating and ending one.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ impl Spare {
         }
     }
 
-    /// The time of the next call of [`Self::keep_deadline`], if any.
+    /// The time of the next deadline, if any.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.as_ref().map(|(_, until)| *until)
     }

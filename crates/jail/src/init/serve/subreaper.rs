@@ -96,7 +96,7 @@ pub(super) struct Seen {
     pub(super) exited: Option<i32>,
     /// Init's client was notified that it ended and that nothing of it is alive.
     pub(super) told: bool,
-    /// Nothing of it is alive.
+    /// No process of it is alive.
     pub(super) gone: bool,
 }
 
@@ -302,8 +302,8 @@ extern "C" fn subreaper(post: *mut libc::c_void) -> libc::c_int {
     let post = unsafe { &*post.cast::<Post>().cast_const() };
     loop {
         let work = post.work.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: init keeps a slot that it has given until it has seen [`GONE`], which `attend`
-        // sets last.
+        // SAFETY: init keeps a slot that it has given until it has seen that nothing is left, which
+        // `attend` records last.
         if let Some(slot) = unsafe { work.cast_const().as_ref() } {
             attend(slot, &post.stack);
         } else if post.leaves.load(Ordering::Acquire) {
