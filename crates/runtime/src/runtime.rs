@@ -30,7 +30,7 @@ pub trait Runtime: Debug + Send + Sync {
     /// Its stable name, such as `native`.
     fn name(&self) -> &'static str;
 
-    /// Whether it supports a capability here.
+    /// Whether it supports a capability here, or why not.
     async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported>;
 
     /// Creates a sandbox and waits until commands can be started in it. If the id exists with the
