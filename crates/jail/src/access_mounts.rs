@@ -1,10 +1,11 @@
-//! Access rules as mounts: each path with rights of its own ([`Area`]) becomes a bind mount with flags of
-//! its own, such as read-only or noexec. What may not be read is covered, or left out. Mounts also hold what
-//! Landlock cannot: a closed path in an open directory, and changes of modes, owners and times.
+//! Access rules as mounts: each path with rights of its own ([`Area`]) becomes a bind mount with
+//! flags of its own, such as read-only or noexec. A path that must not be read is covered, or left
+//! out. Mounts also enforce what Landlock cannot: a closed path in an open directory, and changes
+//! of modes, owners and times.
 //!
-//! Runs when all other mounts are attached and no command runs yet. A directory that leads to an area, and
-//! lies in one that may be written, becomes a mount too: a mount point cannot be renamed or removed, so the
-//! area keeps its path.
+//! Runs when all other mounts are attached and before any command runs. A directory that leads to
+//! an area, and lies in a writable one, becomes a mount too: a mount point cannot be renamed or
+//! removed, so the area keeps its path.
 
 use std::fs;
 use std::io;
@@ -21,14 +22,14 @@ use crate::spec::{Area, Areas, Reach};
 use crate::sys;
 use crate::walls::Wall;
 
-/// How many mounts areas may take. The kernel's own bound is far higher (`fs.mount-max`), but each
-/// one costs every path that leads through it.
+/// The maximal number of mounts for areas. The kernel's own limit is far higher (`fs.mount-max`),
+/// but each mount slows down every path that leads through it.
 const MOUNTS: usize = 4096;
 
-/// A place that the covers are taken from; every jail has it, and it is empty.
+/// A mount point from which the covers are cloned; it exists in every jail and is empty.
 const COVERS: &str = "/sys";
 
-/// One mount that makes an area.
+/// One mount of an area.
 #[derive(Debug)]
 struct Piece {
     path: PathBuf,
@@ -36,16 +37,16 @@ struct Piece {
     is_directory: bool,
 }
 
-/// What is to be done, in this order.
+/// The mounts to make, in this order.
 #[derive(Debug, Default)]
 struct Plan {
     pieces: Vec<Piece>,
-    /// Links that a new root must have as well, with their targets.
+    /// Links that a new root must contain as well, with their targets.
     links: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Gives every area its rights. Returns what was raised, for Landlock: each place with what may be
-/// done there, the root first.
+/// Gives every area its rights. Returns the enforced rights for Landlock: each path with its
+/// rights, the root first.
 pub(crate) fn raise(areas: &Areas) -> Result<Vec<(PathBuf, Reach)>, Failure> {
     let Some(root) = areas.list.first().filter(|area| area.path == Path::new("/")) else {
         return Err(Errno::INVAL).at(Wall::Root, || "find the root among the areas".to_owned());
@@ -105,7 +106,7 @@ impl Plan {
                         )
                     });
                 }
-                // What it leads to has rights of its own.
+                // The target has rights of its own.
                 if root == Reach::Closed && at == *path {
                     self.links.push((at, target));
                 }
@@ -113,7 +114,7 @@ impl Plan {
             }
             Found::Nothing if *reach == around || !*is_made => return Ok(()),
             Found::Nothing => match make(path, areas) {
-                // Nobody can put anything there.
+                // The file system is read-only, so nothing can be created there.
                 Err(error) if error.raw_os_error() == Some(libc::EROFS) => return Ok(()),
                 made => {
                     made.at(Wall::Root, || format!("make {}", path.display()))?;
@@ -131,7 +132,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Keeps the directories that lead from one place to another from being moved away.
+    /// Prevents the directories that lead from one path to another from being moved away.
     fn pin(&mut self, above: &Path, below: &Path, reach: Reach) {
         let mut leading: Vec<_> =
             below.ancestors().skip(1).take_while(|path| *path != above).collect();
@@ -141,15 +142,15 @@ impl Plan {
         }
     }
 
-    /// The mount that a path lies in so far, and its rights.
+    /// The planned mount that contains a path, and its rights.
     fn around(&self, root: Reach, path: &Path) -> (PathBuf, Reach) {
         let around = self.pieces.iter().filter(|piece| path.starts_with(&piece.path));
         let deepest = around.max_by_key(|piece| piece.path.as_os_str().len());
         deepest.map_or_else(|| ("/".into(), root), |piece| (piece.path.clone(), piece.reach))
     }
 
-    /// Takes hold of what every piece shows, with its flags: of all before any is attached, so that
-    /// none shows another.
+    /// Opens the source of every piece, with its flags: all sources before any is attached, so that
+    /// no source contains another piece.
     fn sources(&self) -> Result<Vec<OwnedFd>, Failure> {
         let mut covers = self.covers()?.into_iter();
         let source = |piece: &Piece| {
@@ -164,7 +165,7 @@ impl Plan {
         self.pieces.iter().map(source).collect()
     }
 
-    /// What covers each piece that is closed: an empty directory or file that nobody may open.
+    /// The cover of each closed piece: an empty directory or file that nobody may open.
     fn covers(&self) -> Result<Vec<OwnedFd>, Failure> {
         let closed: Vec<_> =
             self.pieces.iter().filter(|piece| piece.reach == Reach::Closed).collect();
@@ -181,7 +182,7 @@ impl Plan {
             drop(rustix::fs::openat(&memory, "file", flags, Mode::empty())?);
             sys::mount_setattr(memory.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)?;
             mounts::make_directory(Path::new(COVERS))?;
-            // What is not attached cannot be cloned.
+            // Only an attached mount can be cloned.
             mounts::attach_mount(&memory, Path::new(COVERS))?;
             let cover = |piece: &&Piece| {
                 let name = if piece.is_directory { "directory" } else { "file" };
@@ -194,7 +195,7 @@ impl Plan {
         make().at(Wall::Root, || "make covers".to_owned())
     }
 
-    /// Leaves the root for an empty one that has only places for the pieces.
+    /// Changes from the root to an empty one that contains only mount points for the pieces.
     fn enter_empty_root(&self) -> Result<(), Failure> {
         let step = || "make an empty root".to_owned();
         let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
@@ -202,7 +203,7 @@ impl Plan {
         mounts::enter_root(&root)?;
         let mut shown: Vec<&Path> = Vec::new();
         for piece in &self.pieces {
-            // One that lies in another has its place there.
+            // The mount point of a piece that lies in another one is there.
             if shown.iter().any(|above| piece.path.starts_with(above)) {
                 continue;
             }
@@ -220,7 +221,7 @@ impl Plan {
     }
 }
 
-/// What is at a path.
+/// The file at a path.
 #[derive(Debug)]
 enum Found {
     There { is_directory: bool },
@@ -228,7 +229,7 @@ enum Found {
     Nothing,
 }
 
-/// Looks at a path component by component, and follows no link.
+/// Inspects a path component by component, without following links.
 fn look(path: &Path) -> io::Result<Found> {
     let mut found = Found::There { is_directory: true };
     let mut at = PathBuf::new();
@@ -249,13 +250,13 @@ fn look(path: &Path) -> io::Result<Found> {
     Ok(found)
 }
 
-/// Makes a directory for the ordinary user, and those that are missing above it.
+/// Creates a directory for the ordinary user, with missing parents.
 fn make(path: &Path, areas: &Areas) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o755).recursive(true).create(path)?;
     chown(path, Some(areas.user), Some(areas.group))
 }
 
-/// Clones a place with all that is mounted below it.
+/// Clones the tree at a path with all mounts below it.
 fn clone(path: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -264,7 +265,7 @@ fn clone(path: &Path) -> io::Result<OwnedFd> {
     Ok(open_tree(CWD, path, flags)?)
 }
 
-/// Takes from a mount, and all below it, what its area does not have.
+/// Removes from a mount, and all mounts below it, the rights that its area does not have.
 fn restrict(mount: &OwnedFd, reach: Reach) -> io::Result<()> {
     let Reach::Open { write, execute } = reach else { return Ok(()) };
     let read_only = if write { 0 } else { libc::MOUNT_ATTR_RDONLY };

@@ -1,7 +1,8 @@
-//! Where the kernel has put what a process begins with, and the erasing of its arguments.
+//! Where the kernel has placed a process's heap, arguments and environment, and the erasing of its
+//! arguments.
 //!
-//! Every process of a jail can read `/proc/1/cmdline`, and init is a copy of the supervisor: without
-//! erasing, commands could read the supervisor's arguments there.
+//! Every process of a jail can read `/proc/1/cmdline`, and init is a copy of the supervisor:
+//! without erasing, commands could read the supervisor's arguments there.
 
 use std::fs;
 use std::io;
@@ -17,10 +18,10 @@ pub(crate) struct AddressSpace {
 }
 
 impl AddressSpace {
-    /// Reads the addresses of the calling process. Needs a `/proc` that shows it.
+    /// Reads the addresses of the calling process. Needs a `/proc` of its own pid namespace.
     ///
     /// # Errors
-    /// Why `/proc/self/stat` could not be read; `InvalidData` where the addresses are missing.
+    /// The error of reading `/proc/self/stat`; `InvalidData` where the addresses are missing.
     pub(crate) fn read() -> io::Result<Self> {
         Self::parse(&fs::read("/proc/self/stat")?).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
@@ -28,11 +29,11 @@ impl AddressSpace {
     /// Reads the fields 47 to 51 of `/proc/PID/stat`: `start_brk`, `arg_start`, `arg_end`, `env_start`
     /// and `env_end` (`proc(5)`).
     fn parse(stat: &[u8]) -> Option<Self> {
-        // The second field, the program's name, may itself hold parentheses and spaces.
+        // The second field, the program's name, may itself contain parentheses and spaces.
         let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
         let rest = std::str::from_utf8(stat.get(after_name..)?).ok()?;
         let mut fields = rest.split_ascii_whitespace().skip(47 - 3).map(str::parse);
-        // The kernel writes zeros for a process that may not know them.
+        // The kernel writes zeros for a process that may not read them.
         let mut address = || fields.next()?.ok().filter(|address| *address != 0);
         let heap_start = address()?;
         let mut area = || Some(address()?..address()?).filter(|area| area.start <= area.end);
@@ -42,13 +43,13 @@ impl AddressSpace {
     /// Overwrites the arguments and the environment with zeros.
     ///
     /// # Safety
-    /// The process must have a single thread and read neither its arguments nor its environment any
+    /// The process must have a single thread and must not read its arguments or its environment any
     /// more.
     pub(crate) unsafe fn erase_arguments(&self) {
         for area in [&self.arguments, &self.environment] {
             let start = std::ptr::with_exposed_provenance_mut::<u8>(area.start);
-            // SAFETY: the kernel has put the strings of execve(2) there, in this process's own stack,
-            // which is writable; the caller promises that nobody else uses them.
+            // SAFETY: the kernel has put the strings of execve(2) there, in this process's own
+            // stack, which is writable; the caller promises that nothing uses them any more.
             unsafe { std::ptr::write_bytes(start, 0, area.len()) };
         }
     }
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_this_process_where_its_heap_is() {
-        // SAFETY: asks where the heap ends.
+        // SAFETY: queries the end of the heap.
         let end = unsafe { libc::sbrk(0) } as usize;
         assert!((1..=end).contains(&AddressSpace::read().unwrap().heap_start));
     }
@@ -105,7 +106,8 @@ mod tests {
             let is_empty = |file: &str| read(file).iter().all(|byte| *byte == 0);
             assert!(!is_empty("cmdline") && !is_empty("environ"));
             let addresses = AddressSpace::read().unwrap();
-            // SAFETY: the process that `in_child` makes has a single thread, and reads neither.
+            // SAFETY: the process that `in_child` makes has a single thread, and reads neither
+            // arguments nor environment.
             unsafe { addresses.erase_arguments() };
             assert!(is_empty("cmdline") && is_empty("environ"));
             0

@@ -1,7 +1,7 @@
-//! The capability wall: a process that has none, and can get none in any way.
+//! The capability wall: the process has no capability and cannot gain any.
 //!
-//! capabilities(7): the bounding set is what executing a file may give, securebits are what
-//! user id 0 means, the ambient set is what is inherited past an exec, and the other three are
+//! capabilities(7): the bounding set limits what executing a file may give, the securebits define
+//! what user id 0 means, the ambient set is inherited through an exec, and the other three sets are
 //! what the process has now.
 
 use std::io;
@@ -13,8 +13,8 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits,
 };
 
-/// User id 0 gives no capability, changing user ids changes none, none can be made ambient, and
-/// nothing of this can be changed again.
+/// User id 0 gives no capability, changing user ids changes none, none can be made ambient, and all
+/// of this is locked.
 const LOCKED: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
     .union(CapabilitiesSecureBits::NO_ROOT_LOCKED)
     .union(CapabilitiesSecureBits::NO_SETUID_FIXUP)
@@ -23,19 +23,20 @@ const LOCKED: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE)
     .union(CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED);
 
-/// Makes sure that the calling thread and all it will start can get no capability that they do
-/// not have already: no exec gives one, nor does a change of user ids. Allocates nothing.
+/// Ensures that the calling thread and all processes that it will start cannot gain a capability
+/// that they do not have already: neither an exec nor a change of user ids gives one. Allocates
+/// nothing.
 ///
-/// Needs CAP_SETPCAP, unless nothing of what needs it is left to do. What the thread has now it
-/// keeps, even when it gives up user id 0: [`drop_all`] takes that.
+/// Needs CAP_SETPCAP, unless everything that requires it is already done. The thread keeps its
+/// current capabilities, even when it gives up user id 0: [`drop_all`] removes those.
 ///
 /// # Errors
-/// What prctl(2) said.
+/// The error of prctl(2).
 pub fn drop_bounding() -> io::Result<()> {
     if capabilities_secure_bits() != Ok(LOCKED) {
         set_capabilities_secure_bits(LOCKED)?;
     }
-    // The kernel's last capability is not known here, but past it there are none: EINVAL.
+    // The kernel's last capability is unknown here; numbers beyond it fail with EINVAL.
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         match capability_is_in_bounding_set(capability) {
@@ -48,12 +49,12 @@ pub fn drop_bounding() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes every capability that the calling thread has. Needs no right and allocates nothing.
+/// Drops every capability of the calling thread. Needs no privilege and allocates nothing.
 ///
-/// Call [`drop_bounding`] first: alone, this leaves what an exec as user id 0 would give back.
+/// Call [`drop_bounding`] first: otherwise an exec as user id 0 would give the capabilities back.
 ///
 /// # Errors
-/// What prctl(2) or capset(2) said.
+/// The error of prctl(2) or capset(2).
 pub fn drop_all() -> io::Result<()> {
     clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
@@ -61,14 +62,15 @@ pub fn drop_all() -> io::Result<()> {
     set_capabilities(None, sets).map_err(io::Error::from)
 }
 
-/// What an init keeps that starts commands of several users: taking on their ids, and ending them.
+/// The capabilities of an init that starts commands of several users: to take on their ids, and to
+/// end them.
 const OF_INIT: CapabilitySet =
     CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
-/// Takes every capability that the calling thread has but those of an init. See [`drop_all`].
+/// Drops every capability of the calling thread except those of an init. See [`drop_all`].
 ///
 /// # Errors
-/// What prctl(2) or capset(2) said.
+/// The error of prctl(2) or capset(2).
 pub(crate) fn keep_those_of_init() -> io::Result<()> {
     clear_ambient_capability_set()?;
     let sets = CapabilitySets {
@@ -104,13 +106,13 @@ mod tests {
     #[test]
     fn nothing_is_left_and_nothing_comes_back() {
         let ended = in_child(|| {
-            // In a namespace of its own anybody has every capability.
+            // In a new user namespace, every process has all capabilities.
             enter_user_namespace();
             assert!(sets()[1] != 0 && sets()[3] != 0);
             drop_bounding().unwrap();
             drop_all().unwrap();
             assert_eq!(sets(), [0; 5]);
-            // User id 0 that executes a file would have all of them again.
+            // Otherwise, an exec as user id 0 would restore all of them.
             let output = std::process::Command::new("cat").arg("/proc/self/status").output();
             assert_eq!(
                 capability_lines(&String::from_utf8(output.unwrap().stdout).unwrap()),
@@ -132,7 +134,7 @@ mod tests {
             assert!(permitted != 0 && effective != 0);
             assert_eq!(bounding, 0);
             drop_all().unwrap();
-            // As each command of an init does, which cannot drop anything more.
+            // As in each command of an init, which has nothing left to drop from the bounding set.
             drop_bounding().unwrap();
             assert_eq!(sets(), [0; 5]);
             0

@@ -1,8 +1,7 @@
-//! The socket between the supervisor and a jail's init: small messages, each
-//! whole or not at all, some with descriptors.
+//! The socket between the supervisor and a jail's init: small messages, each transferred completely
+//! or not at all, some with file descriptors.
 //!
-//! What comes from init is parsed defensively: a message that is not understood
-//! is an error, never a guess.
+//! Messages from init are parsed defensively: an invalid message is an error, never a guess.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -16,9 +15,9 @@ use rustix::net::{
 
 use crate::walls::Wall;
 
-/// What one message holds, in bytes.
+/// The maximal size of a message, in bytes.
 pub(crate) const MESSAGE_BYTES: usize = 8 * 1024;
-/// How long a step may be that init tells, in bytes.
+/// The maximal length of a step that init reports, in bytes.
 const STEP_BYTES: usize = 1024;
 const DESCRIPTORS: usize = 16;
 /// How many connections may wait for init.
@@ -28,29 +27,29 @@ const BACKLOG: i32 = 16;
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
-/// What the supervisor tells init.
+/// A message of the supervisor to init.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ToInit {
-    /// Ids are mapped, control groups joined: raise the walls. Carries the mapped trees.
+    /// Ids are mapped and control groups joined: enable the walls. Carries the mapped trees.
     Go,
     /// Send this signal to the command's process group.
     Signal(i32),
 }
 
-/// What init tells the supervisor.
+/// A message of init to the supervisor.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FromInit {
     /// A step failed; nothing of the command has run.
     Failed {
-        /// The wall that could not be raised.
+        /// The wall that could not be enabled.
         wall: Wall,
         /// The kernel's error number.
         errno: i32,
-        /// The step, in words.
+        /// The step, as text.
         step: String,
     },
-    /// All walls that init itself raises stand. Carries the terminal, the upper layer where that
-    /// is in memory, the root, the namespace of mounts, and the listeners, in this order.
+    /// All walls that init itself enables are enabled. Carries the terminal, the upper layer where
+    /// that is in memory, the root, the mount namespace, and the listeners, in this order.
     Ready {
         /// Whether a terminal is carried.
         terminal: bool,
@@ -58,11 +57,11 @@ pub(crate) enum FromInit {
         upper: bool,
         /// Whether the root is carried.
         root: bool,
-        /// Whether the namespace of mounts is carried.
+        /// Whether the mount namespace is carried.
         mounts: bool,
         /// Whether the listeners are carried.
         listeners: bool,
-        /// Whether `/proc` had to be left out.
+        /// Whether `/proc` had to be omitted.
         proc_missing: bool,
         /// Landlock's version; 0 where the kernel has none.
         landlock: i32,
@@ -92,18 +91,18 @@ impl Channel {
         Ok((Self(a), Self(b)))
     }
 
-    /// The end of a socket that [`Channel::pair`] made, received from somebody.
+    /// The end of a socket that [`Channel::pair`] made, received from another process.
     pub(crate) const fn of_descriptor(descriptor: OwnedFd) -> Self {
         Self(descriptor)
     }
 
-    /// This end, to be given to somebody.
+    /// The file descriptor of this end, to be given to another process.
     pub(crate) fn into_descriptor(self) -> OwnedFd {
         self.0
     }
 
-    /// Connects to a listener that is bound to `name` in a directory; never blocks, and fails with
-    /// `WouldBlock` where too many wait for a listener that takes nobody.
+    /// Connects to a listener that is bound to `name` in a directory. Never blocks; fails with
+    /// `WouldBlock` when the backlog of the listener is full.
     pub(crate) fn connect(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {
         let socket = new_socket()?;
         rustix::io::ioctl_fionbio(&socket, true)?;
@@ -137,13 +136,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Ends the connection, whoever else holds this end of it.
+    /// Ends the connection, even if other processes hold this end of it too.
     pub(crate) fn shut_down(&self) {
-        // The other end may be gone already.
+        // The other end may be closed already.
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
 
-    /// The next message and its descriptors; `None` once the other end is closed.
+    /// The next message and its file descriptors; `None` once the other end is closed.
     pub(crate) fn receive(&self) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let mut bytes = vec![0; MESSAGE_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -155,13 +154,13 @@ impl Channel {
                 &mut ancillary,
                 RecvFlags::CMSG_CLOEXEC,
             ) {
-                // Who closed the other end had not read all. That is told once, ahead of what they
-                // had sent.
+                // The peer closed its end before it had read everything. The kernel reports that
+                // once, before the data that the peer had sent.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 other => break other?,
             }
         };
-        // A message that did not fit would be taken for another one.
+        // A truncated message could be taken for another one.
         let cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
         let descriptors = ancillary
             .drain()

@@ -1,8 +1,8 @@
-//! The command's own process: from its first instruction to the exec, the last walls go up.
+//! The command's own process: it enables the last walls between its first instruction and the exec.
 //!
-//! It runs in init's memory, and init may run at the same time. So everything that it needs is
-//! made beforehand ([`Prepared`]), and it allocates nothing, formats nothing and never touches
-//! `errno`: what failed is a number that init puts into words.
+//! It runs in init's memory, and init may run at the same time. So everything that it needs is made
+//! beforehand ([`Prepared`]), and it allocates nothing, formats nothing and never touches `errno`:
+//! it reports a failed step as a number, which init turns into text.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -18,10 +18,10 @@ use crate::spec::Payload;
 use crate::walls::Wall;
 use crate::{capabilities, pty, raw, sys};
 
-/// Where programs are looked for when the environment has no `PATH`, as `execvp(3)` does.
+/// The search path when the environment has no `PATH`, as in `execvp(3)`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
-/// What becomes the command's standard streams.
+/// The source of the command's standard streams.
 #[derive(Debug)]
 pub(crate) enum Streams {
     /// Input, output and error.
@@ -31,7 +31,7 @@ pub(crate) enum Streams {
 }
 
 impl Streams {
-    /// The descriptors that become input, output and error.
+    /// The file descriptors that become input, output and error.
     pub(crate) fn each(&self) -> [BorrowedFd<'_>; 3] {
         match self {
             Self::Pipes(pipes) => pipes.each_ref().map(|pipe| pipe.as_fd()),
@@ -44,20 +44,20 @@ impl Streams {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) program: Program,
-    /// The ids to take on, where init has others.
+    /// The ids to take on, where they differ from init's.
     pub(crate) become_ids: Option<(u32, u32)>,
     pub(crate) working_directory: CString,
     pub(crate) rlimits: ResourceLimits,
     /// A time of the coarse clock that must have passed before the program starts.
     pub(crate) not_before: Option<(i64, u32)>,
-    /// What went wrong, where something did.
+    /// The failed step, if any.
     pub(crate) failure: Failure,
 }
 
-/// What runs once the walls stand.
+/// What runs once the walls are enabled.
 #[derive(Debug)]
 pub(crate) enum Program {
-    /// A function of ours.
+    /// A function of this program.
     Function(fn() -> u8),
     /// A program.
     File {
@@ -72,7 +72,7 @@ pub(crate) enum Program {
     },
 }
 
-/// Strings, and the list of pointers to them that ends in null.
+/// Strings, and the null-terminated list of pointers to them.
 #[derive(Debug)]
 pub(crate) struct Pointers {
     pointers: Vec<AtomicPtr<libc::c_char>>,
@@ -103,7 +103,7 @@ impl Failure {
         self.step.store(step as u8, Ordering::Release);
     }
 
-    /// The step that failed, with the number.
+    /// The failed step and the error number, if any.
     pub(crate) fn get(&self) -> Option<(Step, i32)> {
         let step = self.step.load(Ordering::Acquire);
         let step = Step::ALL.into_iter().find(|known| *known as u8 == step)?;
@@ -141,7 +141,7 @@ impl Step {
         Self::Start,
     ];
 
-    /// The wall that could not be raised; none where the program itself is at fault.
+    /// The wall that could not be enabled; `None` where the program itself is the cause.
     pub(crate) const fn wall(self) -> Option<Wall> {
         match self {
             Self::Session | Self::Streams | Self::Descriptors => Some(Wall::Inheritance),
@@ -153,7 +153,7 @@ impl Step {
         }
     }
 
-    /// The step in words.
+    /// The step as text.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Session => "start a session",
@@ -171,8 +171,8 @@ impl Step {
 }
 
 impl Program {
-    /// What runs for a payload. A program without a slash in its name is looked for along the
-    /// `PATH` of its environment.
+    /// The program or function of a payload. A program without a slash in its name is searched for
+    /// in the `PATH` of its environment.
     pub(crate) fn new(payload: &Payload, environment: &[CString]) -> Self {
         match payload {
             Payload::Function(function) => Self::Function(*function),
@@ -208,7 +208,7 @@ impl Program {
     }
 }
 
-/// Raises the last walls and becomes the program. The exit code on failure is a shell's: 127 for
+/// Enables the last walls and executes the program. The exit code on failure is a shell's: 127 for
 /// a program that was not found, 126 for one that could not be run; 125 for a wall.
 pub(crate) fn run(prepared: &Prepared, streams: [RawFd; 3], landlock: Option<&Ruleset>) -> ! {
     if let Err((step, error)) = confine(prepared, streams, landlock) {
@@ -253,7 +253,7 @@ fn confine(
     Ok(())
 }
 
-/// Takes on the ids of the command's user, who is in no other group.
+/// Takes on the ids of the command's user, without supplementary groups.
 pub(crate) fn become_ids(user: u32, group: u32) -> rustix::io::Result<()> {
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     rustix::thread::set_thread_groups(&[])?;
@@ -266,14 +266,14 @@ fn install_streams(streams: [BorrowedFd<'_>; 3]) -> io::Result<()> {
     if input.as_raw_fd() == output.as_raw_fd() {
         pty::make_controlling(input)?;
     }
-    // All three are above 2, for those are never free here.
+    // All three descriptors are above 2, because 0 to 2 are never free here.
     rustix::stdio::dup2_stdin(input)?;
     rustix::stdio::dup2_stdout(output)?;
     rustix::stdio::dup2_stderr(error)?;
     Ok(())
 }
 
-/// Waits until the coarse clock, which file systems stamp changes with, has passed `instant`.
+/// Waits until the coarse clock, with which file systems stamp changes, has passed `instant`.
 fn wait_until_after(instant: (i64, u32)) {
     use rustix::time::{ClockId, Timespec, clock_gettime};
     let tick = Timespec { tv_sec: 0, tv_nsec: 200_000 };
@@ -299,7 +299,7 @@ fn exec(
         if error.raw_os_error() != Some(libc::ENOEXEC) {
             return error;
         }
-        // A script without `#!` is the shell's, as execvp has it.
+        // The shell runs a script without `#!`, as in execvp.
         if let Some(second) = script.get(1) {
             second.store(path.as_ptr().cast_mut(), Ordering::Relaxed);
         }

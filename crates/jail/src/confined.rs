@@ -1,10 +1,11 @@
-//! What stands in for a jail where none can be made: this process is in somebody else's already,
-//! whose filter lets nobody make namespaces. Only the filter and Landlock can be raised there.
+//! The replacement for a jail where none can be created: this process is already confined by
+//! another program, whose filter forbids new namespaces. Only the filter and Landlock can be
+//! enabled there.
 //!
-//! That it is so is asked of the kernel and of nothing else. No variable or file that a caller
-//! could set says it: whoever has no_new_privs, a filter of system calls and no right to
-//! namespaces has been confined by whoever started him, and cannot be talked out of a wall that
-//! he could have had.
+//! This condition is determined from the kernel alone. No variable or file that a caller could set
+//! claims it: a process that has no_new_privs, a system call filter and no right to create
+//! namespaces was confined by the program that started it, and cannot be made to omit a wall that
+//! would be available.
 
 use std::io;
 
@@ -17,14 +18,13 @@ use crate::sys::{self, Side};
 use crate::walls::Wall;
 use crate::{capabilities, seccomp};
 
-/// Whether this process is confined by somebody else so that no jail can be launched in it.
+/// Whether another program has confined this process, so that no jail can be launched in it.
 pub fn is_within() -> bool {
     sys::is_confined() && !can_have_namespaces()
 }
 
 fn can_have_namespaces() -> bool {
-    // SAFETY: the child only exits, so that it matters to nobody in which state the memory is that
-    // it has a copy of.
+    // SAFETY: the child only exits, so the state of its copy of the memory does not matter.
     match unsafe { sys::clone_process(sys::NAMESPACES, None) } {
         Ok(Side::Child) => sys::exit_now(0),
         Ok(Side::Parent(_, child)) => {
@@ -35,17 +35,18 @@ fn can_have_namespaces() -> bool {
     }
 }
 
-/// Raises around this process what walls can be raised without namespaces: limits, no capability,
+/// Enables the walls for this process that are possible without namespaces: limits, no capability,
 /// no file, the filter.
 ///
 /// # Errors
-/// [`Error::Wall`] for one that cannot be raised.
+/// [`Error::Wall`] for one that cannot be enabled.
 pub fn confine(limits: &ResourceLimits) -> Result<(), Error> {
     let raised = raise(limits).map(drop);
     raised.map_err(|Failure { wall, step, errno }| launch::failed(wall, step, errno))
 }
 
-/// The same: a ruleset that allows nothing, which is in force, and Landlock's version.
+/// Does the same, and returns a ruleset that allows nothing, which is in force, and Landlock's
+/// version.
 pub(crate) fn raise(limits: &ResourceLimits) -> Result<(Ruleset, u32), Failure> {
     let words = |text: &'static str| move || text.to_owned();
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
@@ -76,7 +77,7 @@ mod live_tests {
     use super::*;
     use crate::testing::{Ended, fork_child, wait_for};
 
-    /// What a child answers that first does something to itself.
+    /// Whether a child counts as confined once it has run this function.
     fn answers(before: fn()) -> bool {
         let child = fork_child(move || {
             before();

@@ -1,9 +1,9 @@
-//! The way to the init of a jail that is held: requests to it and reports from it, each one
-//! message on a socket that init listens on.
+//! The protocol to the init of a persistent jail: requests to it and reports from it, each one
+//! message on a socket on which init listens.
 //!
-//! Init may have been taken over by what runs inside. What comes from it is bounded and parsed
-//! defensively: a message that is not understood is an error, never a guess, and nothing in it is
-//! trusted beyond its own jail.
+//! A process inside may have taken over init. Messages from init are bounded in size and parsed
+//! defensively: an invalid message is an error, never a guess, and nothing in it is trusted beyond
+//! its own jail.
 
 pub(crate) mod wire;
 
@@ -19,81 +19,82 @@ use crate::channel::{Channel, MESSAGE_BYTES};
 use crate::spec::WindowSize;
 use crate::walls::Wall;
 
-/// The longest request, in bytes: what the kernel takes for a command's arguments and environment,
-/// and more. A long one travels in a file in memory.
+/// The longest request, in bytes: more than the kernel accepts for a command's arguments and
+/// environment. A long request is sent as a file in memory.
 pub const REQUEST_BYTES: usize = 8 << 20;
 /// The longest key of a command, in bytes.
 pub const KEY_BYTES: usize = 64;
-/// How many commands one init serves at once, those that ended and were not forgotten included.
+/// How many commands one init serves at the same time, including commands that ended and were not
+/// forgotten.
 pub const COMMANDS: usize = 1024;
 
-/// The message whose request is in its last descriptor.
+/// The message whose request is in its last file descriptor.
 const IN_FILE: &[u8] = b"M";
 
-/// A connection to an init. Init serves one at a time: the newest.
+/// A connection to an init. Init serves one connection at a time: the newest.
 #[derive(Debug)]
 pub struct Control(Channel);
 
-/// What is asked of init. `number` is the caller's name for a command; it is never used again in
-/// the life of the jail.
+/// A request to init. `number` is the caller's name for a command; it is never reused in the life
+/// of the jail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Start a command. With pipes, six descriptors come along: the command's standard input,
-    /// output and error, then the other ends of the same, which init keeps for whoever comes after
-    /// the caller. With a terminal none do.
+    /// Start a command. With pipes, the request carries six file descriptors: the command's
+    /// standard input, output and error, then the other ends of the same pipes, which init keeps
+    /// for later clients. With a terminal it carries none.
     Execute(Box<Execute>),
     /// Send a signal to the command's process group.
     Signal {
-        /// Which command.
+        /// The command's number.
         number: u64,
         /// The signal.
         signal: i32,
     },
     /// Kill the command and everything that it has started.
     Kill {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
-    /// Let go of the outer end of the command's standard input.
+    /// Close the outer end of the command's standard input.
     CloseInput {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
-    /// Forget a command that has ended, and let go of its streams.
+    /// Forget a command that has ended, and close its streams.
     Forget {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
-    /// Connect to something inside as this user.
+    /// Connect to a listening socket inside as this user.
     Connect {
         /// The caller's name for the connection.
         number: u64,
-        /// To what.
+        /// The address.
         target: Target,
-        /// As whom.
+        /// The user id.
         user: u32,
-        /// See `user`.
+        /// The group id.
         group: u32,
     },
-    /// Live this long from now on unless told again.
+    /// Set the time until the jail ends, unless the lease is renewed.
     Lease(Duration),
-    /// Every process is stopped: by a control group, or where none can, by init now (`SIGSTOP`).
-    /// Subreapers that wait for a command leave. What is killed meanwhile, or has no time left, is ended all the same, and
-    /// nothing else goes on for it.
+    /// Every process is stopped: by a control group, or by init on this request (`SIGSTOP`) where
+    /// no group can. Subreapers that wait for a command exit. Commands that are killed meanwhile or
+    /// time out are ended all the same, and no other process resumes for that.
     Stop {
-        /// Whether init is to stop them.
+        /// Whether init must stop them.
         by_signal: bool,
     },
-    /// Every process goes on: those that init has stopped by `SIGCONT`.
+    /// Every process resumes. Init resumes those that it has stopped (`SIGCONT`).
     Continue,
-    /// Hand out the root directory.
+    /// Send the root directory.
     Root,
-    /// Hand out the ways out of the network ([`crate::network::Listeners`]): for whoever comes after
-    /// the one who was told that the walls stand.
+    /// Send the network listeners ([`crate::network::Listeners`]), for a client other than the one
+    /// that received them at launch.
     Listeners,
-    /// Tell every command: one [`Report::Record`] each, then [`Report::Listed`].
+    /// Report every command: one [`Report::Record`] each, then [`Report::Listed`].
     List,
-    /// Kill everything and end.
+    /// Kill everything and exit.
     End,
 }
 
@@ -102,14 +103,14 @@ pub enum Request {
 pub struct Execute {
     /// The caller's number for it.
     pub number: u64,
-    /// The caller's key for it, which init gives back in [`Report::Record`]. A key that init
-    /// knows is not started again: it answers with the record.
+    /// The caller's key for it, which init returns in [`Report::Record`]. A key that init knows is
+    /// not started again: init answers with the record.
     pub key: Vec<u8>,
     /// The program and its arguments, found as `execvp(3)` does. No NUL byte.
     pub arguments: Vec<Vec<u8>>,
-    /// The environment, whole, as `NAME=value`. No NUL byte.
+    /// The complete environment, as `NAME=value`. No NUL byte.
     pub environment: Vec<Vec<u8>>,
-    /// Where it starts, inside. No NUL byte.
+    /// The directory inside in which it starts. No NUL byte.
     pub working_directory: Vec<u8>,
     /// The user id inside.
     pub user: u32,
@@ -117,11 +118,11 @@ pub struct Execute {
     pub group: u32,
     /// A terminal of this size instead of pipes.
     pub terminal: Option<WindowSize>,
-    /// How long it may take.
+    /// The maximal running time.
     pub timeout: Option<Duration>,
 }
 
-/// Something inside that takes connections.
+/// A listening socket inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A TCP port of the jail's loopback.
@@ -130,88 +131,90 @@ pub enum Target {
     Unix(Vec<u8>),
 }
 
-/// What init tells.
+/// A report of init.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// The command has a process, which becomes its program next. Carries the terminal's outer end,
-    /// where there is one.
+    /// The command has a process, which executes the program next. Carries the terminal's outer
+    /// end, where there is one.
     Started {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
-    /// The command was not started, for the program could not be run or a wall not be raised for
-    /// it. Nothing else is told of it but its record, and that its process is gone.
+    /// The command was not started, because the program could not be run or a wall could not be
+    /// enabled for it. The only further reports about it are its record and that its process no
+    /// longer exists.
     NotStarted {
-        /// Which command.
+        /// The command's number.
         number: u64,
-        /// The wall, where it was one.
+        /// The wall, where one failed.
         wall: Option<Wall>,
-        /// The step, in words.
+        /// The step, as text.
         step: String,
         /// The kernel's error number.
         errno: i32,
     },
-    /// The command has ended; with a cause, everything that it had started has too.
+    /// The command has ended. With a cause, everything that it had started has ended too.
     Exited {
-        /// Which command.
+        /// The command's number.
         number: u64,
         /// The status as `wait(2)` gives it.
         status: i32,
-        /// What init did to end it, where it did.
+        /// Why init ended it, where it did.
         cause: Option<Cause>,
     },
-    /// The command has ended by itself, and nothing that it started is alive: both at once.
+    /// The command has ended by itself, and nothing that it started is alive: one report for both.
     Finished {
-        /// Which command.
+        /// The command's number.
         number: u64,
         /// The status as `wait(2)` gives it.
         status: i32,
     },
     /// Nothing that the command started is alive any more.
     Gone {
-        /// Which command.
+        /// The command's number.
         number: u64,
     },
-    /// The connection that was asked for; carries it. It does not block, and may still be in the
-    /// making.
+    /// The requested connection, which this carries. It does not block, and may still be
+    /// connecting.
     Connected {
-        /// Which connection.
+        /// The connection's number.
         number: u64,
     },
-    /// The connection that was asked for cannot be had.
+    /// The requested connection cannot be made.
     Refused {
-        /// Which connection.
+        /// The connection's number.
         number: u64,
         /// The kernel's error number.
         errno: i32,
     },
     /// The root directory, which this carries as an `O_PATH` descriptor.
     Root,
-    /// The ways out of the network, which this carries in the order of their fields; none where the
-    /// jail has none, or init has too few descriptors for them now.
+    /// The network listeners, which this carries in the order of their fields. None where the jail
+    /// has none or init has too few free file descriptors.
     Listeners,
-    /// A command that init knows. Carries the outer ends of its streams that init still keeps:
-    /// with pipes input (unless closed), output, error; with a terminal that.
+    /// A command that init knows. Carries the outer ends of its streams that init still keeps: with
+    /// pipes the input (unless closed), output and error; otherwise the terminal.
     Record(Record),
-    /// All records were told.
+    /// All records were sent.
     Listed,
-    /// Something has to be ended that a control group has stopped. Init has stopped every process
-    /// by a signal as well, so that the group may let them go on: only what is to end will.
+    /// Init must end a process that a control group has stopped. Init has also stopped every
+    /// process by a signal, so that the control group may be thawed: only the processes to be ended
+    /// will run.
     Thaw,
 }
 
 /// Why init ended a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Its time was up.
+    /// It timed out.
     TimedOut,
-    /// It was asked to.
+    /// A client requested it.
     Killed,
-    /// What stood for it in the jail was killed from inside, so its end was not seen.
+    /// Its subreaper was killed from inside, so its end was not observed.
     Unseen,
 }
 
-/// What init knows of a command.
+/// The state of a command as init knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Its number.
@@ -220,16 +223,16 @@ pub struct Record {
     pub key: Vec<u8>,
     /// Whether it has a terminal.
     pub terminal: bool,
-    /// Whether the outer end of its input is kept.
+    /// Whether init keeps the outer end of its input.
     pub input: bool,
-    /// Where it is.
+    /// Its state.
     pub progress: Progress,
 }
 
-/// Where a command is in its life.
+/// The state of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// It is being started, or runs.
+    /// It is starting or running.
     Running,
     /// It could not be started.
     NotStarted {
@@ -240,31 +243,32 @@ pub enum Progress {
     Exited {
         /// The status as `wait(2)` gives it.
         status: i32,
-        /// What init did to end it, where it did.
+        /// Why init ended it, where it did.
         cause: Option<Cause>,
     },
 }
 
 impl Control {
-    /// Connects to the init that listens on the socket `name` in a directory of the host. Does
-    /// not block afterwards.
+    /// Connects to the init that listens on the socket `name` in a directory of the host. The
+    /// connection does not block.
     ///
     /// # Errors
-    /// `ConnectionRefused` or `NotFound` when no init listens there, else what `connect(2)` said.
+    /// `ConnectionRefused` or `NotFound` when no init listens there, else the error of
+    /// `connect(2)`.
     pub fn connect(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {
         Channel::connect(directory, name).map(Self)
     }
 
-    /// Sends a request with its descriptors.
+    /// Sends a request with its file descriptors.
     ///
     /// # Errors
-    /// `InvalidInput` for a request that is too long; `WouldBlock` while init does not listen;
-    /// `BrokenPipe` when it is gone.
+    /// `InvalidInput` for a request that is too long; `WouldBlock` while init does not receive;
+    /// `BrokenPipe` when init no longer exists.
     pub fn send(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = request.encode().filter(|bytes| bytes.len() <= REQUEST_BYTES);
         let mut bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
         let sent = self.send_bytes(&bytes, descriptors);
-        // A command's words may hold secrets, and what is left in memory is copied by a fork.
+        // Arguments of a command may contain secrets, and a fork copies what remains in memory.
         bytes.fill(0);
         std::hint::black_box(&bytes);
         sent
@@ -280,11 +284,11 @@ impl Control {
         self.0.send(IN_FILE, &with_file)
     }
 
-    /// The next report, with what it carries; `None` once init is gone.
+    /// The next report and the file descriptors that it carries; `None` once init no longer exists.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none; `InvalidData` for what init may not say: the jail is not
-    /// to be trusted with another word then, and should be ended.
+    /// `WouldBlock` when there is none; `InvalidData` for an invalid message: no further message of
+    /// the jail can be trusted then, and the jail should be ended.
     pub fn receive(&self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
         let Some((bytes, descriptors)) = self.0.receive()? else { return Ok(None) };
         let report = Report::decode(&bytes).ok_or(io::ErrorKind::InvalidData)?;
@@ -293,7 +297,7 @@ impl Control {
 }
 
 impl Request {
-    /// The request in a message and the descriptors that came with it; `None` for anything else.
+    /// The request in a message and its file descriptors; `None` for anything else.
     pub(crate) fn receive(bytes: &[u8], descriptors: &mut Vec<OwnedFd>) -> Option<Self> {
         if bytes != IN_FILE {
             return Self::decode(bytes);
@@ -315,7 +319,7 @@ impl AsFd for Control {
 /// A socket for an init to listen on, bound to `name` in a directory of the host.
 ///
 /// # Errors
-/// What `bind(2)` said; `AddrInUse` when the name exists.
+/// The error of `bind(2)`: `AddrInUse` when the name exists.
 pub fn listen(directory: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     Channel::listen(directory, name)
 }

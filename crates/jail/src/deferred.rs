@@ -1,8 +1,8 @@
-//! File descriptors that the kernel closes in a thread of its own, so that no process waits for what takes
-//! long to close, such as the last reference to a mount namespace.
+//! File descriptors that a kernel thread closes, so that no process waits for closes that take
+//! long, such as that of the last reference to a mount namespace.
 //!
-//! Measured on two processors of a virtual machine: a whole `stockade run -- true` takes 0.76 x of what
-//! bubblewrap takes with this, and 0.85 x without it; on a busy machine 1.02 x.
+//! Measured on two processors of a virtual machine: a whole `stockade run -- true` takes 0.76 x of
+//! the time of bubblewrap with this, and 0.85 x without it; on a busy machine 1.02 x.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,38 +14,38 @@ use rustix::net::{
 };
 use rustix::system::uname;
 
-/// How many descriptors one message takes.
+/// How many file descriptors one message carries.
 const MOST: usize = 8;
 
-/// Descriptors that are closed soon after this value is dropped. The end of this process closes them
-/// too.
+/// File descriptors that are closed soon after this value is dropped, or when this process ends.
 ///
-/// When this is dropped they go into a message that nobody will ever receive, for the message also
-/// holds the only socket that it could be received from. That is what the kernel's collector of such
-/// messages is for (`net/unix/garbage.c`), which works in a thread of its own since Linux 6.9. In an
-/// older kernel the closing takes place where this is dropped, as if they were closed there.
+/// On drop they are sent in a message that no process can ever receive, because the message also
+/// carries the only socket from which it could be received. The kernel's garbage collector for such
+/// messages (`net/unix/garbage.c`) runs in a kernel thread since Linux 6.9. In an older kernel the
+/// descriptors are closed during the drop, as if they were closed directly.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     descriptors: Vec<OwnedFd>,
-    /// Where the message waits. Closed before the other end, so that the message alone holds it then.
+    /// The receiving socket of the message. Closed before the other end, so that only the message
+    /// refers to it then.
     holder: OwnedFd,
-    /// The other end, whose closing calls the collector.
+    /// The other end; closing it starts the garbage collector.
     caller: OwnedFd,
 }
 
 impl Deferred {
-    /// Takes a descriptor that nobody else here has.
+    /// Takes a file descriptor of which no other copy exists here.
     ///
     /// # Errors
-    /// What making the sockets said; the descriptor is closed then.
+    /// The error of creating the sockets; the descriptor is closed then.
     pub(crate) fn new(descriptor: OwnedFd) -> io::Result<Self> {
         let (holder, caller) =
             socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         Ok(Self { descriptors: vec![descriptor], holder, caller })
     }
 
-    /// Takes more, as far as there is room for them, and where they are closed sooner in an older kernel
-    /// than when this is dropped. What is not taken is closed here.
+    /// Takes more file descriptors, as far as there is room, unless an older kernel would close
+    /// them during the drop. Descriptors that are not taken are closed here.
     pub(crate) fn extend(&mut self, more: Vec<OwnedFd>) {
         if !is_collected_elsewhere(&uname().release().to_string_lossy()) {
             return;
@@ -62,15 +62,15 @@ impl Drop for Deferred {
         let held: Vec<_> =
             std::iter::once(&self.holder).chain(&self.descriptors).map(|fd| fd.as_fd()).collect();
         if ancillary.push(SendAncillaryMessage::ScmRights(&held)) {
-            // Not sent before: while such a message waits, whoever closes a socket, here or elsewhere,
-            // calls the collector. Where it cannot be sent, the closing takes place here.
+            // Not sent earlier: while such a message waits, every process that closes a socket
+            // triggers the collector. If sending fails, the descriptors are closed here.
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             let _ = sendmsg(&self.caller, &[io::IoSlice::new(&[0])], &mut ancillary, flags);
         }
     }
 }
 
-/// Whether a kernel of this release (`uname(2)`) collects messages in a thread of its own.
+/// Whether a kernel of this release (`uname(2)`) collects messages in a kernel thread.
 fn is_collected_elsewhere(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
@@ -99,7 +99,7 @@ mod tests {
             from.read(&mut [0]).is_err_and(open)
         };
         let mut all: Vec<_> = std::iter::once(from).chain(froms).collect();
-        // The message has a place for the socket too, and no room for all the rest.
+        // The message also carries the socket, so it has no room for all the others.
         let release = uname().release().to_string_lossy().into_owned();
         let taken = if is_collected_elsewhere(&release) { MOST - 1 } else { 1 };
         assert_eq!(all.iter_mut().filter_map(|from| is_open(from).then_some(())).count(), taken);

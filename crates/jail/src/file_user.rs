@@ -1,8 +1,8 @@
-//! Working on files as another user, on a thread of its own, in a process that stays who it is.
+//! File operations as another user, on a separate thread, in a process that keeps its ids.
 //!
 //! Linux checks each access to a file against the file system ids of the calling thread
-//! (credentials(7)), and gives new files to them. Only that: whose process it is, who may signal
-//! or trace it, does not change.
+//! (credentials(7)), and makes them the owner of new files. Nothing else changes: neither the owner
+//! of the process, nor who may signal or trace it.
 
 use std::io;
 
@@ -11,19 +11,19 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use crate::sys;
 
-/// Runs `operation` with the rights that `user` and `group` have on files, and no others; what it
-/// makes is theirs, with exactly the mode that it names. All ids are as the caller sees them.
+/// Runs `operation` with exactly the file rights of `user` and `group`; files that it creates
+/// belong to them, with exactly the mode that it names. All ids are as the caller sees them.
 ///
-/// It runs on a thread of its own that has no capability in force, no other group, and no umask.
-/// Where the caller's ids are these already, it keeps its groups, which are this user's then.
+/// It runs on a thread of its own that has no effective capability, no supplementary group, and no
+/// umask. If the caller has these ids already, it keeps its groups, which are this user's then.
 /// [`with_caller_rights`] lifts the restriction for a part of the operation.
 ///
 /// Taking on other ids leaves the process undumpable, as every change of ids does (prctl(2),
 /// `PR_SET_DUMPABLE`).
 ///
 /// # Errors
-/// `PermissionDenied` when the caller may not take on these ids; what thread creation or
-/// `operation` said.
+/// `PermissionDenied` when the caller may not take on these ids; the error of thread creation or of
+/// `operation`.
 pub fn as_file_user<T: Send>(
     user: u32,
     group: u32,
@@ -39,11 +39,11 @@ pub fn as_file_user<T: Send>(
     })
 }
 
-/// Runs `operation` with every capability that the calling thread may have: inside an
-/// [`as_file_user`], those that the process had. Files still go to the file user.
+/// Runs `operation` with every permitted capability of the calling thread: inside an
+/// [`as_file_user`], those that the process had. New files still belong to the file user.
 ///
 /// # Errors
-/// What capset(2) or `operation` said.
+/// The error of capset(2) or `operation`.
 pub fn with_caller_rights<T>(operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = capabilities(None)?;
     set_capabilities(None, CapabilitySets { effective: before.permitted, ..before })?;
@@ -58,7 +58,7 @@ fn become_file_user(user: u32, group: u32) -> io::Result<()> {
     if sys::file_ids() != (user, group) {
         sys::clear_thread_groups()?;
         sys::set_file_ids(user, group);
-        // The calls themselves never say that they were refused (setfsuid(2)).
+        // The calls themselves never report a failure (setfsuid(2)).
         if sys::file_ids() != (user, group) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }

@@ -1,7 +1,9 @@
-//! What is the same in every jail: `/dev`, and a `/proc` that tells nothing of the host.
+//! The mounts that are the same in every jail: `/dev`, and a `/proc` that reveals nothing of the
+//! host.
 //!
-//! All but [`Fixtures::mount_points`] may run in a process that shares the memory of another one which runs at
-//! the same time ([`crate::helper`]): it allocates nothing and makes bare calls only.
+//! All functions except [`Fixtures::mount_points`] may run in a process that shares the memory of
+//! another, concurrently running one ([`crate::helper`]): they allocate nothing and make bare
+//! system calls only.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -32,8 +34,8 @@ const LINKS: [(&CStr, &CStr); 5] = [
     (c"/dev/stderr", c"/proc/self/fd/2"),
 ];
 
-/// What a read-only `/proc` still shows of the host to anyone: directories. Entries that only host root
-/// may open are not named: host root does not exist inside.
+/// Directories in which a read-only `/proc` still reveals information about the host to everyone.
+/// Entries that only host root may open are not listed: host root does not exist inside.
 const MASKED_DIRECTORIES: [&CStr; 6] = [
     c"/proc/acpi",
     c"/proc/asound",
@@ -42,7 +44,7 @@ const MASKED_DIRECTORIES: [&CStr; 6] = [
     c"/proc/fs",
     c"/proc/scsi",
 ];
-/// The same: files.
+/// The same for files.
 const MASKED_FILES: [&CStr; 12] = [
     c"/proc/bootconfig",
     c"/proc/cmdline",
@@ -58,7 +60,7 @@ const MASKED_FILES: [&CStr; 12] = [
     c"/proc/timer_list",
 ];
 
-/// Everything for `/dev` and `/proc` that is the host's, held but not yet in its place.
+/// Everything for `/dev` and `/proc` that is the host's, opened but not attached yet.
 #[derive(Debug)]
 pub(crate) struct Fixtures {
     devices: [OwnedFd; DEVICES.len()],
@@ -66,25 +68,25 @@ pub(crate) struct Fixtures {
     root: Root,
 }
 
-/// The file systems that are in `/dev`.
+/// The separate file systems in `/dev`.
 #[derive(Debug)]
 pub(crate) struct Terminals {
     terminals: OwnedFd,
     shared_memory: OwnedFd,
 }
 
-/// The root in which the fixtures are attached.
+/// The root to which the fixtures are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
-    /// Has all of [`Fixtures::mount_points`], and is closed in the end.
+    /// Contains all of [`Fixtures::mount_points`], and becomes read-only in the end.
     Furnished,
-    /// May have anything, and is closed in the end.
+    /// May contain anything, and becomes read-only in the end.
     ReadOnly,
-    /// May have anything, and stays open.
+    /// May contain anything, and stays writable.
     Writable,
 }
 
-/// A step of putting the fixtures in their place.
+/// A step of attaching the fixtures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Step {
@@ -124,7 +126,7 @@ impl Step {
         Self::Cover,
     ];
 
-    /// The wall that could not be raised.
+    /// The wall that could not be enabled.
     pub(crate) const fn wall(self) -> Wall {
         match self {
             Self::Network | Self::Route | Self::Listen | Self::Rules => Wall::Network,
@@ -135,7 +137,7 @@ impl Step {
         }
     }
 
-    /// The step in words.
+    /// The step as text.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::Network => "make the network",
@@ -171,7 +173,7 @@ fn at<T>(step: Step, result: rustix::io::Result<T>) -> Result<T> {
 }
 
 impl Fixtures {
-    /// Takes hold of everything, while the host's root is there.
+    /// Opens everything, while the host's root is mounted.
     pub(crate) fn gather(root: Root) -> Result<Self> {
         let device = |path: &CStr| at(Step::Device, open_tree(CWD, path, CLONE));
         let [null, zero, full, random, urandom, tty] = DEVICES;
@@ -186,12 +188,12 @@ impl Fixtures {
         Ok(Self { devices, proc: new_proc()?, root })
     }
 
-    /// Whether a path lies in what is attached here, which then has to be there before.
+    /// Whether a path lies in what is attached here; the fixtures must be attached before it then.
     pub(crate) fn hold(path: &Path) -> bool {
         ["/dev", "/proc", "/sys"].iter().any(|own| path.starts_with(own))
     }
 
-    /// Whether there can be a `/proc`.
+    /// Whether `/proc` is possible.
     pub(crate) fn has_proc(&self) -> bool {
         self.proc.is_some()
     }
@@ -202,7 +204,7 @@ impl Fixtures {
         at(Step::Content, new(c"tmpfs", &options, MountAttrFlags::empty()))
     }
 
-    /// The nodes of a root in which all this can be attached.
+    /// The nodes of a root to which all fixtures can be attached.
     pub(crate) fn mount_points() -> impl Iterator<Item = (&'static str, Node)> {
         let directories = ["/dev", "/dev/pts", "/dev/shm", "/proc", "/sys"];
         let directories = directories.into_iter().map(|path| (path, Node::Directory));
@@ -212,25 +214,25 @@ impl Fixtures {
         directories.chain(devices.chain(links).filter_map(text))
     }
 
-    /// Puts in its place below the current root what everything else here needs.
+    /// Attaches below the current root what the other fixtures need.
     pub(crate) fn attach_first(&self) -> Result<()> {
         let [null, ..] = &self.devices;
         if self.root == Root::Furnished {
             return at(Step::Device, attach(null, NULL));
         }
         at(Step::Dev, make_directory(c"/dev"))?;
-        // What is made there would else be kept in the root's layer, and could be changed.
+        // Otherwise, files created there would be in the root's layer, and could be changed.
         if self.root == Root::Writable {
             let dev = at(Step::Dev, new_tmpfs(c"755", c"1048576", c"1024"))?;
             at(Step::Dev, attach(&dev, c"/dev"))?;
         }
         at(Step::Device, attach_device(null, NULL))?;
         at(Step::Proc, make_directory(c"/proc"))?;
-        // `/dev/pts` aside, the one directory of the root that is always empty.
+        // Besides `/dev/pts`, the one directory of the root that is always empty.
         at(Step::Cover, make_directory(c"/sys"))
     }
 
-    /// Puts in its place what is in `/dev`, but for the file systems of its own.
+    /// Attaches the content of `/dev`, except its separate file systems.
     pub(crate) fn attach_devices(&self) -> Result<()> {
         let is_furnished = self.root == Root::Furnished;
         let attach_device = if is_furnished { attach } else { attach_device };
@@ -248,7 +250,7 @@ impl Fixtures {
         Ok(())
     }
 
-    /// Makes the file systems that are in `/dev`, not attached yet.
+    /// Creates the separate file systems in `/dev`, not attached yet.
     pub(crate) fn new_terminals() -> Result<Terminals> {
         let options = [(c"ptmxmode", c"0666"), (c"mode", c"0620")];
         let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
@@ -257,14 +259,14 @@ impl Fixtures {
         Ok(Terminals { terminals, shared_memory: at(Step::SharedMemory, shared_memory)? })
     }
 
-    /// Attaches the file systems that are in `/dev`. Where that is a mount it is closed.
+    /// Attaches the separate file systems in `/dev`. If `/dev` is a mount, it becomes read-only.
     pub(crate) fn attach_terminals(&self, made: &Terminals) -> Result<()> {
         at(Step::Terminals, attach(&made.terminals, c"/dev/pts"))?;
         at(Step::SharedMemory, attach(&made.shared_memory, c"/dev/shm"))?;
         if self.root == Root::Writable { at(Step::DevReadOnly, close_dev()) } else { Ok(()) }
     }
 
-    /// Puts `/proc` in its place, with nothing to be seen in it of the host.
+    /// Attaches `/proc`, in which nothing of the host is visible.
     pub(crate) fn attach_proc(&self) -> Result<()> {
         let Some(proc) = &self.proc else { return Ok(()) };
         at(Step::Proc, attach(proc, c"/proc"))?;
@@ -275,8 +277,8 @@ impl Fixtures {
     }
 }
 
-/// A new procfs, made while the host's is still visible: the kernel allows it only then
-/// (`mount_too_revealing`). None in a container whose own is partly covered.
+/// A new procfs, created while the host's is still visible: the kernel permits it only then
+/// (`mount_too_revealing`). `None` in a container whose own is partly covered.
 fn new_proc() -> Result<Option<OwnedFd>> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
@@ -291,7 +293,7 @@ fn new_proc() -> Result<Option<OwnedFd>> {
 
 const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 
-/// Covers a directory of `/proc`, where it is there.
+/// Covers a directory of `/proc`, if it exists.
 fn cover_directory(path: &CStr) -> rustix::io::Result<()> {
     if !is_there(path)? {
         return Ok(());
@@ -301,7 +303,7 @@ fn cover_directory(path: &CStr) -> rustix::io::Result<()> {
     attach(&cover, path)
 }
 
-/// Covers a file of `/proc`, where it is there.
+/// Covers a file of `/proc`, if it exists.
 fn cover_file(path: &CStr) -> rustix::io::Result<()> {
     match mount_bind(NULL, path) {
         // Either of them may be missing.
@@ -327,7 +329,7 @@ fn make_read_only(mount: &OwnedFd) -> rustix::io::Result<()> {
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Makes `/dev` itself read-only, where it is a mount.
+/// Makes `/dev` itself read-only, if it is a mount.
 fn close_dev() -> rustix::io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     make_read_only(&rustix::fs::open(c"/dev", flags, Mode::empty())?)
@@ -351,7 +353,7 @@ fn new(
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-/// Makes a directory where there is none. A link in its place is refused: it could lead anywhere.
+/// Creates a directory if it is missing. A link instead is an error: it could lead anywhere.
 fn make_directory(path: &CStr) -> rustix::io::Result<()> {
     match rustix::fs::mkdir(path, Mode::from_raw_mode(0o755)) {
         Err(Errno::EXIST) => {
@@ -362,7 +364,7 @@ fn make_directory(path: &CStr) -> rustix::io::Result<()> {
     }
 }
 
-/// Attaches a device over an empty file, which is made where it is missing.
+/// Attaches a device over an empty file, which is created if it is missing.
 fn attach_device(mount: &OwnedFd, path: &CStr) -> rustix::io::Result<()> {
     let mode = Mode::from_raw_mode(0o444);
     unless_there(mknodat(CWD, path, FileType::RegularFile, mode, 0))?;

@@ -1,7 +1,7 @@
-//! Which host ids stand behind the ids inside. Never host 0.
+//! Which host ids the ids inside are mapped to. Never host 0.
 //!
-//! As root, a jail gets a range of ids that belongs to nobody; as a user, the
-//! user's own id and no other.
+//! For root, a jail gets a range of ids that belongs to no user; for an ordinary user, the user's
+//! own id and no other.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,18 +13,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The first host id that jails use: above every range that `systemd.exec`
 /// and `subuid(5)` hand out (systemd's "UIDs and GIDs" page calls it unused).
 const FIRST: u32 = 0x7000_0000;
-/// How many ids one jail has, as a container has by custom.
+/// How many ids one jail has; the usual number for a container.
 const COUNT: u32 = 65_536;
-/// How many jails can hold a range at once: up to the last range below 2^31, which systemd uses
-/// for files of foreign users.
+/// How many jails can hold a range at the same time: up to the last range below 2^31, which systemd
+/// uses for files of foreign users.
 const SLOTS: u32 = 4_094;
-/// Where slots are locked. One directory for the whole host, for the ids are the host's.
+/// The directory of the lock files. There is one for the whole host, because the ids are the
+/// host's.
 const LOCKS: &str = "/run/stockade/ids";
 
-/// Which host ids stand behind the ids inside.
+/// Which host ids the ids inside are mapped to.
 #[derive(Debug)]
 pub enum Identity {
-    /// The caller's own ids, seen inside under the same numbers.
+    /// The caller's own ids, with the same numbers inside.
     Own {
         /// The user id.
         user: u32,
@@ -35,26 +36,26 @@ pub enum Identity {
     Range(Range),
 }
 
-/// A range of host ids that is this jail's alone for as long as the value lives.
+/// A range of host ids that is exclusive to this jail for as long as the value lives.
 #[derive(Debug)]
 pub struct Range {
-    /// The host id behind inside id 0.
+    /// The host id of inside id 0.
     pub start: u32,
     /// How many ids there are.
     pub count: u32,
     _lock: Option<File>,
 }
 
-/// Why no identity could be had.
+/// Why no identity is available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The caller's own id map could not be read.
     #[error("read the caller's id map {0}")]
     ReadMap(&'static str, #[source] io::Error),
-    /// The locks of the ranges could not be reached.
+    /// The lock files of the ranges could not be accessed.
     #[error("lock a range of ids under {LOCKS}")]
     Lock(#[source] io::Error),
-    /// The caller's own id may be root of the host, and there is no other id to take.
+    /// The caller's own id may be root of the host, and no other id is available.
     #[error("your id {0} here is id 0 outside, and no other id is available")]
     HostRoot(u32),
     /// All ranges are in use.
@@ -80,7 +81,7 @@ impl Identity {
         }
     }
 
-    /// The start of the range, where there is one.
+    /// The range, where there is one.
     pub fn range(&self) -> Option<&Range> {
         match self {
             Self::Own { .. } => None,
@@ -103,25 +104,27 @@ impl Identity {
 }
 
 impl Range {
-    /// The inside id of an init that serves several users: the last, which no command has.
+    /// The inside id of an init that serves several users: the last one, with which no command
+    /// runs.
     pub(crate) const fn init(&self) -> u32 {
         self.count - 1
     }
 
-    /// A second descriptor of the lock that makes the range this jail's alone; none where the
-    /// range is locked in another way.
+    /// A second file descriptor of the lock that makes the range exclusive to this jail; `None`
+    /// where the range is locked in another way.
     ///
     /// # Errors
-    /// What dup(2) said.
+    /// The error of dup(2).
     pub fn lock(&self) -> io::Result<Option<OwnedFd>> {
         self._lock.as_ref().map(|lock| lock.try_clone().map(Into::into)).transpose()
     }
 
-    /// A range that another process has and hands over: `lock` is what [`Range::lock`] gave it.
+    /// A range that another process holds and hands over: `lock` is the value that [`Range::lock`]
+    /// returned there.
     ///
     /// # Errors
-    /// `InvalidInput` unless the lock is that of the range and still held, or the range is one that
-    /// is not locked.
+    /// `InvalidInput` unless the lock belongs to the range and is still held, or the range is one
+    /// that is not locked.
     pub fn handed_over(start: u32, lock: Option<OwnedFd>) -> io::Result<Self> {
         let Some(lock) = lock else {
             let range = Self::of_container();
@@ -136,19 +139,19 @@ impl Range {
         if (named.st_dev, named.st_ino) != (given.st_dev, given.st_ino) {
             return Err(no_range());
         }
-        // Succeeds when it is held through this very descriptor.
+        // Succeeds if the lock is held through this very file description.
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| no_range())?;
         Ok(Self { start, count: COUNT, _lock: Some(lock.into()) })
     }
 
-    /// Whether a range that starts here is one of many, each of which is one jail's alone.
+    /// Whether a range that starts here is one of many, each exclusive to one jail.
     pub const fn is_exclusive(start: u32) -> bool {
         start >= FIRST
     }
 
-    /// In a container the upper half of its ids, but for its own nobody, stands in for the host's
-    /// spare ranges.
+    /// In a container, the upper half of its ids except its own `nobody` is used instead of the
+    /// host's spare ranges.
     const fn of_container() -> Self {
         Self { start: COUNT / 2, count: COUNT / 2 - 2, _lock: None }
     }
@@ -184,8 +187,9 @@ impl Range {
     }
 }
 
-/// All slots, in the order in which a process tries them for its `nth` jail. The first one is hashed, so
-/// that neither processes with consecutive ids nor the jails of one process compete for the same slots.
+/// All slots, in the order in which a process tries them for its `nth` jail. The first one is
+/// hashed, so that neither processes with consecutive ids nor the jails of one process compete for
+/// the same slots.
 fn slots(process: u32, nth: u32) -> impl Iterator<Item = u32> {
     // The finalizer of SplitMix64: each bit of the input changes half of the output.
     let mut hash = (u64::from(process) << 32 | u64::from(nth)).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -201,8 +205,8 @@ fn no_range() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the id range is not locked")
 }
 
-/// The caller's own ids, unless they are those of the root outside: whether that is the host's own
-/// cannot be told from here.
+/// The caller's own ids, unless they map to root outside: whether that is the host's root is
+/// unknown here.
 fn own(map: &str, user: u32, group: u32) -> Result<Identity, Error> {
     if outside(map, user) == Some(0) {
         return Err(Error::HostRoot(user));
@@ -210,7 +214,7 @@ fn own(map: &str, user: u32, group: u32) -> Result<Identity, Error> {
     Ok(Identity::Own { user, group })
 }
 
-/// The id outside that stands behind an id of the caller's namespace.
+/// The outside id of an id of the caller's namespace.
 fn outside(map: &str, id: u32) -> Option<u32> {
     ranges(map).find_map(|(inside, outside, count)| {
         let offset = id.checked_sub(inside)?;
@@ -321,7 +325,7 @@ mod tests {
         let path = Path::new(LOCKS).join(((range.start - FIRST) / COUNT).to_string());
         let start = range.start;
         drop(range);
-        // Still locked by whom it was handed to.
+        // The receiver of the lock still holds it.
         let other = || File::open(&path).unwrap().into();
         assert!(Range::handed_over(start, Some(other())).is_err());
         drop(taken);

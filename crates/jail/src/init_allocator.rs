@@ -1,11 +1,11 @@
-//! The allocator of a program that holds sandboxes. In each of its processes it is the system's, until
-//! a held sandbox's init switches it to fresh memory.
+//! The allocator of a program that creates persistent sandboxes. It is the system's allocator in
+//! each process, until the init of a persistent sandbox switches to fresh memory.
 //!
-//! Init begins as a copy of its keeper's memory, of which it needs next to nothing; the kernel keeps each
-//! page that the keeper has changed since for that init alone. So init goes on in fresh memory and
-//! unmaps the heap that it inherited: that saves 70 to 250 KiB for each sandbox, and leaves nothing of the
-//! keeper to be read in it. From then on init calls nothing of the C library that allocates: no
-//! `opendir(3)`, no `realpath(3)`, no new thread.
+//! Init starts with a copy of its keeper's memory, of which it needs almost nothing. The kernel
+//! keeps each page that the keeper has changed since for that init alone. So init continues in
+//! fresh memory and unmaps the heap that it inherited: that saves 70 to 250 KiB per sandbox, and
+//! leaves no data of the keeper readable in init. From then on init calls no function of the C
+//! library that allocates: no `opendir(3)`, no `realpath(3)`, no new thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -14,34 +14,36 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 const PAGE: usize = 4096;
-/// Blocks have sizes of 16 bytes, 32 and so on; what is larger than the last size is mapped alone.
+/// Blocks have sizes of 16 bytes, 32 and so on; a larger allocation than the last size gets its own
+/// mapping.
 const SMALLEST: usize = 16;
 const SIZES: usize = 13;
 const LARGEST: usize = SMALLEST << (SIZES - 1);
-/// How much is mapped for blocks at once. Costs nothing until it is touched.
+/// How much is mapped for blocks at a time. Untouched pages cost nothing.
 const PLACE_BYTES: usize = 16 << 20;
 
-/// The allocator. A program declares it, as the one that the local server starts as a keeper does:
+/// The allocator. A program declares it, such as the one that the local server starts as its
+/// keeper:
 ///
 /// ```ignore
 /// #[global_allocator]
 /// static ALLOCATOR: stockade_jail::InitAllocator = stockade_jail::InitAllocator;
 /// ```
 ///
-/// Without it, or where the C library's heap is not extended by `sbrk(2)` (musl), an init keeps the heap
-/// that it inherited, and all else is the same.
+/// Without it, or where the C library does not extend its heap by `sbrk(2)` (musl), an init keeps
+/// the heap that it inherited; everything else is the same.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InitAllocator;
 
-/// That of the tests.
+/// The allocator of the tests.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: InitAllocator = InitAllocator;
 
 /// Whether this process allocates from fresh memory.
 static IS_FRESH: AtomicBool = AtomicBool::new(false);
-/// The first block of the inherited heap that was ever handed out; null where the program has another
-/// allocator.
+/// The first block of the inherited heap that was ever allocated; null where the program has
+/// another allocator.
 static FIRST: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static FRESH: Fresh =
     Fresh(UnsafeCell::new(Blocks { start: 0, next: 0, end: 0, free: [None; SIZES] }));
@@ -49,28 +51,28 @@ static FRESH: Fresh =
 /// Blocks of a process with a single thread.
 struct Fresh(UnsafeCell<Blocks>);
 
-// SAFETY: only used in a process that has switched to fresh memory, which has a single thread; processes
-// that share its memory allocate nothing.
+// SAFETY: it is only used in a process that has switched to fresh memory, which has a single
+// thread; processes that share its memory allocate nothing.
 unsafe impl Sync for Fresh {}
 
 struct Blocks {
     start: usize,
-    /// Where the part begins that no block was made of yet.
+    /// The start of the part that has not been split into blocks yet.
     next: usize,
     end: usize,
-    /// For each size the first block that is free, which holds the address of the next one.
+    /// For each size the first free block, which contains the address of the next one.
     free: [Option<NonNull<Free>>; SIZES],
 }
 
 struct Free(Option<NonNull<Self>>);
 
-/// Allocates from fresh memory from now on. What was allocated before can be used until
-/// [`release_inherited_heap`]; dropping it has no effect.
+/// Allocates from fresh memory from now on. Earlier allocations can be used until
+/// [`release_inherited_heap`]; dropping them has no effect.
 ///
 /// Does nothing where the program has not declared [`InitAllocator`].
 ///
 /// # Errors
-/// What mmap(2) said.
+/// The error of mmap(2).
 ///
 /// # Safety
 /// This process must have a single thread.
@@ -81,42 +83,43 @@ pub(crate) unsafe fn switch_to_fresh_memory() -> io::Result<()> {
     let place = map(PLACE_BYTES).ok_or_else(io::Error::last_os_error)?.as_ptr() as usize;
     let blocks =
         Blocks { start: place, next: place, end: place + PLACE_BYTES, free: [None; SIZES] };
-    // SAFETY: nobody uses the blocks yet.
+    // SAFETY: nothing uses the blocks yet.
     unsafe { *FRESH.0.get() = blocks };
     IS_FRESH.store(true, Ordering::Relaxed);
     Ok(())
 }
 
-/// Unmaps the heap that this process inherited, which begins at `heap_start`, and gives back the part of
-/// its stack that is not in use. Does nothing in a process that has not switched to fresh memory.
+/// Unmaps the heap that this process inherited, which starts at `heap_start`, and releases the
+/// unused part of its stack. Does nothing in a process that has not switched to fresh memory.
 ///
 /// # Safety
-/// Nothing that was allocated before the switch may be used or dropped any more.
+/// No allocation made before the switch may be used or dropped any more.
 pub(crate) unsafe fn release_inherited_heap(heap_start: usize) {
-    /// How deep the calls may have been that have returned.
+    /// How deep calls that have returned may have used the stack.
     const STACK_BYTES: usize = 1 << 20;
     if !IS_FRESH.load(Ordering::Relaxed) {
         return;
     }
     let first = FIRST.load(Ordering::Relaxed) as usize;
-    // SAFETY: asks where the heap ends.
+    // SAFETY: queries the end of the heap.
     let end = unsafe { libc::sbrk(0) } as usize;
-    // What the C library has put there for itself lies before the first block, or in its page.
+    // Data of the C library itself lies before the first block, or in its page.
     let start = first.next_multiple_of(PAGE);
-    // A C library may have mapped its first block elsewhere, and keep other things in this heap.
+    // A C library may have mapped its first block elsewhere, and use this heap for other data.
     if (heap_start..end).contains(&first) && start < end {
-        // SAFETY: the range is within the heap; the caller promises that nobody uses its blocks.
+        // SAFETY: the range is within the heap; the caller promises that its blocks are no longer
+        // used.
         unsafe { libc::munmap(start as *mut libc::c_void, end - start) };
     }
     let here = 0_u8;
     let top = ((&raw const here) as usize & !(PAGE - 1)) - PAGE;
-    // SAFETY: this is below everything that is in use of the stack, which grows down. Where it has
-    // never been so deep there is nothing.
+    // SAFETY: this is below the used part of the stack, which grows down. Where the stack was never
+    // so deep, nothing is mapped there.
     unsafe { libc::madvise((top - STACK_BYTES) as *mut _, STACK_BYTES, libc::MADV_DONTNEED) };
 }
 
-// SAFETY: each block is handed out once until it is given back, has the layout's size and alignment,
-// and lies in memory that stays mapped.
+// SAFETY: each block is allocated once until it is freed, has the layout's size and alignment, and
+// lies in memory that stays mapped.
 unsafe impl GlobalAlloc for InitAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if IS_FRESH.load(Ordering::Relaxed) {
@@ -176,7 +179,7 @@ unsafe impl GlobalAlloc for InitAllocator {
 }
 
 impl Blocks {
-    /// A block for this layout; null where there is no memory.
+    /// A block for this layout; null when out of memory.
     fn take(&mut self, layout: Layout) -> *mut u8 {
         let Some((index, size)) = block_size(layout) else {
             return map(layout.size())
@@ -184,11 +187,12 @@ impl Blocks {
                 .map_or(null_mut(), NonNull::as_ptr);
         };
         if let Some(free) = self.free.get(index).copied().flatten() {
-            // SAFETY: a block that is free holds the next one, and is used by nobody.
+            // SAFETY: a free block contains the next one, and nothing uses it.
             self.free[index] = unsafe { free.read().0 };
             return free.as_ptr().cast();
         }
-        // Blocks of a page and more begin with one, so each is aligned to all that it may be for.
+        // Blocks of at least a page start at a page boundary, so each has every alignment that its
+        // layout may require.
         let start = self.next.next_multiple_of(size.min(PAGE));
         if start + size > self.end {
             return null_mut();
@@ -203,22 +207,22 @@ impl Blocks {
             Some((index, _)) if is_own => {
                 let free = NonNull::new(block.cast::<Free>());
                 if let Some(free) = free {
-                    // SAFETY: the block is ours, large enough, and used by nobody any more.
+                    // SAFETY: the block is ours, large enough, and no longer used.
                     unsafe { free.write(Free(self.free[index])) };
                 }
                 self.free[index] = free;
             }
-            // SAFETY: what begins with a page was mapped alone, and is used by nobody any more.
+            // SAFETY: a block at a page boundary was mapped alone, and is no longer used.
             None if (block as usize).is_multiple_of(PAGE) => unsafe {
                 libc::munmap(block.cast(), layout.size());
             },
-            // It is of the inherited heap, which goes as a whole.
+            // It belongs to the inherited heap, which is released as a whole.
             _ => {}
         }
     }
 }
 
-/// Which size of blocks a layout has, and that size; `None` for what is mapped alone.
+/// The index and size of the blocks for a layout; `None` for an allocation with its own mapping.
 fn block_size(layout: Layout) -> Option<(usize, usize)> {
     let size = layout.size().max(layout.align()).max(SMALLEST).checked_next_power_of_two()?;
     (size <= LARGEST).then(|| ((size / SMALLEST).trailing_zeros() as usize, size))
@@ -227,7 +231,7 @@ fn block_size(layout: Layout) -> Option<(usize, usize)> {
 fn map(length: usize) -> Option<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: asks for new memory anywhere.
+    // SAFETY: requests new memory at any address.
     let start = unsafe { libc::mmap(null_mut(), length, access, flags, -1, 0) };
     if start == libc::MAP_FAILED { None } else { NonNull::new(start.cast()) }
 }
@@ -257,14 +261,14 @@ mod tests {
                 }
             }
             let place = Layout::from_size_align(64, 4096).unwrap();
-            // SAFETY: the layout is valid, and the block is given back with it.
+            // SAFETY: the layout is valid, and the block is freed with it.
             unsafe {
                 let block = std::alloc::alloc(place);
                 assert!(!block.is_null() && (block as usize).is_multiple_of(4096));
                 std::alloc::dealloc(block, place);
             }
             drop((old, map));
-            // SAFETY: nobody else is in this memory.
+            // SAFETY: no other thread or process uses this memory.
             let blocks = unsafe { &*FRESH.0.get() };
             assert!(blocks.next - blocks.start < 4 << 20, "{}", blocks.next - blocks.start);
             0

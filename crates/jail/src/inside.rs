@@ -26,14 +26,14 @@ use crate::{init, init_allocator, sys};
 pub(crate) enum InnerStreams {
     /// Standard input, output and error.
     Pipes([OwnedFd; 3]),
-    /// To be opened inside.
+    /// A terminal that will be opened inside.
     Terminal,
     /// Each command will have its own.
     None,
 }
 
-/// Raises every wall, and stays as init: of one command, which is started, or of those that are
-/// requested later.
+/// Enables every wall, and continues as init: of one command, which is started, or of those that
+/// are requested later.
 pub(crate) fn run(
     spec: JailSpec,
     channel: Channel,
@@ -52,7 +52,7 @@ pub(crate) fn run(
 
 fn report(channel: &Channel, failure: Failure) {
     let Failure { wall, step, errno } = failure;
-    // The supervisor sees the end of the socket when this cannot be sent.
+    // If this fails, the supervisor sees the end of the socket.
     let _ = channel.send(&FromInit::Failed { wall, errno, step }.encode(), &[]);
 }
 
@@ -73,12 +73,12 @@ fn start(
     exec::start(spec, channel, helper, files, streams, access, addresses)
 }
 
-/// What the first phase makes.
+/// The results of the first phase.
 struct Prepared {
     helper: VmHelper,
     addresses: AddressSpace,
-    /// For each mount whether its mount point is in the root that the helper makes; `None` where the
-    /// helper makes no root.
+    /// For each mount, whether its mount point is in the root that the helper makes; `None` where
+    /// the helper makes no root.
     mount_points: Option<Vec<bool>>,
 }
 
@@ -100,7 +100,7 @@ fn prepare(spec: &JailSpec, plan: Option<RootPlan>) -> Result<Prepared, Failure>
     let (content, mount_points) = plan.map(|plan| (plan.content, plan.have_mount_points)).unzip();
     let helper = VmHelper::start(spec.network, root, content)
         .at(Wall::Network, || "start making the network".to_owned())?;
-    // Needs no ids, which the supervisor maps meanwhile.
+    // This needs no ids, which the supervisor maps meanwhile.
     helper.open_fixtures()?;
     Ok(Prepared { helper, addresses, mount_points })
 }
@@ -111,14 +111,15 @@ fn network(spec: &JailSpec, helper: &VmHelper) -> Result<(), Failure> {
     helper.enter_network()
 }
 
-/// Ends this process with its supervisor, and keeps its memory from all other processes.
+/// Ensures that this process ends with its supervisor, and protects its memory from all other
+/// processes.
 fn bind_to_supervisor() -> Result<(), Failure> {
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
         .at(Wall::Pid, || "tie this process's life to the supervisor".to_owned())?;
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, || "become undumpable".to_owned())
 }
 
-/// What this process has become.
+/// The kind of init that this process has become.
 enum Init {
     Once(libc::pid_t),
     Serve(Box<init::serve::Init>, AddressSpace),
@@ -130,9 +131,10 @@ impl Init {
         match self {
             Self::Once(command) => init::once::run(&channel, command),
             Self::Serve(init, addresses) => {
-                // The launcher knows that the walls stand, and connects from now on.
+                // The launcher knows that the walls are enabled, and connects from now on.
                 drop(channel);
-                // SAFETY: init was made after the switch to fresh memory, and all else was dropped.
+                // SAFETY: init was made after the switch to fresh memory, and all earlier
+                // allocations were dropped.
                 unsafe { init_allocator::release_inherited_heap(addresses.heap_start) };
                 init.run()
             }

@@ -1,9 +1,9 @@
-//! The Landlock wall: rules on files and signals that hold beside the mounts and cannot be
-//! undone, not even by a process that finds a way around a mount.
+//! The Landlock wall: rules on files and signals that apply in addition to the mounts and cannot be
+//! undone, not even by a process that circumvents a mount.
 //!
-//! The kernel's calls are made directly (landlock(7)): this runs between fork and exec, where
-//! nothing may be allocated, and three calls need no builder. Networks are left to namespaces:
-//! TCP rules would also cut off the jail's own loopback.
+//! The system calls are made directly (landlock(7)): this runs between fork and exec, where
+//! allocation is not allowed, and three calls need no builder. Networks are left to namespaces: TCP
+//! rules would also block the jail's own loopback.
 
 use std::ffi::CStr;
 use std::io;
@@ -20,16 +20,16 @@ pub enum Access {
     Read,
     /// Reading, listing and executing.
     ReadExecute,
-    /// What `Read` allows, and changing everything but device files: files may be made, removed,
-    /// truncated, linked, and moved between trees that are writable.
+    /// What `Read` allows, and changing everything except device files: files may be created,
+    /// removed, truncated, linked, and moved between trees that are writable.
     Change,
     /// What `Change` allows, and executing.
     Write,
-    /// Reading and writing what is there and talking to devices (ioctl), for `/dev`.
+    /// Reading and writing existing files and using devices (ioctl), for `/dev`.
     Devices,
 }
 
-/// The file or directory that a rule is about.
+/// The file or directory of a rule.
 #[derive(Debug, Clone, Copy)]
 pub enum Place<'a> {
     /// An open file; `O_PATH` is enough.
@@ -38,17 +38,17 @@ pub enum Place<'a> {
     Path(&'a CStr),
 }
 
-/// What was raised.
+/// The Landlock restrictions that were enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Landlock {
     /// The version of the kernel interface that was used, 1 to [`NEWEST_ABI`].
     pub abi: u32,
-    /// Whether signals and abstract sockets cannot leave either ([`Scope::Own`], since ABI 6,
-    /// Linux 6.12).
+    /// Whether signals and abstract sockets are restricted too ([`Scope::Own`], since ABI 6, Linux
+    /// 6.12).
     pub scoped: bool,
 }
 
-/// Why Landlock was not raised. Building one allocates nothing.
+/// Why Landlock was not enabled. Building one allocates nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel was built without Landlock, or started with it disabled.
@@ -56,35 +56,35 @@ pub enum Error {
         "the kernel has no Landlock (it needs CONFIG_SECURITY_LANDLOCK and `landlock` in lsm=)"
     )]
     Unsupported,
-    /// The kernel did not tell its version of the interface.
+    /// The kernel did not report its version of the interface.
     #[error("asking for the version of Landlock failed")]
     Version(#[source] io::Error),
-    /// The set of rules could not be made.
+    /// The ruleset could not be created.
     #[error("making a Landlock ruleset failed")]
     Ruleset(#[source] io::Error),
     /// A rule's file could not be opened.
     #[error("opening the file of Landlock rule {index} failed")]
     Open {
-        /// Which rule, from 0.
+        /// The rule's index, from 0.
         index: usize,
-        /// What open(2) said.
+        /// The error of open(2).
         source: io::Error,
     },
     /// A rule was not accepted.
     #[error("adding Landlock rule {index} failed")]
     Rule {
-        /// Which rule, from 0.
+        /// The rule's index, from 0.
         index: usize,
-        /// What landlock_add_rule(2) said.
+        /// The error of landlock_add_rule(2).
         source: io::Error,
     },
-    /// The rules could not be put in force.
+    /// The rules could not be enforced.
     #[error("putting the Landlock rules in force failed")]
     Restrict(#[source] io::Error),
 }
 
 impl From<Error> for io::Error {
-    /// The kernel's own error, for those who know the step from elsewhere.
+    /// The kernel's own error, for callers that know the step by other means.
     fn from(error: Error) -> Self {
         match error {
             Error::Unsupported => Self::from_raw_os_error(libc::EOPNOTSUPP),
@@ -97,7 +97,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// The newest interface version that was considered here; of a newer one nothing more is used.
+/// The newest interface version that is used; features of newer versions are not.
 pub const NEWEST_ABI: u32 = 7;
 
 const EXECUTE: u64 = 1 << 0;
@@ -108,13 +108,13 @@ const MAKE_CHARACTER_DEVICE: u64 = 1 << 6;
 const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
 /// The thirteen rights of the first version.
 const FIRST_RIGHTS: u64 = (1 << 13) - 1;
-/// Moving and linking between directories, since ABI 2; refused where it is not granted.
+/// Moving and linking between directories, since ABI 2; denied where it is not granted.
 const REFER: u64 = 1 << 13;
 /// Since ABI 3.
 const TRUNCATE: u64 = 1 << 14;
-/// Since ABI 5; judged when a device is opened, so a terminal that is inherited open works.
+/// Since ABI 5; checked when a device is opened, so an inherited open terminal works.
 const IOCTL_DEVICE: u64 = 1 << 15;
-/// The rights that a rule on something else than a directory may grant.
+/// The rights that a rule on a file that is no directory may grant.
 const FILE_RIGHTS: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE;
 
 const SCOPE_ABSTRACT_SOCKET: u64 = 1 << 0;
@@ -141,8 +141,8 @@ const fn handled_rights(abi: u32) -> u64 {
     FIRST_RIGHTS | refer | truncate | ioctl
 }
 
-/// The kernel's `struct landlock_ruleset_attr`. Older kernels accept it as long as what they do
-/// not know is zero.
+/// The kernel's `struct landlock_ruleset_attr`. Older kernels accept it as long as the fields that
+/// they do not know are zero.
 #[repr(C)]
 struct RulesetAttribute {
     handled_files: u64,
@@ -163,10 +163,10 @@ const RULE_PATH_BENEATH: u32 = 1;
 /// The version of Landlock that the kernel offers, at most [`NEWEST_ABI`].
 ///
 /// # Errors
-/// [`Error::Unsupported`] where there is none, [`Error::Version`] for anything else.
+/// [`Error::Unsupported`] where there is none, [`Error::Version`] for all other errors.
 pub fn abi() -> Result<u32, Error> {
     let no_attribute = std::ptr::null::<RulesetAttribute>();
-    // SAFETY: with this flag the kernel wants no attribute and returns a number.
+    // SAFETY: with this flag the kernel takes no attribute and returns a number.
     let version = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, no_attribute, 0, CREATE_RULESET_VERSION)
     };
@@ -182,24 +182,24 @@ pub fn abi() -> Result<u32, Error> {
     }
 }
 
-/// How far signals and abstract sockets reach of whoever is restricted.
+/// How far signals and abstract sockets of a restricted process reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// No further than what it starts itself, where the kernel can hold that.
+    /// Only processes that it starts itself, where the kernel can enforce that.
     Own,
-    /// As far as its namespaces do.
+    /// All processes in its namespaces.
     Namespaces,
 }
 
-/// Rules that are made and not yet in force.
+/// A ruleset that is not enforced yet.
 #[derive(Debug)]
 pub struct Ruleset {
     file: OwnedFd,
     raised: Landlock,
 }
 
-/// Restricts the calling thread and all it will start to `rules`, with every right that this
-/// kernel can restrict; what no rule allows is refused with EACCES.
+/// Restricts the calling thread and all processes that it will start to `rules`, with every right
+/// that this kernel can restrict; an access that no rule allows fails with EACCES.
 ///
 /// The caller must have set no_new_privs. Files that are already open stay usable. On an error
 /// nothing has been restricted.
@@ -213,7 +213,7 @@ pub fn restrict(rules: &[(Place<'_>, Access)]) -> Result<Landlock, Error> {
 }
 
 impl Ruleset {
-    /// Makes rules that hold every right that this kernel can restrict.
+    /// Creates a ruleset that handles every right that this kernel can restrict.
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
@@ -226,7 +226,7 @@ impl Ruleset {
             handled_networks: 0,
             scoped: if scoped { SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL } else { 0 },
         };
-        // SAFETY: the attribute is valid for the call and as long as is said.
+        // SAFETY: the attribute is valid for the call and has the given size.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_landlock_create_ruleset,
@@ -256,11 +256,11 @@ impl Ruleset {
         Ok(Self { file, raised: Landlock { abi, scoped } })
     }
 
-    /// Puts the rules in force for the calling thread and all it will start, besides those that
-    /// are in force already. Allocates nothing and does not touch `errno`.
+    /// Enforces the rules for the calling thread and all processes that it will start, in addition
+    /// to the rules that are already enforced. Allocates nothing and does not touch `errno`.
     ///
     /// # Errors
-    /// What landlock_restrict_self(2) said.
+    /// The error of landlock_restrict_self(2).
     pub fn restrict(&self) -> io::Result<()> {
         let arguments = [raw::signed(self.file.as_raw_fd()), 0, 0, 0, 0, 0];
         // SAFETY: takes a descriptor and no pointers.
@@ -275,11 +275,11 @@ impl AsFd for Ruleset {
     }
 }
 
-/// Adds one rule; of a file that is no directory it grants what files have.
+/// Adds one rule; on a file that is no directory it grants only the rights of files.
 fn add_rule(ruleset: &OwnedFd, place: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
     let add = |allowed: u64| {
         let rule = PathBeneathAttribute { allowed, parent: place.as_raw_fd() };
-        // SAFETY: the rule is valid for the call and of the type that is named.
+        // SAFETY: the rule is valid for the call and of the given type.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_landlock_add_rule,
@@ -292,7 +292,7 @@ fn add_rule(ruleset: &OwnedFd, place: BorrowedFd<'_>, rights: u64) -> io::Result
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
     match add(rights) {
-        // The kernel's answer to a directory's rights on a file.
+        // The kernel's error for rights of directories on a file.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => add(rights & FILE_RIGHTS),
         result => result,
     }
@@ -334,7 +334,7 @@ mod tests {
             self.place.path().join(name)
         }
 
-        /// Runs `body` behind rules on these trees and the system; `None` without Landlock.
+        /// Runs `body` under rules on these trees and the system; `None` without Landlock.
         fn confined(&self, body: impl FnOnce() -> bool) -> Option<Ended> {
             if matches!(abi(), Err(Error::Unsupported)) {
                 skipped("this kernel has no Landlock");
@@ -387,7 +387,7 @@ mod tests {
         trees.holds(|| {
             refused(std::process::Command::new(trees.path("hidden/program")).status().map(drop))
         });
-        // A link in a writable tree leads nowhere else.
+        // A link in a writable tree grants no access to its target.
         symlink(&hidden, trees.path("one/link")).unwrap();
         trees.holds(|| refused(fs::read(trees.path("one/link"))));
         let link = || fs::hard_link(&hidden, trees.path("one/hard"));
@@ -455,7 +455,8 @@ mod tests {
         trees.holds(|| {
             fs::OpenOptions::new().write(true).open("/dev/null").unwrap().write_all(b"x").unwrap();
             let zero = fs::File::open("/dev/zero").unwrap();
-            // FIONREAD reaches the driver, which does not know it: the wall would say EACCES.
+            // FIONREAD reaches the driver, which does not support it: Landlock would fail with
+            // EACCES.
             let mut waiting = 0_i32;
             let waiting = (&raw mut waiting) as usize;
             let fd = usize::try_from(zero.as_raw_fd()).unwrap();

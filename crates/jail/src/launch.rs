@@ -1,5 +1,5 @@
-//! The outer half of a launch: clone, map ids, hand trees in, wait for the word
-//! that the walls stand.
+//! The outer half of a launch: clone, map ids, send the trees, wait for the message that the walls
+//! are enabled.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ use crate::sys::{self, Side};
 use crate::vm_helper::RootPlan;
 use crate::walls::Wall;
 
-/// How long the walls may take to go up, on a machine under heavy load.
+/// How long enabling the walls may take, on a machine under heavy load.
 const LAUNCH_DEADLINE: Duration = Duration::from_secs(30);
 /// How many trees one message carries.
 const BATCH: usize = 8;
@@ -31,7 +31,7 @@ const BATCH: usize = 8;
 /// Why a jail could not be launched. Nothing of the command has run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A pipe or socket could not be made.
+    /// A pipe or socket could not be created.
     #[error("make the jail's pipes")]
     Pipe(#[source] io::Error),
     /// The kernel refused new namespaces.
@@ -42,7 +42,7 @@ pub enum Error {
     MapIds {
         /// The file of `/proc/PID`.
         file: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -52,57 +52,58 @@ pub enum Error {
     MapOwners {
         /// The tree.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The jail could not join its control groups.
     #[error("join the control groups")]
     JoinGroup(#[source] io::Error),
-    /// The jail's first process was killed for want of memory: the limit leaves no room for it.
+    /// The jail's first process was killed for lack of memory: the limit is too low for it.
     #[error("the memory limit leaves no room for the jail's first process")]
     OutOfMemory,
-    /// A wall could not be raised.
+    /// A wall could not be enabled.
     #[error("enable the wall `{wall}`: {step}")]
     Wall {
-        /// Which.
+        /// The wall.
         wall: Wall,
         /// The step that failed.
         step: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The jail's first process ended or said something that is not understood.
+    /// The jail's first process ended or sent an invalid message.
     #[error("the jail's first process exited before all walls were enabled")]
     Lost,
-    /// The walls took too long.
+    /// Enabling the walls took too long.
     #[error("the walls were not enabled within {} s", LAUNCH_DEADLINE.as_secs())]
     Deadline,
 }
 
-/// A jail whose walls stand and whose command is running. Dropping it ends everything in it.
+/// A jail whose walls are enabled and whose command is running. Dropping it ends every process in
+/// it.
 #[derive(Debug)]
 pub struct Jail {
     pub(crate) init: OwnedFd,
     pub(crate) channel: Channel,
     pub(crate) streams: Option<OuterStreams>,
     pub(crate) cgroup: Option<Group>,
-    /// The upper layer, where it is in memory: it lives as long as this descriptor.
+    /// The upper layer, where it is in memory: it exists as long as this descriptor is open.
     pub upper: Option<OwnedFd>,
-    /// The ways out, where the spec asked for them.
+    /// The network listeners, if the spec requested them.
     pub listeners: Option<Listeners>,
-    /// `/proc` had to be left out, for the caller's own is partly covered.
+    /// `/proc` had to be omitted, because the caller's own is partly covered.
     pub proc_missing: bool,
     /// Landlock's version; 0 where the kernel has none.
     pub landlock: i32,
     /// The host's process id of the jail's init.
     pub init_process: i32,
-    /// Nothing but init was alive when it said so, and it is about to exit: whoever supervised it
-    /// waits for that.
+    /// Init reported that nothing else was alive, and is about to exit: the supervisor waits for
+    /// that.
     pub(crate) ended: bool,
-    /// Keeps init's end from being that of the mounts, which the kernel takes down later, and of what is
-    /// closed with them.
+    /// Keeps the mounts alive after init's end. The kernel unmounts them later and then releases
+    /// the files that are closed with them.
     pub(crate) mounts: Option<Deferred>,
     _range: Option<Range>,
 }
@@ -114,7 +115,7 @@ pub(crate) enum OuterStreams {
     Terminal(OwnedFd),
 }
 
-/// A jail whose walls are going up, and that is to be held. Dropping it ends it.
+/// A persistent jail whose walls are being enabled. Dropping it ends it.
 #[derive(Debug)]
 pub struct Launching {
     forked: Forked,
@@ -122,26 +123,26 @@ pub struct Launching {
     deadline: Instant,
 }
 
-/// A jail whose walls stand and whose init serves. Dropping it ends nothing: the jail lives until
-/// its lease ends, its init is told to end, or is killed.
+/// A jail whose walls are enabled and whose init serves requests. Dropping it ends nothing: the
+/// jail lives until its lease ends, or its init receives the request to end or is killed.
 #[derive(Debug)]
 pub struct Held {
-    /// The jail's init, which is a child of this process: readable once it is dead, and then to be
-    /// reaped.
+    /// The pidfd of the jail's init, which is a child of this process: readable once init is dead
+    /// and can be reaped.
     pub init: OwnedFd,
     /// The host's process id of init.
     pub init_process: i32,
-    /// The root directory inside, to find files below (`O_PATH`).
+    /// The root directory inside, for resolving paths below it (`O_PATH`).
     pub root: OwnedFd,
-    /// The ways out, where the spec asked for them.
+    /// The network listeners, if the spec requested them.
     pub listeners: Option<Listeners>,
-    /// `/proc` had to be left out, for the caller's own is partly covered.
+    /// `/proc` had to be omitted, because the caller's own is partly covered.
     pub proc_missing: bool,
     /// Landlock's version; 0 where the kernel has none.
     pub landlock: i32,
     /// The jail's control groups.
     pub cgroup: Option<Group>,
-    /// The host id that inside id 0 is; absent where the ids are the same inside and outside.
+    /// The host id of inside id 0; absent where the ids are the same inside and outside.
     pub host_start: Option<u32>,
 }
 
@@ -169,7 +170,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         Streams::Terminal(_) => (InnerStreams::Terminal, None),
     };
     if let (InnerStreams::Pipes(pipes), Some(range)) = (&inner, spec.identity.range()) {
-        // A pipe's owner may open it again, as programs do through /dev/stdout.
+        // Only a pipe's owner may open it again, as programs do through /dev/stdout.
         let user = Uid::from_raw(range.start + command.user);
         let group = Gid::from_raw(range.start + command.group);
         for pipe in pipes {
@@ -188,7 +189,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         ),
     };
     let upper = if ready.upper { Some(descriptors.next().ok_or(Error::Lost)?) } else { None };
-    // Without it the end takes longer, and nothing else.
+    // Without it only the end of the jail takes longer.
     let mounts = ready.mounts.then(|| descriptors.next()).flatten().map(Deferred::new);
     let listeners = listeners(ready.listeners, descriptors)?;
     let JailSpec { identity, .. } = spec;
@@ -211,7 +212,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     })
 }
 
-/// Builds a jail whose pid 1 forks workers ([`Task::Fork`]), and gives its descriptor, which is to be
+/// Builds a jail whose pid 1 forks workers ([`Task::Fork`]), and returns its pidfd, which must be
 /// waited for. The caller must have a single thread.
 pub(crate) fn launch_zygote(mut spec: JailSpec) -> Result<OwnedFd, Error> {
     let cgroup = spec.cgroup.take();
@@ -222,11 +223,11 @@ pub(crate) fn launch_zygote(mut spec: JailSpec) -> Result<OwnedFd, Error> {
     init.keep().ok_or(Error::Lost)
 }
 
-/// Begins to build a jail that is to be held ([`Task::Serve`]), and does not wait for it.
+/// Starts to build a persistent jail ([`Task::Serve`]), and does not wait for it.
 ///
 /// The caller must have a single thread, as the jail is forked from it; with more the launch is
-/// refused. What the jail is to hold as long as it lives, such as the lock of its range of ids,
-/// must be among what it keeps.
+/// refused. Descriptors that must stay open as long as the jail lives, such as the lock of its
+/// range of ids, must be in the spec's list of kept descriptors.
 pub fn begin(mut spec: JailSpec) -> Result<Launching, Error> {
     if !matches!(spec.task, Task::Serve { .. }) {
         return Err(Error::Pipe(io::ErrorKind::InvalidInput.into()));
@@ -237,11 +238,11 @@ pub fn begin(mut spec: JailSpec) -> Result<Launching, Error> {
 }
 
 impl Launching {
-    /// The jail, once its walls stand; `None` while there is no news. Does not block once the
-    /// descriptor of this value is readable.
+    /// The jail, once its walls are enabled; `None` before that. Does not block once the descriptor
+    /// of this value is readable.
     ///
     /// # Errors
-    /// As [`launch`]; the jail is to be dropped then.
+    /// As [`launch`]; the caller must drop the jail then.
     pub fn advance(&mut self) -> Result<Option<Held>, Error> {
         let Forked { spec, process, init, channel, .. } = &mut self.forked;
         match poll(&mut [PollFd::new(&*channel, PollFlags::IN)], Some(&Timespec::default())) {
@@ -277,19 +278,20 @@ impl AsFd for Launching {
     }
 }
 
-/// The inner half, seen from outside.
+/// The inner half, as seen from outside.
 #[derive(Debug)]
 struct Forked {
     spec: JailSpec,
     process: libc::pid_t,
     init: Ended,
     channel: Channel,
-    /// Not needed any more. It is dropped late: to unmap it here would compete with the child for the
+    /// No longer needed. It is dropped late: unmapping it here would compete with the child for the
     /// processor.
     plan: Option<RootPlan>,
 }
 
-/// Forks the inner half, and does what it needs from outside: control groups, ids, trees.
+/// Forks the inner half, and does the work that must be done from outside: control groups, ids,
+/// trees.
 fn fork(
     mut spec: JailSpec,
     streams: InnerStreams,
@@ -310,7 +312,7 @@ fn fork(
     let (process, init) = match side {
         Side::Child => {
             drop(ours);
-            // Whatever else is left here is never dropped: it is the caller's.
+            // All other values here belong to the parent and are never dropped.
             inside::run(spec, theirs, streams, plan)
         }
         Side::Parent(pid, init) => (pid, Ended(Some(init))),
@@ -324,7 +326,7 @@ fn fork(
     Ok(Forked { spec, process, init, channel: ours, plan })
 }
 
-/// What is to be in a root that is the jail's own and stays as it is made.
+/// The planned content of a root that is the jail's own and read-only.
 fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
     if spec.root_writable || !matches!(spec.root, Source::Empty) {
         return Ok(None);
@@ -334,18 +336,18 @@ fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
     RootPlan::of(&mut spec.mounts).map(Some).map_err(refused)
 }
 
-/// The error of a launch, where the memory limit is not what ended it.
+/// The given error, unless the memory limit ended the launch.
 fn starved(error: Error, cgroup: Option<&Group>) -> Error {
     let kills = cgroup.map_or(0, |group| group.oom_kills().unwrap_or(0));
     if kills > 0 { Error::OutOfMemory } else { error }
 }
 
-/// Maps the ids where that is the supervisor's to do, and sends the trees with the word to go.
+/// Maps the ids where the supervisor must do that, and sends the trees with the message to start.
 fn hand_in(spec: &JailSpec, channel: &Channel, pid: libc::pid_t) -> Result<(), Error> {
     let go = |trees: &[OwnedFd]| {
         let descriptors: Vec<_> = trees.iter().map(|tree| tree.as_fd()).collect();
         match channel.send(&ToInit::Go.encode(), &descriptors) {
-            // It could not go on, and has said why: that is heard next.
+            // The process failed and has sent its error, which is received next.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             sent => sent.map_err(|_| Error::Lost),
         }
@@ -398,7 +400,7 @@ fn wait_until_ready(channel: &Channel) -> Result<Ready, Error> {
     hear(channel)
 }
 
-/// Takes the word that the walls stand, or why they do not.
+/// Receives the message that the walls are enabled, or why they are not.
 fn hear(channel: &Channel) -> Result<Ready, Error> {
     let (bytes, descriptors) = channel.receive().map_err(Error::Pipe)?.ok_or(Error::Lost)?;
     match FromInit::decode(&bytes) {
@@ -425,7 +427,7 @@ fn hear(channel: &Channel) -> Result<Ready, Error> {
     }
 }
 
-/// The listeners, where they are carried: what is left of the descriptors.
+/// The listeners, if the message carries them: the remaining descriptors.
 fn listeners(
     are_carried: bool,
     descriptors: impl Iterator<Item = OwnedFd>,
@@ -436,18 +438,18 @@ fn listeners(
     Listeners::of(descriptors).map(Some).ok_or(Error::Lost)
 }
 
-/// The error for a wall that init could not raise.
+/// The error for a wall that init could not enable.
 pub(crate) fn failed(wall: Wall, step: String, errno: i32) -> Error {
     Error::Wall { wall, step, source: io::Error::from_raw_os_error(errno) }
 }
 
-/// Refuses unless this process has one thread: a fork copies only the one that calls.
+/// Fails unless this process has a single thread: a fork copies only the calling thread.
 fn single_thread() -> io::Result<()> {
     sys::leave_thread_group()
         .map_err(|_| io::Error::other("a jail can be forked only from a single-threaded process"))
 }
 
-/// Ends the jail and reaps its init unless it is kept.
+/// On drop, ends the jail and reaps its init, unless init was taken out.
 #[derive(Debug)]
 struct Ended(Option<OwnedFd>);
 
@@ -465,14 +467,14 @@ impl Drop for Ended {
     }
 }
 
-/// Kills the init, and with it every process of the jail, and waits until they are gone.
+/// Kills init, and with it every process of the jail, and waits until all are dead.
 pub(crate) fn end(init: &OwnedFd) {
     // It may have ended already.
     let _ = pidfd_send_signal(init, Signal::KILL);
     wait(init);
 }
 
-/// Waits until the init is gone, and reaps it.
+/// Waits until init has ended, and reaps it.
 pub(crate) fn wait(init: &OwnedFd) {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     while let Err(rustix::io::Errno::INTR) =
@@ -481,8 +483,8 @@ pub(crate) fn wait(init: &OwnedFd) {
 }
 
 impl Jail {
-    /// Closes what takes long to close together with the jail's mounts, so that nobody waits for it; at
-    /// once where there are none.
+    /// Closes descriptors that take long to close together with the jail's mounts, so that no
+    /// process waits for it; without mounts, closes them immediately.
     pub fn close_with_mounts(&mut self, descriptors: Vec<OwnedFd>) {
         if let Some(mounts) = &mut self.mounts {
             mounts.extend(descriptors);

@@ -1,15 +1,14 @@
-//! Turns a complete [`JailSpec`] into one confined process tree, and holds the
-//! small init that is pid 1 in it.
+//! Turns a complete [`JailSpec`] into one confined process tree, and contains the small init that
+//! is pid 1 of it.
 //!
-//! The only room with `unsafe`. Knows no sandbox, bundle, HTTP or database, and
-//! uses no other room. It fails closed: a wall that cannot be raised ends the
-//! launch with the wall's name, and nothing of the command has run.
+//! This is the only crate with `unsafe`. It knows nothing of sandboxes, bundles, HTTP or databases,
+//! and uses no other crate of the workspace. It fails closed: if a wall cannot be enabled, the
+//! launch ends with the wall's name and nothing of the command has run.
 //!
-//! Reading order: `spec` (what is asked), `launch` (the outer half), `inside`
-//! (the inner half), `init` (pid 1, of one command or of many), `command` (up to
-//! the exec). Around a jail of one command, `supervise` relays, waits and ends;
-//! a jail that is held is spoken to through `control`, one that forks workers
-//! through `zygote`.
+//! Reading order: `spec` (the input), `launch` (the outer half), `inside` (the inner half), `init`
+//! (pid 1, of one command or of many), `command` (up to the exec). Around a jail of one command,
+//! `supervise` relays streams, waits and ends the jail. A persistent jail is controlled through
+//! `control`, one that forks workers through `zygote`.
 
 #![expect(unsafe_code, reason = "the one room that talks to the kernel directly")]
 
@@ -49,11 +48,11 @@ mod walls;
 pub mod watch;
 pub mod zygote;
 
-/// Lets no program that is started from now on inherit a descriptor beyond the three standard
-/// streams, whoever opened it.
+/// Marks every file descriptor beyond the three standard streams close-on-exec, whichever code
+/// opened it, so that no program started from now on inherits it.
 ///
 /// # Errors
-/// Why the kernel does not (`close_range(2)`).
+/// The error of `close_range(2)`.
 pub fn inherit_nothing() -> std::io::Result<()> {
     sys::close_on_exec_from(3)
 }

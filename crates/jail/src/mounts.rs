@@ -1,6 +1,6 @@
-//! The jail's file system, in two phases: `gather` takes hold of everything
-//! while the host's root is still there; `Assembly::attach` puts it together once
-//! that root is gone, so that no path resolved there can lead out.
+//! The jail's file system, in two phases: `gather` opens everything while the host's root is still
+//! mounted; `Assembly::attach` mounts it once that root is unmounted, so that no path resolved
+//! there can lead out.
 
 use std::cell::Cell;
 use std::ffi::{CString, OsStr};
@@ -24,7 +24,7 @@ use crate::spec::{Access, HostTree, Mount, Overlay, Owners, Scratch, Source};
 use crate::sys;
 use crate::walls::Wall;
 
-/// A step that failed, and the wall that it belongs to.
+/// A failed step, and the wall that it belongs to.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) wall: Wall,
@@ -46,21 +46,21 @@ impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
     }
 }
 
-/// Everything of the jail's file system, held but not yet in its place.
+/// All parts of the jail's file system, opened but not attached yet.
 #[derive(Debug)]
 pub(crate) struct Assembly {
-    /// None yet where another process makes it.
+    /// `None` until another process has made it.
     root: Option<Held>,
     root_writable: bool,
     mounts: Vec<(Place, Piece)>,
-    /// The upper layer that lives in memory, where one does.
+    /// The upper layer in memory, where there is one.
     pub(crate) upper: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
 enum Held {
     Mount(OwnedFd),
-    /// An overlay that is still to be made, with `upper` and `work` in `view`.
+    /// An overlay that is not made yet, with `upper` and `work` in `view`.
     Layers {
         lower: OwnedFd,
         view: OwnedFd,
@@ -68,7 +68,8 @@ enum Held {
     },
 }
 
-/// Where a piece goes, and whether what it covers is there already: then only directories lead to it.
+/// A mount point, and whether its file or directory exists already: then only directories lead to
+/// it.
 #[derive(Debug)]
 struct Place {
     path: PathBuf,
@@ -84,8 +85,8 @@ enum Piece {
     Directory,
 }
 
-/// Which trees the outer process must clone and hand in, in the order in which they are gathered:
-/// those whose owners are mapped, and what lies below directories that only the caller may pass.
+/// The trees that the outer process must clone and send, in the order in which they are gathered:
+/// those whose owners are mapped, and those below directories that only the caller may search.
 pub(crate) fn handed_in<'a>(
     root: &'a Source,
     mounts: &'a [(PathBuf, Mount)],
@@ -109,9 +110,9 @@ pub(crate) fn handed_in<'a>(
         .flatten()
 }
 
-/// Takes hold of every source. `handed` are the trees of [`handed_in`] where the outer process
-/// has cloned them; without it this process clones them itself. `places` says of each mount whether its
-/// place is there when the root is; without a root there will be one ([`Assembly::take_root`]).
+/// Opens every source. `handed` are the trees of [`handed_in`] if the outer process has cloned
+/// them; otherwise this process clones them itself. `places` tells for each mount whether its mount
+/// point exists as soon as the root does. Without a root, one follows ([`Assembly::take_root`]).
 pub(crate) fn gather(
     root: Option<Source>,
     root_writable: bool,
@@ -155,7 +156,7 @@ pub(crate) fn gather(
         }
     };
     let root = root.map(&mut source).transpose()?;
-    // A root's own layer is only for mount points: nobody asks what changed in it.
+    // A root's own upper layer is only for mount points, so it contains no changes of interest.
     upper.set(None);
     let mut pieces = Vec::with_capacity(mounts.len());
     let places = places.into_iter().chain(std::iter::repeat(false));
@@ -172,11 +173,11 @@ pub(crate) fn gather(
     Ok(Assembly { root, root_writable, mounts: pieces, upper: upper.into_inner() })
 }
 
-/// Clones a tree in this process's own mount namespace. The path is resolved again, for mounts
+/// Clones a tree in this process's own mount namespace. The path is resolved again, because mounts
 /// of another namespace cannot be cloned; it must still lead to what the caller opened.
 ///
-/// The mounts below it come along: without them the kernel refuses, for they could cover
-/// something (`mount_namespaces(7)`, "locked").
+/// The mounts below it are cloned too: the kernel refuses a clone without them, because they could
+/// cover something (`mount_namespaces(7)`, "locked").
 fn clone_tree(tree: &HostTree) -> Result<OwnedFd, Failure> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -211,21 +212,23 @@ pub(crate) fn clone_mapped(
     Ok(clone)
 }
 
-/// Makes every mount of this namespace its own: nothing passes to or from the host's.
+/// Makes every mount of this namespace private: no mount event passes to or from the host's
+/// namespace.
 pub(crate) fn separate() -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .at(Wall::Root, || "make the mounts private".to_owned())
 }
 
-/// Where layers are attached while an overlay is made from them: a directory that every host has.
+/// Where layers are attached while an overlay is made from them: a directory that exists on every
+/// host.
 const LAYERS: &str = "/usr";
 
 /// A detached overlay over `lower`, with `upper` and `work` in `view`.
 ///
-/// An overlay takes only layers that are attached. They cover a directory of the host, so they
-/// go with its root when that is left, and nothing of the host can be cloned any more once this
-/// was called. (Stacked on the root itself they would stay, and be found at `/..`.) Named by
-/// descriptor, they tell nothing of the host in the overlay's own options.
+/// An overlay accepts only attached layers. They cover a directory of the host, so they are
+/// unmounted with its root, and after this call nothing of the host can be cloned any more. (If
+/// they were stacked on the root itself, they would remain and be reachable at `/..`.) They are
+/// named by file descriptor, so the overlay's mount options reveal nothing about the host.
 fn overlay(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> Result<OwnedFd, Failure> {
     for layer in [lower, view] {
         attach_mount(layer, Path::new(LAYERS)).at(Wall::View, || "attach a layer".to_owned())?;
@@ -240,10 +243,10 @@ fn overlay(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> Result<OwnedFd, Fai
     .at(Wall::View, || "mount the overlay".to_owned())
 }
 
-/// See the kernel's `filesystems/overlayfs.rst`: `userxattr` is what an unprivileged mount needs,
-/// and with it `redirect_dir` and `metacopy` are off, so that with `index` off the upper layer alone
-/// tells what changed, and may be that of an overlay which is just being taken down; `volatile` is
-/// the opposite of `synced`.
+/// See the kernel's `filesystems/overlayfs.rst`: an unprivileged mount requires `userxattr`, which
+/// turns `redirect_dir` and `metacopy` off. With `index` off too, the upper layer alone shows what
+/// changed, and it may belong to an overlay that is just being unmounted. `volatile` is the
+/// opposite of `synced`.
 fn new_overlay(lower: &str, upper: &str, work: &str, synced: bool) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", "view")?;
@@ -263,8 +266,8 @@ fn new_overlay(lower: &str, upper: &str, work: &str, synced: bool) -> rustix::io
     )
 }
 
-/// A file system in memory with `upper` and `work`, and the descriptor of `upper`, which has the
-/// owner and mode of the lower layer's root.
+/// A file system in memory with `upper` and `work`, and the file descriptor of `upper`, which has
+/// the owner and mode of the lower layer's root.
 fn layers_in_memory(lower: &OwnedFd, size_bytes: u64) -> Result<(OwnedFd, OwnedFd), Failure> {
     let step = || "make the layers in memory".to_owned();
     let memory = new_tmpfs(0o755, size_bytes, &[], MountAttrFlags::empty()).at(Wall::View, step)?;
@@ -280,7 +283,7 @@ fn layers_in_memory(lower: &OwnedFd, size_bytes: u64) -> Result<(OwnedFd, OwnedF
 }
 
 impl Held {
-    /// The mount, made now where it is an overlay that is still to be made.
+    /// The mount; an overlay that is not made yet is made now.
     fn mount(&mut self) -> Result<&OwnedFd, Failure> {
         if let Self::Layers { lower, view, synced } = self {
             *self = Self::Mount(overlay(lower, view, *synced)?);
@@ -293,7 +296,7 @@ impl Held {
 }
 
 impl Assembly {
-    /// Makes the overlays, for which the host's root is needed.
+    /// Makes the overlays, which requires the host's root.
     pub(crate) fn make_overlays(&mut self) -> Result<(), Failure> {
         for (_, piece) in &mut self.mounts {
             if let Piece::Held(held) = piece {
@@ -315,13 +318,14 @@ impl Assembly {
         }
     }
 
-    /// Leaves the host's root for the jail's: afterwards only `/..` leads to anything of the host
+    /// Leaves the host's root for the jail's: afterwards only `/..` leads to the host's files
     /// (`pivot_root(2)`, "Notes"), until [`let_go_of_old_root`] was called.
     pub(crate) fn leave_host_root(&mut self) -> Result<(), Failure> {
         pivot_to(self.root()?)
     }
 
-    /// Puts what is there in its place below the current root, as far as `chosen` says of its place.
+    /// Attaches the mounts that exist below the current root, if `chosen` accepts their mount
+    /// point.
     pub(crate) fn attach(&mut self, chosen: impl Fn(&Path) -> bool) -> Result<(), Failure> {
         let all = std::mem::take(&mut self.mounts);
         let (now, later) = all.into_iter().partition(|(place, _)| chosen(&place.path));
@@ -335,12 +339,12 @@ impl Assembly {
         Ok(())
     }
 
-    /// Whether everything is in its place.
+    /// Whether everything is attached.
     pub(crate) fn is_attached(&self) -> bool {
         self.mounts.is_empty()
     }
 
-    /// Makes the root read-only, unless it is to be writable: everything is in its place.
+    /// Makes the root read-only, unless it must be writable. Everything must be attached.
     pub(crate) fn close(mut self) -> Result<(), Failure> {
         let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
         if !self.root_writable {
@@ -351,14 +355,15 @@ impl Assembly {
     }
 }
 
-/// Leaves the current root for another one, and lets go of it with all that is mounted there.
+/// Changes from the current root to another one, and unmounts the old one with everything mounted
+/// below it.
 pub(crate) fn enter_root(root: &OwnedFd) -> Result<(), Failure> {
     pivot_to(root)?;
     let_go_of_old_root().at(Wall::Root, || "detach the old root".to_owned())?;
     check_root()
 }
 
-/// Leaves the current root for another one, which the old one then covers.
+/// Changes from the current root to another one, which the old one then covers.
 fn pivot_to(root: &OwnedFd) -> Result<(), Failure> {
     let step = |text: &'static str| move || text.to_owned();
     attach_mount(root, Path::new("/")).at(Wall::Root, step("attach the new root"))?;
@@ -366,19 +371,19 @@ fn pivot_to(root: &OwnedFd) -> Result<(), Failure> {
     rustix::process::pivot_root(".", ".").at(Wall::Root, step("pivot to the new root"))
 }
 
-/// Takes away the old root that covers the current one. The kernel waits for every processor then.
-/// Allocates nothing and makes bare calls only.
+/// Unmounts the old root that covers the current one. The kernel waits for every processor then.
+/// Allocates nothing and makes bare system calls only.
 pub(crate) fn let_go_of_old_root() -> rustix::io::Result<()> {
     rustix::process::chdir(c"/")?;
     unmount(c".", UnmountFlags::DETACH)?;
     rustix::process::chdir(c"/")
 }
 
-/// Makes sure that nothing covers the root.
+/// Verifies that nothing covers the root.
 pub(crate) fn check_root() -> Result<(), Failure> {
     let step = |text: &'static str| move || text.to_owned();
     rustix::process::chdir("/").at(Wall::Root, step("enter the new root directory"))?;
-    // Whatever still covered the root would be reached by this path.
+    // A mount that still covered the root would be reached by this path.
     let seen = ["/", "/.."].map(|path| rustix::fs::stat(path).map(|s| (s.st_dev, s.st_ino)));
     match seen {
         [Ok(root), Ok(above)] if root == above => Ok(()),
@@ -430,8 +435,8 @@ pub(crate) fn attach_mount(mount: &OwnedFd, target: &Path) -> rustix::io::Result
     move_mount(mount, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-/// Attaches a mount to a place below the root, by no link of `/proc` either. A link at that place is
-/// not followed.
+/// Attaches a mount below the root, without following links of `/proc` on the way. A link at the
+/// mount point is not followed.
 fn attach_at(mount: &OwnedFd, path: &Path) -> io::Result<()> {
     let (parent, name) = place(path)?;
     Ok(move_mount(mount, "", &parent, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
@@ -466,8 +471,8 @@ fn new_filesystem(
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
 }
 
-/// The directory that a path is in, made where it is missing, and the path's last name. No link of
-/// `/proc` is followed on the way, for this process still has descriptors of the host.
+/// The parent directory of a path, created if missing, and the path's last name. No link of `/proc`
+/// is followed on the way, because this process still has file descriptors of the host.
 fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -504,14 +509,14 @@ pub(crate) fn make_link(to: &Path, path: &Path) -> io::Result<()> {
     unless_there(rustix::fs::symlinkat(to, &parent, name))
 }
 
-/// Makes an empty file unless something is there: what is there is left alone, as it may be in
-/// the view.
+/// Creates an empty file if nothing exists at the path. An existing file is not changed, as it may
+/// be in the view.
 pub(crate) fn touch(path: &Path) -> io::Result<()> {
     let (parent, name) = place(path)?;
     unless_there(new_file(&parent, name, 0o444).map(drop))
 }
 
-/// Writes a file in the place of whatever is there: an image may have a link or a pipe.
+/// Writes a file and replaces anything that exists there: an image may have a link or a pipe.
 fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let (parent, name) = place(path)?;
     let file = match new_file(&parent, name, 0o644) {
@@ -529,7 +534,7 @@ fn new_file(parent: &OwnedFd, name: &OsStr, mode: u32) -> rustix::io::Result<Own
     openat(parent, name, flags, Mode::from_raw_mode(mode))
 }
 
-/// The path as the kernel takes it; a NUL byte cannot be in a path that was ever resolved.
+/// The path as a C string; a path that was ever resolved cannot contain a NUL byte.
 pub(crate) fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }

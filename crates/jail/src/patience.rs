@@ -1,20 +1,20 @@
-//! An end to calls that should not block, and may all the same: whether a read of a terminal
-//! blocks is a flag of the open file, which whoever shares it can change at any moment.
+//! A time limit for calls that should not block, but may: whether a read of a terminal blocks is a
+//! flag of the open file description, which any process that shares it can change at any time.
 
 use std::io;
 use std::sync::Once;
 use std::time::Duration;
 
-/// Runs `call`, and interrupts what it waits for once the time is up: the kernel's call then fails
-/// with `EINTR`, and again and again until `call` has returned.
+/// Runs `call`, and interrupts what it waits for once the time limit has expired: the system call
+/// then fails with `EINTR`, repeatedly until `call` has returned.
 ///
-/// For a process with a single thread, which has no other use for `SIGALRM`.
+/// For a process with a single thread that does not use `SIGALRM` otherwise.
 pub fn interrupt_after<T>(limit: Duration, call: impl FnOnce() -> T) -> io::Result<T> {
     static HANDLER: Once = Once::new();
     extern "C" fn interrupt(_signal: libc::c_int) {}
     HANDLER.call_once(|| {
-        // SAFETY: the structure is whole, and the handler does nothing. Without SA_RESTART the
-        // call that it interrupts returns.
+        // SAFETY: the structure is fully initialised, and the handler does nothing. Without
+        // SA_RESTART the interrupted call returns.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             let handler: extern "C" fn(libc::c_int) = interrupt;
@@ -28,14 +28,14 @@ pub fn interrupt_after<T>(limit: Duration, call: impl FnOnce() -> T) -> io::Resu
     Ok(result)
 }
 
-/// Sends `SIGALRM` after so long and then every so long; never, for no time.
+/// Sends `SIGALRM` after this time and then periodically; zero disables it.
 fn set_timer(after: Duration) -> io::Result<()> {
     let time = libc::timeval {
         tv_sec: libc::time_t::try_from(after.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_usec: after.subsec_micros().into(),
     };
     let timer = libc::itimerval { it_interval: time, it_value: time };
-    // SAFETY: the structure outlives the call, and the old timer is not asked for.
+    // SAFETY: the structure outlives the call, and the old timer is not requested.
     let result =
         unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

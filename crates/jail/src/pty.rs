@@ -9,8 +9,8 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::spec::WindowSize;
 
-/// Opens a terminal of the jail's own `/dev/pts`, which belongs to the given inside ids: the
-/// master and the slave.
+/// Opens a terminal in the jail's own `/dev/pts`, which belongs to the given inside ids: the master
+/// and the slave.
 pub(crate) fn open(size: WindowSize, user: u32, group: u32) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let master = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
@@ -24,7 +24,7 @@ pub(crate) fn open(size: WindowSize, user: u32, group: u32) -> io::Result<(Owned
     Ok((master, slave))
 }
 
-/// Tells the terminal its size.
+/// Sets the size of the terminal.
 pub(crate) fn resize(master: impl AsFd, size: WindowSize) -> io::Result<()> {
     let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     Ok(tcsetwinsize(master, size)?)

@@ -1,18 +1,18 @@
 //! System calls that touch nothing but their arguments, not even the C library's `errno`: for
-//! processes that share the memory of another one that runs at the same time.
+//! processes that share the memory of another, concurrently running one.
 
 use std::arch::asm;
 use std::io;
 
-/// Makes a system call; gives what the kernel returned.
+/// Makes a system call; returns the kernel's return value.
 ///
 /// # Safety
 /// As for the call itself: pointers among the arguments must be valid for it.
 pub(crate) unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> i64 {
     let [a, b, c, d, e, f] = arguments;
     let result: i64;
-    // SAFETY: the kernel's calling convention: it clobbers rcx, r11 and what the call is about,
-    // which is the caller's to answer for.
+    // SAFETY: the kernel's calling convention: it clobbers rcx, r11 and what the call itself
+    // changes, for which the caller is responsible.
     unsafe {
         asm!(
             "syscall",
@@ -25,9 +25,9 @@ pub(crate) unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> i64
     result
 }
 
-/// What the kernel returned, as a result. Making the error allocates nothing.
+/// The kernel's return value as a result. Constructing the error allocates nothing.
 pub(crate) fn check(result: i64) -> io::Result<usize> {
-    // The kernel answers errors as small negative numbers (`syscalls(2)`).
+    // The kernel returns errors as small negative numbers (`syscalls(2)`).
     usize::try_from(result).map_err(|_| {
         io::Error::from_raw_os_error(i32::try_from(result.wrapping_neg()).unwrap_or(libc::EIO))
     })
@@ -41,7 +41,7 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
 }
 
 /// Reaps one child that has ended, without waiting (`wait4(2)`): its pid and status. `Ok(None)`
-/// when none has; `ECHILD` when there is no child.
+/// when none has; `ECHILD` when there are no children.
 pub(crate) fn reap() -> io::Result<Option<(i32, i32)>> {
     let mut status = 0_i32;
     let options = signed(libc::WNOHANG | libc::__WALL);
@@ -51,9 +51,9 @@ pub(crate) fn reap() -> io::Result<Option<(i32, i32)>> {
     Ok(i32::try_from(pid).ok().filter(|pid| *pid > 0).map(|pid| (pid, status)))
 }
 
-/// Whether a process is a child of the calling one that was not reaped (`waitid(2)`).
+/// Whether a process is an unreaped child of the calling one (`waitid(2)`).
 pub(crate) fn is_child(pid: i32) -> bool {
-    // The kernel writes what it knows of the child here, and nobody asks.
+    // The kernel writes information about the child here, which is not used.
     let mut known = [0_u64; 16];
     let options = signed(libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL);
     let kind = libc::P_PID as usize;
@@ -62,7 +62,8 @@ pub(crate) fn is_child(pid: i32) -> bool {
     check(unsafe { syscall(libc::SYS_waitid, arguments) }).is_ok()
 }
 
-/// Waits for one of these signals, which must be blocked, at most so long (`rt_sigtimedwait(2)`).
+/// Waits for one of these signals, which must be blocked, up to a time limit
+/// (`rt_sigtimedwait(2)`).
 pub(crate) fn wait_for_signal(signals: u64, milliseconds: Option<u32>) {
     let timeout = milliseconds.map(|milliseconds| libc::timespec {
         tv_sec: (milliseconds / 1000).into(),
@@ -71,8 +72,8 @@ pub(crate) fn wait_for_signal(signals: u64, milliseconds: Option<u32>) {
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let set = (&raw const signals) as usize;
     let arguments = [set, 0, timeout as usize, size_of::<u64>(), 0, 0];
-    // SAFETY: the set and the time are valid for the call. Whoever waits looks again, whatever
-    // woke it.
+    // SAFETY: the set and the time are valid for the call. Callers check their condition again,
+    // whatever woke them.
     unsafe { syscall(libc::SYS_rt_sigtimedwait, arguments) };
 }
 
@@ -84,12 +85,12 @@ pub(crate) fn block_only(signals: u64) {
     unsafe { syscall(libc::SYS_rt_sigprocmask, arguments) };
 }
 
-/// The kernel's set with this one signal.
+/// The kernel's signal set with only this signal.
 pub(crate) const fn only(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// A number as the kernel takes it.
+/// A number as an argument of a system call.
 #[expect(clippy::cast_sign_loss, reason = "the kernel takes the same bits back")]
 pub(crate) const fn signed(value: i32) -> usize {
     value as isize as usize
@@ -129,7 +130,7 @@ mod tests {
     fn a_blocked_signal_is_waited_for() {
         let child = fork_child(|| {
             block_only(only(libc::SIGUSR1) | only(libc::SIGCHLD));
-            // SAFETY: takes nothing.
+            // SAFETY: takes no arguments.
             kill(unsafe { libc::getpid() }, libc::SIGUSR1).unwrap();
             wait_for_signal(only(libc::SIGUSR1), None);
             wait_for_signal(only(libc::SIGUSR1), Some(1));

@@ -1,5 +1,5 @@
-//! Bytes between the jail's streams and the caller's: bounded, counted, and
-//! never blocking on one side while the other needs attention.
+//! Transfers bytes between the jail's streams and the caller's: bounded, counted, and never
+//! blocking on one side while the other needs attention.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -8,28 +8,29 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-/// How much is held at most between two ends.
+/// The maximal number of buffered bytes per direction.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// What a pipe or terminal that polls writable takes without blocking (`pipe(7)`, `PIPE_BUF`).
+/// How many bytes a pipe or terminal that polls writable accepts without blocking (`pipe(7)`,
+/// `PIPE_BUF`).
 const ATOMIC_BYTES: usize = 4096;
 
-/// Where a stream of the command goes.
+/// The destination of a stream of the command.
 #[derive(Debug)]
 pub enum Sink {
-    /// To this descriptor, which is never made non-blocking: others may share it.
+    /// This file descriptor, which is never made non-blocking, because others may share it.
     Descriptor(OwnedFd),
-    /// Into memory: the last so many bytes; what came before them is counted and dropped.
+    /// Memory: the last bytes up to this number; earlier bytes are counted and dropped.
     Capture(usize),
 }
 
-/// What a captured stream held.
+/// The captured content of a stream.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Captured {
     /// The last bytes.
     pub bytes: Vec<u8>,
     /// Whether there were more.
     pub truncated: bool,
-    /// How many bytes came in all, also of a stream that was not captured.
+    /// The total number of bytes, also of a stream that was not captured.
     pub total_bytes: u64,
 }
 
@@ -50,9 +51,9 @@ pub(crate) struct Pump {
     buffer: Vec<u8>,
     written: usize,
     chunk: usize,
-    /// Why the sink took no more, unless its reader had gone.
+    /// Why the sink did not accept more, unless its reader had closed it.
     failure: Option<Errno>,
-    /// How many bytes have come from the source.
+    /// How many bytes were read from the source.
     pub(crate) total_bytes: u64,
 }
 
@@ -89,16 +90,17 @@ impl Pump {
         self.sink.as_ref().filter(|_| !self.buffer.is_empty()).map(|sink| sink.as_fd())
     }
 
-    /// Whether the source has ended and everything has been passed on.
+    /// Whether the source has ended and everything has been written.
     pub(crate) fn is_done(&self) -> bool {
         self.source.is_none() && self.buffer.is_empty()
     }
 
-    /// Takes what the source has, but passes on `room_bytes` at most; what is more only counts.
+    /// Reads from the source, but forwards only up to `room_bytes`; bytes beyond that are only
+    /// counted.
     pub(crate) fn read(&mut self, room_bytes: u64) {
         let Some(source) = &self.source else { return };
         let room = usize::try_from(room_bytes).unwrap_or(usize::MAX);
-        // Not cleared before, so that memory which nothing is read into is never touched.
+        // The memory is not zeroed, so that unused memory is never touched.
         self.buffer.reserve_exact(BUFFER_BYTES);
         match rustix::io::read(source, spare_capacity(&mut self.buffer)) {
             Ok(0) => self.end_source(),
@@ -108,7 +110,7 @@ impl Pump {
                 self.buffer.truncate(length);
                 if let Some((limit, captured)) = &mut self.capture {
                     captured.bytes.extend_from_slice(&self.buffer);
-                    // Moved seldom: only when as much again is there.
+                    // Moved rarely: only once as much again has been captured.
                     if captured.bytes.len() >= limit.saturating_mul(2) {
                         captured.keep_last(*limit);
                     }
@@ -118,13 +120,13 @@ impl Pump {
                 }
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // EIO is how a terminal's master says that the other side has closed.
+            // A terminal's master returns EIO when the other side has been closed.
             Err(_) => self.end_source(),
         }
     }
 
-    /// Passes on what the sink takes. A sink that is gone ends the source too, so that the writer
-    /// learns of it.
+    /// Writes what the sink accepts. A closed sink ends the source too, so that the writer notices
+    /// it.
     pub(crate) fn write(&mut self) {
         let Some(sink) = &self.sink else { return };
         let rest = &self.buffer[self.written..];
@@ -144,24 +146,24 @@ impl Pump {
         }
     }
 
-    /// Adds bytes of our own at the end.
+    /// Adds bytes at the end.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Closes the sink once everything has been passed on: the reader sees the end.
+    /// Closes the sink once everything has been written: the reader sees the end.
     pub(crate) fn close_sink_when_done(&mut self) {
         if self.is_done() {
             self.sink = None;
         }
     }
 
-    /// Takes nothing more; what is held is still passed on.
+    /// Reads nothing more; buffered bytes are still written.
     pub(crate) fn stop_reading(&mut self) {
         self.source = None;
     }
 
-    /// Ends both sides; what was held is dropped.
+    /// Ends both sides; buffered bytes are dropped.
     pub(crate) fn end(&mut self) {
         self.source = None;
         self.sink = None;
@@ -175,12 +177,12 @@ impl Pump {
         self.buffer.clear();
     }
 
-    /// Why not everything was passed on. A sink that nobody reads any more is no reason.
+    /// Why not everything was written. A sink whose reader has closed it is no reason.
     pub(crate) fn failure(&self) -> Option<io::Error> {
         self.failure.map(io::Error::from)
     }
 
-    /// What was captured.
+    /// The captured content.
     pub(crate) fn into_captured(self) -> Captured {
         let mut captured = match self.capture {
             Some((limit, mut captured)) => {

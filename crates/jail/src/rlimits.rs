@@ -1,33 +1,32 @@
-//! Limits that the kernel holds for each process (setrlimit(2)).
+//! Limits that the kernel enforces for each process (setrlimit(2)).
 //!
-//! They bound single processes, not the jail: what many processes may use together is the
-//! matter of control groups. The exception is `processes`, which a user namespace counts as a
-//! whole.
+//! They bound single processes, not the jail: control groups bound what many processes use
+//! together. The exception is `processes`, which a user namespace counts as a whole.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The most that each process may have; `None` leaves what the caller has.
+/// The maximal values for each process; `None` leaves the caller's limit.
 ///
-/// A limit is never raised: where the caller has less, that stays.
+/// A limit is never raised: where the caller has a lower one, that remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceLimits {
     /// Bytes of a core dump. Default 1, which for the kernel means none at all (`core(5)`): 0 would
-    /// still start a handler that the host has set, and that runs as root outside the jail.
+    /// still start a handler that the host has configured, and that runs as root outside the jail.
     pub core_bytes: Option<u64>,
-    /// Open descriptors. Default 65 536: enough for servers, and cheap to close one by one.
+    /// Open file descriptors. Default 65 536: enough for servers, and cheap to close one by one.
     pub open_files: Option<u64>,
     /// Processes and threads of the user. In a user namespace whose ids are not host root's the
-    /// kernel counts each user's within the namespace (since Linux 5.14), so that this bounds a
-    /// jail with one user as a whole, also where no control group can be made.
+    /// kernel counts each user's within the namespace (since Linux 5.14). So this bounds a jail
+    /// with one user as a whole, even where no control group can be created.
     pub processes: Option<u64>,
-    /// Bytes of a file that is written.
+    /// Bytes of a written file.
     pub file_bytes: Option<u64>,
     /// Bytes of address space. Seldom useful: garbage-collected languages reserve far more than
     /// they use.
     pub address_space_bytes: Option<u64>,
-    /// Bytes of memory that a process may have for itself and write, counted when it is asked for.
+    /// Bytes of private writable memory of a process, counted at allocation.
     pub data_bytes: Option<u64>,
     /// Bytes of the stack.
     pub stack_bytes: Option<u64>,
@@ -37,7 +36,7 @@ pub struct ResourceLimits {
     pub locked_bytes: Option<u64>,
     /// Bytes in POSIX message queues. Default 819 200, the kernel's own.
     pub message_queue_bytes: Option<u64>,
-    /// The best nice value, as 20 minus it. Default 0: no process can raise its priority.
+    /// The best nice value, as 20 minus the value. Default 0: no process can raise its priority.
     pub nice: Option<u64>,
     /// The highest real-time priority. Default 0: none.
     pub real_time_priority: Option<u64>,
@@ -66,10 +65,11 @@ impl Default for ResourceLimits {
 }
 
 impl ResourceLimits {
-    /// Lowers the calling process's limits, and those of all it will start. Allocates nothing.
+    /// Lowers the limits of the calling process and of all processes that it will start. Allocates
+    /// nothing.
     ///
     /// # Errors
-    /// What setrlimit(2) said.
+    /// The error of setrlimit(2).
     pub fn apply(&self) -> io::Result<()> {
         for (resource, limit) in self.each() {
             if let Some(limit) = limit {
@@ -98,7 +98,7 @@ impl ResourceLimits {
     }
 }
 
-/// Lowers one limit, both what is in force and what it could be raised to again.
+/// Lowers one limit, both the soft and the hard one.
 fn lower(resource: Resource, limit: u64) -> io::Result<()> {
     // Absent means unlimited.
     let at_most = |now: Option<u64>| Some(now.map_or(limit, |now| now.min(limit)));
@@ -129,7 +129,7 @@ mod tests {
                 }
             }
             assert_eq!(getrlimit(Resource::Stack), before);
-            // A looser limit changes nothing.
+            // A higher limit changes nothing.
             ResourceLimits { open_files: Some(60), ..limits }.apply().unwrap();
             assert_eq!(getrlimit(Resource::Nofile).maximum, Some(50));
             let files: Vec<_> =
@@ -152,13 +152,13 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 4096);
     }
 
-    /// What lets a fork bomb be held where no control group can be made.
+    /// This stops a fork bomb where no control group can be created.
     #[test]
     fn processes_are_counted_within_the_user_namespace() {
         let ended = in_child(|| {
             become_other_user();
             enter_user_namespace();
-            // Our user may have any number of processes outside: they do not count.
+            // Any number of processes of our user may run outside: they do not count.
             ResourceLimits { processes: Some(10), ..ResourceLimits::default() }.apply().unwrap();
             rustix::process::setsid().unwrap();
             let mut made = 0;
@@ -175,7 +175,8 @@ mod tests {
                 }
             }
             let refused = io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN);
-            // SAFETY: the group is the session that was made above: us and the children.
+            // SAFETY: the group is the session that was created above: this process and the
+            // children.
             unsafe {
                 libc::signal(libc::SIGTERM, libc::SIG_IGN);
                 libc::kill(0, libc::SIGTERM);

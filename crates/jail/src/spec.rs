@@ -1,7 +1,7 @@
 //! Everything that a jail is made from, complete before the first system call.
 //!
-//! Only data. Who decides what belongs in a spec (projects, limits, policy)
-//! lives outside this room.
+//! Only data. The code that decides what belongs in a spec (projects, limits, policy) is outside
+//! this crate.
 
 use std::ffi::CString;
 use std::io;
@@ -13,86 +13,89 @@ use crate::identity::Identity;
 /// One jail: its identity, what it sees of the file system, its limits and its command.
 #[derive(Debug)]
 pub struct JailSpec {
-    /// Which host ids stand behind the ids inside.
+    /// Which host ids the ids inside are mapped to.
     pub identity: Identity,
     /// The root of the file system.
     pub root: Source,
-    /// Whether the root directory may be written, where its source can be.
+    /// Whether the root directory is writable, if its source is.
     pub root_writable: bool,
-    /// Whether nobody but the caller has put anything into the root. Where others have, a link may lead
-    /// to `/..`, which is the host's root until that is let go of: the jail waits for that.
+    /// Whether only the caller has put anything into the root. Otherwise a link may lead to `/..`,
+    /// which is the host's root until that is unmounted, so the jail waits for the unmount.
     pub root_is_own: bool,
     /// What is mounted below the root, in order; a later mount may lie in an earlier one.
     pub mounts: Vec<(PathBuf, Mount)>,
-    /// The name that the machine has inside.
+    /// The host name inside.
     pub hostname: String,
-    /// What there is beyond the jail's own loopback.
+    /// The network access beyond the jail's own loopback.
     pub network: Network,
-    /// What the jail is for.
+    /// The purpose of the jail.
     pub task: Task,
     /// Resource limits of each process.
     pub rlimits: crate::rlimits::ResourceLimits,
-    /// The jail's control groups, already made; the jail joins them before its walls go up.
+    /// The jail's control groups, already created. The jail joins them before its walls are
+    /// enabled.
     pub cgroup: Option<crate::cgroup::Group>,
-    /// Descriptors that init keeps open: locks that are to be held as long as the jail lives.
+    /// File descriptors that init keeps open, such as locks that must be held as long as the jail
+    /// lives.
     pub kept: Vec<OwnedFd>,
-    /// What may be done where, when that is not the same everywhere.
+    /// The access rights per path, where they are not the same everywhere.
     pub areas: Option<Areas>,
     /// Whether a kernel without Landlock is accepted. Every other wall is always required.
     pub landlock_optional: bool,
 }
 
-/// What a jail reaches beyond its own loopback.
+/// The network access of a jail beyond its own loopback.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Network {
-    /// Nothing.
+    /// None.
     #[default]
     Off,
-    /// What is let through by whoever holds the jail's [`crate::network::Listeners`].
+    /// What the process that holds the jail's [`crate::network::Listeners`] allows.
     Egress,
 }
 
-/// What may be done where.
+/// The access rights per path.
 #[derive(Debug, Clone)]
 pub struct Areas {
-    /// The root, then places below it with rights of their own; what lies in a place comes after it.
+    /// The root, then paths below it with rights of their own. A path that lies in another one
+    /// comes after it.
     pub list: Vec<Area>,
-    /// Whom the directories belong to that are made for areas, inside.
+    /// The user inside who owns the directories that are created for areas.
     pub user: u32,
     /// See `user`.
     pub group: u32,
 }
 
-/// A place inside with rights of its own, which hold for everything below but other areas.
+/// A path inside with rights of its own, which apply to everything below it except other areas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Area {
-    /// An absolute path in normal form. Where it leads through a link, it can take nothing away,
-    /// and what it leads to has the rights that it has by its own name.
+    /// An absolute path in normal form. Where it leads through a link, it can take no rights away,
+    /// and its target has the rights that it has by its own name.
     pub path: PathBuf,
-    /// What may be done there.
+    /// The rights.
     pub reach: Reach,
-    /// Whether it becomes a directory where it is missing.
+    /// Whether a missing path is created as a directory.
     pub is_made: bool,
 }
 
-/// What may be done in an area, at most.
+/// The maximal rights in an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// What could be done there anyway.
+    /// No restriction beyond those of the jail.
     AsIs,
-    /// Nothing: what is there cannot be seen.
+    /// None: the content is invisible.
     Closed,
-    /// Reading, and what is said.
+    /// Reading, and the rights in the fields.
     Open {
-        /// Changing what is there.
+        /// Changing the content.
         write: bool,
-        /// Executing it.
+        /// Executing the content.
         execute: bool,
     },
 }
 
 impl Reach {
-    /// Whether something may be done there that may not be done here.
+    /// Whether the other rights include one that these do not.
     pub(crate) const fn lacks(self, there: Self) -> bool {
         match (self, there) {
             (Self::AsIs, _) | (_, Self::Closed) => false,
@@ -105,21 +108,21 @@ impl Reach {
     }
 }
 
-/// What a jail is for.
+/// The purpose of a jail.
 #[derive(Debug)]
 pub enum Task {
-    /// To run one command, and to end with it.
+    /// To run one command and to end with it.
     Once {
-        /// What runs.
+        /// The command.
         command: Command,
         /// How its streams are made.
         streams: Streams,
     },
-    /// To be held, and to run what is asked for on a socket ([`crate::control`]).
+    /// To persist, and to run commands on request through a socket ([`crate::control`]).
     Serve {
-        /// Where init listens.
+        /// The socket on which init listens.
         listener: OwnedFd,
-        /// How long the jail lives unless it is told to live on.
+        /// How long the jail lives unless the lease is renewed.
         lease: std::time::Duration,
     },
     /// To prepare something once, and to fork a worker for each call ([`crate::zygote`]).
@@ -133,21 +136,22 @@ pub enum Source {
     Empty,
     /// A directory tree or file of the host.
     Host {
-        /// Which.
+        /// The tree or file.
         tree: HostTree,
-        /// Whether it may be written.
+        /// Whether it is writable.
         access: Access,
-        /// Who its owners are inside, where the jail has a range of ids.
+        /// Who owns the files inside, where the jail has a range of ids.
         owners: Owners,
     },
     /// A copy-on-write view.
     Overlay(Overlay),
 }
 
-/// Who the owners of a host's tree are inside a jail that has a range of ids.
+/// How the file owners of a host's tree appear inside a jail that has a range of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owners {
-    /// Nobody: what only its owner may do, nobody may. For what everybody may read.
+    /// As no user: permissions of the file owner apply to no process. For trees that everybody may
+    /// read.
     Nobody,
     /// On-disk id `n` is inside id `n`.
     OnDisk,
@@ -160,7 +164,7 @@ pub enum Owners {
 pub struct HostTree {
     /// Its path.
     pub path: PathBuf,
-    /// What the path led to when the spec was made; it must still do so at the launch.
+    /// What the path led to when the spec was made. At the launch it must still lead there.
     pub file: OwnedFd,
 }
 
@@ -173,38 +177,39 @@ impl HostTree {
     }
 }
 
-/// A copy-on-write view of a directory. Where the jail has a range of ids, the directory's
-/// owners are mapped.
+/// A copy-on-write view of a directory. Where the jail has a range of ids, the file owners are
+/// mapped.
 #[derive(Debug)]
 pub struct Overlay {
-    /// The directory that is read through.
+    /// The lower layer.
     pub lower: HostTree,
-    /// A directory that holds `upper` and `work`, where changes go. In memory when absent, and
-    /// then gone with the jail.
+    /// A directory that contains `upper` and `work`, which receive the changes. When absent, the
+    /// changes are in memory and end with the jail.
     pub view: Option<HostTree>,
     /// The size of an upper layer in memory.
     pub size_bytes: u64,
-    /// Whether programs inside can have changes written to the disk, as `fsync(2)` does. The end of
-    /// such a jail waits until all that its file system holds is there, whosever it is. A `work`
-    /// that was used without serves no second time, until what is in it was removed.
+    /// Whether `fsync(2)` by programs inside writes changes to the disk. Ending such a jail waits
+    /// until all dirty data of the underlying file system is written, also that of other processes.
+    /// A `work` directory that was used without this flag cannot be used again until its content
+    /// was removed.
     pub synced: bool,
 }
 
-/// Whether a mount may be written.
+/// Whether a mount is writable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It may not.
+    /// Read-only.
     Read,
-    /// It may.
+    /// Writable.
     Write,
 }
 
-/// One thing that is put below the root.
+/// One item that is placed below the root.
 #[derive(Debug)]
 pub enum Mount {
     /// A tree or file.
     Tree(Source),
-    /// A file system in memory that the command may write.
+    /// A file system in memory that is writable for the command.
     Scratch(Scratch),
     /// A file with this content, read-only.
     File(Vec<u8>),
@@ -219,43 +224,43 @@ pub enum Mount {
 pub struct Scratch {
     /// The mode of its root, such as 0o1777.
     pub mode: u32,
-    /// Its size in bytes at most.
+    /// Its maximal size in bytes.
     pub size_bytes: u64,
-    /// Whose it is, inside.
+    /// Its owner inside.
     pub user: u32,
     /// See `user`.
     pub group: u32,
 }
 
-/// The command and what it starts with.
+/// The command and its initial state.
 #[derive(Debug)]
 pub struct Command {
-    /// What runs.
+    /// The program or function that runs.
     pub payload: Payload,
-    /// The environment, whole: nothing is inherited.
+    /// The complete environment: nothing is inherited.
     pub environment: Vec<CString>,
-    /// The directory that the command starts in, inside.
+    /// The directory inside in which the command starts.
     pub working_directory: CString,
-    /// The user and group id inside.
+    /// The user id inside.
     pub user: u32,
-    /// See `user`.
+    /// The group id inside.
     pub group: u32,
     /// A time of the coarse clock (seconds and nanoseconds) that must have passed before the
-    /// command starts, so that what it sees is older than any change stamped later.
+    /// command starts, so that everything the command sees is older than any change stamped later.
     pub not_before: Option<(i64, u32)>,
 }
 
-/// What the command process does once all walls stand.
+/// What the command process does once all walls are enabled.
 #[derive(Debug)]
 pub enum Payload {
     /// Runs a program, found as `execvp(3)` does, with these arguments (the first is its name).
     Program(Vec<CString>),
-    /// Runs this function and exits with what it returns: how `doctor` proves walls.
+    /// Runs this function and exits with its return value. `doctor` tests walls in this way.
     Function(fn() -> u8),
 }
 
 impl Payload {
-    /// Whether it is a program, beside which init goes on.
+    /// Whether it is a program, so that init continues beside it.
     pub(crate) fn is_program(&self) -> bool {
         matches!(self, Self::Program(_))
     }

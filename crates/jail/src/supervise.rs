@@ -1,5 +1,5 @@
-//! The loop around a running jail: relays its streams, passes signals on, keeps
-//! its deadlines and tells how it ended.
+//! The loop around a running jail: relays its streams, forwards signals, enforces its deadlines and
+//! reports how it ended.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,59 +16,59 @@ use crate::relay::{self, Captured, Pump, Sink};
 use crate::spec::WindowSize;
 use crate::sys;
 
-/// Signals that are passed on to the command.
+/// Signals that are forwarded to the command.
 const PASSED_ON: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
-/// Those of them that ask for the end.
+/// Those of them that request the end of the command.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// What a person types to end the input of a terminal (`VEOF`, `termios(3)`).
+/// The character that ends the input of a terminal (`VEOF`, `termios(3)`).
 const END_OF_INPUT: u8 = 4;
 
-/// The signals of this process, held back from now on so that [`supervise`] passes them on.
+/// The signals of this process, blocked from now on so that [`supervise`] forwards them.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
 
 impl Signals {
-    /// Holds them. Called before the launch, none is lost; the command itself starts with none
-    /// held back.
+    /// Blocks them. If it is called before the launch, no signal is lost; the command itself starts
+    /// with none blocked.
     pub fn hold() -> io::Result<Self> {
         sys::signal_descriptor(&[&PASSED_ON[..], &[libc::SIGWINCH]].concat()).map(Self)
     }
 
-    /// Holds only those that keys of a terminal send to end a program, for as long as another
+    /// Blocks only the signals that terminal keys send to end a program, for as long as another
     /// program has the terminal.
     pub fn hold_keys() -> io::Result<Self> {
         sys::signal_descriptor(&[libc::SIGINT, libc::SIGQUIT]).map(Self)
     }
 }
 
-/// What is to be done around the command.
+/// The parameters of the supervision.
 #[derive(Debug)]
 pub struct Supervision {
-    /// What the command reads; nothing when absent.
+    /// The command's input; empty when absent.
     pub input: Option<OwnedFd>,
-    /// Where its output goes; with a terminal, both streams.
+    /// The destination of its output; with a terminal, of both streams.
     pub output: Sink,
-    /// Where its errors go.
+    /// The destination of its errors.
     pub error: Sink,
-    /// The wall-clock time that it may take, counted from here.
+    /// The wall-clock time limit, counted from the start of the supervision.
     pub timeout: Option<Duration>,
-    /// How many bytes it may write to both streams together.
+    /// The maximal number of bytes that it may write to both streams together.
     pub output_limit_bytes: Option<u64>,
-    /// How long a command that was asked to end by a signal may take to do so.
+    /// How long a command may take to end after a signal that requests it.
     pub grace: Duration,
-    /// The caller's terminal, whose size the jail's follows.
+    /// The caller's terminal; the jail's terminal follows its size.
     pub terminal: Option<OwnedFd>,
-    /// Looks at the jail from outside now and then.
+    /// Periodic checks of the jail from outside.
     pub watches: Vec<Watch>,
 }
 
-/// Something that is looked at now and then, and may end the jail.
+/// A periodic check that may end the jail.
 pub struct Watch {
     /// The name of the limit that it watches.
     pub limit: &'static str,
-    /// How often to look.
+    /// The time between two checks.
     pub interval: Duration,
     /// True once the limit is exceeded.
     pub exceeded: Box<dyn FnMut() -> bool>,
@@ -87,25 +87,25 @@ pub enum Ending {
     Exited(u8),
     /// By this signal.
     Signaled(i32),
-    /// It was killed when its time was up.
+    /// It was killed when it timed out.
     TimedOut,
-    /// It was killed for want of memory.
+    /// It was killed for lack of memory.
     OutOfMemory,
     /// It was killed for writing too much output.
     OutputExceeded,
     /// It was killed because a watched limit was exceeded.
     LimitExceeded(&'static str),
-    /// It was killed after this signal, which it had not followed in time.
+    /// It was killed after this signal, because it did not end in time.
     Stopped(i32),
-    /// The directory that it was to start in could not be entered, for this error number.
+    /// Its working directory could not be entered, with this error number.
     NotEntered(i32),
-    /// The program could not be run, for this error number.
+    /// The program could not be run, with this error number.
     NotRun(i32),
 }
 
-/// The end of a jail's init. Dropping the value waits for it, so that no process is left to whoever
-/// inherits orphans; until then there is time for other work. The kernel takes down the jail's
-/// mounts after that, with what is closed with them, and nobody waits for it.
+/// The end of a jail's init. Dropping the value waits for it, so that no process is left to the
+/// process that adopts orphans; until then the caller can do other work. After that the kernel
+/// unmounts the jail's mounts and closes what depends on them, and no process waits for it.
 #[derive(Debug)]
 pub struct Teardown {
     init: OwnedFd,
@@ -118,29 +118,30 @@ impl Drop for Teardown {
     }
 }
 
-/// How a command ended, and what was kept of it.
+/// How a command ended, and what was captured of it.
 #[derive(Debug)]
 pub struct Outcome {
     /// How it ended. No process of the jail is alive any more.
     pub ending: Ending,
-    /// What was captured of its output.
+    /// The captured part of its output.
     pub output: Captured,
-    /// What was captured of its errors.
+    /// The captured part of its errors.
     pub error: Captured,
-    /// Why not all that it wrote could be passed on. A reader that has gone is no reason.
+    /// Why its output could not be written completely. A reader that has closed its end is no such
+    /// reason.
     pub unwritten: Option<io::Error>,
-    /// The most memory that it used, where its control group tells.
+    /// Its peak memory use, where its control group reports it.
     pub memory_peak_bytes: Option<u64>,
-    /// How many processes the kernel killed for want of memory, the command itself or others.
+    /// How many processes the kernel killed for lack of memory, the command itself or others.
     pub out_of_memory_kills: u64,
-    /// What is still to be waited for.
+    /// The end of init, which still has to be waited for.
     pub teardown: Teardown,
 }
 
-/// Stays with the jail until nothing in it is alive.
+/// Supervises the jail until nothing in it is alive.
 ///
 /// # Errors
-/// [`Error::Wall`] when the command's own process could not raise its walls: nothing of the
+/// [`Error::Wall`] when the command's own process could not enable its walls: nothing of the
 /// command has run then.
 pub fn supervise(
     mut jail: Jail,
@@ -153,7 +154,7 @@ pub fn supervise(
     while session.ending.is_none() {
         session.turn(&jail, Some(signals.as_fd()))?;
     }
-    // Init has seen everything else die, or must be made to.
+    // Init has seen everything else end, or must be killed.
     if session.killed {
         launch::end(&jail.init);
     }
@@ -168,7 +169,7 @@ pub fn supervise(
         if killed && out_of_memory_kills > 0 {
             ending = Ending::OutOfMemory;
         }
-        // A group can be removed once init has left it. What cannot be removed now is swept
+        // A group can be removed once init has left it. A group that cannot be removed now is swept
         // later.
         launch::end(&jail.init);
         let _ = group.remove();
@@ -272,7 +273,7 @@ impl Session {
         })
     }
 
-    /// Waits for the next thing to happen and does what it asks for.
+    /// Waits for the next event and handles it.
     fn turn(&mut self, jail: &Jail, signals: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let timeout = self.next_deadline().map(|at| {
             let left = at.saturating_duration_since(Instant::now());
@@ -297,7 +298,7 @@ impl Session {
         if self.master.is_none() {
             self.input.close_sink_when_done();
         } else if self.input.is_done() && !self.end_typed {
-            // A terminal has no end of input but the one that is typed.
+            // The only end of input of a terminal is this character.
             self.input.append(&[END_OF_INPUT]);
             self.end_typed = true;
         }
@@ -305,7 +306,7 @@ impl Session {
         Ok(())
     }
 
-    /// Passes on what is still in the streams once nothing writes to them any more.
+    /// Relays what is still in the streams once no process writes to them any more.
     fn drain(&mut self, signals: BorrowedFd<'_>) -> Result<(), Error> {
         self.input.end();
         self.master = None;
@@ -328,7 +329,7 @@ impl Session {
             for event in events {
                 match event {
                     Event::Init => {}
-                    // Whoever does not read and then asks for the end, gets the end.
+                    // A user who does not read the output but requests the end, gets the end.
                     Event::Signal => match sys::next_signal(signals) {
                         Ok(Some(signal)) if ENDING.contains(&signal) => return Ok(()),
                         _ => {}
@@ -370,7 +371,7 @@ impl Session {
             .zip(&waiting)
             .filter(|(_, waited)| !waited.revents().is_empty())
             .map(|((event, ..), waited)| match event {
-                // Nobody writes to it any more, and all that was written has been read.
+                // No process writes to it any more, and all written data has been read.
                 Event::Read(stream) if waited.revents() == PollFlags::HUP => Event::Ended(*stream),
                 event => *event,
             })
@@ -387,7 +388,7 @@ impl Session {
         self.pump(stream).read(room);
     }
 
-    /// How much the command has written to its output and errors.
+    /// How many bytes the command has written to its output and errors.
     fn written(&self) -> u64 {
         self.output.total_bytes + self.error.as_ref().map_or(0, |error| error.total_bytes)
     }
@@ -400,10 +401,10 @@ impl Session {
         }
     }
 
-    /// Takes init's word.
+    /// Handles a message of init.
     fn hear(&mut self, jail: &Jail) -> Result<(), Error> {
         let Some((bytes, _)) = jail.channel.receive().map_err(Error::Pipe)? else {
-            // Init is gone without a word: it was killed, and with it everything else.
+            // Init ended without a message: it was killed, and with it everything else.
             self.end_by(self.not_run.unwrap_or(Ending::Signaled(libc::SIGKILL)));
             return Ok(());
         };
@@ -447,7 +448,7 @@ impl Session {
             self.to_send.push_back(signal);
         }
         while let Some(signal) = self.to_send.pop_front() {
-            // When init is gone, the loop is about to learn it.
+            // If init has ended, the loop notices that next.
             let _ = jail.channel.send(&ToInit::Signal(signal).encode(), &[]);
         }
     }
@@ -456,7 +457,7 @@ impl Session {
         let (Some(master), Some(terminal)) = (&self.master, &self.terminal) else { return };
         if let Ok(size) = rustix::termios::tcgetwinsize(terminal) {
             let size = WindowSize { rows: size.ws_row, columns: size.ws_col };
-            // The size is a courtesy; a terminal that is just closing has none.
+            // The size is not essential; a terminal that is just closing has none.
             let _ = pty::resize(master, size);
         }
     }

@@ -1,6 +1,6 @@
-//! The kernel calls that `rustix` does not have, each as one small function.
+//! The kernel calls that `rustix` does not provide, each as one small function.
 //!
-//! Nothing here decides anything.
+//! No policy belongs here.
 
 use std::ffi::CStr;
 use std::io;
@@ -9,18 +9,18 @@ use std::sync::atomic::AtomicPtr;
 
 use crate::raw;
 
-/// The namespaces that a jail is forked into. The network's is made on the side (`network`), that
-/// of control groups when the jail is in its group.
+/// The namespaces of a jail that its fork creates. The network namespace is created in parallel
+/// (`network`), the cgroup namespace when the jail is in its group.
 pub(crate) const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-/// `unshare(CLONE_NEWCGROUP)`: the groups that the calling thread is in become the roots of what
-/// it sees.
+/// `unshare(CLONE_NEWCGROUP)`: the control groups of the calling thread become the roots that it
+/// sees.
 pub(crate) fn hide_outer_groups() -> io::Result<()> {
-    // SAFETY: takes flags, and no memory is shared or left by it.
+    // SAFETY: takes flags; the call neither shares nor unmaps memory.
     match unsafe { libc::unshare(libc::CLONE_NEWCGROUP) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -30,7 +30,7 @@ pub(crate) fn hide_outer_groups() -> io::Result<()> {
 /// `unshare(CLONE_THREAD)`: does nothing where the calling process has a single thread, and fails
 /// otherwise.
 pub(crate) fn leave_thread_group() -> io::Result<()> {
-    // SAFETY: takes flags; what threads share stays shared.
+    // SAFETY: takes flags; whatever threads share stays shared.
     check(i64::from(unsafe { libc::unshare(libc::CLONE_THREAD) }))
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn leave_thread_group() -> io::Result<()> {
 pub(crate) enum Side {
     /// The child.
     Child,
-    /// The parent, with the child's pid and a descriptor of it.
+    /// The parent, with the child's pid and pidfd.
     Parent(libc::pid_t, OwnedFd),
 }
 
@@ -47,10 +47,11 @@ pub(crate) enum Side {
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// `clone3(2)` without shared memory: a fork into new namespaces, and into a control group of
-/// version 2 where one is given.
+/// version 2 if one is given.
 ///
 /// # Safety
-/// The calling process must have a single thread: the child goes on with a copy of that one only.
+/// The calling process must have a single thread: the child continues with a copy of that thread
+/// only.
 pub(crate) unsafe fn clone_process(flags: i32, group: Option<BorrowedFd<'_>>) -> io::Result<Side> {
     #[repr(C)]
     #[derive(Default)]
@@ -78,8 +79,8 @@ pub(crate) unsafe fn clone_process(flags: i32, group: Option<BorrowedFd<'_>>) ->
         arguments.flags |= CLONE_INTO_CGROUP;
         arguments.cgroup = u64::from(group.as_raw_fd().cast_unsigned());
     }
-    // SAFETY: the arguments are valid for the call and the kernel writes only `pidfd`; no stack
-    // is given and no memory is shared, so that the child goes on as after fork(2).
+    // SAFETY: the arguments are valid for the call and the kernel writes only `pidfd`; no stack is
+    // given and no memory is shared, so that the child continues as after fork(2).
     let result = unsafe {
         let arguments = std::ptr::from_mut(&mut arguments) as usize;
         raw::syscall(libc::SYS_clone3, [arguments, size_of::<CloneArgs>(), 0, 0, 0, 0])
@@ -94,16 +95,16 @@ pub(crate) unsafe fn clone_process(flags: i32, group: Option<BorrowedFd<'_>>) ->
     }
 }
 
-/// `clone(2)` as `fork(2)`, with a descriptor of the child: what to use behind the filter, which
+/// `clone(2)` as `fork(2)`, with a pidfd of the child. For use under the seccomp filter, which
 /// refuses `clone3(2)`.
 ///
 /// # Safety
-/// No other thread of the calling process may hold a lock, for the child goes on with a copy of the
-/// calling one only.
+/// No other thread of the calling process may hold a lock, because the child continues with a copy
+/// of the calling thread only.
 pub(crate) unsafe fn fork() -> io::Result<Side> {
     let mut pidfd: RawFd = -1;
     let flags = libc::CLONE_PIDFD | libc::SIGCHLD;
-    // SAFETY: no stack is given and no memory is shared, so that the child goes on as after
+    // SAFETY: no stack is given and no memory is shared, so that the child continues as after
     // fork(2); the kernel writes only `pidfd`, which is the third argument (`clone(2)`).
     let result =
         unsafe { libc::syscall(libc::SYS_clone, flags, 0, std::ptr::from_mut(&mut pidfd), 0, 0) };
@@ -118,28 +119,28 @@ pub(crate) unsafe fn fork() -> io::Result<Side> {
     }
 }
 
-/// Starts a child that shares this process's memory and runs `child`, and waits until the child
-/// has become another program or ended (`vfork(2)`): nothing is copied for it. Its descriptors,
-/// ids, signals, limits and directory are its own. What was its stack stays: to give it back takes
-/// longer where somebody else has run in this memory, and the program that was started waits for it.
+/// Starts a child that shares this process's memory and runs `child`, and waits until the child has
+/// executed another program or ended (`vfork(2)`): no memory is copied. The child has its own file
+/// descriptors, ids, signals, limits and directory. Its stack stays mapped: unmapping takes longer
+/// after another process has run in this memory, and the started program would wait for it.
 ///
 /// # Safety
-/// The calling process must have a single thread. `child` may not free, close or give away what
-/// this process goes on to use; it never returns.
+/// The calling process must have a single thread. `child` must not free, close or give away
+/// anything that this process still uses; it never returns.
 pub(crate) unsafe fn spawn_sharing_memory<F: Fn()>(child: &F) -> io::Result<libc::pid_t> {
-    // SAFETY: the caller's to answer for.
+    // SAFETY: the caller keeps the conditions.
     let (pid, stack) = unsafe { spawn_sharing(child, 0) }?;
     std::mem::forget(stack);
     Ok(pid)
 }
 
-/// Like [`spawn_sharing_memory`], but the descriptors are shared too: what the child opens stays
-/// open here.
+/// Like [`spawn_sharing_memory`], but the file descriptors are shared too: what the child opens
+/// stays open here.
 ///
 /// # Safety
 /// As for [`spawn_sharing_memory`].
 pub(crate) unsafe fn spawn_sharing_descriptors<F: Fn()>(child: &F) -> io::Result<libc::pid_t> {
-    // SAFETY: the caller's to answer for.
+    // SAFETY: the caller keeps the conditions.
     unsafe { spawn_sharing(child, libc::CLONE_FILES) }.map(|(pid, _stack)| pid)
 }
 
@@ -164,22 +165,21 @@ unsafe fn spawn_sharing<F: Fn()>(child: &F, flags: i32) -> io::Result<(libc::pid
     if pid == -1 { Err(io::Error::last_os_error()) } else { Ok((pid, stack)) }
 }
 
-/// Memory for the stack of a process that shares this one's memory. Costs nothing until it is
-/// touched.
+/// Memory for the stack of a process that shares this one's memory. Untouched pages cost nothing.
 #[derive(Debug)]
 pub(crate) struct Stack {
     start: *mut libc::c_void,
     length: usize,
 }
 
-// SAFETY: the memory is the value's own, wherever that is.
+// SAFETY: the value owns the memory, in whichever thread it is.
 unsafe impl Send for Stack {}
 
 impl Stack {
     pub(crate) fn new(length: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: asks for new memory anywhere.
+        // SAFETY: requests new memory at any address.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -187,7 +187,7 @@ impl Stack {
         Ok(Self { start, length })
     }
 
-    /// Where the stack begins; it grows down from there. Aligned to a page.
+    /// The initial stack pointer, aligned to a page; the stack grows down from there.
     pub(crate) fn top(&mut self) -> *mut libc::c_void {
         self.start.wrapping_byte_add(self.length)
     }
@@ -195,12 +195,12 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: the memory is this value's own, and nobody runs on it any more.
+        // SAFETY: this value owns the memory, and no process runs on it any more.
         unsafe { libc::munmap(self.start, self.length) };
     }
 }
 
-/// `mount_setattr(2)` on the mount behind a descriptor. Allocates nothing.
+/// `mount_setattr(2)` on the mount of a descriptor. Allocates nothing.
 pub(crate) fn mount_setattr(
     mount: BorrowedFd<'_>,
     recursive: bool,
@@ -240,7 +240,7 @@ pub(crate) fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     }
 }
 
-/// The next signal of a [`signal_descriptor`], if one is waiting.
+/// The next pending signal of a [`signal_descriptor`], if any.
 pub(crate) fn next_signal(descriptor: BorrowedFd<'_>) -> io::Result<Option<i32>> {
     let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
     match rustix::io::read(descriptor, &mut bytes) {
@@ -269,8 +269,8 @@ pub(crate) fn reset_signals() {
     }
 }
 
-/// Whether this thread can gain no privilege by an exec and has a system call filter: what is so is
-/// confined by somebody else already.
+/// Whether this thread has no_new_privs and a system call filter. If so, another program has
+/// already confined it.
 pub(crate) fn is_confined() -> bool {
     // SAFETY: both take no pointers and change nothing.
     unsafe {
@@ -281,7 +281,7 @@ pub(crate) fn is_confined() -> bool {
 
 /// `prctl(2)` with one argument.
 pub(crate) fn prctl(option: i32, argument: u64) -> io::Result<()> {
-    // SAFETY: only options whose arguments are plain numbers are used in this room.
+    // SAFETY: only options whose arguments are plain numbers are used in this crate.
     check(i64::from(unsafe { libc::prctl(option, argument, 0, 0, 0) }))
 }
 
@@ -299,7 +299,7 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     raw::check(unsafe { raw::syscall(libc::SYS_close_range, arguments) }).map(drop)
 }
 
-/// Closes every descriptor but these. Whatever owned the others must not be dropped.
+/// Closes every descriptor except these. Values that own the others must not be dropped.
 pub(crate) fn close_all_but(mut kept: Vec<RawFd>) -> io::Result<()> {
     kept.sort_unstable();
     let mut first = 0;
@@ -323,8 +323,8 @@ pub(crate) fn exec(
 ) -> io::Error {
     let pointers = [program.as_ptr() as usize, arguments.as_ptr() as usize];
     let arguments = [pointers[0], pointers[1], environment.as_ptr() as usize, 0, 0, 0];
-    // SAFETY: both lists end in null and their strings outlive the call, which only returns when
-    // it has done nothing.
+    // SAFETY: both lists end in null and their strings outlive the call, which returns only on
+    // failure, without effect.
     match raw::check(unsafe { raw::syscall(libc::SYS_execve, arguments) }) {
         Err(error) => error,
         Ok(_) => io::ErrorKind::Other.into(),
@@ -343,7 +343,7 @@ pub(crate) enum Waited {
     Child(libc::pid_t, i32),
     /// There are children, and none has ended.
     None,
-    /// There is no child.
+    /// There are no children.
     NoChildren,
 }
 
@@ -351,7 +351,7 @@ pub(crate) enum Waited {
 pub(crate) fn reap(block: bool) -> io::Result<Waited> {
     let mut status = 0;
     loop {
-        // SAFETY: the status is ours to write.
+        // SAFETY: the kernel writes only the status, which is ours.
         let pid = unsafe {
             libc::waitpid(-1, &raw mut status, libc::__WALL | if block { 0 } else { libc::WNOHANG })
         };
@@ -370,13 +370,14 @@ pub(crate) fn reap(block: bool) -> io::Result<Waited> {
     }
 }
 
-/// Ends this process at once, without the C library's clean-up.
+/// Ends this process immediately, without the C library's clean-up.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: nothing of this process is used again.
     unsafe { libc::_exit(code) }
 }
 
-/// Sets all user and group ids of this process, and no supplementary group where that is allowed.
+/// Sets all user and group ids of this process, and clears the supplementary groups where that is
+/// allowed.
 pub(crate) fn become_ids(user: u32, group: u32, clear_groups: bool) -> io::Result<()> {
     // SAFETY: changes the ids of the only thread and touches no memory.
     unsafe {
@@ -390,27 +391,27 @@ pub(crate) fn become_ids(user: u32, group: u32, clear_groups: bool) -> io::Resul
 
 /// The user and group id that the calling thread's file accesses are checked against.
 pub(crate) fn file_ids() -> (u32, u32) {
-    // No process can have this id: asking for it changes nothing (setfsuid(2), "Return value").
+    // No process can have this id: setting it changes nothing (setfsuid(2), "Return value").
     const NOBODY: u32 = u32::MAX;
     set_file_ids(NOBODY, NOBODY)
 }
 
-/// `setfsuid(2)` and `setfsgid(2)` of the calling thread. Gives the ids that it had; whether it
-/// has the new ones is told by [`file_ids`] alone.
+/// `setfsuid(2)` and `setfsgid(2)` of the calling thread. Returns the previous ids; only
+/// [`file_ids`] shows whether the change took effect.
 pub(crate) fn set_file_ids(user: u32, group: u32) -> (u32, u32) {
     let id = |was: i64| u32::try_from(was).unwrap_or(u32::MAX);
-    // The group first, as the right to set it goes with the user.
-    // SAFETY: take numbers, and change the calling thread's own ids only.
+    // The group first, because the right to set it is lost with the user. SAFETY: take numbers, and
+    // change the calling thread's own ids only.
     let group = unsafe { libc::syscall(libc::SYS_setfsgid, group) };
     // SAFETY: as above.
     let user = unsafe { libc::syscall(libc::SYS_setfsuid, user) };
     (id(user), id(group))
 }
 
-/// Leaves the calling thread without supplementary groups; the C library's function would do so
-/// to every thread.
+/// Clears the supplementary groups of the calling thread only; the C library's function would clear
+/// those of every thread.
 pub(crate) fn clear_thread_groups() -> io::Result<()> {
-    // SAFETY: an empty list is read from nowhere.
+    // SAFETY: the list is empty, so the kernel reads nothing from the pointer.
     check(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })
 }
 
@@ -420,7 +421,7 @@ pub(crate) fn leave_shared_directories() -> io::Result<()> {
     check(i64::from(unsafe { libc::unshare(libc::CLONE_FS) }))
 }
 
-/// Sets the machine's name in the current namespace.
+/// Sets the host name in the current namespace.
 pub(crate) fn set_host_name(name: &str) -> io::Result<()> {
     // SAFETY: the kernel reads `name.len()` bytes from a valid pointer.
     check(i64::from(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }))

@@ -1,5 +1,5 @@
-//! What of the host every jail may see: the system's own programs and the few
-//! files of `/etc` that they need. Nothing personal, nothing that names a user.
+//! The parts of the host that every jail may see: the system's own programs and the few files of
+//! `/etc` that they need. Nothing personal, nothing that identifies a user.
 
 use std::fs;
 use std::io;
@@ -12,8 +12,8 @@ use crate::spec::{Access, HostTree, Mount, Owners, Source};
 const PROGRAMS: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
-/// Files and directories of `/etc` that programs need and that hold no secret, no user and no
-/// address. Links are copied, all else is mounted read-only.
+/// Files and directories of `/etc` that programs need and that contain no secret, no user and no
+/// address. Links are copied, all others are mounted read-only.
 const ETC: [&str; 16] = [
     "alternatives",
     "bash.bashrc",
@@ -33,10 +33,10 @@ const ETC: [&str; 16] = [
     "timezone",
 ];
 
-/// Up to which size it is cheaper to copy a file into one jail than to mount it there: a page.
+/// Up to this size, copying a file into one jail is cheaper than mounting it there: a page.
 pub const COPIED_BYTES: u64 = 4 << 10;
 
-/// Who the command is, for `/etc/passwd` and its kind.
+/// The user of the command, for `/etc/passwd` and similar files.
 #[derive(Debug, Clone)]
 pub struct Account {
     /// The user's name.
@@ -58,8 +58,8 @@ pub fn programs() -> io::Result<Vec<(PathBuf, Mount)>> {
     Ok(mounts)
 }
 
-/// The allowlisted `/etc`, with accounts and names of the jail's own. Files up to `copied_bytes` are
-/// copied.
+/// The allowlisted `/etc`, with the jail's own accounts and host names. Files up to `copied_bytes`
+/// are copied.
 pub fn configuration(
     account: &Account,
     hostname: &str,
@@ -80,13 +80,13 @@ pub fn resolver() -> (PathBuf, Mount) {
     (PathBuf::from("/etc/resolv.conf"), text("nameserver 127.0.0.1\n"))
 }
 
-/// How names are looked up where there is a resolver: in the place of what [`configuration`] says.
+/// The configuration of name lookups where there is a resolver; replaces that of [`configuration`].
 pub fn name_services() -> (PathBuf, Mount) {
     let content = "passwd: files\ngroup: files\nhosts: files dns\n";
     (PathBuf::from("/etc/nsswitch.conf"), text(content))
 }
 
-/// `/etc/passwd`, `group`, `hosts` and `hostname`, which no jail takes from anywhere else.
+/// `/etc/passwd`, `group`, `hosts` and `hostname`, which every jail gets from here only.
 pub fn identity_files(account: &Account, hostname: &str) -> Vec<(PathBuf, Mount)> {
     let Account { name, user, group, home } = account;
     let home = home.display();
@@ -115,7 +115,7 @@ fn text(content: &str) -> Mount {
     Mount::File(content.as_bytes().to_vec())
 }
 
-/// The mount that shows a path of the host; none where there is no such path.
+/// The mount for a path of the host; `None` where the path does not exist.
 fn visible(path: &Path, copied_bytes: u64) -> io::Result<Option<Mount>> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,

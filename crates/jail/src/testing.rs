@@ -1,4 +1,4 @@
-//! What the tests of several walls share: running something in a forked child.
+//! Helpers for the tests of several walls: running code in a forked child.
 
 use std::io;
 
@@ -13,33 +13,33 @@ pub(crate) enum Ended {
     Killed(i32),
 }
 
-/// Runs `body` in a forked child, whose exit code it returns. Walls can then be raised without
-/// raising them around the other tests.
+/// Runs `body` in a forked child, which exits with its result. In this way walls can be enabled
+/// without affecting the other tests.
 pub(crate) fn in_child(body: impl FnOnce() -> i32) -> Ended {
     wait_for(fork_child(body))
 }
 
-/// Forks a child that runs `body` and exits with what it returns.
+/// Forks a child that runs `body` and exits with its result.
 pub(crate) fn fork_child(body: impl FnOnce() -> i32) -> libc::pid_t {
     // SAFETY: the child runs only `body` and `_exit`, never the test harness; glibc makes the
     // allocator usable after a fork, and the bodies touch no other lock of the parent.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", io::Error::last_os_error());
     if child == 0 {
-        // The harness would keep the message in memory that ends with this process.
+        // The harness would keep the message in memory, which is lost with this process.
         std::panic::set_hook(Box::new(|panic| {
             let text = format!("in a child: {panic}\n");
             // SAFETY: the buffer is valid for its length.
             unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
         }));
         let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(101);
-        // SAFETY: ends the child at once, without the parent's exit handlers.
+        // SAFETY: ends the child immediately, without the parent's exit handlers.
         unsafe { libc::_exit(code) };
     }
     child
 }
 
-/// Waits for a child of ours and tells how it ended.
+/// Waits for a child of this process and returns how it ended.
 pub(crate) fn wait_for(child: libc::pid_t) -> Ended {
     let mut status = 0;
     // SAFETY: `status` is valid for the call.
@@ -68,7 +68,7 @@ pub(crate) fn errno_of(number: libc::c_long, arguments: [usize; 6]) -> i32 {
     if result == -1 { io::Error::last_os_error().raw_os_error().unwrap_or(-1) } else { 0 }
 }
 
-/// Says what a test measured.
+/// Prints what a test measured.
 #[expect(clippy::print_stderr, reason = "the test harness captures it and shows it on request")]
 pub(crate) fn note(text: &str) {
     eprintln!("{text}");
@@ -79,8 +79,8 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Makes the calling process an ordinary user where it is root's, so that the kernel's
-/// exceptions for root do not apply.
+/// Makes the calling process an ordinary user if it runs as root, so that the kernel's exceptions
+/// for root do not apply.
 pub(crate) fn become_other_user() {
     if !is_root() {
         return;
@@ -92,7 +92,7 @@ pub(crate) fn become_other_user() {
             libc::setgroups(0, std::ptr::null()),
             libc::setresgid(user, user, user),
             libc::setresuid(user, user, user),
-            // Else /proc/self belongs to root and the maps cannot be written.
+            // Otherwise /proc/self belongs to root and the maps cannot be written.
             libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0),
         ]
     };

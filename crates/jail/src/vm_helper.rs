@@ -1,10 +1,10 @@
-//! A helper process that raises walls at the same time as the jail's first process. It makes the network
-//! namespace, which takes longest of all; then a root of the jail's own with its content; it unmounts the
-//! host's root, and mounts `/dev` and `/proc`. The first process does all else.
+//! A VM helper that raises walls in parallel with the jail's first process. It creates the network
+//! namespace, which takes longest; then the jail's own root with its content; it unmounts the
+//! host's root, and mounts `/dev` and `/proc`. The first process does everything else.
 //!
-//! Both share memory and file descriptors (`CLONE_VM`, [`process`]). So what the helper runs allocates
-//! nothing, touches nothing but [`Shared`], and makes bare system calls on a stack of its own. It is dead
-//! before the command starts.
+//! Both share memory and file descriptors (`CLONE_VM`, [`process`]). So the code of the helper
+//! allocates nothing, touches nothing but [`Shared`], and makes bare system calls on a stack of its
+//! own. The helper is dead before the command starts.
 
 mod event;
 mod process;
@@ -34,7 +34,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// The helper makes a few calls and holds small structures.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// No descriptor.
+/// No file descriptor.
 const NONE: RawFd = -1;
 
 /// The helper. Dropping it kills and reaps the process.
@@ -44,37 +44,37 @@ pub(crate) struct VmHelper(VmProcess<Shared>);
 /// What both processes use.
 #[derive(Debug)]
 struct Shared {
-    /// What there is to be in the network.
+    /// The content of the network namespace.
     network_content: Network,
-    /// What is to be in a root of the jail's own, where it is to have one.
+    /// The content of the jail's own root, where it has one.
     root_content: Option<RootContent>,
-    /// What every jail has, and the kind of root that it is attached in.
+    /// The mounts that every jail has, and the kind of root to which they are attached.
     fixtures: OnceLock<Fixtures>,
     root_kind: fixtures::Root,
-    /// Whether the helper is to take on the inside ids.
+    /// Whether the helper must take on the inside ids.
     take_ids: AtomicU8,
     /// Set by the first process: the ids are mapped.
     ids_mapped: Event,
-    /// Set by the first process: the jail's root is that of both processes.
+    /// Set by the first process: both processes are in the jail's root.
     root_entered: Event,
-    /// Set by the first process: what `/proc` needs is mounted.
+    /// Set by the first process: everything that `/proc` requires is mounted.
     proc_ready: Event,
-    /// Set by the helper: the jail's own root is made, where the helper makes it.
+    /// Set by the helper: the jail's own root is complete, where the helper makes it.
     root_made: Event,
-    /// Set by the helper: the network is made.
+    /// Set by the helper: the network namespace is complete.
     network_made: Event,
     /// Set by the helper: `/dev` is complete, where the helper attaches it.
     devices_attached: Event,
     /// Set by the helper: the host's root is unmounted.
     host_root_gone: Event,
-    /// Set by the helper: there is nothing left to do, or a step has failed. All other events of the
-    /// helper are set then, too.
+    /// Set by the helper: all work is done, or a step has failed. All other events of the helper
+    /// are set then, too.
     finished: Event,
     /// The jail's own root, where the helper makes it.
     root: AtomicI32,
     /// The network namespace.
     network: AtomicI32,
-    /// The network's listeners, where there are to be some.
+    /// The network listeners, where they are requested.
     listeners: [AtomicI32; egress::LISTENERS],
     /// The step that failed, and its error number.
     failed: AtomicU8,
@@ -82,7 +82,8 @@ struct Shared {
 }
 
 impl VmHelper {
-    /// Starts the helper. A root with `root_content` is made by it; without, the jail's root is another.
+    /// Starts the helper. It makes a root with `root_content`; without that, the jail has another
+    /// root.
     pub(crate) fn start(
         network_content: Network,
         root_kind: fixtures::Root,
@@ -112,7 +113,7 @@ impl VmHelper {
         unsafe { VmProcess::start(shared, STACK_BYTES, run) }.map(Self)
     }
 
-    /// Opens the fixtures, while the host's root is there.
+    /// Opens the fixtures, while the host's root is mounted.
     pub(crate) fn open_fixtures(&self) -> Result<(), Failure> {
         let shared = self.0.shared();
         let fixtures =
@@ -128,14 +129,14 @@ impl VmHelper {
         shared.ids_mapped.set();
     }
 
-    /// The root that the helper makes, once it is there; `None` where it makes none.
+    /// The root that the helper makes, once it exists; `None` where it makes none.
     pub(crate) fn wait_for_root(&self) -> Result<Option<OwnedFd>, Failure> {
         let shared = self.0.shared();
         if shared.root_content.is_some() {
             self.wait(&shared.root_made, Wall::Root)?;
         }
         let root = shared.root.swap(NONE, Ordering::Relaxed);
-        // SAFETY: the helper has opened this descriptor for us and does nothing with it any more.
+        // SAFETY: the helper has opened this descriptor for us and no longer uses it.
         Ok((root != NONE).then(|| unsafe { OwnedFd::from_raw_fd(root) }))
     }
 
@@ -149,8 +150,8 @@ impl VmHelper {
         self.wait(&self.0.shared().host_root_gone, Wall::Root)
     }
 
-    /// Attaches the fixtures below the current root, but for those that the helper attaches: `/proc`, and
-    /// what has its mount point there already. Returns whether there can be a `/proc`.
+    /// Attaches the fixtures below the current root, except those that the helper attaches:
+    /// `/proc`, and those whose mount points exist already. Returns whether `/proc` is possible.
     pub(crate) fn attach_fixtures(&self) -> Result<bool, Failure> {
         let shared = self.0.shared();
         let failed = |(step, errno): (Step, Errno)| step.failed(errno);
@@ -183,7 +184,7 @@ impl VmHelper {
         if self.0.shared().failed.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.finish() }
     }
 
-    /// Enters the network, once it is made.
+    /// Enters the network namespace, once it is complete.
     pub(crate) fn enter_network(&self) -> Result<(), Failure> {
         let words = |text: &'static str| move || text.to_owned();
         let shared = self.0.shared();
@@ -194,30 +195,30 @@ impl VmHelper {
         if network == NONE {
             return self.finish();
         }
-        // SAFETY: the helper has opened this descriptor for us and does nothing with it any more.
+        // SAFETY: the helper has opened this descriptor for us and no longer uses it.
         let network = unsafe { OwnedFd::from_raw_fd(network) };
         let kind = Some(LinkNameSpaceType::Network);
         rustix::thread::move_into_link_name_space(network.as_fd(), kind)
             .at(Wall::Network, words("enter the network"))
     }
 
-    /// Kills and reaps the helper, but leaves its memory mapped until this process ends: unmapping takes
-    /// longer. Its descriptors stay open.
+    /// Kills and reaps the helper, but leaves its memory mapped until this process ends, because
+    /// unmapping takes longer. Its file descriptors stay open.
     pub(crate) fn leak(self) {
         self.0.leak();
     }
 
-    /// The network's listeners, where there are to be some. To be asked for after [`VmHelper::finish`].
+    /// The network listeners, where they were requested. Must be called after [`VmHelper::finish`].
     pub(crate) fn listeners(&self) -> Option<Listeners> {
         let slots = self.0.shared().listeners.iter();
         let opened = slots.map(|slot| slot.swap(NONE, Ordering::Relaxed));
-        // SAFETY: the helper has opened these descriptors for us and does nothing with them.
+        // SAFETY: the helper has opened these descriptors for us and no longer uses them.
         let owned = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
         Listeners::of(opened.filter(|descriptor| *descriptor != NONE).map(owned))
     }
 
-    /// Waits until the helper has done all its work; the error of the step that failed. The process is
-    /// about to exit.
+    /// Waits until the helper has done all its work; returns the error of the step that failed. The
+    /// process is about to exit then.
     pub(crate) fn finish(&self) -> Result<(), Failure> {
         let shared = self.0.shared();
         self.0
@@ -261,7 +262,7 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
     if shared.take_ids.load(Ordering::Relaxed) != 0 {
         crate::command::become_ids(0, 0).map_err(|errno| (Step::Ids, errno))?;
     }
-    // The umask is the caller's, as it was when this process began.
+    // This process has inherited the caller's umask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if let Some(content) = &shared.root_content {
         let root = Fixtures::new_root()?;
@@ -288,7 +289,7 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
     shared.fixtures.get().map_or(Ok(()), Fixtures::attach_proc)
 }
 
-/// Makes the network.
+/// Creates the network namespace and its content.
 fn make_network(shared: &Shared) -> Result<(), (Step, Errno)> {
     let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
     shared.network.store(network, Ordering::Relaxed);

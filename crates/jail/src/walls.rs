@@ -1,4 +1,4 @@
-//! The names of the walls, in the order in which they are raised.
+//! The names of the walls, in the order in which they are enabled.
 
 /// One wall of a jail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -6,7 +6,7 @@
 pub enum Wall {
     /// A user namespace in which no inside id is host 0.
     User = 0,
-    /// The process tree of its own: pid 1 is our init.
+    /// A process tree of its own, in which pid 1 is our init.
     Pid,
     /// A network namespace with nothing but its own loopback.
     Network,
@@ -26,20 +26,20 @@ pub enum Wall {
     Proc,
     /// Limits of each process.
     ResourceLimits,
-    /// No capability, and none to be had.
+    /// No capability, and no way to gain one.
     Capabilities,
-    /// `no_new_privs`: set-id programs give nothing.
+    /// `no_new_privs`: set-id programs give no privilege.
     NoNewPrivileges,
-    /// File and signal rules of the kernel's own, beside the mounts.
+    /// The kernel's rules for files and signals, in addition to the mounts.
     Landlock,
     /// The system call filter.
     Seccomp,
-    /// Nothing is inherited: descriptors, environment, signals, session.
+    /// Nothing is inherited: file descriptors, environment, signals, session.
     Inheritance,
 }
 
 impl Wall {
-    /// Every wall, in the order in which they are raised.
+    /// Every wall, in the order in which they are enabled.
     pub const ALL: &'static [Self] = &[
         Self::User,
         Self::Pid,

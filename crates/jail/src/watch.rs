@@ -1,28 +1,28 @@
-//! Looking at what a process tree uses, for limits that no control group holds.
+//! Measures the resource use of a process tree, for limits that no control group enforces.
 //!
-//! A watched limit is weaker than an enforced one: a process can use more between two looks, and
-//! files in memory that nobody has mapped are not seen.
+//! A watched limit is weaker than an enforced one: a process can use more between two measurements,
+//! and files in memory that no process has mapped are not counted.
 
 use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// The unit in which the kernel tells the time of processes (`USER_HZ`), in milliseconds.
+/// The unit in which the kernel reports the CPU time of processes (`USER_HZ`), in milliseconds.
 const TICK_MS: u64 = 10;
 
-/// What a process and all below it use.
+/// The resource use of a process and all its descendants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// How many there are.
+    /// The number of processes.
     pub processes: u64,
-    /// Their memory, in bytes: of what several share, each one's part where the kernel tells it.
+    /// Their memory, in bytes: of shared memory, each process's part where the kernel reports it.
     pub memory_bytes: u64,
-    /// How long they and those that they have waited for have run on a processor.
+    /// The CPU time of these processes and of the children that they have waited for.
     pub cpu_time: Duration,
 }
 
-/// What a process and all below it use; nothing when it has ended.
+/// The resource use of a process and all its descendants; zero when it has ended.
 ///
 /// # Errors
 /// As [`uses_more_than`].
@@ -38,10 +38,10 @@ pub fn usage_of_tree(root: i32) -> io::Result<Usage> {
     Ok(usage)
 }
 
-/// Whether a process and all below it use more than so many bytes of memory together.
+/// Whether a process and all its descendants use more than this many bytes of memory together.
 ///
-/// First by resident memory, which is cheap and counts shared pages once for each process; only
-/// when that is too much by each process's share of them (`Pss`), where the kernel tells it.
+/// Measures the resident memory first, which is cheap and counts shared pages once per process.
+/// Only if that is too much, it measures each process's share (`Pss`), where the kernel reports it.
 ///
 /// # Errors
 /// `Unsupported` where the kernel does not list children (CONFIG_PROC_CHILDREN): such a limit
@@ -50,8 +50,8 @@ pub fn uses_more_than(root: i32, bytes: u64) -> io::Result<bool> {
     Ok(sum(root, resident)? > bytes && sum(root, share)? > bytes)
 }
 
-/// The resident memory of a process and all below it, in bytes; 0 when it has ended. Pages that
-/// several share count several times.
+/// The resident memory of a process and all its descendants, in bytes; 0 when it has ended. Shared
+/// pages count several times.
 ///
 /// # Errors
 /// As [`uses_more_than`].
@@ -59,7 +59,7 @@ pub fn memory_of_tree(root: i32) -> io::Result<u64> {
     sum(root, resident)
 }
 
-/// Whether every process below `root`, but not that one, is stopped by a signal or dead.
+/// Whether every descendant of `root` is stopped by a signal or dead; `root` itself does not count.
 ///
 /// # Errors
 /// As [`uses_more_than`].
@@ -68,20 +68,20 @@ pub fn have_stopped(root: i32) -> io::Result<bool> {
     Ok(sum(root, runs)? == 0)
 }
 
-/// Whether a process can go on by itself (`proc_pid_stat(5)`, "state").
+/// Whether a process can continue by itself (`proc_pid_stat(5)`, "state").
 fn runs(process: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
-    // The name before it may hold anything.
+    // The process name before it may contain anything.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     match state {
         None | Some('T' | 't' | 'Z' | 'X') => false,
-        // Whoever waits for a child of vfork(2) that is stopped itself stops right after it.
+        // A process that waits in vfork(2) for a stopped child stops itself right after the wait.
         Some('D') => !has_stop_pending(process),
         Some(_) => true,
     }
 }
 
-/// Whether a process is going to stop before it goes on (`proc_pid_status(5)`).
+/// Whether a process will stop before it continues (`proc_pid_status(5)`).
 fn has_stop_pending(process: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let pending = status
@@ -91,8 +91,8 @@ fn has_stop_pending(process: i32) -> bool {
     pending.fold(0, |all, set| all | set) & (1 << (libc::SIGSTOP - 1)) != 0
 }
 
-/// The moment at which a process was started, in the kernel's own count since the host's start:
-/// with its number, the name of a process that is never given to another.
+/// When a process was started, in the kernel's clock ticks since the host's boot. Together with the
+/// process number it identifies a process uniquely.
 ///
 /// # Errors
 /// `NotFound` when there is no such process.
@@ -104,7 +104,7 @@ pub fn started(process: i32) -> io::Result<u64> {
     started.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// How long a process and the children that it has waited for have run, in ticks of the clock
+/// The CPU time of a process and the children that it has waited for, in clock ticks
 /// (`proc_pid_stat(5)`, "utime" to "cstime"); `None` when it has ended.
 fn ticks(process: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
@@ -119,12 +119,12 @@ fn sum(root: i32, measure: impl Fn(i32) -> u64) -> io::Result<u64> {
     Ok(total)
 }
 
-/// Visits a process and all below it, each once.
+/// Visits a process and all its descendants, each once.
 fn each(root: i32, mut visit: impl FnMut(i32)) -> io::Result<()> {
     let mut seen = HashSet::new();
     let mut waiting = vec![root];
     while let Some(process) = waiting.pop() {
-        // One that is handed to a new parent meanwhile is found twice.
+        // A process that gets a new parent meanwhile is found twice.
         if seen.insert(process) {
             visit(process);
             waiting.extend(children(process)?);
@@ -140,7 +140,7 @@ fn children(process: i32) -> io::Result<Vec<i32>> {
     for thread in threads.flatten() {
         match fs::read_to_string(thread.path().join("children")) {
             Ok(text) => children.extend(numbers(&text)),
-            // The thread has ended, unless it is still there.
+            // The thread has ended, unless its directory still exists.
             Err(_) if !thread.path().exists() => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(io::ErrorKind::Unsupported.into());
@@ -160,7 +160,7 @@ fn resident(process: i32) -> u64 {
 }
 
 fn share(process: i32) -> u64 {
-    // Not told of processes that we may not trace, such as a jail's init; those count in full.
+    // Not readable for processes that we may not trace, such as a jail's init; those count in full.
     bytes_in(&format!("/proc/{process}/smaps_rollup"), "Pss:").unwrap_or_else(|| resident(process))
 }
 
@@ -180,7 +180,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A child with this much memory of its own, whose child shares it and has 8 MiB more.
+    /// A child with this much memory of its own; that child has a child that shares it and has 8
+    /// MiB more.
     fn tree(bytes: u64, look: impl FnOnce(i32)) {
         let (mut wait, mut ready) = std::io::pipe().unwrap();
         let child = fork_child(|| {
@@ -188,10 +189,10 @@ mod tests {
             memory.chunks_mut(4096).for_each(|page| page[0] = 1);
             let own_child = fork_child(|| {
                 let more = std::hint::black_box(vec![1_u8; 8 << 20]);
-                // SAFETY: takes numbers; the parent lives at least until `ready` was written to.
+                // SAFETY: takes numbers; the parent lives at least until `ready` was written.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 ready.write_all(&[0]).unwrap();
-                // SAFETY: waits for the signal that kills.
+                // SAFETY: waits for the signal that kills this process.
                 unsafe { libc::pause() };
                 drop(more);
                 0
@@ -202,7 +203,7 @@ mod tests {
         });
         wait.read_exact(&mut [0]).unwrap();
         look(child);
-        // SAFETY: the child has not been waited for, so the number is still its own.
+        // SAFETY: the child has not been waited for, so the number is not reused.
         unsafe { libc::kill(child, libc::SIGKILL) };
         wait_for(child);
         assert_eq!(memory_of_tree(child).unwrap(), 0);

@@ -1,11 +1,11 @@
-//! A zygote: a process behind all walls that prepares something costly once, and forks a worker for
-//! each call, which starts with everything prepared and is gone after it.
+//! A zygote: a process behind all walls that performs a costly preparation once, and forks a worker
+//! for each call. The worker starts with everything prepared and ends with the call.
 //!
-//! Whoever wants workers has the outer end of a socket ([`Requests`]). The inner end goes to a
-//! process that was just executed and holds nothing of the caller ([`run`]): it raises a jail whose
-//! pid 1 is the zygote, and waits for its end. With each request travel two descriptors: the
-//! worker's *wire*, over which the caller speaks to it, and its *leash*, on which the zygote tells
-//! its end. Whoever drops the other end of the leash ends the worker.
+//! The client of a zygote has the outer end of a socket ([`Requests`]). The inner end goes to a
+//! process that was just executed and contains nothing of the caller ([`run`]): it raises a jail
+//! whose pid 1 is the zygote, and waits for its end. Each request carries two file descriptors: the
+//! worker's *wire*, through which the caller communicates with it, and its *leash*, on which the
+//! zygote reports its end. Closing the other end of the leash ends the worker.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,18 +22,18 @@ use crate::mounts::Failure;
 use crate::rlimits::ResourceLimits;
 use crate::spec::{JailSpec, Task};
 
-/// Serves one call in a worker: speaks over the wire, and gives the exit code.
+/// Serves one call in a worker: communicates over the wire, and returns the exit code.
 pub type Serve = Box<dyn Fn(OwnedFd) -> u8>;
 
-/// The longest text that a zygote tells.
+/// The longest text in a message of a zygote.
 const TEXT_BYTES: usize = 4 << 10;
 
-/// What a zygote does.
+/// The configuration of a zygote.
 #[derive(Debug)]
 pub struct Work {
-    /// Where it is asked: what [`Requests::pair`] gave.
+    /// The socket on which it receives requests: the second value of [`Requests::pair`].
     pub requests: OwnedFd,
-    /// Runs once, with what the caller sent to be prepared.
+    /// Runs once, with the input that the caller sent for the preparation.
     pub prepare: fn(OwnedFd) -> Result<Serve, String>,
     /// The stack of `prepare` and of each worker.
     pub stack_bytes: usize,
@@ -41,10 +41,10 @@ pub struct Work {
     pub worker: ResourceLimits,
 }
 
-/// What stands around a zygote and its workers.
+/// The isolation of a zygote and its workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Raised {
-    /// Whether it has namespaces of its own. Without, the filter and Landlock are all there is.
+    /// Whether it has its own namespaces. Without, only the filter and Landlock isolate it.
     pub namespaces: bool,
     /// Landlock's version.
     pub landlock: u32,
@@ -65,13 +65,13 @@ pub enum NotReady {
     /// Its jail could not be raised.
     #[error(transparent)]
     Jail(Error),
-    /// What it was to prepare was refused, in its own words.
+    /// The preparation failed, with this text.
     #[error("prepare the workers: {0}")]
     Unprepared(String),
     /// It took too long.
     #[error("the workers were not prepared after {0:?}")]
     Deadline(Duration),
-    /// It ended before, or could not be spoken to.
+    /// It ended too early, or communication with it failed.
     #[error("communicate with the zygote")]
     Lost(#[source] io::Error),
 }
@@ -80,25 +80,25 @@ pub enum NotReady {
 #[derive(Debug)]
 pub struct Requests(Channel);
 
-/// What the caller says.
+/// A message of the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ToZygote {
-    /// Prepare what this descriptor holds.
+    /// Prepare the content of this file descriptor.
     Prepare,
-    /// Fork a worker with these two, a wire and a leash.
+    /// Fork a worker with these two file descriptors, a wire and a leash.
     Fork,
 }
 
-/// What the zygote says.
+/// A message of the zygote.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FromZygote {
     /// It serves from now on.
     Ready(Raised),
-    /// What was to be prepared was refused.
+    /// The preparation failed.
     Unprepared(String),
-    /// Its walls could not be raised.
+    /// Its walls could not be enabled.
     NoWalls(Box<FromInit>),
-    /// There is no jail, for a reason that is no wall's.
+    /// There is no jail, for a reason other than a wall.
     NoJail(String),
 }
 
@@ -106,13 +106,13 @@ impl Requests {
     /// A connected pair: the caller's end, and the one for [`run`].
     ///
     /// # Errors
-    /// What socketpair(2) said.
+    /// The error of socketpair(2).
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = Channel::pair()?;
         Ok((Self(ours), theirs.into_descriptor()))
     }
 
-    /// Has the zygote prepare what a descriptor holds, and waits until it serves.
+    /// Makes the zygote prepare the content of a file descriptor, and waits until it serves.
     ///
     /// # Errors
     /// Why it does not.
@@ -140,11 +140,11 @@ impl Requests {
         }
     }
 
-    /// Has a worker forked that speaks over this wire. The caller drops its own copy of the wire's
+    /// Makes the zygote fork a worker with this wire. The caller drops its own copy of the wire's
     /// inner end.
     ///
     /// # Errors
-    /// When the zygote is gone.
+    /// When the zygote no longer exists.
     pub fn fork(&self, wire: BorrowedFd<'_>) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         self.0.send(&ToZygote::Fork.encode(), &[wire, theirs.as_fd()])?;
@@ -158,8 +158,8 @@ impl AsFd for Requests {
     }
 }
 
-/// What a leash has told: nothing but these bytes and the end. `None` when the worker was lost, with
-/// its zygote or before it began.
+/// Decodes all that was read from a leash: only these bytes, then the end. `None` when the worker
+/// was lost, with its zygote or before it started.
 pub fn ended(told: &[u8]) -> Option<WorkerEnded> {
     match told {
         [b'E', code] => Some(WorkerEnded::Exited(*code)),
@@ -175,20 +175,21 @@ pub(crate) const fn encode_ended(ended: WorkerEnded) -> [u8; 2] {
     }
 }
 
-/// Tells the caller that there is no zygote, for a reason that is known before anything is raised.
+/// Reports to the caller that there is no zygote, for a reason that is known before a jail is
+/// raised.
 pub fn refuse(requests: OwnedFd, why: &str) {
-    // The end of the socket is told without it.
+    // If this fails, the end of the socket reports it.
     let _ =
         Channel::of_descriptor(requests).send(&FromZygote::NoJail(why.to_owned()).encode(), &[]);
 }
 
-/// Raises a jail whose pid 1 is a zygote, and waits for its end. What goes wrong is told to the
-/// caller over the socket. The calling process must have a single thread and nothing in memory that
-/// a worker may not know.
+/// Raises a jail whose pid 1 is a zygote, and waits for its end. Failures are reported to the
+/// caller over the socket. The calling process must have a single thread, and nothing in memory
+/// that must be hidden from a worker.
 ///
-/// Where no namespace can be made because this process is confined by somebody else already, it
-/// becomes the zygote itself, with the filter and Landlock alone, and says so. Everywhere else it
-/// fails closed.
+/// Where no namespace can be created because another program has already confined this process, the
+/// process becomes the zygote itself, with the filter and Landlock alone, and reports that. In all
+/// other cases it fails closed.
 pub fn run(spec: JailSpec) -> u8 {
     let Task::Fork(Work { requests, prepare, stack_bytes, worker }) = &spec.task else { return 2 };
     let (prepare, stack_bytes, worker) = (*prepare, *stack_bytes, *worker);
@@ -196,7 +197,8 @@ pub fn run(spec: JailSpec) -> u8 {
     if !confined::is_within() {
         return match launch::launch_zygote(spec) {
             Ok(init) => {
-                // The zygote's end is told by the end of the socket, which is open nowhere else.
+                // The end of the socket reports the zygote's end, so the socket must be open
+                // nowhere else.
                 drop(again);
                 launch::wait(&init);
                 0
@@ -220,7 +222,7 @@ pub fn run(spec: JailSpec) -> u8 {
     }
 }
 
-/// Tells the caller why there is no zygote.
+/// Reports to the caller why there is no zygote.
 fn tell(requests: &Channel, error: &Error) {
     let told = match error {
         Error::Wall { wall, step, source } => {
@@ -234,7 +236,7 @@ fn tell(requests: &Channel, error: &Error) {
             FromZygote::NoJail(format!("{error}{cause}"))
         }
     };
-    // The end of the socket is told without it.
+    // If this fails, the end of the socket reports it.
     let _ = requests.send(&told.encode(), &[]);
 }
 

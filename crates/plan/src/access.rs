@@ -1,5 +1,5 @@
-//! From access rules to the access mounts of a jail. The rights of a path change only where a rule
-//! names it, so there is one area for each such path, and for each directory of the system.
+//! Turns access rules into the access mounts of a jail. The rights of a path change only where a
+//! rule names it, so there is one area for each such path, and for each system directory.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use stockade_jail::{Area, Areas, Reach};
 
 use crate::error::Error;
 
-/// What the jail itself has put there, and what is in there is not the sandbox's.
+/// Directories that the jail itself provides, and whose content is not the sandbox's.
 const KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
-/// The one place in those that holds files.
+/// The one directory below those that contains files.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The areas of a jail for these rules; none when there are no rules. Directories that are made for
-/// them belong to `user`.
+/// The areas of a jail for these rules; `None` without rules. Directories that are created for them
+/// belong to `user`.
 pub(crate) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Error> {
     let invalid = |error: stockade_core::access::Error| Error::Rules(error.to_string());
     let list = rules.as_slice().map_err(invalid)?;
@@ -36,14 +36,14 @@ pub(crate) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Error> {
     }
     let kernel = KERNEL.iter().chain([&SHARED_MEMORY]);
     let fixed = SYSTEM.iter().chain(kernel).chain([&"/"]).map(Path::new);
-    // By component, so that a directory comes before what is in it.
+    // Sorted by component, so that a directory comes before its content.
     let paths: BTreeSet<&Path> = named.iter().copied().chain(fixed).collect();
 
     let areas = paths.into_iter().map(|path| {
         let bytes = path.as_os_str().as_encoded_bytes();
         let may = |level| rules.allows_processes(level, bytes).is_ok();
         let is_of_kernel = KERNEL.iter().any(|top| path == Path::new(top));
-        // Seen, as all of `/dev` is, and written only by a rule.
+        // Readable, as all of `/dev` is, but writable only by a rule.
         let is_seen = path == Path::new(SHARED_MEMORY)
             && !rules.denies(Level::Read, bytes).map_err(invalid)?;
         let reach = if is_of_kernel && !named.contains(path) {

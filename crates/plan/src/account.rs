@@ -1,4 +1,4 @@
-//! Who commands are inside: users, names and homes.
+//! The users, names and homes of commands inside.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -9,16 +9,17 @@ use stockade_jail::system::Account;
 
 use crate::error::Error;
 
-/// Where the sandbox's own user is at home, in every sandbox.
+/// The home directory of the sandbox's own user, in every sandbox.
 pub const HOME: &str = "/home/user";
 /// The name of that user, unless it is root.
 const NAME: &str = "user";
-/// The ids of that user, where there is a choice and neither a request nor a workspace says.
+/// The ids of that user, where there is a choice and neither a request nor a workspace determines
+/// them.
 const ORDINARY: User = User { user: 1000, group: 1000 };
 /// How many ids commands may have, where there is a choice: all but init's.
 const USERS: u32 = 65_535;
 
-/// Which users there can be inside.
+/// Which users are possible inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Users {
     /// The caller's own user alone.
@@ -44,8 +45,8 @@ impl Users {
         }
     }
 
-    /// The sandbox's own user: the requested one, else the owner of the workspace, since no other
-    /// user might be able to change that, else the ordinary one.
+    /// The sandbox's own user: the requested one, else the owner of the workspace, because another
+    /// user might not be able to change that, else the ordinary one.
     ///
     /// # Errors
     /// As [`Users::check`].
@@ -61,7 +62,7 @@ impl Users {
         }
     }
 
-    /// The owner of a workspace. What no id inside stands for belongs to root there.
+    /// The owner of a workspace. Ids that have no counterpart inside become root there.
     fn owner_of(self, workspace: &Workspace) -> User {
         let inside = |id: u32| if id < USERS { id } else { 0 };
         match (self, std::fs::metadata(&workspace.host)) {
@@ -72,13 +73,13 @@ impl Users {
         }
     }
 
-    /// Refuses a user that there cannot be.
+    /// Refuses a user that is not possible.
     ///
     /// # Errors
     /// [`Error::OneUser`] and [`Error::UserTooLarge`].
     pub const fn check(self, user: User) -> Result<User, Error> {
         match self {
-            // Where only a user is named, the group has the same number.
+            // If only a user is named, the group has the same number.
             Self::Own(own)
                 if user.user == own.user
                     && (user.group == own.group || user.group == user.user) =>

@@ -1,9 +1,9 @@
-//! How a command of a jail ended, in the words of every answer.
+//! How a command of a jail ended, in the form that all responses use.
 
 use stockade_core::ending::{Ending, Step};
 use stockade_jail as jail;
 
-/// The ending of a run, as a jail tells it.
+/// The ending of a run, from that of a jail.
 pub fn of_jail(ending: jail::Ending) -> Ending {
     match ending {
         jail::Ending::Exited(code) => Ending::Exited(code),

@@ -1,5 +1,5 @@
-//! The environment of a command: the sandbox's own variables, then those of its network, then what
-//! was requested for the sandbox, then for the command. Later ones win.
+//! The environment of a command: the sandbox's own variables, then those of its network, then those
+//! requested for the sandbox, then those for the command. Later ones win.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use stockade_core::sandbox::User;
 use crate::account::{home, name};
 use crate::wipe::wipe_all;
 
-/// Where programs are, inside.
+/// The search path for programs inside.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The variables that every command has.
 pub const OWN: [&str; 8] =
     ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "STOCKADE", "TMPDIR", "USER"];
 
-/// Whose command it is.
+/// The user of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Account {
     /// The user of the command.
@@ -24,8 +24,8 @@ pub struct Account {
     pub own: User,
 }
 
-/// The whole environment as `NAME=value`, sorted by name. What is replaced is wiped from memory, for
-/// it may hold secrets.
+/// The whole environment as `NAME=value`, sorted by name. Replaced values are erased from memory,
+/// because they may contain secrets.
 ///
 /// `layers` are lists of `NAME=value`, from the weakest to the strongest.
 pub fn build<L, V>(account: Account, layers: L) -> Vec<Vec<u8>>

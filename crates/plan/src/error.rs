@@ -6,31 +6,31 @@ use std::path::PathBuf;
 use stockade_core::SnapshotId;
 use stockade_core::sandbox::{LimitName, User};
 
-/// Why a sandbox cannot be planned. Nothing was made.
+/// Why a sandbox cannot be planned. Nothing was created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A path of the host is, holds or lies in Stockade's data directory.
+    /// A path of the host is, contains or lies in Stockade's data directory.
     #[error("{} holds Stockade's own data, which is never shown in a sandbox", .0.display())]
     OwnData(PathBuf),
-    /// The host's root directory would be shown.
+    /// The host's root directory would be visible.
     #[error("the host's root directory is never shown in a sandbox")]
     HostRoot,
     /// A path of the host cannot be used.
     #[error("cannot use {} of the host", path.display())]
     HostPath {
-        /// The path, as it was written.
+        /// The path, as written in the request.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// A root or workspace is no directory.
     #[error("{} is not a directory", .0.display())]
     NotDirectory(PathBuf),
-    /// The runtime has no store of images with names.
+    /// The runtime has no store of named images.
     #[error("there is no image {0} here: name a directory or tar archive that holds a root")]
     NoImage(String),
-    /// The layers of a snapshot were not given.
+    /// The layers of a snapshot are missing.
     #[error("there is no snapshot {0}")]
     NoSnapshot(SnapshotId),
     /// A path inside is not absolute or has a `..`.
@@ -39,13 +39,13 @@ pub enum Error {
     /// A path inside belongs to the sandbox itself.
     #[error("{} is reserved for the sandbox itself", .0.display())]
     Reserved(PathBuf),
-    /// A mount point in the workspace is missing, and would come back as a change.
+    /// A mount point in the workspace is missing, and its creation would appear as a change.
     #[error("{} does not exist in the workspace", .0.display())]
     MissingInWorkspace(PathBuf),
     /// A name or value of an environment variable that no process can have.
     #[error("the environment variable {0:?} has a name or value that no process can have")]
     Variable(String),
-    /// The access rules cannot be read.
+    /// The access rules are invalid.
     #[error("{0}")]
     Rules(String),
     /// A limit of zero.
@@ -54,9 +54,9 @@ pub enum Error {
     /// A limit cannot be enforced here, and was not left to best effort.
     #[error("the limit `{limit}` cannot be enforced here: {reason}")]
     Limit {
-        /// Which.
+        /// The limit.
         limit: LimitName,
-        /// Why not.
+        /// The reason.
         reason: String,
         /// What would make it possible.
         remedy: stockade_jail::cgroup::Remedy,
@@ -64,7 +64,7 @@ pub enum Error {
     /// Only root can give a sandbox another user than the caller.
     #[error("users: not supported here: {}", only_one(*.0))]
     OneUser(User),
-    /// An id that lies outside of a sandbox's range.
+    /// An id that is outside a sandbox's range.
     #[error("the ids {}:{} are not below {limit}", user.user, user.group)]
     UserTooLarge {
         /// The ids.
@@ -72,25 +72,26 @@ pub enum Error {
         /// The first id that no sandbox has.
         limit: u32,
     },
-    /// Something ran out on this host while files were prepared.
+    /// A resource of this host was exhausted while files were prepared.
     #[error("{what}")]
     Exhausted {
-        /// What was being done.
+        /// The step that failed.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Whether the request names something that is never shown, as Stockade's own data is not.
+    /// Whether the request names a path that is never visible in a sandbox, such as Stockade's own
+    /// data.
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::OwnData(_) | Self::HostRoot)
     }
 }
 
-/// Why another user cannot be given: a text that is the same from a run and from a runtime.
+/// Why another user is not possible: the same text for a run and for a runtime.
 pub fn only_one(own: User) -> String {
     format!("only root can give a sandbox another user than {}:{}", own.user, own.group)
 }

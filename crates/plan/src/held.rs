@@ -1,4 +1,5 @@
-//! The jail of a persistent sandbox: its init serves commands, and its files outlive it.
+//! The jail of a persistent sandbox: its init serves commands, and its files persist after the
+//! jail.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,10 +17,10 @@ use crate::layers::{self, Origin};
 use crate::programs::Programs;
 use crate::request::{Parts, Request};
 
-/// How long a jail lives when no keeper renews its lease.
+/// How long a jail lives if no keeper renews its lease.
 pub const LEASE: Duration = Duration::from_secs(60);
 
-/// What the jail of a persistent sandbox is made from, besides the request.
+/// The inputs for the jail of a persistent sandbox, in addition to the request.
 #[derive(Debug)]
 pub struct Held<'a> {
     /// The identity of the jail.
@@ -28,11 +29,11 @@ pub struct Held<'a> {
     pub directory: &'a Path,
     /// Where the upper layers come from.
     pub origin: Origin,
-    /// What of the host's programs is shown.
+    /// The visible programs of the host.
     pub programs: &'a mut Programs,
     /// The control groups.
     pub group: Group,
-    /// Where init listens.
+    /// The socket on which init listens.
     pub listener: OwnedFd,
     /// How many file descriptors the keeper may have.
     pub descriptors: u64,
@@ -43,15 +44,15 @@ pub struct Held<'a> {
 pub struct Planned {
     /// The jail.
     pub spec: JailSpec,
-    /// The name of the skeleton that the root lies over, where it does.
+    /// The name of the skeleton that is the lower layer of the root, if any.
     pub skeleton: Option<String>,
 }
 
 impl Request {
-    /// Makes the layers, and completes the jail of a persistent sandbox.
+    /// Creates the layers, and completes the jail of a persistent sandbox.
     ///
     /// # Errors
-    /// What cannot be made in the sandbox's directory or opened on the host.
+    /// A file that cannot be created in the sandbox's directory or opened on the host.
     pub fn held(mut self, held: Held<'_>) -> Result<Planned, Error> {
         let Held { identity, directory, origin, programs, group, listener, descriptors } = held;
         let (lower, mut mounts, skeleton) = match self.root.take() {
@@ -99,10 +100,10 @@ impl Request {
     }
 }
 
-/// The files that say how names are looked up where there is a resolver. They are in the sandbox's
-/// own directory and mounted, so that no layer has them.
+/// The files that configure name lookups where there is a resolver. They are in the sandbox's own
+/// directory and are mounted, so that no layer contains them.
 fn name_files(directory: &Path, is_image: bool) -> Result<Vec<(PathBuf, Mount)>, Error> {
-    // An image says itself how names are looked up.
+    // An image configures name lookups itself.
     let files = [(!is_image).then(system::name_services), Some(system::resolver())];
     let shown = |(inside, mount): (PathBuf, Mount)| {
         let (Mount::File(content), Some(name)) = (&mount, inside.file_name()) else {
@@ -114,7 +115,7 @@ fn name_files(directory: &Path, is_image: bool) -> Result<Vec<(PathBuf, Mount)>,
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))
         };
         write().map_err(|source| Error::HostPath { path: path.clone(), source })?;
-        // Every user inside may read it, and none owns it there.
+        // Every user inside may read it, and none owns it.
         let source =
             Source::Host { tree: open(&path)?, access: Access::Read, owners: Owners::Range };
         Ok((inside, Mount::Tree(source)))
@@ -122,15 +123,15 @@ fn name_files(directory: &Path, is_image: bool) -> Result<Vec<(PathBuf, Mount)>,
     files.into_iter().flatten().map(shown).collect()
 }
 
-/// How many descriptors a command may have: fewer than the keeper, by more than one message carries.
-/// A command may send as many as it may have, and the kernel refuses a sender whose limit is lower
-/// than the number that all processes of the user on the host have in flight (`unix(7)`,
-/// `ETOOMANYREFS`).
+/// How many file descriptors a command may have: the keeper's limit must be higher by more than one
+/// message carries. A command may send as many as it may have, and the kernel refuses a sender
+/// whose limit is lower than the number that all processes of the user on the host have in flight
+/// (`unix(7)`, `ETOOMANYREFS`).
 fn open_files(keeper: u64) -> u64 {
     (keeper / 4 * 3).min(65_536)
 }
 
-/// What is shown of the layers over `lower`, or of those that need nothing below.
+/// The source of a mount of the layers over `lower`, or of a full copy, which needs no lower layer.
 fn view(lower: &Path, layers: &Path, origin: Origin) -> Result<Source, Error> {
     if origin == Origin::FullCopy {
         let tree = open(&layers.join("upper"))?;

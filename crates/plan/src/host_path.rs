@@ -1,12 +1,12 @@
-//! Paths of the host that a request names: what may be shown in a sandbox. Every such path goes
-//! through [`HostPaths::open`], whatever it is for.
+//! Paths of the host that a request names: which may be visible in a sandbox. Every such path goes
+//! through [`HostPaths::open`], whatever its purpose.
 //!
-//! Stockade's data directory is never shown, nor anything in it, nor anything that holds it. Paths
-//! are compared by what they are and not by their text, in two ways. By device and inode of each
-//! directory on the way to the root, which sees through every link. And by their places within
-//! their file systems, as `/proc/self/mountinfo` tells them (`proc_pid_mountinfo(5)`), which sees
-//! through bind mounts: of the data directory, of what holds it, of what is in it, and of those
-//! below the path, for a tree is shown with all that is mounted in it.
+//! Stockade's data directory is never visible, nor its content, nor a directory that contains it.
+//! Paths are compared by identity and not by text, in two ways. First by device and inode of each
+//! directory on the way to the root, which detects every link. Second by their positions within
+//! their file systems, as listed in `/proc/self/mountinfo` (`proc_pid_mountinfo(5)`), which detects
+//! bind mounts: of the data directory, of directories that contain it, of its content, and those
+//! below the path, because a tree is visible with all mounts in it.
 
 mod mountinfo;
 
@@ -23,32 +23,32 @@ use crate::error::Error;
 /// The directory of unpacked images, below the data directory: see [`HostPaths::open_root`].
 pub const IMAGES: &str = "images";
 
-/// A path of the host that may be shown.
+/// A path of the host that may be visible.
 #[derive(Debug)]
 pub struct HostPath {
     /// The path without links.
     pub real: PathBuf,
-    /// What is there.
+    /// The tree or file at the path.
     pub tree: HostTree,
 }
 
-/// What tells a file or directory from every other one: device and inode.
+/// The unique identity of a file or directory: device and inode.
 type Identity = (u32, u32, u64);
 
-/// The paths of the host, seen from one data directory.
+/// Checks paths of the host against one data directory.
 #[derive(Debug)]
 pub struct HostPaths {
     /// The data directory without links.
     data: PathBuf,
-    /// Its identity, then those of what holds it, up to the root.
+    /// Its identity, then those of its ancestors, up to the root.
     ancestry: Vec<Identity>,
     mounts: MountTable,
-    /// Where the data directory is in its file system; unknown where the mount is not listed, as after
-    /// a `chroot(2)`.
+    /// The position of the data directory in its file system; unknown where the mount is not
+    /// listed, as after a `chroot(2)`.
     place: Option<Place>,
 }
 
-/// An open path with what is known of it.
+/// An open path with its properties.
 struct Opened {
     path: HostPath,
     ancestry: Vec<Identity>,
@@ -68,11 +68,11 @@ impl HostPaths {
         Ok(Self { data: opened.path.real, ancestry: opened.ancestry, mounts, place })
     }
 
-    /// Opens a path that is to be shown, following links.
+    /// Opens a path that will be visible, following links.
     ///
     /// # Errors
-    /// [`Error::OwnData`] and [`Error::HostRoot`] for what is never shown; [`Error::HostPath`] for
-    /// what cannot be opened.
+    /// [`Error::OwnData`] and [`Error::HostRoot`] for paths that are never visible;
+    /// [`Error::HostPath`] for one that cannot be opened.
     pub fn open(&self, path: &Path) -> Result<HostPath, Error> {
         let opened = Opened::at(path)?;
         if opened.path.real == Path::new("/") {
@@ -84,8 +84,8 @@ impl HostPaths {
         Ok(opened.path)
     }
 
-    /// Opens a directory that is to be the root of a sandbox: as [`HostPaths::open`], and an image
-    /// that was unpacked in the data directory.
+    /// Opens a directory that will be the root of a sandbox: as [`HostPaths::open`], but also
+    /// accepts an image that was unpacked in the data directory.
     ///
     /// # Errors
     /// As [`HostPaths::open`], and [`Error::NotDirectory`].
@@ -102,7 +102,7 @@ impl HostPaths {
         Ok(root)
     }
 
-    /// Whether a path is, holds, or lies in the data directory, under any name.
+    /// Whether a path is, contains, or lies in the data directory, under any name.
     fn is_own_data(&self, opened: &Opened) -> bool {
         let [own, above @ ..] = self.ancestry.as_slice() else { return true };
         let holds = |identity: &Identity| above.contains(identity) || identity == own;
@@ -151,7 +151,7 @@ const fn identity(stat: &rustix::fs::Statx) -> Identity {
 /// The path of an open file, without links.
 fn real_path(file: impl AsFd) -> io::Result<PathBuf> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))?;
-    // The kernel marks what is not below this process's root so.
+    // The kernel marks paths that are not below this process's root in this way.
     if path.is_absolute() && !path.starts_with("/(unreachable)") {
         return Ok(path);
     }

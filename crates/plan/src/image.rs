@@ -1,5 +1,5 @@
-//! A root file system in place of the host's programs: a directory, or a tar archive, which is
-//! unpacked once and kept in the data directory.
+//! A root file system instead of the host's programs: a directory, or a tar archive, which is
+//! unpacked once and stored in the data directory.
 
 use std::fs;
 use std::io;
@@ -12,28 +12,28 @@ use stockade_bundle::manifest::ContentHash;
 
 use crate::host_path::{HostPaths, IMAGES};
 
-/// How much an archive may hold.
+/// The limits for the content of an archive.
 const LIMITS: Limits = Limits { total_bytes: 32 << 30, entries: 2_000_000 };
 
 /// Why an image cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be looked at.
+    /// Its metadata cannot be read.
     #[error("cannot use the image {}", path.display())]
     Unreadable {
-        /// The path as it was written.
+        /// The path as written in the request.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is something else.
+    /// It is neither a directory nor a file.
     #[error("the image {} is neither a directory nor a tar archive", .0.display())]
     NoImage(PathBuf),
-    /// It is nothing that may be shown.
+    /// It must not be visible in a sandbox.
     #[error(transparent)]
     NotShown(#[from] crate::Error),
-    /// The archive is refused.
+    /// The archive is invalid.
     #[error("cannot unpack the image {}", path.display())]
     Refused {
         /// The archive.
@@ -45,15 +45,16 @@ pub enum Error {
     /// It cannot be unpacked into the data directory.
     #[error("cannot unpack the image into {}", directory.display())]
     Write {
-        /// Where to.
+        /// The target directory.
         directory: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// The directory of an image. An archive is unpacked in `data`, the data directory, unless it is there.
+/// The directory of an image. An archive is unpacked in `data`, the data directory, unless that was
+/// done before.
 ///
 /// # Errors
 /// What is wrong with the image or the data directory.
@@ -62,14 +63,14 @@ pub fn directory(path: &Path, data: &Path) -> Result<PathBuf, Error> {
     let real = fs::canonicalize(path).map_err(unreadable)?;
     let metadata = fs::metadata(&real).map_err(unreadable)?;
     if metadata.is_dir() {
-        // As it was written, for the error of whoever looks at what it is.
+        // The path as written in the request, for errors of later checks.
         return Ok(path.to_owned());
     }
     if !metadata.is_file() {
         return Err(Error::NoImage(path.to_owned()));
     }
     HostPaths::of(data)?.open(path)?;
-    // What tells this archive from another of the same path, without reading all of it.
+    // Distinguishes this archive from others at the same path, without reading its content.
     let identity = format!(
         "{}:{}:{}:{}:{}",
         metadata.dev(),
@@ -86,7 +87,8 @@ pub fn directory(path: &Path, data: &Path) -> Result<PathBuf, Error> {
     Ok(place)
 }
 
-/// Unpacks beside the place and then moves there, so that what is there is always whole.
+/// Unpacks into a temporary directory and then renames it, so that an existing image is always
+/// complete.
 fn unpack(archive: &Path, images: &Path, place: &Path) -> Result<(), Error> {
     let failed = |source: io::Error| Error::Write { directory: images.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(images).map_err(failed)?;

@@ -4,10 +4,10 @@ use std::path::{Component, Path};
 
 use crate::error::Error;
 
-/// Directories that the jail itself makes.
+/// Directories that the jail itself provides.
 const RESERVED: [&str; 3] = ["/dev", "/proc", "/sys"];
 
-/// Refuses a path that is not absolute, has a `..` or holds a NUL byte.
+/// Refuses a path that is not absolute, has a `..` or contains a NUL byte.
 pub(crate) fn absolute(path: &Path) -> Result<(), Error> {
     let plain = path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
     if path.is_absolute() && plain && !path.as_os_str().as_encoded_bytes().contains(&0) {
@@ -16,7 +16,7 @@ pub(crate) fn absolute(path: &Path) -> Result<(), Error> {
     Err(Error::NotAbsolute(path.to_owned()))
 }
 
-/// Refuses a mount point that would hide the sandbox itself.
+/// Refuses a mount point that would hide parts of the sandbox itself.
 pub(crate) fn mount_point(path: &Path) -> Result<(), Error> {
     absolute(path)?;
     if path == Path::new("/") || RESERVED.iter().any(|reserved| path.starts_with(reserved)) {

@@ -1,17 +1,17 @@
-//! What is in force around a sandbox, in the words of every answer.
+//! The isolation that is in force for a sandbox, in the form that all responses use.
 
 use stockade_core::{Isolation, Level, LimitReport, WallReport};
 use stockade_jail::Wall;
 
-/// The reason at the wall `network` of a sandbox with a network policy.
+/// The reason that is reported for the wall `network` of a sandbox with a network policy.
 const BY_POLICY: &str = "by policy: allowed hosts are reached through the egress proxy";
 
-/// What is known of a jail whose walls stand.
+/// The properties of a jail whose walls are enabled.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing {
     /// The version of Landlock; 0 where the kernel has none.
     pub landlock: i32,
-    /// `/proc` is empty, for none can be mounted here.
+    /// `/proc` is empty, because none can be mounted here.
     pub proc_missing: bool,
     /// There is a network policy.
     pub has_network: bool,
@@ -19,7 +19,7 @@ pub struct Standing {
     pub has_access_rules: bool,
 }
 
-/// The report. Every wall that is not optional stands, or there were no jail.
+/// The report. Every wall that is not optional is enabled, or the jail would not exist.
 pub fn isolation(standing: Standing, limits: Vec<LimitReport>) -> Isolation {
     let Standing { landlock, proc_missing, has_network, has_access_rules } = standing;
     let report = |wall: &Wall| {
@@ -38,7 +38,7 @@ pub fn isolation(standing: Standing, limits: Vec<LimitReport>) -> Isolation {
         WallReport { name: wall.as_str().into(), raised, reason }
     };
     let mut walls: Vec<_> = Wall::ALL.iter().map(report).collect();
-    // A network by policy is not less than was asked for.
+    // A network with a policy is what was requested, not a fallback.
     let fallbacks = walls.iter().filter(|wall| wall.name != Wall::Network.as_str());
     let reasons = fallbacks
         .filter_map(|wall| wall.reason.as_ref().map(|reason| format!("{}: {reason}", wall.name)))

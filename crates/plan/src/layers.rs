@@ -10,21 +10,21 @@ use stockade_jail::Identity;
 use crate::account::HOME;
 use crate::error::Error;
 
-/// Where the upper layers of a sandbox come from.
+/// The origin of the upper layers of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// They are made, empty.
+    /// They are created empty.
     New,
-    /// They are there, from a snapshot, with the owners that they have inside.
+    /// They exist, from a snapshot, with the file owners as seen inside.
     Snapshot,
-    /// They are there, and whole trees: there can be no overlay.
+    /// They exist and are complete trees, because no overlay is possible.
     FullCopy,
 }
 
-/// Makes the directory with the layers over `lower`: new ones, unless an upper layer is there.
+/// Creates the directory with the layers over `lower`: new ones, unless an upper layer exists.
 ///
 /// # Errors
-/// [`Error::Exhausted`] for want of room, else [`Error::HostPath`].
+/// [`Error::Exhausted`] when the disk is full, else [`Error::HostPath`].
 pub fn make(
     directory: &Path,
     lower: &Path,
@@ -44,7 +44,7 @@ pub fn make(
 fn try_make(place: &Path, lower: &Path, identity: &Identity, origin: Origin) -> io::Result<()> {
     let start = identity.range().map(|range| range.start);
     let root = std::fs::metadata(lower)?;
-    // What cannot be owned inside belongs to root there.
+    // Files whose owner does not exist inside belong to root there.
     let inside = |id: u32| identity.range().map_or(id, |range| inside_id(id, range.count));
     let (user, group) = (inside(root.uid()), inside(root.gid()));
     let own = |path: &Path, user: u32, group: u32| match start {
@@ -54,7 +54,8 @@ fn try_make(place: &Path, lower: &Path, identity: &Identity, origin: Origin) -> 
     if !place.is_dir() {
         directory(place)?;
     }
-    // The jail, which has no rights of the host's root, must find its layers in it.
+    // The jail, which does not have the rights of the host's root, must be able to access its
+    // layers.
     own(place, 0, 0)?;
     let upper = place.join("upper");
     if origin == Origin::New {
@@ -75,11 +76,11 @@ const fn inside_id(id: u32, count: u32) -> u32 {
     if id < count { id } else { 0 }
 }
 
-/// Makes the home directory of the sandbox's own user where an image has none and has nothing in the
-/// way. Directories on the way that the image has keep their owner and mode.
+/// Creates the home directory of the sandbox's own user, if the image has none and nothing is in
+/// the way. Parent directories that the image has keep their owner and mode.
 ///
 /// # Errors
-/// [`Error::HostPath`] for what cannot be made.
+/// [`Error::HostPath`] for a directory that cannot be created.
 pub fn make_home(upper: &Path, lower: &Path, own: User, identity: &Identity) -> Result<(), Error> {
     try_make_home(upper, lower, own, identity)
         .map_err(|source| Error::HostPath { path: upper.to_owned(), source })
@@ -106,7 +107,7 @@ fn try_make_home(upper: &Path, lower: &Path, own: User, identity: &Identity) -> 
         made.push(component);
         below.push(component);
         match directory(&made) {
-            // A whole tree has what the lower layer has.
+            // A full copy already has the directories of the lower layer.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             made => made?,
         }
@@ -120,7 +121,8 @@ fn try_make_home(upper: &Path, lower: &Path, own: User, identity: &Identity) -> 
             };
             chown(&made, Some(start + user), Some(start + group))?;
         }
-        // Whatever the umask of this process is, every user inside passes what is new.
+        // Every user inside must be able to enter the new directories, whatever the umask of this
+        // process is.
         let mode = below.map_or(0o755, |below| below.mode() & 0o1777);
         std::fs::set_permissions(&made, std::fs::Permissions::from_mode(mode))?;
     }

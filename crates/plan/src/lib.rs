@@ -1,10 +1,10 @@
-//! What a sandbox sees and may use: the one [`JailSpec`](stockade_jail::JailSpec) from the one
-//! [`SandboxSpec`](stockade_core::SandboxSpec), for `stockade run` and for persistent sandboxes.
+//! What a sandbox sees and may use: turns a [`SandboxSpec`](stockade_core::SandboxSpec) into a
+//! [`JailSpec`](stockade_jail::JailSpec), for `stockade run` and for persistent sandboxes.
 //!
-//! Reading order: `host_path` (which paths of the host may be shown), `account` and `environment`
-//! (who commands are inside), `limits`, `access`, then `request` (a checked request) with its two
-//! endings `once` and `held`. `programs`, `skeleton` and `layers` are the file systems of persistent
-//! sandboxes; `image` unpacks archives; `isolation` reports what is in force.
+//! Reading order: `host_path` (which paths of the host may be visible), `account` and `environment`
+//! (the users of commands), `limits`, `access`, then `request` (a checked request) with its two
+//! results `once` and `held`. `programs`, `skeleton` and `layers` are the file systems of
+//! persistent sandboxes; `image` unpacks archives; `isolation` reports what is in force.
 //!
 //! Launches nothing and keeps no state between two sandboxes, except for the cache of `programs`.
 

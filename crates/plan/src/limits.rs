@@ -1,4 +1,5 @@
-//! The limits of a sandbox: what enforces each, and what is watched where nothing does.
+//! The limits of a sandbox: what enforces each, and which are watched because nothing enforces
+//! them.
 
 use stockade_core::sandbox::{BestEffort, LimitName};
 use stockade_core::{Enforcement, LimitReport, SandboxSpec};
@@ -7,25 +8,25 @@ use stockade_jail::watch;
 
 use crate::error::Error;
 
-/// How many processes and threads a sandbox has at most when nothing is requested.
+/// The default limit on processes and threads of a sandbox.
 pub const PROCESSES: u64 = 4096;
 
 /// How the limit on the disk is enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// What the layers take on the disk is watched.
+    /// The disk use of the layers is watched.
     Layers,
-    /// The layers are a file system in memory of that size, which is volatile; without a limit the
+    /// The layers are in a memory file system of that size, which is volatile; without a limit the
     /// free space of the data directory's disk is watched.
     Memory,
 }
 
-/// Where control groups are made.
+/// Where control groups are created.
 #[derive(Debug, Clone, Copy)]
 pub enum Groups<'a> {
-    /// Below that of this process, for one jail.
+    /// Below the group of this process, for one jail.
     Own,
-    /// Where a process makes those of all its jails, which can be paused too.
+    /// Where a process creates those of all its jails, which can be paused too.
     At(&'a Place),
 }
 
@@ -50,14 +51,14 @@ pub struct Granted {
 /// Limits that are watched, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Watched {
-    /// How much memory all processes together may use.
+    /// The memory limit of all processes together.
     pub memory_bytes: Option<u64>,
-    /// How much the layers may take on disk.
+    /// The limit on the disk use of the layers.
     pub disk_bytes: Option<u64>,
 }
 
 impl Watched {
-    /// What of a sandbox's limits has to be watched.
+    /// Which of a sandbox's limits have to be watched.
     pub fn of(spec: &SandboxSpec, reports: &[LimitReport]) -> Self {
         let watched = |limit: LimitName, value: Option<u64>| {
             let is_it = |report: &LimitReport| {
@@ -72,8 +73,8 @@ impl Watched {
     }
 }
 
-/// Makes the control groups of a sandbox, and refuses what cannot be enforced unless it was left to
-/// best effort.
+/// Creates the control groups of a sandbox, and refuses limits that cannot be enforced unless they
+/// were left to best effort.
 ///
 /// # Errors
 /// [`Error::NothingLeft`] and [`Error::Limit`].
@@ -92,7 +93,7 @@ pub fn grant(groups: Groups<'_>, spec: &SandboxSpec, disk: Disk) -> Result<Grant
     let wanted = Limits {
         memory_bytes: requested.memory_bytes,
         cpu_millis: requested.cpu_millis,
-        // The user namespace counts processes itself.
+        // The user namespace enforces the limit on processes itself.
         pids: None,
     };
     let by_rlimit = "rlimit of the user namespace, for each user";

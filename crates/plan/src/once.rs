@@ -1,5 +1,5 @@
-//! The jail of `stockade run`: one command on a view of a project, and nothing left afterwards but the
-//! view.
+//! The jail of `stockade run`: one command on a view of a project, and only the view is left
+//! afterwards.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -16,40 +16,40 @@ use crate::account::account;
 use crate::error::Error;
 use crate::request::{HOSTNAME, Parts, Request};
 
-/// Where programs find which certificates to trust, where the system's are not enough.
+/// Where programs find the certificates to trust, if the system's are not sufficient.
 const AUTHORITIES: &str = "/etc/stockade/authorities.pem";
-/// How much memory an image's root may take, which is only for mount points.
+/// The size in memory of an image's root, which is only for mount points.
 const ROOT_BYTES: u64 = 16 << 20;
 
-/// How the workspace is shown.
+/// How the workspace is made visible.
 #[derive(Debug)]
 pub enum View {
     /// Through an overlay whose layers are in this directory.
     Overlay(PathBuf),
     /// Through an overlay whose layers are in memory, of this size in bytes.
     InMemory(u64),
-    /// As a copy, which is at this path.
+    /// As a copy at this path.
     Copy(PathBuf),
 }
 
-/// What the jail of one command is made from, besides the request.
+/// The inputs for the jail of one command, in addition to the request.
 #[derive(Debug)]
 pub struct Once<'a> {
     /// The identity of the jail.
     pub identity: Identity,
-    /// How the workspace is shown.
+    /// How the workspace is made visible.
     pub view: &'a View,
     /// What the command process does.
     pub payload: Payload,
     /// The whole environment.
     pub environment: Vec<CString>,
-    /// Where the command starts.
+    /// The directory in which the command starts.
     pub working_directory: CString,
     /// How its streams are made.
     pub streams: Streams,
     /// See [`Command::not_before`].
     pub not_before: Option<(i64, u32)>,
-    /// The certificates (PEM) that programs trust, where they are not the system's.
+    /// The certificates (PEM) that programs trust, if they are not the system's.
     pub authorities: Option<&'a str>,
     /// The control groups.
     pub group: Option<Group>,
@@ -57,7 +57,7 @@ pub struct Once<'a> {
     pub lock: OwnedFd,
 }
 
-/// The variables that lead programs to the egress proxy and to the certificates to trust.
+/// The variables that make programs use the egress proxy and the certificates to trust.
 pub(crate) fn network_variables(
     network: Network,
     has_authorities: bool,
@@ -73,7 +73,7 @@ pub(crate) fn network_variables(
 }
 
 impl Request {
-    /// The variables of each command that follow from the network.
+    /// The variables of each command that the network requires.
     pub fn network_variables(&self, has_authorities: bool) -> Vec<(&'static str, String)> {
         network_variables(self.network, has_authorities)
     }
@@ -81,7 +81,7 @@ impl Request {
     /// The jail of one command.
     ///
     /// # Errors
-    /// What cannot be opened on the host.
+    /// A file that cannot be opened on the host.
     pub fn once(mut self, once: Once<'_>) -> Result<JailSpec, Error> {
         let account = account(self.own);
         let root = match self.root.take() {
@@ -138,7 +138,7 @@ fn system_files(
         mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
     }
     if network == Network::Egress {
-        // An image says itself how names are looked up.
+        // An image configures name lookups itself.
         mounts.extend(has_host_programs.then(system::name_services));
         mounts.push(system::resolver());
     }
@@ -169,8 +169,8 @@ fn open(path: &Path) -> Result<HostTree, Error> {
     HostTree::open(path).map_err(|source| Error::HostPath { path: path.to_owned(), source })
 }
 
-/// How much `/tmp` and the home directory may each hold; what is used counts against the limit on
-/// memory.
+/// The size limit of `/tmp` and of the home directory; their content counts against the memory
+/// limit.
 fn quarter_of_memory() -> u64 {
     let info = rustix::system::sysinfo();
     (u64::from(info.mem_unit) * info.totalram / 4).max(64 << 20)

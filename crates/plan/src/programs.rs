@@ -1,5 +1,5 @@
-//! What of the host's own programs sandboxes see. To look all of it up takes longer than the rest
-//! of what is done for a jail from outside, so in a burst that is done once.
+//! The host's own programs that sandboxes see. Looking them up takes longer than all other
+//! preparation of a jail outside, so in a burst of launches it is done once.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,18 +12,18 @@ use crate::account::account;
 use crate::request::HOSTNAME;
 use crate::skeleton;
 
-/// How long what was found is taken for what is there. When something was replaced meanwhile, a
-/// launch that finds another thing in its place fails.
+/// How long a lookup stays valid. If a file was replaced meanwhile, a launch that finds another
+/// file at its path fails.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// The host's programs, as they were when they were looked up last.
+/// The host's programs, as found by the last lookup.
 #[derive(Debug)]
 pub struct Programs {
     /// Where skeletons are made.
     directory: PathBuf,
-    /// One for each user at home in sandboxes.
+    /// One lookup for each user that owns a home directory.
     found: Vec<Found>,
-    /// A skeleton differs from the one before of the same user.
+    /// A skeleton differs from the previous one of the same user.
     changed: bool,
 }
 
@@ -36,15 +36,15 @@ struct Found {
 }
 
 impl Programs {
-    /// Nothing was looked up yet; skeletons are made in `directory`.
+    /// An empty cache; skeletons are made in `directory`.
     pub const fn new(directory: PathBuf) -> Self {
         Self { directory, found: Vec::new(), changed: false }
     }
 
-    /// The lower layer of the root of a sandbox of this user, and what is mounted above it.
+    /// The lower layer of the root of a sandbox of this user, and the mounts above it.
     ///
     /// # Errors
-    /// What looking at the host's system directories and writing a skeleton said.
+    /// The error of reading the host's system directories or of writing a skeleton.
     pub fn find(&mut self, own: User) -> io::Result<(PathBuf, Vec<(PathBuf, Mount)>)> {
         let now = Instant::now();
         let last = self.found.iter().position(|found| found.owner == own);
@@ -66,18 +66,18 @@ impl Programs {
         Ok((skeleton, mounts))
     }
 
-    /// Whether a new skeleton was found since the last call.
+    /// Whether a skeleton changed since the last call.
     pub const fn have_changed(&mut self) -> bool {
         std::mem::replace(&mut self.changed, false)
     }
 
-    /// The names of the skeletons that were found last.
+    /// The names of the skeletons of the last lookups.
     pub fn skeletons(&self) -> impl Iterator<Item = &str> {
         self.found.iter().filter_map(|found| found.skeleton.file_name()?.to_str())
     }
 }
 
-/// The same mount, with a descriptor of its own.
+/// The same mount, with a file descriptor of its own.
 fn copy(mount: &Mount) -> io::Result<Mount> {
     Ok(match mount {
         Mount::Tree(Source::Host { tree, access, owners }) => {
@@ -89,7 +89,7 @@ fn copy(mount: &Mount) -> io::Result<Mount> {
         Mount::Link(target) => Mount::Link(target.clone()),
         Mount::Scratch(scratch) => Mount::Scratch(*scratch),
         Mount::Directory => Mount::Directory,
-        // A skeleton has none.
+        // A skeleton has no such mounts.
         Mount::Tree(Source::Empty | Source::Overlay(_)) => {
             return Err(io::ErrorKind::Unsupported.into());
         }

@@ -1,4 +1,4 @@
-//! A request whose paths of the host are checked and open, and what of it is the same in every jail:
+//! A request whose host paths are checked and open, and the parts that are the same in every jail:
 //! the mounts, the network, the access rules, the limits of each process.
 
 #[cfg(test)]
@@ -23,13 +23,13 @@ use crate::host_path::{HostPath, HostPaths};
 use crate::inside_path::{absolute, mount_point};
 use crate::limits::PROCESSES;
 
-/// The machine's name inside.
+/// The host name inside.
 pub const HOSTNAME: &str = "stockade";
 
-/// A request for which a jail may be made: each path of the host was checked and is open.
+/// A request for which a jail may be created: each path of the host was checked and is open.
 #[derive(Debug)]
 pub struct Request {
-    /// The directory that holds the root; none for the host's own programs.
+    /// The directory of the root; `None` for the host's own programs.
     pub(crate) root: Option<HostPath>,
     pub(crate) workspace: Option<(PathBuf, HostPath)>,
     /// The sandbox's own user.
@@ -41,13 +41,13 @@ pub struct Request {
     landlock_optional: bool,
 }
 
-/// What a jail has besides what every jail of the request has.
+/// The parts of a jail in addition to those that every jail of the request has.
 pub(crate) struct Parts {
     pub(crate) identity: Identity,
     pub(crate) root: Source,
     pub(crate) root_writable: bool,
     pub(crate) root_is_own: bool,
-    /// What is below the requested mounts.
+    /// The mounts below the requested ones.
     pub(crate) mounts: Vec<(PathBuf, Mount)>,
     pub(crate) task: Task,
     pub(crate) open_files: Option<u64>,
@@ -56,11 +56,11 @@ pub(crate) struct Parts {
 }
 
 impl Request {
-    /// Checks a request. `root` is what lies below the root's upper layer: that of the request, or of
-    /// the snapshot that it names.
+    /// Checks a request. `root` is the lower layer of the root: that of the request, or of the
+    /// snapshot that it names.
     ///
     /// # Errors
-    /// What can never be granted, or not on this host.
+    /// A part that can never be granted, or not on this host.
     pub fn check(
         spec: &SandboxSpec,
         root: &Root,
@@ -71,7 +71,7 @@ impl Request {
         let names_host = spec.workspace.is_some()
             || !spec.mounts.is_empty()
             || matches!(root, Root::Directory(_));
-        // The mount table is read only where there is something to compare.
+        // The mount table is read only if there are paths to compare.
         let paths = if names_host { Some(paths()?) } else { None };
         let root = match (root, &paths) {
             (Root::Directory(path), Some(paths)) => Some(paths.open_root(path)?),
@@ -110,7 +110,7 @@ impl Request {
     fn show_workspace(&mut self, workspace: &Workspace, paths: &HostPaths) -> Result<(), Error> {
         mount_point(&workspace.inside)?;
         let host = paths.open(&workspace.host)?;
-        // A worktree of git is of no use without the repository that it belongs to.
+        // A git worktree is useless without the repository that it belongs to.
         if std::fs::symlink_metadata(host.real.join(".git")).is_ok_and(|file| file.is_file())
             && let Ok(project) = Project::open(&host.real, None)
             && let Git::Worktree { common_dir, .. } = &project.git
@@ -130,8 +130,8 @@ impl Request {
         Ok((mount.inside.clone(), tree(host.tree, access)))
     }
 
-    /// Refuses a path below the workspace that is missing there: it would have to be made in the view,
-    /// and would come back as a change.
+    /// Refuses a path below the workspace that is missing there: it would have to be created in the
+    /// view, and would appear as a change.
     fn check_in_workspace(&self, inside: &Path) -> Result<(), Error> {
         if let Some((workspace, host)) = &self.workspace
             && let Ok(below) = inside.strip_prefix(workspace)
@@ -168,7 +168,7 @@ impl Request {
     }
 }
 
-/// Refuses a directory or variables that no command can have.
+/// Refuses a directory or variables that are impossible for any command.
 ///
 /// # Errors
 /// [`Error::NotAbsolute`] and [`Error::Variable`].
@@ -186,7 +186,7 @@ pub fn check_command(
     }
 }
 
-/// A tree of the host as it is.
+/// A tree of the host, unchanged.
 fn tree(tree: HostTree, access: Access) -> Mount {
     Mount::Tree(Source::Host { tree, access, owners: Owners::OnDisk })
 }

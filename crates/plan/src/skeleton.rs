@@ -1,10 +1,10 @@
-//! The lower layer of sandboxes on the host's own programs: a small directory with the places of
-//! everything that is mounted above it, the links and small files that the host has there, and
-//! directories for the ordinary user.
+//! The lower layer of sandboxes that use the host's own programs: a small directory with the mount
+//! points of everything that is mounted above it, the links and small files that the host has
+//! there, and directories for the ordinary user.
 //!
-//! It is named by the hash of all that is in it. An updated host gets another one, and sandboxes
-//! that began with an old one keep it. What is in it is the host's and may be read by everybody
-//! inside; nothing of a sandbox ever gets here.
+//! Its name is the hash of its content. An updated host gets another one, and sandboxes that
+//! started with an old one keep it. Its content is the host's and may be read by everybody inside;
+//! nothing of a sandbox is ever written here.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,15 +19,16 @@ use stockade_bundle::manifest::ContentHash;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{Mount, Source};
 
-/// Told apart from what other builds of this program put in a skeleton of the same names.
+/// The version of the format, which distinguishes the skeletons of different builds of this
+/// program.
 const FORM: &[u8] = b"skeleton 1";
-/// Up to which size files are copied. They are once for many sandboxes, each of which would have to
-/// mount them.
+/// The size up to which files are copied. A copy exists once for many sandboxes, each of which
+/// would otherwise have to mount the file.
 const COPIED_BYTES: u64 = 256 << 10;
-/// How the names of skeletons begin that are not whole yet.
+/// The prefix of the names of incomplete skeletons.
 pub const UNFINISHED: &str = "new-";
 
-/// A skeleton that is there, whole, and what belongs above it.
+/// An existing, complete skeleton, and the mounts above it.
 #[derive(Debug)]
 pub struct Skeleton {
     path: PathBuf,
@@ -35,24 +36,24 @@ pub struct Skeleton {
 }
 
 impl Skeleton {
-    /// The directory. Its owners are those that files have inside, counted from 0 as root, and the
-    /// caller's own otherwise.
+    /// The directory. Its file owners are the ids inside, counted from 0 as root, or the caller's
+    /// own otherwise.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is mounted above it, read-only: the host's programs and configuration, but for the
-    /// links and files that are in it already. Each has its place in it.
+    /// The read-only mounts above it: the host's programs and configuration, except for the links
+    /// and files that it contains already. It has a mount point for each.
     pub fn mounts(self) -> Vec<(PathBuf, Mount)> {
         self.mounts
     }
 }
 
-/// The skeleton for the host as it is now, made in `directory` unless it is there: whole, or not at
-/// all. `account` is the ordinary user.
+/// The skeleton for the current state of the host. If it is missing, it is made in `directory`,
+/// completely or not at all. `account` is the ordinary user.
 ///
 /// # Errors
-/// What looking at the host's system directories and writing to `directory` said.
+/// The error of reading the host's system directories or of writing to `directory`.
 pub fn ensure(directory: &Path, account: &Account, hostname: &str) -> io::Result<Skeleton> {
     let mut items = own(account);
     let mut mounts = Vec::new();
@@ -72,7 +73,7 @@ pub fn ensure(directory: &Path, account: &Account, hostname: &str) -> io::Result
     Ok(Skeleton { path: directory.join(name.as_os_str()), mounts })
 }
 
-/// One thing in a skeleton.
+/// One node of a skeleton.
 #[derive(Debug, PartialEq, Eq)]
 enum Item {
     /// A directory of the inside root, with this mode.
@@ -81,7 +82,7 @@ enum Item {
     OfUser,
     /// A file that everybody may read.
     File(Vec<u8>),
-    /// The place of a file that is mounted.
+    /// The mount point of a file.
     Place,
     /// A link.
     Link(Vec<u8>),
@@ -100,7 +101,7 @@ impl Item {
         })
     }
 
-    /// What tells it from every other one.
+    /// The data that distinguishes it from every other one.
     fn described(&self) -> (u8, u32, &[u8]) {
         match self {
             Self::Directory(mode) => (b'd', *mode, &[]),
@@ -112,14 +113,14 @@ impl Item {
     }
 }
 
-/// What every skeleton has that is not the host's.
+/// The content of every skeleton that is not the host's.
 fn own(account: &Account) -> BTreeMap<PathBuf, Item> {
     let mut items = BTreeMap::new();
     for place in ["/dev", "/proc", "/run", "/sys"] {
         items.insert(place.into(), Item::Directory(0o755));
     }
     items.insert("/root".into(), Item::Directory(0o700));
-    // Where there is a resolver, a file that names it is mounted there.
+    // If there is a resolver, a file that names it is mounted there.
     items.insert("/etc/resolv.conf".into(), Item::Place);
     items.insert("/tmp".into(), Item::Directory(0o1777));
     items.insert("/var/tmp".into(), Item::Link(b"/tmp".to_vec()));
@@ -128,7 +129,7 @@ fn own(account: &Account) -> BTreeMap<PathBuf, Item> {
     items
 }
 
-/// A directory above everything that has none. The map's order puts each before what is in it.
+/// Adds missing parent directories. The map's order puts each before its content.
 fn add_parents(items: &mut BTreeMap<PathBuf, Item>) {
     let paths: Vec<PathBuf> = items.keys().cloned().collect();
     for parent in paths.iter().flat_map(|path| path.ancestors().skip(1)) {
@@ -138,7 +139,7 @@ fn add_parents(items: &mut BTreeMap<PathBuf, Item>) {
     }
 }
 
-/// A hash of everything that decides what is written.
+/// A hash of everything that determines the content.
 fn digest(items: &BTreeMap<PathBuf, Item>, account: &Account) -> String {
     let mut bytes = FORM.to_vec();
     for id in [account.user, account.group] {
@@ -156,7 +157,7 @@ fn digest(items: &BTreeMap<PathBuf, Item>, account: &Account) -> String {
     ContentHash::of(&bytes).to_hex()
 }
 
-/// Makes a skeleton beside its place, and puts it there.
+/// Makes a skeleton under a temporary name, and renames it.
 fn make(
     skeletons: &Dir,
     name: &RelativePath,
@@ -166,11 +167,11 @@ fn make(
     sweep(skeletons)?;
     let (unfinished, dir) = claim(skeletons, UNFINISHED)?;
     let made = fill(&dir, items, account).and_then(|()| {
-        // Whoever works inside may make things in the root, and take away what is his.
+        // Every user inside may create files in the root, and remove their own.
         skeletons.chmod(&unfinished, 0o1777)?;
         dir.sync_file_system()?;
         match skeletons.rename(&unfinished, skeletons, name, Rename::NoReplace) {
-            // Another process was quicker, and made the same.
+            // Another process was faster, and made the same.
             Err(error) if error.errno() == Some(Errno::EXIST) => {
                 Ok(skeletons.remove_tree(&unfinished)?)
             }
@@ -178,25 +179,25 @@ fn make(
         }
     });
     if made.is_err() {
-        // The first error is the one to tell; the next maker sweeps.
+        // The first error is returned; the next maker sweeps.
         let _ = skeletons.remove_tree(&unfinished);
     }
     made
 }
 
-/// Removes what makers left that were killed.
+/// Removes what killed makers left.
 fn sweep(skeletons: &Dir) -> io::Result<()> {
     for (name, _) in skeletons.entries()? {
         if !name.starts_with(UNFINISHED.as_bytes()) {
             continue;
         }
         let name = RelativePath::new(name).map_err(io::Error::other)?;
-        // One that has gone, or that its maker has at work, is none.
+        // Skips a directory that no longer exists, or on which its maker still works.
         let Ok(dir) = skeletons.open_dir(&name) else { continue };
         if !try_lock(&dir)? {
             continue;
         }
-        // Its maker may have put it in its place, and another one have begun under the name.
+        // Its maker may have renamed it, and another maker may have reused the name.
         let inode = dir.stat_self()?.inode;
         if skeletons.stat(&name)?.is_some_and(|there| there.inode == inode) {
             skeletons.remove_tree(&name)?;

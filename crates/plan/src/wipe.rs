@@ -1,7 +1,7 @@
-//! Overwriting memory that may hold secrets. A jail's init is a fork of the process that launches it,
-//! and has a copy of all that is in that memory.
+//! Overwriting memory that may contain secrets. A jail's init is a fork of the process that
+//! launches it, and has a copy of all of that process's memory.
 
-/// Overwrites bytes, also when no code reads them again as far as the compiler can see.
+/// Overwrites bytes, even if the compiler sees no later read of them.
 pub fn wipe(bytes: &mut [u8]) {
     bytes.fill(0);
     std::hint::black_box(&*bytes);

@@ -1,6 +1,6 @@
-//! What a backend can do beyond running a command, so that a caller can ask before it tries.
+//! The optional features of a backend, so that a caller can query them beforehand.
 
-/// Something that not every backend, or not every host, can do.
+/// A feature that not every backend, or not every host, supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Capability {
     /// Commands with a terminal.
@@ -9,24 +9,24 @@ pub enum Capability {
     Users,
     /// Connections to ports and sockets inside.
     Ports,
-    /// Stopping all processes and letting them go on.
+    /// Stopping and resuming all processes.
     Pause,
-    /// Keeping the state of the file system, and starting from it.
+    /// Storing the state of the file system, and starting from it.
     Snapshot,
-    /// A directory of the host that is shown copy-on-write.
+    /// A copy-on-write view of a directory of the host.
     Workspace,
-    /// Files and directories of the host that are shown as they are.
+    /// Bind mounts of files and directories of the host.
     HostMounts,
-    /// A network by policy: ways out that somebody else serves
+    /// A network with a policy, through listeners that another process serves
     /// ([`Runtime::listeners`](crate::Runtime::listeners)).
     Egress,
-    /// A limit on memory that the kernel holds.
+    /// A memory limit that the kernel enforces.
     MemoryLimit,
-    /// A limit on processor time that the kernel holds.
+    /// A limit on processor time that the kernel enforces.
     CpuLimit,
-    /// A limit on the number of processes that the kernel holds.
+    /// A limit on the number of processes that the kernel enforces.
     ProcessLimit,
-    /// A limit on what is written to disk.
+    /// A limit on disk use.
     DiskLimit,
 }
 
@@ -72,11 +72,11 @@ impl std::fmt::Display for Capability {
     }
 }
 
-/// Why a backend cannot do something here.
+/// Why a backend does not support a feature here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsupported {
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     pub reason: String,
-    /// What would make it possible: a command that can be pasted where there is one.
+    /// How to make it possible: a command that can be pasted where there is one.
     pub remedy: Option<String>,
 }

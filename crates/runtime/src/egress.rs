@@ -1,17 +1,17 @@
-//! The sockets at which the traffic of a sandbox with a network policy arrives.
+//! The sockets that receive the traffic of a sandbox with a network policy.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-/// Sockets in the network of a sandbox, which block. They are the only ways out of it: as long as no
-/// egress process accepts what arrives, nothing is reached.
+/// Blocking sockets in the network of a sandbox. They are its only network access: as long as no
+/// egress process accepts connections from them, nothing is reachable.
 #[derive(Debug)]
 pub struct EgressListeners {
-    /// Where every TCP connection arrives that is not to a loopback address. The local address of an
-    /// accepted one is its destination; an IPv4 address comes as `::ffff:a.b.c.d`. One whose local
-    /// address is a loopback address was made to the listener itself.
+    /// Accepts every TCP connection except those to loopback addresses. The local address of an
+    /// accepted connection is its destination; an IPv4 address appears as `::ffff:a.b.c.d`. A
+    /// connection whose local address is a loopback address was made to the listener itself.
     pub everything: OwnedFd,
-    /// At a port of 127.0.0.1, for programs that use a proxy.
+    /// The proxy's listener at a port of 127.0.0.1, for programs that use a proxy.
     pub proxy: OwnedFd,
     /// A datagram socket at the resolver's port of every address.
     pub resolver_datagrams: OwnedFd,
@@ -26,10 +26,10 @@ impl EgressListeners {
         [everything, proxy, resolver_datagrams, resolver_streams].map(|listener| listener.as_fd())
     }
 
-    /// The same sockets once more.
+    /// Duplicates of the same sockets.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// When the limit of open file descriptors is reached.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self {
             everything: self.everything.try_clone()?,
@@ -39,7 +39,7 @@ impl EgressListeners {
         })
     }
 
-    /// The descriptors, in the order of the fields.
+    /// The file descriptors, in the order of the fields.
     pub fn into_descriptors(self) -> [OwnedFd; 4] {
         let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
         [everything, proxy, resolver_datagrams, resolver_streams]

@@ -9,10 +9,10 @@ use stockade_core::{ExecId, SandboxId, SnapshotId};
 use crate::capability::Capability;
 use crate::runtime::State;
 
-/// What operations of a runtime return.
+/// The result type of operations of a runtime.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation failed. Nothing is half done unless the variant says so.
+/// Why an operation failed. Nothing is partly done unless the variant states it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no sandbox with that id.
@@ -29,109 +29,109 @@ pub enum Error {
     /// There is no snapshot with that id.
     #[error("there is no snapshot {0}")]
     NoSnapshot(SnapshotId),
-    /// The id is in use for something that was asked for in other words.
+    /// The id is in use for a different request.
     #[error("{0} already exists, and was requested with other parameters")]
     Conflict(String),
-    /// The sandbox is in a state in which this cannot be done.
+    /// The sandbox is in a state in which this operation is not possible.
     #[error("the sandbox {id} is {state}, so it cannot {operation}")]
     WrongState {
         /// The sandbox.
         id: SandboxId,
         /// Its state.
         state: State,
-        /// What was asked for, as a verb.
+        /// The requested operation, as a verb.
         operation: &'static str,
     },
-    /// This backend, or this host, cannot do that.
+    /// This backend, or this host, does not support that.
     #[error("{capability}: not supported here: {reason}")]
     Unsupported {
         /// What is missing.
         capability: Capability,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What would make it possible.
+        /// How to make it possible.
         remedy: Option<String>,
     },
     /// A requested limit cannot be enforced here, and was not left to best effort.
     #[error("the limit `{limit}` cannot be enforced here: {reason}")]
     Limit {
-        /// Which.
+        /// The limit.
         limit: LimitName,
-        /// Why not.
+        /// The reason.
         reason: String,
-        /// What would make it possible.
+        /// How to make it possible.
         remedy: String,
     },
-    /// The sandbox uses more than this limit of it, and no command is started in it.
+    /// The sandbox exceeds this limit, so no command is started in it.
     #[error("the sandbox exceeds its limit `{limit}`: {reason}")]
     Exceeded {
-        /// Which.
+        /// The limit.
         limit: LimitName,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// What would help.
+        /// How to fix it.
         remedy: String,
     },
-    /// A wall cannot be raised here; nothing was started.
+    /// A wall cannot be enabled here; nothing was started.
     #[error("the wall `{wall}` is not available: {reason}")]
     Wall {
         /// Its stable name.
         wall: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// The request names a path of the host that is never shown in a sandbox.
+    /// The request names a path of the host that is never visible in a sandbox.
     #[error("{0}")]
     PathRefused(String),
     /// A part of the request can never be granted.
     #[error("{0}")]
     Invalid(String),
-    /// What is needed has run out on this host: descriptors, processes, ids, disk.
+    /// A resource of this host is exhausted: file descriptors, processes, ids, disk.
     #[error("{0}")]
     Exhausted(String),
     /// A file operation inside failed.
     #[error("cannot {operation} {path}")]
     File {
-        /// What was tried, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
         /// The path inside, printable.
         path: String,
-        /// Why: `NotFound`, `PermissionDenied`, `IsADirectory` and so on.
+        /// The cause: `NotFound`, `PermissionDenied`, `IsADirectory` and so on.
         #[source]
         source: io::Error,
     },
-    /// Nothing takes connections there.
+    /// Nothing accepts connections there.
     #[error("cannot connect to {target} inside")]
     Connect {
         /// The port or socket.
         target: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file of the host that the request names cannot be used.
+    /// A file of the host that the request names is unusable.
     #[error("cannot use {path} of the host")]
     Host {
         /// The file, printable.
         path: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It may have happened or not, and nobody is left who knows. It is never done a second time
-    /// under the same id.
+    /// The operation may or may not have happened, and its result is lost. It is never executed a
+    /// second time under the same id.
     #[error("it is unknown whether {0} happened")]
     OutcomeUnknown(String),
-    /// The process or service that holds the sandboxes cannot be reached.
+    /// The process or service that holds the sandboxes is unreachable.
     #[error("cannot reach {what}")]
     Unreachable {
-        /// What.
+        /// The process or service.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// No answer came in time.
+    /// No response came in time.
     #[error("it took too long to {0}")]
     Deadline(&'static str),
 }

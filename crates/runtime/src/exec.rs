@@ -1,4 +1,4 @@
-//! A command in a sandbox: what it is asked for with, and what is heard of it.
+//! A command in a sandbox: its request and its events.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::error::{Error, Result};
 use crate::files::SandboxPath;
 
-/// The longest input that a command is given whole, in bytes.
+/// The longest input of a command that can be given as a whole, in bytes.
 pub const WHOLE_INPUT_BYTES: usize = 64 << 20;
 
 /// A command.
@@ -25,39 +25,40 @@ pub const WHOLE_INPUT_BYTES: usize = 64 << 20;
 pub struct Command {
     /// The program, found as `execvp(3)` does, and its arguments.
     pub arguments: Vec<OsString>,
-    /// What is added to the sandbox's environment, or replaces it, name by name.
+    /// Additions to the sandbox's environment; a variable of the same name is replaced.
     pub environment: BTreeMap<OsString, OsString>,
-    /// Where it starts; the sandbox's own answer when absent.
+    /// The working directory; the sandbox's default when absent.
     pub working_directory: Option<SandboxPath>,
-    /// Whom it runs as; the sandbox's own answer when absent.
+    /// Its user; the sandbox's default when absent.
     pub user: Option<User>,
     /// A terminal of this size instead of three pipes.
     pub terminal: Option<WindowSize>,
-    /// What it reads on its standard input.
+    /// Its standard input.
     pub input: StandardInput,
-    /// How long it may take until it is killed with all that it started, by a clock that nobody
-    /// sets and that goes on while the sandbox is paused.
+    /// The time limit after which it is killed with all that it started. It is measured by a
+    /// monotonic clock, which continues while the sandbox is paused.
     pub timeout: Option<Duration>,
-    /// How many bytes it may write to both streams together until it is killed.
+    /// The limit on the bytes that it may write to both streams together; it is killed when it
+    /// exceeds this.
     pub output_limit_bytes: Option<u64>,
 }
 
-/// What a command reads on its standard input.
+/// The standard input of a command.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum StandardInput {
-    /// Nothing: it is at its end.
+    /// Empty.
     #[default]
     Empty,
-    /// What is written to it while the command runs, through [`Exec::input`].
+    /// Bytes that are written while the command runs, through [`Exec::input`].
     Streamed,
-    /// These bytes, which are there with its start: whoever is killed meanwhile, the command reads
-    /// all of them, or was never run. No more than [`WHOLE_INPUT_BYTES`], and without a terminal. It
-    /// may be a file, which can be read from any place and opened again.
+    /// These bytes, which are available from its start: whichever process is killed meanwhile, the
+    /// command reads all of them, or was never run. No more than [`WHOLE_INPUT_BYTES`], and without
+    /// a terminal. The input may be a file, which the command can seek in and open again.
     Whole(Vec<u8>),
 }
 
 impl Debug for StandardInput {
-    /// Only how long it is: what is read is not for a log.
+    /// Only the length: the input must not be logged.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("Empty"),
@@ -68,10 +69,10 @@ impl Debug for StandardInput {
 }
 
 impl Command {
-    /// Refuses an input that cannot be given, for backends.
+    /// Refuses an input that is not possible; for backends.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for one that is given whole and too long, or with a terminal.
+    /// [`Error::Invalid`] for a whole input that is too long, or with a terminal.
     pub fn check_input(&self) -> Result<()> {
         let StandardInput::Whole(bytes) = &self.input else { return Ok(()) };
         if self.terminal.is_some() {
@@ -117,23 +118,23 @@ pub struct Offsets {
     pub error: u64,
 }
 
-/// Something that is heard of a command, in the order in which it was heard.
+/// An event of a command, in the order of arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Bytes that it wrote. `offset` is that of the first.
     Output {
-        /// Where to.
+        /// The stream.
         stream: Stream,
         /// How many bytes came before on this stream.
         offset: u64,
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Bytes that it wrote and that are not kept any more: the reader came too late. From one who
-    /// listens since the start, however slowly, a runtime keeps nothing back and loses nothing: the
-    /// command waits. What is lost all the same, such as for want of room on the disk, is told here.
+    /// Bytes that it wrote and that are no longer stored: the reader came too late. For a reader
+    /// that is connected since the start, however slow, a runtime loses nothing: the command waits.
+    /// Bytes that are lost nevertheless, such as because the disk is full, are reported here.
     Lost {
-        /// Where to.
+        /// The stream.
         stream: Stream,
         /// The offset of the first.
         offset: u64,
@@ -144,27 +145,27 @@ pub enum Event {
     Ended(Ending),
 }
 
-/// A command that runs or ran: what is heard of it, and the way to its standard input.
+/// A command that runs or ran: its events, and the handle of its standard input.
 #[derive(Debug)]
 pub struct Exec {
-    /// What is heard of it.
+    /// Its events.
     pub events: Events,
-    /// The way to its standard input, where that is streamed.
+    /// The handle of its standard input, if that is streamed.
     pub input: Option<Input>,
 }
 
-/// What is heard of one command. The last event is always [`Event::Ended`].
+/// The events of one command. The last one is always [`Event::Ended`].
 #[derive(Debug)]
 pub struct Events {
     source: Box<dyn EventSource>,
     ended: bool,
 }
 
-/// Where events come from.
+/// A source of events.
 #[async_trait]
 pub trait EventSource: std::fmt::Debug + Send + Sync {
-    /// The next event; `None` when nobody is left who could tell the end. May be cancelled without
-    /// losing one. Is not asked again after the end.
+    /// The next event; `None` when the end can no longer be determined. Cancel-safe: no event is
+    /// lost. Not called again after the end.
     async fn next(&mut self) -> Option<Event>;
 }
 
@@ -176,13 +177,13 @@ impl EventSource for mpsc::Receiver<Event> {
 }
 
 impl Events {
-    /// The events that come from a source, such as a channel. When that goes without having told
-    /// the end, the end is [`Ending::Unknown`].
+    /// The events from a source, such as a channel. If the source ends without an ending, the
+    /// ending is [`Ending::Unknown`].
     pub fn new(source: impl EventSource + 'static) -> Self {
         Self { source: Box::new(source), ended: false }
     }
 
-    /// The next event; `None` after the last. May be cancelled without losing one.
+    /// The next event; `None` after the last. Cancel-safe: no event is lost.
     pub async fn next(&mut self) -> Option<Event> {
         if self.ended {
             return None;
@@ -193,16 +194,16 @@ impl Events {
     }
 }
 
-/// The way to a command's standard input. Dropping it leaves the input open for others.
+/// The handle of a command's standard input. Dropping it leaves the input open for others.
 #[derive(Debug, Clone)]
 pub struct Input {
     sender: mpsc::Sender<Option<Vec<u8>>>,
-    /// Somebody who has it has ended it.
+    /// One of the handles has ended the input.
     closed: Arc<AtomicBool>,
 }
 
 impl Input {
-    /// The input that is read from a channel: bytes, and `None` for its end.
+    /// The input whose bytes are read from a channel, with `None` for its end.
     pub fn new(sender: mpsc::Sender<Option<Vec<u8>>>) -> Self {
         Self { sender, closed: Arc::default() }
     }
@@ -212,7 +213,7 @@ impl Input {
     /// # Errors
     /// [`Error::Invalid`] when the input was closed or the command has ended.
     pub async fn write(&self, bytes: Vec<u8>) -> Result<()> {
-        // Whoever carries the bytes has the end on its way, and looks at nothing after it.
+        // The receiver has the end in its queue, and ignores everything after it.
         if self.closed.load(Ordering::Acquire) {
             return Err(closed());
         }
@@ -234,7 +235,7 @@ fn closed() -> Error {
     Error::Invalid("the command's input is closed".to_owned())
 }
 
-/// What is known of one command.
+/// The state of one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecStatus {
     /// Its id.

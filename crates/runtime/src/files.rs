@@ -1,4 +1,4 @@
-//! Files inside a sandbox, as seen from outside: where they are and what is known of them.
+//! Files inside a sandbox, as seen from outside: their paths and metadata.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,15 +11,15 @@ use tokio::io::AsyncRead;
 
 use crate::error::{Error, Result};
 
-/// The longest path that the kernel takes, its end included (`PATH_MAX`).
+/// The longest path that the kernel accepts, including its terminator (`PATH_MAX`).
 const LENGTH: usize = 4096;
 
-/// An absolute path inside a sandbox, without `..`. Links in it are followed inside only.
+/// An absolute path inside a sandbox, without `..`. Its links are followed only inside.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SandboxPath(PathBuf);
 
 impl SandboxPath {
-    /// The path that bytes name.
+    /// The path with these bytes.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless it is absolute, shorter than 4096 bytes, and free of `..` and NUL.
@@ -39,7 +39,7 @@ impl SandboxPath {
         if path.components().any(|component| component == Component::ParentDir) {
             return invalid("contains `..`");
         }
-        // Without doubled slashes and inner dots.
+        // Without repeated slashes and inner dots.
         Ok(Self(path.components().collect()))
     }
 
@@ -55,7 +55,7 @@ impl std::fmt::Display for SandboxPath {
     }
 }
 
-/// What a name leads to.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
@@ -69,29 +69,29 @@ pub enum FileKind {
     Other,
 }
 
-/// What is known of a file.
+/// The metadata of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInfo {
     /// Its last name; `/` for the root.
     pub name: Vec<u8>,
-    /// What it is; a link is not followed.
+    /// Its kind; a link is not followed.
     pub kind: FileKind,
-    /// How long it is, in bytes.
+    /// Its size, in bytes.
     pub size_bytes: u64,
     /// Its permission bits.
     pub mode: u32,
-    /// Whose it is, inside.
+    /// Its owner inside.
     pub owner: User,
     /// When its content changed last, in milliseconds since 1970.
     pub modified_ms: i64,
-    /// Where a link points.
+    /// The target of a link.
     pub link: Option<Vec<u8>>,
 }
 
 /// A part of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadRange {
-    /// How many bytes to leave out.
+    /// How many bytes to skip.
     pub offset: u64,
     /// How many bytes to read at most.
     pub length: Option<u64>,
@@ -100,11 +100,11 @@ pub struct ReadRange {
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Its permission bits, where it is new; what is there keeps its own.
+    /// The permission bits of a new file; an existing one keeps its own.
     pub mode: u32,
-    /// Whose it becomes; the sandbox's ordinary user when absent.
+    /// The file owner; the sandbox's ordinary user when absent.
     pub owner: Option<User>,
-    /// Whether directories that are missing on the way are made.
+    /// Whether missing parent directories are created.
     pub make_parents: bool,
 }
 
@@ -114,7 +114,7 @@ impl Default for WriteOptions {
     }
 }
 
-/// Bytes of a file, to be read from.
+/// A reader of file content.
 pub type Content = Pin<Box<dyn AsyncRead + Send>>;
 
 #[cfg(test)]

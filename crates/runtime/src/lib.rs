@@ -1,11 +1,11 @@
-//! What a sandbox backend is: [`Runtime`], the one list of what can be done to a sandbox, the suite
-//! that each backend must pass, and a fake one. The backends are crates of their own.
+//! The interface of sandbox backends: [`Runtime`], which lists all operations on a sandbox, the
+//! suite that each backend must pass, and a fake backend. The real backends are separate crates.
 //!
-//! Knows no owner, no policy, no database and no wire format of a server: whoever calls it has
-//! decided that the call is allowed. Ids come from the caller and are idempotency keys.
+//! It knows no owner, no policy, no database and no wire format of a server: the caller has decided
+//! that a call is allowed. Ids come from the caller and are idempotency keys.
 //!
-//! Reading order: `runtime` (the trait), `exec` (a command and its events), `files` (what is read
-//! and written inside), `error`; then a backend.
+//! Reading order: `runtime` (the trait), `exec` (a command and its events), `files` (files inside),
+//! `error`; then a backend.
 
 mod capability;
 #[cfg(any(test, feature = "conformance"))]

@@ -1,4 +1,4 @@
-//! The trait of every sandbox backend: the one list of what can be done to a sandbox.
+//! The trait of every sandbox backend, which lists all operations on a sandbox.
 //!
 //! `create`, `ship`, `execute`, `collect` and `cleanup` are the transport operations of Smithers.
 
@@ -23,52 +23,52 @@ use crate::usage::Usage;
 
 /// A backend that holds sandboxes.
 ///
-/// Every operation may be called again with the same ids after its caller has crashed: what was
-/// done is found, what was not is done, and nothing is done twice.
+/// Every operation may be repeated with the same ids after its caller has crashed: completed work
+/// is found, missing work is done, and nothing is done twice.
 #[async_trait]
 pub trait Runtime: Debug + Send + Sync {
     /// Its stable name, such as `native`.
     fn name(&self) -> &'static str;
 
-    /// Whether it can do something here, and why not.
+    /// Whether it supports a capability here, or why not.
     async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported>;
 
-    /// Makes a sandbox and waits until commands can be started in it. With an id that exists and
-    /// the same spec, answers with what there is.
+    /// Creates a sandbox and waits until commands can be started in it. If the id exists with the
+    /// same spec, returns the status of the existing sandbox.
     ///
     /// # Errors
     /// [`Error::Conflict`] when the id exists with another spec; [`Error::Limit`],
-    /// [`Error::Unsupported`], [`Error::Wall`] or [`Error::Invalid`] for what cannot be granted.
+    /// [`Error::Unsupported`], [`Error::Wall`] or [`Error::Invalid`] for a request that cannot be
+    /// granted.
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status>;
 
-    /// Copies a directory of the host to a directory inside, which is made. Nothing in it may be
-    /// anything but a file, directory or link.
+    /// Copies a directory of the host to a directory inside, which is created. It must contain only
+    /// files, directories and links.
     ///
     /// # Errors
     /// [`Error::Host`] or [`Error::File`] for what could not be copied.
     async fn ship(&self, id: &SandboxId, from: &Path, to: &SandboxPath) -> Result<()>;
 
-    /// Starts a command. With an exec id that exists, attaches to it from its beginning instead.
-    /// That a program cannot be run is told as the command's ending.
+    /// Starts a command. If the exec id exists, attaches to the command from its beginning instead.
+    /// That a program cannot be run is reported as the command's ending.
     ///
-    /// An input that is given whole ([`StandardInput::Whole`](crate::StandardInput::Whole)) is the
-    /// command's with its start. Whoever is killed between, the caller, what holds the sandbox or
-    /// anything on the way, the command reads all of it, or was never run and is not known under its
-    /// id.
+    /// A whole input ([`StandardInput::Whole`](crate::StandardInput::Whole)) is available to the
+    /// command from its start. Whichever process is killed meanwhile, the caller, the one that
+    /// holds the sandbox or any in between, the command reads all of it, or was never run and is
+    /// unknown under its id.
     ///
     /// # Errors
     /// [`Error::WrongState`] when the sandbox is paused or has ended; [`Error::OutcomeUnknown`]
-    /// when the id was used, and what became of it is lost; [`Error::Invalid`] for a whole input
-    /// with a terminal, or one that is longer than
-    /// [`WHOLE_INPUT_BYTES`](crate::WHOLE_INPUT_BYTES); [`Error::Exhausted`] when the commands that
-    /// run hold too much of it.
+    /// when the id was used, and the result is lost; [`Error::Invalid`] for a whole input with a
+    /// terminal, or one that is longer than [`WHOLE_INPUT_BYTES`](crate::WHOLE_INPUT_BYTES);
+    /// [`Error::Exhausted`] when the whole inputs of running commands take too much space.
     async fn execute(&self, id: &SandboxId, exec: &ExecId, command: &Command) -> Result<Exec>;
 
-    /// Copies a directory inside to a new directory of the host. Links stay as they are; pipes,
+    /// Copies a directory inside to a new directory of the host. Links are copied as links; pipes,
     /// sockets and devices are left out.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the copy would be larger than `limit_bytes` or hold more than a
+    /// [`Error::Invalid`] when the copy would be larger than `limit_bytes` or contain more than a
     /// million files; then nothing is left of it.
     async fn collect(
         &self,
@@ -78,33 +78,33 @@ pub trait Runtime: Debug + Send + Sync {
         limit_bytes: u64,
     ) -> Result<()>;
 
-    /// Ends a sandbox, whatever runs in it, and removes all that it had. Of one that does not
-    /// exist it does the same.
+    /// Ends a sandbox, whatever runs in it, and removes everything that belongs to it. Succeeds if
+    /// it does not exist.
     async fn cleanup(&self, id: &SandboxId) -> Result<()>;
 
-    /// Hears of a command that was started, from these offsets on.
+    /// Receives the events of a started command, from these offsets on.
     async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec>;
 
-    /// Sends a signal to the command's process group. Of one that has ended, does nothing.
+    /// Sends a signal to the command's process group. Has no effect on an ended command.
     async fn signal(&self, id: &SandboxId, exec: &ExecId, signal: i32) -> Result<()>;
 
-    /// Kills a command with all that it has started, also what has left its process group. In a
-    /// paused sandbox nothing else goes on for it.
+    /// Kills a command with all processes that it has started, including those that have left its
+    /// process group. In a paused sandbox this resumes nothing else.
     async fn kill(&self, id: &SandboxId, exec: &ExecId) -> Result<()>;
 
-    /// Gives a command's terminal another size.
+    /// Changes the size of a command's terminal.
     async fn resize(&self, id: &SandboxId, exec: &ExecId, size: WindowSize) -> Result<()>;
 
-    /// Lets go of what is kept of a command that has ended; its id is free again.
+    /// Discards the records of an ended command; its id is free again.
     async fn acknowledge(&self, id: &SandboxId, exec: &ExecId) -> Result<()>;
 
-    /// What is known of a sandbox.
+    /// The status of a sandbox.
     ///
     /// # Errors
     /// [`Error::NoSandbox`].
     async fn inspect(&self, id: &SandboxId) -> Result<Status>;
 
-    /// What a sandbox uses at this moment, as far as this can be told.
+    /// The current resource use of a sandbox, as far as it can be determined.
     ///
     /// # Errors
     /// [`Error::NoSandbox`].
@@ -117,42 +117,42 @@ pub trait Runtime: Debug + Send + Sync {
     /// The sandboxes that have all these labels, by their ids.
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>>;
 
-    /// Lets a sandbox live this long from now on, and no longer.
+    /// Sets the lease of a sandbox, counted from now; `None` removes it.
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()>;
 
-    /// Stops every process. Of a paused sandbox, does nothing.
+    /// Stops every process. Has no effect on a paused sandbox.
     async fn pause(&self, id: &SandboxId) -> Result<()>;
 
-    /// Lets every process go on.
+    /// Resumes every process.
     async fn resume(&self, id: &SandboxId) -> Result<()>;
 
-    /// Copies what a sandbox has changed in its workspace, since it began with it, to a new directory
-    /// of the host: the upper layer of an overlay over the workspace, as
-    /// [`Gathering::layer`](stockade_bundle::view::Gathering::layer) wants it. Processes are stopped
-    /// meanwhile. One that is paused or has ended has changes too.
+    /// Copies the changes that a sandbox has made in its workspace, since it started with it, to a
+    /// new directory of the host, as the upper layer of an overlay over the workspace, in the form
+    /// that [`Gathering::layer`](stockade_bundle::view::Gathering::layer) requires. Processes are
+    /// stopped meanwhile. Also works for a paused or ended sandbox.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when it has no workspace; then, as with every error, nothing is left of the
-    /// directory.
+    /// [`Error::Invalid`] when it has no workspace; then, as with every error, nothing is left of
+    /// the directory.
     async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered>;
 
-    /// The same of a sandbox as a snapshot has it.
+    /// The same for the state of a sandbox in a snapshot.
     ///
     /// # Errors
     /// As [`Runtime::changes`].
     async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered>;
 
-    /// Keeps the state of the file system as it is now. Processes are stopped meanwhile.
+    /// Stores the current state of the file system. Processes are stopped meanwhile.
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo>;
 
-    /// Removes a snapshot. Of one that does not exist it does the same. Sandboxes that began with
-    /// it keep what they have.
+    /// Removes a snapshot. Succeeds if it does not exist. Sandboxes that started from it keep their
+    /// files.
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<()>;
 
     /// Every snapshot.
     async fn snapshots(&self) -> Result<Vec<SnapshotInfo>>;
 
-    /// Makes a sandbox whose file system begins as a snapshot has it.
+    /// Creates a sandbox whose file system starts from a snapshot.
     async fn restore(
         &self,
         snapshot: &SnapshotId,
@@ -169,15 +169,15 @@ pub trait Runtime: Debug + Send + Sync {
     /// [`Error::Connect`] with `ConnectionRefused` when nothing listens there.
     async fn connect(&self, id: &SandboxId, target: &Target) -> Result<Box<dyn Connection>>;
 
-    /// The only ways out of the network of a sandbox that was asked for with a policy
-    /// ([`SandboxSpec::network`]): sockets in that network, at which everything arrives that is sent
-    /// inside. Whoever is given them decides what is reached; as long as nobody takes what arrives,
-    /// nothing is. They are the same sockets each time, so they can be asked for again by whoever
-    /// comes after the one who had them.
+    /// The only network access of a sandbox that was requested with a policy
+    /// ([`SandboxSpec::network`]): sockets in that network, which receive all traffic from inside.
+    /// The process that gets them decides what is reachable; while no process accepts from them,
+    /// nothing is. They are the same sockets each time, so a successor of that process can request
+    /// them again.
     ///
-    /// The sandbox's side has them too. They are of the right kinds, in the order of their fields and
-    /// in the sandbox's own network; what somebody inside does with them otherwise is not to be
-    /// relied on.
+    /// The sandbox's side has them too. They are guaranteed to be of the right kinds, in the order
+    /// of their fields and in the sandbox's own network; other uses of them by a process inside
+    /// cannot be excluded.
     ///
     /// # Errors
     /// [`Error::Invalid`] when it has no such network, [`Error::NoSandbox`], [`Error::WrongState`]
@@ -188,13 +188,13 @@ pub trait Runtime: Debug + Send + Sync {
         Err((Capability::Egress, Unsupported { reason, remedy: None }).into())
     }
 
-    /// What a path leads to. A link at its end is not followed.
+    /// The metadata of a path. A link at its end is not followed.
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo>;
 
-    /// What is in a directory, by name.
+    /// The content of a directory, sorted by name.
     async fn read_directory(&self, id: &SandboxId, path: &SandboxPath) -> Result<Vec<FileInfo>>;
 
-    /// The content of a file. Links are followed, inside only.
+    /// The content of a file. Links are followed, but only inside.
     async fn read_file(
         &self,
         id: &SandboxId,
@@ -202,7 +202,7 @@ pub trait Runtime: Debug + Send + Sync {
         range: ReadRange,
     ) -> Result<Content>;
 
-    /// Writes a file: whole, or not at all. Gives its length in bytes.
+    /// Writes a file completely or not at all. Returns its length in bytes.
     async fn write_file(
         &self,
         id: &SandboxId,
@@ -211,7 +211,7 @@ pub trait Runtime: Debug + Send + Sync {
         options: WriteOptions,
     ) -> Result<u64>;
 
-    /// Makes a directory, and those that are missing on the way. One that exists is no error.
+    /// Creates a directory with missing parents. An existing one is no error.
     async fn make_directory(
         &self,
         id: &SandboxId,
@@ -219,8 +219,8 @@ pub trait Runtime: Debug + Send + Sync {
         options: WriteOptions,
     ) -> Result<()>;
 
-    /// Gives a file or directory other permission bits, without set-id, or another owner. Links
-    /// are followed, inside only.
+    /// Changes the permission bits, without set-id, or the owner of a file or directory. Links are
+    /// followed, but only inside.
     async fn set_attributes(
         &self,
         id: &SandboxId,
@@ -229,10 +229,10 @@ pub trait Runtime: Debug + Send + Sync {
         owner: Option<User>,
     ) -> Result<()>;
 
-    /// Gives a file or directory another name.
+    /// Renames a file or directory.
     async fn rename(&self, id: &SandboxId, from: &SandboxPath, to: &SandboxPath) -> Result<()>;
 
-    /// Removes a file, or a directory with all that is in it.
+    /// Removes a file, or a directory with its content.
     async fn remove(&self, id: &SandboxId, path: &SandboxPath) -> Result<()>;
 }
 
@@ -254,22 +254,22 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// A connection to something inside: bytes both ways.
+/// A connection to a server inside: bytes in both directions.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin + Debug {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + Debug> Connection for T {}
 
-/// What a sandbox is doing.
+/// The state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It is being made.
+    /// It is being created.
     Creating,
     /// Commands can be started in it.
     Running,
     /// Its processes are stopped.
     Paused,
-    /// Its processes are gone; its files are still there.
+    /// Its processes have ended; its files still exist.
     Ended,
 }
 
@@ -284,20 +284,20 @@ impl std::fmt::Display for State {
     }
 }
 
-/// What is known of a sandbox.
+/// The status of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Its id.
     pub id: SandboxId,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// Why it has ended, where it has.
+    /// Why it has ended, if it has.
     pub reason: Option<String>,
-    /// What it can be found by.
+    /// Its labels, by which it can be found.
     pub labels: BTreeMap<String, String>,
-    /// When it was made, in milliseconds since 1970.
+    /// When it was created, in milliseconds since 1970.
     pub created_at_ms: u64,
-    /// How long its lease still is; absent when it has none.
+    /// The remaining lease; absent when it has none.
     pub lease_left: Option<Duration>,
     /// Which walls and limits are in force.
     pub isolation: Isolation,
@@ -305,20 +305,20 @@ pub struct Status {
     pub execs: Vec<ExecStatus>,
 }
 
-/// What is known of a snapshot.
+/// The metadata of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotInfo {
     /// Its id.
     pub id: SnapshotId,
-    /// The sandbox that it is of.
+    /// The sandbox from which it was taken.
     pub sandbox: SandboxId,
     /// When it was taken, in milliseconds since 1970.
     pub created_at_ms: u64,
-    /// What its files take on disk, in bytes.
+    /// The disk use of its files, in bytes.
     pub size_bytes: u64,
 }
 
-/// The error for something that cannot be done here.
+/// The error for a capability that is not supported here.
 impl From<(Capability, Unsupported)> for Error {
     fn from((capability, Unsupported { reason, remedy }): (Capability, Unsupported)) -> Self {
         Self::Unsupported { capability, reason, remedy }

@@ -1,19 +1,19 @@
-//! What a sandbox uses.
+//! The resource use of a sandbox.
 
 use std::time::Duration;
 
-/// What a sandbox uses. What nobody can tell here is absent.
+/// The resource use of a sandbox. Values that cannot be determined here are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of memory: with what is kept of files where a control group counts, else what belongs
-    /// to its processes.
+    /// Bytes of memory: including the page cache if a control group counts, else the memory of its
+    /// processes.
     pub memory_bytes: Option<u64>,
-    /// How long its processes have run on a processor so far.
+    /// The CPU time of its processes so far.
     pub cpu_time: Option<Duration>,
-    /// How many processes there are, with those that the runtime itself has in it.
+    /// The number of processes, including those of the runtime itself in it.
     pub processes: Option<u64>,
-    /// Bytes that its own files take on disk.
+    /// The disk use of its own files, in bytes.
     pub disk_bytes: Option<u64>,
-    /// Why something is absent, in words.
+    /// Why values are absent, as text.
     pub reasons: Vec<String>,
 }

@@ -14,7 +14,7 @@ use super::Limit;
 pub(super) struct Hierarchies {
     /// Our own group in the version 1 hierarchy of each controller that has one.
     pub(super) v1: Vec<(Limit, PathBuf)>,
-    /// Our own group in the version 1 hierarchy that stops processes.
+    /// Our own group in the version 1 freezer hierarchy.
     pub(super) freezer: Option<PathBuf>,
     /// The version 2 hierarchy.
     pub(super) v2: Option<Unified>,
@@ -23,25 +23,25 @@ pub(super) struct Hierarchies {
 /// The version 2 hierarchy as it is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unified {
-    /// Where it is mounted: groups above are not visible.
+    /// The mount point: groups above it are not visible.
     pub(super) mount: PathBuf,
     /// Our own group, `mount` itself or below.
     pub(super) own: PathBuf,
 }
 
 impl Hierarchies {
-    /// Our own group in the version 1 hierarchy that holds this limit.
+    /// Our own group in the version 1 hierarchy that has the controller of this limit.
     pub(super) fn v1(&self, limit: Limit) -> Option<&Path> {
         self.v1.iter().find(|(held, _)| *held == limit).map(|(_, directory)| directory.as_path())
     }
 }
 
-/// Finds the hierarchies; lines that make no sense are passed over.
+/// Finds the hierarchies; invalid lines are skipped.
 pub(super) fn parse(cgroup: &[u8], mountinfo: &[u8]) -> Hierarchies {
     let mounts: Vec<Mount<'_>> = lines(mountinfo).filter_map(Mount::parse).collect();
     let mut hierarchies = Hierarchies::default();
     for line in lines(cgroup) {
-        // `4:memory:/path`, and `0::/path` for version 2. The path may hold colons.
+        // `4:memory:/path`, and `0::/path` for version 2. The path may contain colons.
         let mut fields = line.splitn(3, |b| *b == b':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
         if controllers.is_empty() {
@@ -76,7 +76,7 @@ struct Mount<'a> {
     root: Vec<u8>,
     point: PathBuf,
     kind: &'a [u8],
-    /// The file system's own options; the controllers are among them.
+    /// The file system's own options, which include the controllers.
     options: &'a [u8],
 }
 
@@ -92,8 +92,8 @@ impl<'a> Mount<'a> {
         Some(Self { root, point, kind, options })
     }
 
-    /// Where the group `path` lies in this mount, when it lies in it. In a control group
-    /// namespace a group outside it starts with `/..`.
+    /// The path of the group `path` in this mount, if it lies in it. In a control group namespace,
+    /// the path of a group outside it starts with `/..`.
     fn locate(&self, path: &[u8]) -> Option<PathBuf> {
         let root = if self.root == b"/" { &b""[..] } else { &self.root };
         let below = path.strip_prefix(root)?;
@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn a_container_sees_only_its_own_part() {
-        // Without a control group namespace the paths are the host's and a part is mounted.
+        // Without a control group namespace the paths are the host's, and only a part of the
+        // hierarchy is mounted.
         let mounts: &[u8] =
             b"700 690 0:26 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n\
             701 690 0:27 /docker/abc /sys/fs/cgroup/pids\\040x ro - cgroup cgroup rw,pids\n";

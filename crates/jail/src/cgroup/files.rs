@@ -1,4 +1,4 @@
-//! The small file operations that control groups consist of. Decides nothing.
+//! The basic file operations on control groups. No policy belongs here.
 
 use std::fs;
 use std::io;
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// How long a group whose processes were killed may take to become empty.
+/// How long a group with killed processes may take to become empty.
 const DYING: Duration = Duration::from_secs(2);
 
-/// Writes a control file; it must exist.
+/// Writes an existing control file.
 pub(super) fn write(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     use std::io::Write as _;
-    // One write: the kernel takes each as a whole value.
+    // One write: the kernel interprets each write as a whole value.
     fs::OpenOptions::new().write(true).open(directory.join(file))?.write_all(value.as_bytes())
 }
 
-/// The number in a control file that holds one.
+/// The number in a control file that contains a single one.
 pub(super) fn number(directory: &Path, file: &str) -> io::Result<u64> {
     let text = fs::read_to_string(directory.join(file))?;
     text.trim().parse().map_err(|_| unexpected(file, &text))
 }
 
-/// The number behind a key in a control file of `key number` lines.
+/// The number of a key in a control file of `key number` lines.
 pub(super) fn number_of(directory: &Path, file: &str, key: &str) -> io::Result<u64> {
     let text = fs::read_to_string(directory.join(file))?;
     text.lines()
@@ -41,7 +41,7 @@ pub(super) fn words(directory: &Path, file: &str) -> io::Result<Vec<String>> {
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// The processes of a group, as this process's pid namespace numbers them.
+/// The processes of a group, as numbered in this process's pid namespace.
 pub(super) fn processes(directory: &Path) -> io::Result<Vec<i32>> {
     let words = words(directory, "cgroup.procs")?;
     Ok(words.iter().filter_map(|word| word.parse().ok()).filter(|pid| *pid > 0).collect())
@@ -50,8 +50,8 @@ pub(super) fn processes(directory: &Path) -> io::Result<Vec<i32>> {
 /// Kills every process of a group and waits until none is left.
 ///
 /// # Errors
-/// `TimedOut` when processes are left after two seconds: they are stuck in the kernel, or are
-/// made faster than they die.
+/// `TimedOut` when processes are left after two seconds: they are stuck in the kernel, or new ones
+/// are created faster than they die.
 pub(super) fn kill_processes(directory: &Path) -> io::Result<()> {
     let deadline = Instant::now() + DYING;
     loop {
@@ -68,8 +68,8 @@ pub(super) fn kill_processes(directory: &Path) -> io::Result<()> {
                 Some((*pid, pidfd_open(Pid::from_raw(*pid)?, PidfdFlags::empty()).ok()?))
             })
             .collect();
-        // A number may have been given to a stranger before it was opened; what is still in the
-        // group now that it is held open is no stranger.
+        // The number may have been reused for an unrelated process before the pidfd was opened. A
+        // process that is still in the group now, while the pidfd is open, is the right one.
         let still = processes(directory)?;
         for (pid, handle) in handles {
             if still.contains(&pid) {
@@ -81,8 +81,8 @@ pub(super) fn kill_processes(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a group's directory, waiting for its killed processes to be gone. A group that is not
-/// there is no error.
+/// Removes a group's directory, waiting until its killed processes have ended. A missing group is
+/// no error.
 pub(super) fn remove_group(directory: &Path) -> io::Result<()> {
     let deadline = Instant::now() + DYING;
     let mut pause = Duration::from_micros(200);

@@ -1,8 +1,8 @@
-//! Stopping everything in a jail but its init, by a group that everything but init lives in.
+//! Stopping everything in a jail except its init, by a group that contains everything except init.
 //!
-//! Init is in the group too while nothing is stopped, so that what it starts is born there. It
-//! leaves before the group is frozen and comes back after it was thawed. So no process is ever
-//! looked for, and none can be born outside.
+//! While nothing is stopped, init is in the group too, so that its children are created there. It
+//! leaves the group before the freeze and returns after the thaw. So no search for processes is
+//! needed, and none can be created outside.
 
 use std::fs;
 use std::io;
@@ -11,28 +11,28 @@ use std::path::{Path, PathBuf};
 use super::detect::Hierarchies;
 use super::{Version, files};
 
-/// The child of a group of version 2 that is frozen. The group itself gives it no controllers, so
-/// that both may hold processes.
+/// The name of the frozen child group of a version 2 group. The group itself gives the child no
+/// controllers, so that both may contain processes.
 const CHILD: &str = "commands";
 
-/// The group that is frozen.
+/// The group that can be frozen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Freezer {
     pub(super) version: Version,
-    /// Where processes are stopped.
+    /// The directory of the group.
     pub(super) directory: PathBuf,
 }
 
-/// A group of a jail's own, and whether it was made for the freezer alone.
+/// The jail's own group of version 2, where it has one.
 pub(super) type Outer<'a> = Option<&'a Path>;
 
 impl Freezer {
-    /// Makes the group: below `outer`, the jail's group of version 2, where it has one, else in a
-    /// new group `name` of version 2, else in the hierarchy of version 1. Also gives that new
+    /// Creates the group: below `outer`, the jail's group of version 2, where it has one, else in a
+    /// new group `name` of version 2, else in the hierarchy of version 1. Also returns that new
     /// group.
     ///
     /// # Errors
-    /// `Unsupported` where no hierarchy can freeze, else what the kernel said.
+    /// `Unsupported` where no hierarchy can freeze, else the kernel's error.
     pub(super) fn make(
         found: &Hierarchies,
         outer: Outer<'_>,
@@ -46,7 +46,7 @@ impl Freezer {
             let outer = unified.own.join(name);
             fs::create_dir(&outer)?;
             let made = Self::below(&outer).inspect_err(|_| {
-                // Nobody is in it yet.
+                // No process is in it yet.
                 let _ = fs::remove_dir(&outer);
             })?;
             Ok((made, Some(outer)))
@@ -67,8 +67,8 @@ impl Freezer {
         Ok(Self { version: Version::Two, directory })
     }
 
-    /// Stops everything in the group but `init`, which leaves it. Afterwards [`Self::is_frozen`]
-    /// tells when all have stopped.
+    /// Stops everything in the group except `init`, which leaves it. Afterwards [`Self::is_frozen`]
+    /// reports whether all have stopped.
     pub(super) fn freeze(&self, init: i32) -> io::Result<()> {
         let outside = self.directory.parent().ok_or(io::ErrorKind::NotFound)?;
         files::write(outside, "cgroup.procs", &init.to_string())?;
@@ -78,33 +78,33 @@ impl Freezer {
         }
     }
 
-    /// Whether there is nothing in the group but `init`.
+    /// Whether the group contains no process but `init`.
     pub(super) fn has_none_but(&self, init: i32) -> io::Result<bool> {
         Ok(files::words(&self.directory, "cgroup.procs")? == [init.to_string()])
     }
 
     pub(super) fn is_frozen(&self) -> io::Result<bool> {
         match self.version {
-            // The kernel looks at the processes when it is asked.
+            // The kernel updates this state when it is read.
             Version::One => Ok(files::words(&self.directory, "freezer.state")? == ["FROZEN"]),
             Version::Two => Ok(files::number_of(&self.directory, "cgroup.events", "frozen")? == 1),
         }
     }
 
-    /// Lets everything in the group go on.
+    /// Resumes everything in the group.
     pub(super) fn thaw(&self) -> io::Result<()> {
         let written = match self.version {
             Version::One => files::write(&self.directory, "freezer.state", "THAWED"),
             Version::Two => files::write(&self.directory, "cgroup.freeze", "0"),
         };
-        // Where nothing was left in it, it may have been swept: then nothing is stopped.
+        // If the group was empty, it may have been swept: then nothing is stopped.
         written.or_else(|error| match error.kind() {
             io::ErrorKind::NotFound => Ok(()),
             _ => Err(error),
         })
     }
 
-    /// Takes a process in.
+    /// Moves a process into the group.
     pub(super) fn add(&self, process: i32) -> io::Result<()> {
         match fs::create_dir(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -114,7 +114,7 @@ impl Freezer {
     }
 }
 
-/// The group that a sweep must remove first, below one that it wants to remove.
+/// The child group that a sweep must remove before this group.
 pub(super) fn child_of(group: &Path) -> PathBuf {
     group.join(CHILD)
 }

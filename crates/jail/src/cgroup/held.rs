@@ -1,5 +1,5 @@
-//! Groups of jails that are held: made by one process for many jails, stopped and let go on, and
-//! found again by the process that comes after their maker.
+//! Groups of persistent jails: created by one process for many jails, stopped and resumed, and
+//! taken over by that process's successor.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,18 +11,18 @@ use super::detect::Hierarchies;
 use super::freezer::{self, Freezer};
 use super::{Group, Limit, Limits, Part, Unavailable, Version, files, hierarchies, v2};
 
-/// Where a process makes the groups of the jails that it holds.
+/// Where a process creates the groups of its jails.
 #[derive(Debug)]
 pub struct Place(Hierarchies);
 
 impl Place {
-    /// The calling process's own groups. On version 2 it moves for good into a child of its group
-    /// where it is alone in that, so that the group can give controllers to others.
+    /// The calling process's own groups. On version 2, if the process is alone in its group, it
+    /// moves permanently into a child of it, so that the group can give controllers to others.
     pub fn settle() -> Self {
         let found = hierarchies();
         if let Some(unified) = &found.v2 {
             let leaf = unified.own.join(format!("{}.self", super::fresh_name()));
-            // Where this cannot be had, a limit that needs it is refused with the reason.
+            // If this fails, a limit that needs it is refused with the reason.
             let _ = v2::settle(&unified.own, &leaf);
         }
         Self(found)
@@ -33,17 +33,17 @@ impl Place {
         Self(found)
     }
 
-    /// Makes groups that hold `limits`, and that [`Group::stop`] can stop where this host lets
-    /// them be made. `name` must be new.
+    /// Creates groups that enforce `limits`, and that [`Group::stop`] can stop where this host
+    /// permits such groups. `name` must be new.
     ///
     /// # Errors
-    /// Every limit that cannot be held; then none is, and no group was made.
+    /// Every limit that cannot be enforced; then none is, and no group was created.
     pub fn create(&self, name: &str, limits: &Limits) -> Result<Group, Unavailable> {
         let mut group = Group::create_in(&self.0, name, limits)?;
         let unified = group.parts.iter().find(|part| part.version == Version::Two);
         if let Some(part) = unified.filter(|part| part.held.contains(&Limit::Memory)) {
-            // One command that takes too much shall not end the others, and init with them. Since
-            // Linux 4.19; before, this is how it was.
+            // A command that exceeds the limit must not end the others, nor init. The file exists
+            // since Linux 4.19; older kernels always behave in this way.
             let _ = files::write(&part.directory, "memory.oom.group", "0");
         }
         let outer = unified.map(|part| part.directory.as_path());
@@ -61,12 +61,12 @@ impl Place {
 }
 
 impl Group {
-    /// Whether [`Group::stop`] can be had.
+    /// Whether [`Group::stop`] is available.
     pub fn can_stop(&self) -> bool {
         self.freezer.is_some()
     }
 
-    /// Whether there is nothing to stop in the groups, no process but `init`.
+    /// Whether the groups contain no process but `init`, so that there is nothing to stop.
     ///
     /// # Errors
     /// As [`Group::stop`].
@@ -74,17 +74,17 @@ impl Group {
         self.freezer()?.has_none_but(init)
     }
 
-    /// Stops every process in the groups but `init`, which has to live and to be in them. It is
-    /// done once [`Group::has_stopped`] says so.
+    /// Stops every process in the groups except `init`, which must be alive and in them.
+    /// [`Group::has_stopped`] reports when this is complete.
     ///
     /// # Errors
-    /// `Unsupported` where no group can stop its processes, else what the kernel said; then
-    /// [`Group::go_on`] takes back what was done.
+    /// `Unsupported` where no group can stop its processes, else the kernel's error; then
+    /// [`Group::go_on`] reverts the partial change.
     pub fn stop(&self, init: i32) -> io::Result<()> {
         self.freezer()?.freeze(init)
     }
 
-    /// Whether all have stopped.
+    /// Whether all processes have stopped.
     ///
     /// # Errors
     /// As [`Group::stop`].
@@ -92,7 +92,8 @@ impl Group {
         self.freezer()?.is_frozen()
     }
 
-    /// Lets every process go on, and takes `init` in again. Where none was stopped, does nothing.
+    /// Resumes every process, and moves `init` into the group again. Has no effect on processes
+    /// that were not stopped.
     ///
     /// # Errors
     /// As [`Group::stop`].
@@ -101,7 +102,7 @@ impl Group {
         self.freezer()?.add(init)
     }
 
-    /// Lets every process go on, so that those that were killed can die.
+    /// Resumes every process, so that those that were killed can die.
     ///
     /// # Errors
     /// As [`Group::stop`].
@@ -113,10 +114,10 @@ impl Group {
         self.freezer.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    /// Removes the groups, or as many of them as no process lives in; never waits.
+    /// Removes the groups that contain no process; never waits.
     ///
     /// # Errors
-    /// The first that could not be removed; a later call tries those that are left.
+    /// The error of the first that could not be removed; a later call tries the remaining ones.
     pub fn try_remove(&mut self) -> io::Result<()> {
         let remove = |directory: &Path| match fs::remove_dir(directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -133,13 +134,14 @@ impl Group {
         Ok(())
     }
 
-    /// Lets go of the groups without removing them: somebody else has them.
+    /// Releases the groups without removing them, because another process owns them now.
     pub fn release(mut self) {
         self.parts.clear();
         self.freezer = None;
     }
 
-    /// What another process needs to take the groups over: a text for [`Group::recorded`].
+    /// The data with which another process can take the groups over: a text for
+    /// [`Group::recorded`].
     pub fn to_record(&self) -> Vec<u8> {
         let mut record = Vec::new();
         let mut line = |version, what: &str, directory: &Path| {
@@ -158,8 +160,8 @@ impl Group {
         record
     }
 
-    /// The groups that another process made and recorded; nothing tells whether they still exist.
-    /// `None` for what is no record.
+    /// The groups that another process created and recorded; they may no longer exist. `None` for
+    /// an invalid record.
     pub fn recorded(record: &[u8]) -> Option<Self> {
         let mut group = Self::default();
         for line in record.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -185,12 +187,12 @@ impl Group {
     }
 }
 
-/// Removes a group that a sweep found, with the one in it that stopped its processes.
+/// Removes a group that a sweep found, with its frozen child group.
 pub(super) fn remove_abandoned(group: &Path) -> io::Result<()> {
     if !files::words(group, "cgroup.procs")?.is_empty() {
         return Err(io::ErrorKind::ResourceBusy.into());
     }
-    // Where there is none, the group itself tells what is wrong.
+    // If there is no child, removing the group itself reports any error.
     let _ = fs::remove_dir(freezer::child_of(group));
     fs::remove_dir(group)
 }

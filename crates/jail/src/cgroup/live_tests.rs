@@ -1,5 +1,6 @@
-//! Control groups in the kernel. They need a host whose groups the tests may make, which is root;
-//! what is missing is said and skipped. `cargo xtask guest` runs them on version 2.
+//! Control groups in the kernel. The tests need a host on which they may create groups, that is,
+//! root; a missing requirement is reported and the test is skipped. `cargo xtask guest` runs them
+//! on version 2.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::chown;
@@ -12,7 +13,7 @@ use crate::testing::{
 
 const MIB: u64 = 1 << 20;
 
-/// A group with these limits, unless this host cannot hold them for us.
+/// A group with these limits, unless this host cannot enforce them for us.
 fn group(limits: &Limits) -> Option<Group> {
     if !is_root() {
         skipped("only root makes groups here");
@@ -29,7 +30,7 @@ fn group(limits: &Limits) -> Option<Group> {
 
 /// A child that runs `body` once it has been added to the group.
 fn start_in(group: &Group, body: impl FnOnce() -> i32) -> libc::pid_t {
-    // A byte and not the pipe's end: other tests' children hold the writing end as well.
+    // A byte instead of the pipe's end, because children of other tests hold the write end as well.
     let (mut wait, mut go) = std::io::pipe().unwrap();
     let child = fork_child(move || {
         wait.read_exact(&mut [0]).unwrap();
@@ -44,7 +45,7 @@ fn run_in(group: &Group, body: impl FnOnce() -> i32) -> Ended {
     wait_for(start_in(group, body))
 }
 
-/// Uses so much memory, and says that it could.
+/// Uses this much memory, and returns whether it could.
 fn use_memory(bytes: u64) -> i32 {
     let mut memory = vec![0_u8; usize::try_from(bytes).unwrap()];
     for page in memory.chunks_mut(4096) {
@@ -54,7 +55,8 @@ fn use_memory(bytes: u64) -> i32 {
     0
 }
 
-/// Makes children that sleep until no more can be made, at most `most`; how many there are.
+/// Forks sleeping children until no more can be created, at most `most`; returns how many there
+/// are.
 fn fork_until_refused(most: i32) -> i32 {
     for made in 0..most {
         // SAFETY: the child only waits to be killed.
@@ -95,7 +97,7 @@ fn too_much_memory_kills_and_is_told_apart() {
 
     assert_eq!(run_in(&group, || use_memory(8 * MIB)), Ended::Exited(0));
     assert_eq!(group.oom_kills().unwrap(), 0);
-    // A kill from outside is none for want of memory.
+    // A kill from outside is not counted as one for lack of memory.
     let child = start_in(&group, || fork_until_refused(0) + use_memory(MIB) + wait_forever());
     group.kill().unwrap();
     assert_eq!(wait_for(child), Ended::Killed(libc::SIGKILL));
@@ -112,7 +114,7 @@ fn too_much_memory_kills_and_is_told_apart() {
 }
 
 fn wait_forever() -> i32 {
-    // SAFETY: waits for the signal that kills.
+    // SAFETY: waits for the signal that kills this process.
     unsafe { libc::pause() }
 }
 
@@ -133,7 +135,7 @@ fn a_fork_bomb_is_killed_with_all_it_made() {
     let child = start_in(&group, || {
         let end = Instant::now() + Duration::from_secs(20);
         while Instant::now() < end {
-            // SAFETY: parent and child both go on forking until they are killed.
+            // SAFETY: parent and child both continue to fork until they are killed.
             unsafe { libc::fork() };
         }
         0
@@ -159,7 +161,7 @@ fn processor_time_is_rationed() {
             let clock = rustix::time::ClockId::ProcessCPUTime;
             Duration::try_from(rustix::time::clock_gettime(clock)).unwrap()
         };
-        // Five periods' worth: without a ration it would be used up in the first.
+        // The time of five periods: without a limit it would be used up in the first.
         while used() < Duration::from_millis(50) {
             std::hint::spin_loop();
         }
@@ -226,7 +228,7 @@ fn an_ordinary_user_is_told_why_and_what_to_do() {
     assert_eq!(ended, Ended::Exited(0));
 }
 
-/// The remedy that a user without systemd is given, followed.
+/// Follows the remedy that a user without systemd gets.
 #[test]
 fn a_user_whom_root_gave_a_group_can_limit_memory() {
     let Some(given) = group(&Limits { memory_bytes: Some(256 * MIB), ..Limits::default() }) else {
@@ -273,8 +275,8 @@ fn a_group_of_version_2_is_killed_at_once() {
     assert!(!directory.exists());
 }
 
-/// The kernel's rule that a group with processes gives nothing to its children, with the one
-/// controller that hosts of version 1 leave to version 2.
+/// The kernel's rule that a group with processes gives no controllers to its children, tested with
+/// the one controller that hosts of version 1 leave to version 2.
 #[test]
 fn a_process_alone_in_its_group_of_version_2_makes_way() {
     let Some(unified) = hierarchies().v2.filter(|v2| is_root() && v2.own == v2.mount) else {
@@ -300,7 +302,7 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
         let leaf = made.leaf.unwrap();
         let ourselves = i32::try_from(std::process::id()).unwrap();
         assert_eq!(files::processes(&leaf).unwrap(), [ourselves]);
-        // The group can be lived in, and has the controller.
+        // The group can contain processes, and has the controller.
         assert!(made.directory.join("hugetlb.2MB.max").exists());
         let child = fork_child(wait_forever);
         files::write(&made.directory, "cgroup.procs", &child.to_string()).unwrap();
@@ -313,7 +315,7 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
         assert!(!leaf.exists());
         assert!(files::words(&own, "cgroup.subtree_control").unwrap().is_empty());
 
-        // One that makes many moves once.
+        // A process that creates many groups moves once.
         let leaf = own.join("settled.self");
         v2::settle(&own, &leaf).unwrap();
         assert_eq!(files::processes(&leaf).unwrap(), [ourselves]);
@@ -327,7 +329,7 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
     });
     assert_eq!(ended, Ended::Exited(0));
 
-    // With somebody else in it nothing is moved and nothing is made.
+    // With another process in the group, nothing is moved and nothing is created.
     let other = start_in(&inhabited, wait_forever);
     let ended = run_in(&inhabited, || {
         let result = v2::place(&seen, "jail", &[spare]);
@@ -343,8 +345,8 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
     }
 }
 
-/// A child of the test that counts into a pipe, in a group that can be stopped, beside another
-/// that stands for init.
+/// Runs a child that counts into a pipe, in a group that can be stopped, beside another child that
+/// stands in for init.
 fn stop_and_go_on(found: Hierarchies, limits: &Limits) {
     let place = Place::of(found);
     let group = place.create(&fresh_name(), limits).unwrap();
@@ -367,7 +369,7 @@ fn stop_and_go_on(found: Hierarchies, limits: &Limits) {
         }
     };
     wait_until(&|| heard() > 0);
-    // Somebody else takes the groups over, and finds them as they are.
+    // Another process takes the groups over, and finds them unchanged.
     let record = group.to_record();
     group.release();
     let mut group = Group::recorded(&record).unwrap();
@@ -390,7 +392,7 @@ fn stop_and_go_on(found: Hierarchies, limits: &Limits) {
     let mut both = [init, child];
     both.sort_unstable();
     assert_eq!(inhabitants, both);
-    // What is killed while it is stopped dies once it is let go.
+    // A process that is killed while it is stopped dies once it is resumed.
     group.stop(init).unwrap();
     wait_until(&|| group.has_stopped().unwrap());
     assert!(group.try_remove().is_err());
@@ -467,7 +469,7 @@ fn only_abandoned_groups_are_swept() {
 
     assert_eq!(sweep_in(&parent, Duration::from_secs(60)), 0);
     assert_eq!(sweep_in(&parent, Duration::ZERO), 1);
-    // Whether a maker of this pid namespace lives is known at once.
+    // For a creator of this pid namespace, it is known immediately whether it lives.
     let name = fresh_name().replacen(&living.to_string(), &dead.to_string(), 1);
     fs::create_dir(parent.join(name)).unwrap();
     assert_eq!(sweep_in(&parent, Duration::from_secs(60)), 1);
@@ -489,7 +491,7 @@ fn small_shares_of_a_processor_have_a_quota_that_the_kernel_takes() {
     assert_eq!(cpu_quota(1), (1000, 1_000_000));
 }
 
-/// Prints what a limited jail pays for its groups.
+/// Prints the cost of the groups of a limited jail.
 #[test]
 fn cost_of_a_group() {
     let limits = Limits { memory_bytes: Some(64 * MIB), cpu_millis: Some(1000), pids: Some(64) };

@@ -1,8 +1,8 @@
-//! Control groups: what the processes of a jail may use together.
+//! Control groups: limits on what the processes of a jail use together.
 //!
-//! One group for each jail, of version 1, 2 or both, whichever has the controllers. A limit that
-//! cannot be held is an error with its reason and remedy, never a warning. Nothing is made where
-//! no limit is asked for.
+//! Each jail has one group, of version 1, 2 or both, depending on which has the controllers. A
+//! limit that cannot be enforced is an error with its reason and remedy, never a warning. Without a
+//! requested limit no group is created.
 
 mod detect;
 mod files;
@@ -31,7 +31,7 @@ pub use held::Place;
 pub use remedy::Remedy;
 use remedy::{Asker, Cause, Top};
 
-/// What a jail may use; `None` is no limit.
+/// The limits of a jail; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of memory, swap included.
@@ -57,7 +57,7 @@ pub enum Limit {
 #[derive(Debug, Default)]
 pub struct Group {
     parts: Vec<Part>,
-    /// Where everything but init can be stopped.
+    /// Where all processes except init can be stopped.
     freezer: Option<Freezer>,
 }
 
@@ -77,7 +77,7 @@ enum Version {
     Two,
 }
 
-/// The limits that cannot be held here; no group was made.
+/// The limits that cannot be enforced here; no group was created.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Unavailable {
@@ -85,14 +85,14 @@ pub struct Unavailable {
     pub refusals: Vec<Refusal>,
 }
 
-/// One limit that cannot be held here.
+/// One limit that cannot be enforced here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which.
+    /// The limit.
     pub limit: Limit,
-    /// Why not, in one sentence.
+    /// The reason, in one sentence.
     pub reason: String,
-    /// What to do about it.
+    /// How to fix it.
     pub remedy: Remedy,
 }
 
@@ -138,7 +138,7 @@ impl Limits {
         }
     }
 
-    /// These limits, without all but the ones in `held`.
+    /// These limits, restricted to those in `held`.
     fn only(&self, held: &[Limit]) -> Self {
         let keep = |limit| self.get(limit).filter(|_| held.contains(&limit));
         Self {
@@ -153,20 +153,20 @@ fn controllers(held: &[Limit]) -> Vec<&'static str> {
     held.iter().map(|limit| limit.controller()).collect()
 }
 
-/// Microseconds of processor time in a period of so many. The kernel wants at least a
-/// millisecond, so that small shares need a long period.
+/// The processor time and the period, in microseconds. The kernel requires a quota of at least a
+/// millisecond, so small shares need a long period.
 const fn cpu_quota(millis: u64) -> (u64, u64) {
     if millis < 10 { (millis * 1000, 1_000_000) } else { (millis.saturating_mul(100), 100_000) }
 }
 
 impl Group {
-    /// Makes groups that hold `limits`. `name` must be new: [`fresh_name`] makes one.
+    /// Creates groups that enforce `limits`. `name` must be new: [`fresh_name`] makes one.
     ///
     /// On a host of version 2 the calling process may be moved into a child of its own group;
     /// removing the group moves it back.
     ///
     /// # Errors
-    /// Every limit that cannot be held; then none is.
+    /// Every limit that cannot be enforced; then none is.
     pub fn create(name: &str, limits: &Limits) -> Result<Self, Unavailable> {
         if *limits == Limits::default() {
             return Ok(Self::default());
@@ -211,12 +211,12 @@ impl Group {
                 Err(cause) => refuse(&held, None, &cause),
             }
         }
-        // A host with hierarchies of version 1 is managed by those.
+        // On a host with hierarchies of version 1, those are used.
         let manager = found.v2.as_ref().filter(|_| found.v1.is_empty());
         match Self::create_in_v2(found, name, &in_v2, limits) {
             Ok(mut unified) => group.parts.append(&mut unified.parts),
             Err(joint) => {
-                // Which of them it is: each is tried by itself, and taken away again.
+                // To find the limits that fail, each is tried by itself and removed again.
                 let mut together = true;
                 for limit in &in_v2 {
                     if let Err(cause) = Self::create_in_v2(found, name, &[*limit], limits) {
@@ -232,7 +232,7 @@ impl Group {
         if refusals.is_empty() { Ok(group) } else { Err(Unavailable { refusals }) }
     }
 
-    /// The one group of version 2 that holds some of the limits; none where there are none.
+    /// The one group of version 2 that enforces some of the limits; `None` where there are none.
     fn create_in_v2(
         found: &Hierarchies,
         name: &str,
@@ -251,16 +251,16 @@ impl Group {
         Ok(group)
     }
 
-    /// Moves a process into the groups, with all that it will start; call it before the process
-    /// runs on.
+    /// Moves a process, and thereby all that it will start, into the groups. Must be called before
+    /// the process continues.
     ///
     /// # Errors
-    /// What the kernel said; the process may be in some of the groups then.
+    /// The kernel's error; the process may be in some of the groups then.
     pub fn add(&self, pid: i32) -> io::Result<()> {
         self.add_where(pid, |_| true)
     }
 
-    /// The same for a process that was made in [`Group::birthplace`].
+    /// Does the same for a process that was created in [`Group::birthplace`].
     pub(crate) fn add_born(&self, pid: i32) -> io::Result<()> {
         self.add_where(pid, |version| version == Version::One)
     }
@@ -268,7 +268,7 @@ impl Group {
     fn add_where(&self, pid: i32, wanted: impl Fn(Version) -> bool) -> io::Result<()> {
         let pid = pid.to_string();
         let parts = self.parts.iter().map(|part| (part.version, &part.directory));
-        // It may lie in one of the others, and comes last.
+        // The freezer comes last, as it may lie in one of the others.
         let freezer = self.freezer.iter().map(|freezer| (freezer.version, &freezer.directory));
         parts
             .chain(freezer)
@@ -276,7 +276,8 @@ impl Group {
             .try_for_each(|(_, directory)| files::write(directory, "cgroup.procs", &pid))
     }
 
-    /// The group of version 2 that a process can be made in, which then need not be moved there.
+    /// The group of version 2 in which a process can be created, so that it need not be moved
+    /// there.
     pub(crate) fn birthplace(&self) -> Option<OwnedFd> {
         let freezer = self.freezer.iter().map(|freezer| (freezer.version, &freezer.directory));
         let parts = self.parts.iter().map(|part| (part.version, &part.directory));
@@ -285,7 +286,7 @@ impl Group {
         rustix::fs::open(directory, flags, Mode::empty()).ok()
     }
 
-    /// What holds a limit, `cgroup v1` or `cgroup v2`; `None` where this group does not.
+    /// What enforces a limit, `cgroup v1` or `cgroup v2`; `None` where this group does not.
     pub fn held_by(&self, limit: Limit) -> Option<&'static str> {
         self.part(limit).map(|part| match part.version {
             Version::One => "cgroup v1",
@@ -297,10 +298,10 @@ impl Group {
         self.parts.iter().find(|part| part.held.contains(&limit))
     }
 
-    /// How many processes were killed for want of memory; 0 where memory is not limited.
+    /// How many processes were killed for lack of memory; 0 where memory is not limited.
     ///
     /// # Errors
-    /// What reading the counter said.
+    /// The error of reading the counter.
     pub fn oom_kills(&self) -> io::Result<u64> {
         match self.part(Limit::Memory) {
             None => Ok(0),
@@ -311,10 +312,10 @@ impl Group {
         }
     }
 
-    /// The most memory that was used at once, in bytes.
+    /// The peak memory use, in bytes.
     ///
     /// # Errors
-    /// `NotFound` where memory is not limited or the kernel does not tell.
+    /// `NotFound` where memory is not limited or the kernel does not report it.
     pub fn memory_peak(&self) -> io::Result<u64> {
         match self.part(Limit::Memory) {
             None => Err(io::ErrorKind::NotFound.into()),
@@ -325,10 +326,10 @@ impl Group {
         }
     }
 
-    /// The memory that is used now, in bytes, with what is kept of files.
+    /// The current memory use, in bytes, including the page cache.
     ///
     /// # Errors
-    /// `NotFound` where memory is not limited or the kernel does not tell.
+    /// `NotFound` where memory is not limited or the kernel does not report it.
     pub fn memory_now(&self) -> io::Result<u64> {
         let part = self.part(Limit::Memory).ok_or(io::ErrorKind::NotFound)?;
         let name = match part.version {
@@ -338,10 +339,10 @@ impl Group {
         files::number(&part.directory, name)
     }
 
-    /// Kills every process in the groups and waits until they are gone.
+    /// Kills every process in the groups and waits until none exists.
     ///
     /// # Errors
-    /// `TimedOut` when some are left after two seconds, else what the kernel said.
+    /// `TimedOut` when some are left after two seconds, else the kernel's error.
     pub fn kill(&self) -> io::Result<()> {
         self.parts.iter().try_for_each(|part| match part.version {
             Version::One => v1::kill(&part.directory, &part.held),
@@ -352,7 +353,7 @@ impl Group {
     /// Removes the groups, whose processes must be dead or dying.
     ///
     /// # Errors
-    /// The first that could not be removed: `ResourceBusy` when processes live in it.
+    /// The error of the first that could not be removed: `ResourceBusy` when processes live in it.
     pub fn remove(mut self) -> io::Result<()> {
         self.remove_parts()
     }
@@ -375,27 +376,27 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Whoever wants to know calls `remove`; what is left, `sweep` finds.
+        // Callers that need the result call `remove`; `sweep` removes what is left.
         let _ = self.remove_parts();
     }
 }
 
 const PREFIX: &str = "stockade-";
 
-/// A name for a new group, from which [`sweep`] can tell whose it was.
+/// A name for a new group, from which [`sweep`] recognises the creator.
 pub fn fresh_name() -> String {
     let random = RandomState::new().hash_one(SystemTime::now());
     format!("{PREFIX}{}-{:x}-{random:016x}", std::process::id(), process_namespace())
 }
 
-/// The number of this process's pid namespace; 0 where it cannot be told.
+/// The number of this process's pid namespace; 0 where it is unknown.
 fn process_namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |metadata| metadata.ino())
 }
 
-/// Removes groups that killed processes of ours have left, and returns how many: empty ones whose
-/// maker is dead. A maker of another pid namespace looks dead while it lives, and its group is
-/// empty for a moment, so such a group is left alone for a minute.
+/// Removes the groups that killed processes of Stockade left behind, and returns how many: empty
+/// ones whose creator is dead. A creator in another pid namespace looks dead while it lives, and
+/// its group is empty for a moment, so such a group is left alone for a minute.
 pub fn sweep() -> usize {
     let found = hierarchies();
     let own = found.v1.iter().map(|(_, directory)| directory.as_path());
@@ -428,7 +429,7 @@ fn sweep_in(parent: &Path, age: Duration) -> usize {
 }
 
 fn hierarchies() -> Hierarchies {
-    // Without /proc nothing is found, and every limit is refused.
+    // Without /proc nothing is found, and every limit is reported as unavailable.
     let read = |file: &str| fs::read(Path::new("/proc/self").join(file)).unwrap_or_default();
     detect::parse(&read("cgroup"), &read("mountinfo"))
 }

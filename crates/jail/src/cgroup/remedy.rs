@@ -1,76 +1,76 @@
-//! Why a limit cannot be held here, and the exact command that changes it.
+//! Why a limit cannot be enforced here, and the exact command that changes this.
 //!
-//! Only texts: what was tried and failed is decided by the drivers.
+//! Only texts: the drivers decide what was tried and failed.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Limit;
 
-/// Why a group could not be made or a limit not be set.
+/// Why a group could not be created or a limit not be set.
 #[derive(Debug)]
 pub(super) enum Cause {
-    /// No hierarchy that we can reach has the controller.
+    /// No hierarchy that is visible to us has the controller.
     NoController,
-    /// The hierarchy of version 2 has the controller and does not give it to our own group.
+    /// The version 2 hierarchy has the controller, but our own group does not get it.
     NotGiven {
         /// Our own group.
         group: PathBuf,
     },
-    /// Our own group gives no children to us.
+    /// We may not create children in our own group.
     Denied {
-        /// The group that the new one should lie in.
+        /// The intended parent of the new group.
         parent: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Others live in our own group, so that it can have no children with controllers.
+    /// Other processes are in our own group, so that it can have no children with controllers.
     Busy {
         /// That group.
         group: PathBuf,
     },
-    /// The kernel did not take the limit's value.
+    /// The kernel did not accept the limit's value.
     Setting {
         /// The control file.
         file: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Who asks, and where.
+/// The environment of the process that requests the limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asker<'a> {
     /// The effective user id.
     pub(super) user: u32,
     /// Whether systemd runs the host.
     pub(super) systemd: bool,
-    /// The hierarchy in question where it is of version 2.
+    /// The hierarchy in question, if it is of version 2.
     pub(super) unified: Option<Top<'a>>,
 }
 
-/// The highest group of version 2 that can be seen.
+/// The highest visible group of version 2.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Top<'a> {
-    /// Where it is mounted.
+    /// Its mount point.
     pub(super) mount: &'a Path,
-    /// Whether it is the root of the whole hierarchy, which may hold processes.
+    /// Whether it is the root of the whole hierarchy, which may contain processes.
     pub(super) whole: bool,
 }
 
-/// What makes a limit possible.
+/// How to make a limit possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
-    /// What to do.
+    /// An instruction.
     Alone(String),
-    /// Commands to type before the one that asks for the limit.
+    /// Commands to run before the one that requests the limit.
     Before(String),
-    /// A command that the one which asks for the limit is given to.
+    /// A command that gets the one that requests the limit as its argument.
     Around(String),
 }
 
 impl Remedy {
-    /// The remedy in words for whoever asks for the limit by `command`.
+    /// The remedy as text for a user who requests the limit by `command`.
     pub fn of(&self, command: &str) -> String {
         match self {
             Self::Alone(text) => text.clone(),
@@ -105,7 +105,7 @@ impl Cause {
         }
     }
 
-    /// What to do about it.
+    /// How to fix it.
     pub(super) fn remedy(&self, limit: Limit, asker: Asker<'_>) -> Remedy {
         let controller = limit.controller();
         match self {
@@ -133,13 +133,13 @@ impl Cause {
     }
 }
 
-/// The command that gets a group of one's own from systemd.
+/// The command that gets a new group from systemd.
 fn scope(user: u32) -> Remedy {
     let whose = if user == 0 { "" } else { "--user " };
     Remedy::Around(format!("systemd-run {whose}--scope -p Delegate=yes"))
 }
 
-/// Where a controller is that no hierarchy has.
+/// How to get a controller that no hierarchy has.
 fn missing(controller: &str, unified: bool) -> String {
     let elsewhere = format!(
         "a kernel started with cgroup_disable={controller} has none; in a container the host must provide it"
@@ -153,8 +153,8 @@ fn missing(controller: &str, unified: bool) -> String {
     )
 }
 
-/// The commands with which root has a hierarchy of version 2 give a controller to its groups; for
-/// another user, to a group of the user's own with the user's shell below it.
+/// The commands with which root makes a hierarchy of version 2 give a controller to its groups; for
+/// another user, to a group of that user with the user's shell below it.
 fn give(top: Top<'_>, user: u32, controller: &str) -> Remedy {
     let mount = top.mount.display();
     let mut commands = vec![format!("echo +{controller} > {mount}/cgroup.subtree_control")];
@@ -179,7 +179,7 @@ fn give(top: Top<'_>, user: u32, controller: &str) -> Remedy {
     as_root(&commands, &format!("{place}/shell"))
 }
 
-/// The commands with which root makes a group of version 1 for a user, with the user's shell in
+/// The commands with which root creates a group of version 1 for a user, with the user's shell in
 /// it.
 fn hand_over(group: &Path, user: u32) -> Remedy {
     let place = group.join(format!("stockade-{user}"));
@@ -187,14 +187,14 @@ fn hand_over(group: &Path, user: u32) -> Remedy {
     as_root(&[format!("mkdir -p {place}"), format!("chown -R {user} {place}")], &place)
 }
 
-/// Commands that root runs for a user, and then moves the user's shell into a group: all of it typed
-/// in that shell, which is what `$$` is.
+/// Commands that root runs for a user, and then moves the user's shell into a group. All of it is
+/// typed in that shell, which is what `$$` refers to.
 fn as_root(commands: &[String], group: &str) -> Remedy {
     let commands = commands.join(" && ").replace('$', "\\$");
     Remedy::Before(format!("sudo sh -c \"{commands} && echo $$ > {group}/cgroup.procs\""))
 }
 
-/// The mount point of a group of version 1, as far as the usual places tell.
+/// The mount point of a version 1 group, assuming the usual directory layout.
 fn mount_of(group: &Path) -> &Path {
     let above = group.components().count().saturating_sub(5);
     group.ancestors().nth(above).unwrap_or(group)
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(denied(libc::EACCES).remedy(Limit::Memory, user).of("CMD"), scope);
         let not_given = Cause::NotGiven { group: PathBuf::from("/sys/fs/cgroup/x") };
         assert_eq!(not_given.remedy(Limit::Memory, user).of("CMD"), scope);
-        // What the kernel does not have, systemd cannot delegate.
+        // systemd cannot delegate a controller that the kernel does not have.
         assert!(!Cause::NoController.remedy(Limit::Memory, user).of("CMD").contains("systemd"));
         let busy = Cause::Busy { group: PathBuf::from("/sys/fs/cgroup/x") };
         assert_eq!(busy.remedy(Limit::Pids, user).of("CMD"), scope);
@@ -247,7 +247,7 @@ mod tests {
         );
     }
 
-    /// Followed word for word in the machine that `cargo xtask guest` boots.
+    /// Must match the commands that `cargo xtask guest` runs in its machine word for word.
     #[test]
     fn without_systemd_version_2_gives_from_its_top() {
         let group = PathBuf::from("/sys/fs/cgroup/sshd");
@@ -265,12 +265,13 @@ mod tests {
              /sys/fs/cgroup/stockade-1000 && echo $$ > \
              /sys/fs/cgroup/stockade-1000/shell/cgroup.procs\" && CMD"
         );
-        // In a container the top is a group like others, which gives only when nobody lives there.
+        // In a container the top is an ordinary group, which gives controllers only while it
+        // contains no process.
         let container = Asker { unified: top(false), ..root };
         let remedy =
             Cause::Busy { group: group.clone() }.remedy(Limit::Memory, container).of("CMD");
         assert!(remedy.starts_with("mkdir -p /sys/fs/cgroup/rest && for p in $(cat"), "{remedy}");
-        // What root's shell is to work out, the user's does not.
+        // Root's shell must expand the variables, not the user's.
         let user = Asker { user: 1000, ..container };
         let remedy = Cause::Busy { group }.remedy(Limit::Memory, user).of("CMD");
         assert!(remedy.contains("for p in \\$(cat") && remedy.contains("echo $$ >"), "{remedy}");

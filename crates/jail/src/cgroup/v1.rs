@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use super::files;
 use super::{Cause, Limit, Limits, cpu_quota};
 
-/// Makes the group `name` below `own` and sets `limits` in it.
+/// Creates the group `name` below `own` and sets `limits` in it.
 pub(super) fn make(own: &Path, name: &str, limits: &Limits) -> Result<PathBuf, Cause> {
     let directory = own.join(name);
     fs::create_dir(&directory)
         .map_err(|source| Cause::Denied { parent: own.to_owned(), source })?;
     for setting in settings(limits) {
         if let Err(source) = setting.apply(&directory) {
-            // Nobody is in it yet.
+            // No process is in it yet.
             let _ = files::remove_group(&directory);
             return Err(Cause::Setting { file: directory.join(setting.file), source });
         }
@@ -25,7 +25,7 @@ pub(super) fn make(own: &Path, name: &str, limits: &Limits) -> Result<PathBuf, C
 struct Setting {
     file: &'static str,
     value: String,
-    /// Whether kernels may be built or started without the file.
+    /// Whether the file is missing in some kernels, depending on build and boot options.
     optional: bool,
 }
 
@@ -38,13 +38,15 @@ impl Setting {
     }
 }
 
-/// What is written where, in this order: memory with swap may not be below memory alone.
+/// The files and values to write, in this order: the limit of memory with swap must not be below
+/// that of memory alone.
 fn settings(limits: &Limits) -> Vec<Setting> {
     let setting = |file, value: u64, optional| Setting { file, value: value.to_string(), optional };
     let mut settings = Vec::new();
     if let Some(bytes) = limits.memory_bytes {
         settings.push(setting("memory.limit_in_bytes", bytes, false));
-        // Without accounting of swap the file is missing; then nothing may be swapped out early.
+        // Without swap accounting the first file is missing; the second one then prevents early
+        // swapping.
         settings.push(setting("memory.memsw.limit_in_bytes", bytes, true));
         settings.push(setting("memory.swappiness", 0, true));
     }
@@ -59,17 +61,18 @@ fn settings(limits: &Limits) -> Vec<Setting> {
     settings
 }
 
-/// How many of the group's processes were killed for want of memory.
+/// How many of the group's processes were killed for lack of memory.
 pub(super) fn oom_kills(directory: &Path) -> io::Result<u64> {
     files::number_of(directory, "memory.oom_control", "oom_kill")
 }
 
-/// The most memory that the group has used, in bytes.
+/// The group's peak memory use, in bytes.
 pub(super) fn memory_peak(directory: &Path) -> io::Result<u64> {
     files::number(directory, "memory.max_usage_in_bytes")
 }
 
-/// Kills every process of the group; where it counts processes, no new one can be made meanwhile.
+/// Kills every process of the group; where the group limits the number of processes, no new one can
+/// be created meanwhile.
 pub(super) fn kill(directory: &Path, held: &[Limit]) -> io::Result<()> {
     if held.contains(&Limit::Pids) {
         files::write(directory, "pids.max", "0")?;

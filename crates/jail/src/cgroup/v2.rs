@@ -1,9 +1,9 @@
 //! Groups of version 2 (Documentation/admin-guide/cgroup-v2.rst of the kernel).
 //!
-//! A group can give controllers to its children only while it holds no process itself (but for
-//! the hierarchy's root), so finding the place is the larger part. For some controllers, `cpu`
-//! and `pids` among them, the kernel does give them all the same, and then no process can live in
-//! the children ("Threads" there): such a place is none.
+//! A group can give controllers to its children only while it contains no process itself (except
+//! for the hierarchy's root), so most of this code finds a suitable parent. For some controllers,
+//! `cpu` and `pids` among them, the kernel gives them nevertheless, but then no process can live in
+//! the children ("Threads" there): such a parent is unsuitable.
 
 use std::fs;
 use std::io;
@@ -13,19 +13,19 @@ use super::detect::Unified;
 use super::files;
 use super::{Cause, Limits, cpu_quota};
 
-/// A group that was made, and what was moved to make it.
+/// A group that was created, and what was moved for that.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) directory: PathBuf,
-    /// The child of our own group that this process now lives in.
+    /// The child of our own group that contains this process now.
     pub(super) leaf: Option<PathBuf>,
 }
 
-/// Makes the group `name` with `controllers`.
+/// Creates the group `name` with `controllers`.
 ///
-/// The place is our own group where it may have children, after moving this process into a child
-/// of it when it is alone there; else the nearest group above that can be written and already
-/// gives out these controllers, as long as no limit in between would be escaped by that.
+/// The parent is our own group where that may have children, after moving this process into a child
+/// of it if it is alone there. Otherwise it is the nearest ancestor that is writable and already
+/// gives out these controllers, as long as the new group would not escape a limit in between.
 pub(super) fn place(unified: &Unified, name: &str, controllers: &[&str]) -> Result<Made, Cause> {
     let Unified { mount, own } = unified;
     let result = if lists(own, "cgroup.controllers", controllers) {
@@ -41,7 +41,7 @@ pub(super) fn place(unified: &Unified, name: &str, controllers: &[&str]) -> Resu
 fn within_own(own: &Path, name: &str, controllers: &[&str]) -> Result<Made, Cause> {
     let denied = |source| Cause::Denied { parent: own.to_owned(), source };
     let directory = own.join(name);
-    // Of those in an outer pid namespace each is listed as 0.
+    // Processes of an outer pid namespace are listed as 0.
     let inhabitants = files::words(own, "cgroup.procs").map_err(denied)?;
     if inhabitants.is_empty() || is_top(own) {
         if !gives(own, controllers) {
@@ -65,12 +65,13 @@ fn within_own(own: &Path, name: &str, controllers: &[&str]) -> Result<Made, Caus
     Ok(Made { directory, leaf: Some(leaf) })
 }
 
-/// Whether a group is the root of the whole hierarchy, which no namespace or container shows.
+/// Whether a group is the root of the whole hierarchy, which is not visible in a namespace or
+/// container.
 pub(super) fn is_top(group: &Path) -> bool {
     !group.join("cgroup.type").exists()
 }
 
-/// Makes a group that processes can live in.
+/// Creates a group that can contain processes.
 fn make(directory: &Path) -> io::Result<()> {
     fs::create_dir(directory)?;
     let kind = files::words(directory, "cgroup.type").unwrap_or_default();
@@ -82,8 +83,8 @@ fn make(directory: &Path) -> io::Result<()> {
     Err(io::Error::other(text))
 }
 
-/// Moves this process into `leaf`, a new child of its group, when it is alone in that and the
-/// group could give controllers to children then.
+/// Moves this process into `leaf`, a new child of its group, if it is alone there and the group
+/// could then give controllers to children.
 pub(super) fn settle(own: &Path, leaf: &Path) -> io::Result<()> {
     let useful = !files::words(own, "cgroup.controllers")?.is_empty();
     if is_top(own)
@@ -94,14 +95,15 @@ pub(super) fn settle(own: &Path, leaf: &Path) -> io::Result<()> {
     }
     fs::create_dir(leaf)?;
     files::write(leaf, "cgroup.procs", "0").inspect_err(|_| {
-        // Nobody is in it.
+        // No process is in it.
         let _ = fs::remove_dir(leaf);
     })
 }
 
-/// Takes back what `within_own` did: this process returns to its group.
+/// Reverts `within_own`: this process returns to its group.
 pub(super) fn leave(own: &Path, leaf: &Path, controllers: &[&str]) {
-    // Each is best effort: the group is ours alone, and systemd removes it with all below.
+    // Each step is best effort: the group is ours alone, and systemd removes it with everything
+    // below.
     let _ = files::write(own, "cgroup.subtree_control", &switch('-', controllers));
     let _ = files::write(own, "cgroup.procs", "0");
     let _ = files::remove_group(leaf);
@@ -114,7 +116,7 @@ fn above_own(unified: &Unified, name: &str, controllers: &[&str]) -> Option<Made
             return None;
         }
         let above = below.parent()?;
-        // Moving a process needs the right to write here, the group above both.
+        // Moving a process requires write access here, in the common ancestor.
         let may_move = || {
             use rustix::fs::{Access, access};
             access(above.join("cgroup.procs"), Access::WRITE_OK).is_ok()
@@ -130,7 +132,7 @@ fn above_own(unified: &Unified, name: &str, controllers: &[&str]) -> Option<Made
     None
 }
 
-/// Whether the group itself holds its processes to any limit that we know.
+/// Whether the group itself enforces any limit that we know.
 fn is_limited(group: &Path) -> bool {
     ["memory.max", "memory.high", "pids.max", "cpu.max"].iter().any(|file| {
         files::words(group, file).is_ok_and(|words| words.first().is_some_and(|max| max != "max"))
@@ -158,7 +160,7 @@ fn switch(sign: char, controllers: &[&str]) -> String {
     words.join(" ")
 }
 
-/// Sets `limits` in a group that was made for them.
+/// Sets `limits` in a group that was created for them.
 pub(super) fn set(group: &Path, limits: &Limits) -> Result<(), Cause> {
     for (file, value, optional) in settings(limits) {
         match files::write(group, file, &value) {
@@ -171,7 +173,7 @@ pub(super) fn set(group: &Path, limits: &Limits) -> Result<(), Cause> {
     Ok(())
 }
 
-/// What is written where, and whether kernels may be without the file.
+/// The files and values to write, and whether the file is missing in some kernels.
 fn settings(limits: &Limits) -> Vec<(&'static str, String, bool)> {
     let mut settings = Vec::new();
     if let Some(bytes) = limits.memory_bytes {
@@ -188,17 +190,18 @@ fn settings(limits: &Limits) -> Vec<(&'static str, String, bool)> {
     settings
 }
 
-/// How many of the group's processes were killed for want of memory.
+/// How many of the group's processes were killed for lack of memory.
 pub(super) fn oom_kills(group: &Path) -> io::Result<u64> {
     files::number_of(group, "memory.events", "oom_kill")
 }
 
-/// The most memory that the group has used, in bytes; since Linux 5.19.
+/// The group's peak memory use, in bytes; since Linux 5.19.
 pub(super) fn memory_peak(group: &Path) -> io::Result<u64> {
     files::number(group, "memory.peak")
 }
 
-/// Kills every process of the group, at once where the kernel can (since Linux 5.14).
+/// Kills every process of the group, in a single operation where the kernel supports it (since
+/// Linux 5.14).
 pub(super) fn kill(group: &Path) -> io::Result<()> {
     match files::write(group, "cgroup.kill", "1") {
         Ok(()) => {}
@@ -212,7 +215,7 @@ pub(super) fn kill(group: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A directory tree that looks like a hierarchy to what is read and written of it.
+    /// A directory tree that imitates a hierarchy.
     struct Fake {
         place: tempfile::TempDir,
     }
@@ -270,7 +273,7 @@ mod tests {
         assert_eq!(written, "+memory +pids");
     }
 
-    /// The kernel would give `cpu` and `pids`, and then nothing could live in the new group.
+    /// The kernel would give `cpu` and `pids`, but then the new group could contain no process.
     #[test]
     fn our_own_group_is_not_taken_while_others_live_in_it() {
         let fake = Fake::new();
@@ -279,7 +282,7 @@ mod tests {
             let result = place(&Unified { mount: own.clone(), own }, "new", &["pids"]);
             assert!(matches!(result, Err(Cause::Busy { .. })), "{result:?}");
         }
-        // The hierarchy's own root may be lived in.
+        // The hierarchy's own root may contain processes.
         let top =
             Unified { mount: fake.place.path().to_owned(), own: fake.place.path().to_owned() };
         fs::write(top.own.join("cgroup.procs"), "1\n2\n").unwrap();
@@ -290,15 +293,15 @@ mod tests {
     fn a_group_above_is_taken_only_when_it_gives_them_and_nothing_is_escaped() {
         let fake = Fake::new();
         fake.group("slice", "cpu memory pids", "memory pids", "");
-        // Our own group has no controllers, as a scope in a session that delegates nothing.
+        // Our own group has no controllers, like a scope in a session that delegates nothing.
         let own = fake.group("slice/scope", "", "", "1\n");
         let unified = fake.unified("slice/scope");
         let made = place(&unified, "new", MEMORY_AND_PIDS).unwrap();
         assert_eq!(made.directory, fake.place.path().join("slice/new"));
-        // The processor's controller is given only at the top.
+        // Only the top gives the `cpu` controller.
         let made = place(&unified, "cpus", &["cpu"]).unwrap();
         assert_eq!(made.directory, fake.place.path().join("cpus"));
-        // Both ways are closed by a limit on the way.
+        // A limit in between rules out both parents.
         fs::write(own.join("memory.max"), "1000000\n").unwrap();
         assert!(matches!(place(&unified, "no", MEMORY_AND_PIDS), Err(Cause::NotGiven { .. })));
         fs::write(own.join("memory.max"), "max\n").unwrap();

@@ -1,5 +1,5 @@
-//! The bytes of requests and reports. Every byte of a message has one meaning, and a message
-//! that has any other byte is not understood.
+//! The encoding of requests and reports. Every byte of a message has one meaning; a message with
+//! any other byte is invalid.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use super::{Cause, Execute, KEY_BYTES, Progress, Record, Report, Request, Target
 use crate::spec::WindowSize;
 use crate::walls::Wall;
 
-/// The longest step that a report tells, in bytes.
+/// The longest step in a report, in bytes.
 const STEP_BYTES: usize = 512;
-/// How long a command is at most without its words, its key and its directory.
+/// The maximal length of a command without its arguments, environment, key and directory.
 const LENGTH_BESIDES: usize = 64;
-/// How many arguments and variables a command has at most, each.
+/// The maximal number of arguments, and of variables, of a command.
 const WORDS: usize = 1 << 17;
 
 /// Writes a message.
@@ -71,14 +71,14 @@ impl Writer {
         }
     }
 
-    /// Whole milliseconds, rounded up: nothing ends early.
+    /// Whole milliseconds, rounded up so that nothing ends early.
     fn duration(self, value: Duration) -> Self {
         let millis = value.as_nanos().div_ceil(1_000_000);
         self.long(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 }
 
-/// Reads a message; every call gives `None` once something did not fit.
+/// Reads a message; every call returns `None` once the input was invalid.
 #[derive(Debug)]
 struct Reader<'a>(&'a [u8]);
 
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         self.take(length).map(<[u8]>::to_vec)
     }
 
-    /// A text for the kernel, which ends at the first NUL byte.
+    /// A text for the kernel, without NUL bytes.
     fn text(&mut self) -> Option<Vec<u8>> {
         self.bytes().filter(|bytes| !bytes.contains(&0))
     }
@@ -136,14 +136,14 @@ impl<'a> Reader<'a> {
         self.long().map(Duration::from_millis)
     }
 
-    /// What was read, when nothing is left.
+    /// The value, if all input was consumed.
     fn end<T>(&self, value: T) -> Option<T> {
         self.0.is_empty().then_some(value)
     }
 }
 
 impl Request {
-    /// The request's bytes; `None` when a part of it is too long for any message.
+    /// The encoded request; `None` when a part of it is too long for any message.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let writer = match self {
             Self::Execute(execute) => {
@@ -152,7 +152,8 @@ impl Request {
                     return None;
                 }
                 let words = || arguments.iter().chain(environment);
-                // In one piece: what a growing buffer leaves behind cannot be wiped.
+                // Allocated in one piece: the copies that a growing buffer leaves behind cannot be
+                // erased.
                 let length = words().map(|word| word.len() + 4).sum::<usize>() + LENGTH_BESIDES;
                 let length = length + key.len() + execute.working_directory.len();
                 Writer::with_capacity(length, b'X')
@@ -190,7 +191,7 @@ impl Request {
         Some(writer.0)
     }
 
-    /// The request that bytes are.
+    /// Decodes a request.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let request = match reader.byte()? {
@@ -238,7 +239,7 @@ impl Request {
 }
 
 impl Report {
-    /// The report's bytes, always short enough for a message.
+    /// The encoded report, always short enough for a message.
     pub fn encode(&self) -> Vec<u8> {
         let writer = match self {
             Self::Started { number } => Writer::tagged(b's').long(*number),
@@ -276,7 +277,7 @@ impl Report {
         writer.0
     }
 
-    /// The report that bytes are.
+    /// Decodes a report.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let report = match reader.byte()? {
@@ -321,7 +322,7 @@ impl Report {
     }
 }
 
-/// The bytes of [`Report::Finished`], made without memory.
+/// The encoding of [`Report::Finished`], made without allocation.
 pub(crate) fn finished(number: u64, status: i32) -> [u8; 13] {
     let mut bytes = [0; 13];
     bytes[0] = b'f';
@@ -454,7 +455,7 @@ mod tests {
         }
     }
 
-    /// Whatever is understood means one thing: it is written as it was read.
+    /// Every accepted message has one meaning: encoding it again gives the same bytes.
     #[test]
     fn a_changed_message_is_understood_in_one_way_or_not_at_all() {
         for report in reports() {

@@ -1,10 +1,11 @@
-//! The zygote: prepares something once, then forks a worker for each request, and tells how each
-//! ended. It never runs what it is not sure of: that is a worker's, which is a copy of it with fewer
-//! rights, and whose end costs nothing else.
+//! The zygote: performs the preparation once, then forks a worker for each request, and reports how
+//! each ended. It never runs untrusted input itself: that is done by a worker, which is a copy of
+//! it with fewer rights, and whose end affects nothing else.
 //!
-//! Workers are in the zygote's own namespaces. What keeps them from it and from each other is their
-//! filter, which has no call for it, and their own Landlock domain; they have no descriptor but
-//! their wire, and none of them can look into another (undumpable).
+//! Workers are in the zygote's own namespaces. They are separated from it and from each other by
+//! their filter, which allows no call that affects another process, and by their own Landlock
+//! domain; they have no file descriptor but their wire, and none of them can trace another
+//! (undumpable).
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
@@ -20,14 +21,14 @@ use crate::sys::{self, Side};
 use crate::zygote::{FromZygote, Raised, Serve, ToZygote, Work, WorkerEnded};
 use crate::{seccomp, zygote};
 
-/// More workers than this are not forked, whatever is asked for.
+/// The maximal number of workers; further requests are not followed.
 const MAX_WORKERS: usize = 256;
-/// The exit code of a worker whose last walls could not be raised.
+/// The exit code of a worker whose last walls could not be enabled.
 const NO_WALLS: i32 = 125;
-/// That of one that panicked.
+/// The exit code of a worker that panicked.
 const PANICKED: i32 = 101;
 
-/// A zygote that has all its own walls.
+/// A zygote whose own walls are all enabled.
 #[derive(Debug)]
 pub(crate) struct Zygote {
     requests: Channel,
@@ -41,21 +42,21 @@ pub(crate) struct Zygote {
 /// A worker that was not reaped.
 struct Worker {
     process: OwnedFd,
-    /// Whoever has the other end wants the worker to live; gone once nobody has.
+    /// Hangs up when the client no longer needs the worker; `None` after that.
     leash: Option<OwnedFd>,
 }
 
 impl Zygote {
-    /// What does this work, behind walls that stand; the ruleset allows nothing, to nobody.
+    /// A zygote for this work, behind enabled walls; the ruleset allows nothing.
     pub(crate) fn new(work: Work, nothing: Ruleset, raised: Raised) -> Self {
         let Work { requests, prepare, stack_bytes, worker } = work;
         let requests = Channel::of_descriptor(requests);
         Self { requests, prepare, stack_bytes, limits: worker, nothing, raised }
     }
 
-    /// Serves until nobody can ask any more; the exit code.
+    /// Serves until no client can send a request any more; returns the exit code.
     pub(crate) fn run(self) -> i32 {
-        // A stack of its own size, which workers go on with.
+        // A stack with the requested size, on which workers continue.
         let thread = std::thread::Builder::new().stack_size(self.stack_bytes);
         match thread.spawn(move || self.serve()).map(std::thread::JoinHandle::join) {
             Ok(Ok(code)) => code,
@@ -67,7 +68,7 @@ impl Zygote {
         let serve = match self.prepare() {
             Ok(serve) => serve,
             Err(why) => {
-                // Without it, the end of the socket is told.
+                // If this fails, the end of the socket reports it.
                 let _ = self.requests.send(&FromZygote::Unprepared(why).encode(), &[]);
                 return 1;
             }
@@ -88,7 +89,8 @@ impl Zygote {
                             workers.extend(self.fork(wire, leash, &serve));
                         }
                     }
-                    // Nobody asks any more. Where this is pid 1, the kernel ends the workers.
+                    // The client has disconnected. Where this is pid 1, the kernel ends the
+                    // workers.
                     Ok(None) | Err(_) => return end(&workers),
                 },
                 Err(_) => return end(&workers),
@@ -106,7 +108,7 @@ impl Zygote {
         }
     }
 
-    /// Forks a worker. Without one, the leash is dropped, which tells.
+    /// Forks a worker. If that fails, the leash is dropped, which reports it.
     fn fork(&self, wire: OwnedFd, leash: OwnedFd, serve: &Serve) -> Option<Worker> {
         // SAFETY: the only other thread waits for this one to end, and holds no lock.
         match unsafe { sys::fork() } {
@@ -123,7 +125,7 @@ impl Zygote {
     }
 }
 
-/// Raises a worker's own walls, in the worker.
+/// Enables a worker's own walls, in the worker.
 fn confine(wire: &OwnedFd, limits: &ResourceLimits, nothing: &Ruleset) -> io::Result<()> {
     let ruleset: RawFd = nothing.as_fd().as_raw_fd();
     sys::close_all_but(vec![wire.as_raw_fd(), ruleset])?;
@@ -135,8 +137,8 @@ fn confine(wire: &OwnedFd, limits: &ResourceLimits, nothing: &Ruleset) -> io::Re
     seccomp::install(seccomp::worker_program())
 }
 
-/// Waits for a request, whether there is one, and meanwhile kills the workers that nobody wants any
-/// more and reaps those that have ended.
+/// Waits for events: kills workers whose leash was hung up, and reaps those that have ended.
+/// Returns whether there is a request.
 fn wait(requests: &Channel, workers: &mut Vec<Worker>) -> rustix::io::Result<bool> {
     let mut waiting = vec![PollFd::new(requests, PollFlags::IN)];
     for worker in workers.iter() {
@@ -157,13 +159,13 @@ fn wait(requests: &Channel, workers: &mut Vec<Worker>) -> rustix::io::Result<boo
         if has_ended && let Some(ended) = reap(worker) {
             if let Some(leash) = &worker.leash {
                 let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
-                // Whoever dropped the other end does not care.
+                // If the other end is closed, no one needs this message.
                 let _ = rustix::net::send(leash, &zygote::encode_ended(ended), flags);
             }
             return false;
         }
         if is_unwanted {
-            // It may be ending by itself. Its end is told when it comes.
+            // It may be exiting by itself. Its end is reported when it has ended.
             let _ = pidfd_send_signal(&worker.process, Signal::KILL);
             worker.leash = None;
         }
@@ -182,12 +184,12 @@ fn reap(worker: &Worker) -> Option<WorkerEnded> {
             Some(signal) => WorkerEnded::Signaled(byte(signal)),
             None => WorkerEnded::Exited(status.exit_status().map_or(u8::MAX, byte)),
         }),
-        // Reaped by nobody else; what cannot be waited for is gone.
+        // No other code reaps it; a process that cannot be waited for no longer exists.
         Err(_) => Some(WorkerEnded::Signaled(0)),
     }
 }
 
-/// Ends every worker; the zygote's exit code.
+/// Ends every worker; returns the zygote's exit code.
 fn end(workers: &[Worker]) -> i32 {
     for worker in workers {
         let _ = pidfd_send_signal(&worker.process, Signal::KILL);

@@ -1,9 +1,9 @@
-//! The init of one command: reaps, passes signals on, and ends everything once the
-//! command has ended.
+//! The init of one command: reaps processes, forwards signals, and ends everything once the command
+//! has ended.
 //!
-//! It shares the supervisor's memory image, so it is undumpable and its
-//! arguments are erased; it has no capability, and no descriptor but its socket
-//! and the locks that are to be held as long as the jail lives.
+//! It shares the supervisor's memory image, so it is undumpable and its arguments are erased; it
+//! has no capability, and no file descriptor but its socket and the locks that must be held as long
+//! as the jail lives.
 
 use std::os::fd::AsFd as _;
 
@@ -34,14 +34,14 @@ pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {
             }
         }
     };
-    // As pid 1, -1 means every other process here.
+    // Init is pid 1, so -1 means every other process here.
     let _ = sys::kill(-1, libc::SIGKILL);
     while let Ok(Waited::Child(..)) = sys::reap(true) {}
     let _ = channel.send(&FromInit::Ended { status }.encode(), &[]);
     0
 }
 
-/// Reaps what has ended; the command's status, once it is among that.
+/// Reaps processes that have ended; returns the command's status, once it is among them.
 fn reap_until(command: libc::pid_t) -> Option<i32> {
     while let Ok(Waited::Child(pid, status)) = sys::reap(false) {
         if pid == command {
@@ -51,12 +51,12 @@ fn reap_until(command: libc::pid_t) -> Option<i32> {
     None
 }
 
-/// Does what the supervisor says; false once there is no supervisor.
+/// Handles a message of the supervisor; false once there is no supervisor.
 fn obey(channel: &Channel, command: libc::pid_t) -> bool {
     match channel.receive() {
         Ok(Some((bytes, _))) => {
             if let Some(ToInit::Signal(signal)) = ToInit::decode(&bytes) {
-                // Its own process group, or the command alone before it has one.
+                // The command's own process group, or the command alone before it has one.
                 if sys::kill(-command, signal).is_err() {
                     let _ = sys::kill(command, signal);
                 }

@@ -1,11 +1,11 @@
-//! The init of a jail that is held: starts the commands that are asked for on its socket, keeps
-//! their streams for whoever comes next, tells how they end, and ends everything when its lease
-//! does.
+//! The init of a persistent jail: starts the commands that are requested on its socket, keeps their
+//! streams for later clients, reports how they end, and ends everything when its lease ends.
 //!
 //! One process, one thread. Each command has a *subreaper* (`subreaper`), a process that shares
-//! init's memory and stands between the two, so that whatever the command starts can be found and
-//! ended, however often it forks. `command` is what init knows of one, `spare` keeps a subreaper for
-//! the next, `connect` opens what only a command's own user may.
+//! init's memory and is the parent of the command, so that everything the command starts can be
+//! found and ended, however often it forks. `command` is init's state of one command, `spare` keeps
+//! an idle subreaper for the next, `connect` opens connections that only a command's own user may
+//! open.
 
 mod command;
 mod connect;
@@ -32,21 +32,20 @@ use crate::network::Listeners;
 use crate::rlimits::ResourceLimits;
 use crate::{raw, sys};
 
-/// How many reports may wait for a client that does not listen, until it is let go.
+/// How many reports may be queued for a client that does not receive, until it is disconnected.
 const WAITING: usize = 4096;
-/// How many requests are followed in one turn.
+/// How many requests are handled in one turn.
 const REQUESTS: usize = 32;
-/// How long commands may take to become other programs, and how often it is looked whether they
-/// have.
+/// How long commands may take to execute their programs, and how often init checks for that.
 const STARTING: Duration = Duration::from_secs(1);
 const LOOKING: Duration = Duration::from_micros(200);
-/// How often processes are looked for that lost their subreaper.
+/// How often init searches for processes that lost their subreaper.
 const SWEEPING: Duration = Duration::from_millis(5);
 
-/// Who may be asked for as a command's user.
+/// Which users a command may have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Users {
-    /// Nobody but the one that init is.
+    /// Only the ids of init.
     Own(u32, u32),
     /// Every id below this one, which is init's.
     Below(u32),
@@ -61,17 +60,17 @@ impl Users {
         }
     }
 
-    /// The ids to take on, where they are not init's own.
+    /// The ids to take on, where they differ from init's own.
     fn change_to(self, user: u32, group: u32) -> Option<(u32, u32)> {
         matches!(self, Self::Below(_)).then_some((user, group))
     }
 }
 
-/// What init opens before it closes everything else. Its standard streams are nothing, so that no
-/// stream of a command ever has their numbers.
+/// The file descriptors that init opens before it closes everything else. Its standard streams are
+/// `/dev/null`, so that no stream of a command ever has their numbers.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
-    /// Written to by subreapers that have news.
+    /// Subreapers write to it when they have news.
     news: OwnedFd,
 }
 
@@ -96,38 +95,37 @@ pub(crate) struct Init {
     listener: OwnedFd,
     descriptors: Descriptors,
     root: OwnedFd,
-    /// The ways out of the network, kept for whoever comes after the one who has them.
+    /// The network listeners, kept for later clients.
     listeners: Option<Listeners>,
     lease_end: Instant,
     users: Users,
     rlimits: ResourceLimits,
     ruleset: Option<Rc<Ruleset>>,
-    /// Subreapers may tell it of a command's end, each with a share of its own.
+    /// Subreapers may report a command's end to it; each command has its own reference.
     client: Option<Rc<Channel>>,
     reports: VecDeque<(Report, Vec<OwnedFd>)>,
     commands: BTreeMap<u64, Command>,
     spare: Spare,
-    /// How every process was stopped, when they are.
+    /// How every process was stopped, while they are.
     stopped: Option<Stopped>,
-    /// Everything is to be stopped by a signal once no command is on its way to become another
-    /// program any more.
+    /// Everything must be stopped by a signal once every started command has executed its program.
     stops_late: bool,
     /// Whether there may be processes that lost their subreaper.
     orphans: bool,
 }
 
-/// Who has stopped the processes.
+/// What has stopped the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     /// Init, by a signal.
     Signal,
     /// A control group.
     Group,
-    /// Both: something had to be ended, and the group is to let go of it.
+    /// Both: a process had to be ended, so the group must be thawed.
     Both,
 }
 
-/// Whether init goes on.
+/// Whether init continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Go,
@@ -161,8 +159,8 @@ impl Init {
         }
     }
 
-    /// Serves until the lease ends or the end is asked for; gives the exit code of init. The
-    /// kernel kills what is left when init is gone.
+    /// Serves until the lease ends or the end is requested; returns the exit code of init. The
+    /// kernel kills all remaining processes when init exits.
     pub(crate) fn run(mut self) -> i32 {
         let Ok(signals) = sys::signal_descriptor(&[libc::SIGCHLD, subreaper::WAKE]) else {
             return 1;
@@ -171,7 +169,7 @@ impl Init {
         0
     }
 
-    /// Waits for the next thing to happen and does what it asks for.
+    /// Waits for the next event and handles it.
     fn turn(&mut self, signals: &OwnedFd) -> Next {
         let (child, news, knock, word, room) = {
             let left = self.next_deadline().saturating_duration_since(Instant::now());
@@ -187,8 +185,9 @@ impl Init {
             let mut waiting: Vec<_> = own.chain(client).collect();
             match poll(&mut waiting, Some(&timeout)) {
                 Ok(_) => {}
-                // Where commands have init's id, one of them can let it have so few descriptors
-                // that it cannot even wait. Nobody will ever be served again.
+                // Where commands have init's id, one of them can lower init's limit of file
+                // descriptors so far that it cannot even poll. No request can be served any more
+                // then.
                 Err(rustix::io::Errno::INVAL) => return Next::End,
                 Err(_) => return Next::Go,
             }
@@ -197,7 +196,7 @@ impl Init {
             (!seen(0).is_empty(), !seen(1).is_empty(), !seen(2).is_empty(), seen(3), room)
         };
         if news {
-            // Only that there is news is told by the number.
+            // The number only signals that there is news.
             let _ = rustix::io::read(&self.descriptors.news, &mut [0; 8]);
         }
         if child {
@@ -213,12 +212,12 @@ impl Init {
         if knock {
             match Channel::accept(&self.listener) {
                 Ok(client) => {
-                    // Whoever comes asks for everything that was told before.
+                    // A new client requests all earlier reports.
                     self.hang_up();
                     self.reports.clear();
                     self.client = Some(Rc::new(client));
                 }
-                // Or so few that nobody can come any more.
+                // The limit may also be so low that no client can connect any more.
                 Err(error) if error.raw_os_error() == Some(libc::EMFILE) => return Next::End,
                 Err(_) => {}
             }
@@ -245,7 +244,7 @@ impl Init {
             .unwrap_or(self.lease_end)
     }
 
-    /// Reaps what has ended of init's own children: subreapers, helpers, and what lost its
+    /// Reaps children of init that have ended: subreapers, helpers, and processes that lost their
     /// subreaper.
     fn reap(&mut self) {
         while let Ok(Some((pid, _))) = raw::reap() {
@@ -257,7 +256,7 @@ impl Init {
         }
     }
 
-    /// Kills the processes that lost their subreaper: every child of init that is none.
+    /// Kills the processes that lost their subreaper: every child of init that is not a subreaper.
     fn sweep(&mut self) {
         let (commands, spare) = (&self.commands, &self.spare);
         let is_subreaper =
@@ -269,7 +268,7 @@ impl Init {
         self.commands.values_mut().for_each(Command::orphans_ended);
     }
 
-    /// Tells what is new, and ends what has to end.
+    /// Sends news, and ends commands that have to end.
     fn look_after_commands(&mut self) -> Next {
         let now = Instant::now();
         let stopped = self.stopped.is_some();
@@ -282,7 +281,7 @@ impl Init {
         self.spare.keep_deadline(now);
         for (number, command) in &mut self.commands {
             if command.keep_deadlines(now, stopped).is_err() {
-                // What cannot be killed alone goes with everything else.
+                // A command that cannot be killed alone is killed with everything else.
                 return Next::End;
             }
             self.reports.extend(command.news(*number));
@@ -291,8 +290,8 @@ impl Init {
         Next::Go
     }
 
-    /// Takes over what subreapers have seen, and those that are done: nobody wakes init for a command
-    /// whose end the client was told.
+    /// Takes over what subreapers have seen, and reclaims those that are done: no event wakes init
+    /// for a command whose end was already reported to the client.
     fn settle(&mut self, now: Instant) {
         for done in self.commands.values_mut().filter_map(Command::settle) {
             if self.stopped.is_some() {
@@ -303,13 +302,13 @@ impl Init {
         }
     }
 
-    /// Stops everything by a signal that only a control group has stopped, for something is to be
-    /// ended, which it cannot be as long as the group holds it.
+    /// Stops everything by a signal that only a control group has stopped, because something must
+    /// be ended, which is impossible while the group is frozen.
     fn stop_by_signal(&mut self) {
         if self.stopped == Some(Stopped::Group) {
             self.stops_late = self.commands.values().any(Command::is_starting);
             if !self.stops_late {
-                // What is held gets the signal when it is let go, before anything else.
+                // Frozen processes get the signal when they are thawed, before they run.
                 let _ = raw::kill(-1, libc::SIGSTOP);
             }
             self.stopped = Some(Stopped::Both);
@@ -317,8 +316,8 @@ impl Init {
         }
     }
 
-    /// Stops what was let go on so that commands could become other programs: stopped before that,
-    /// they could not be ended, for their subreapers wait for it.
+    /// Stops the processes that were thawed so that commands could execute their programs: if they
+    /// were stopped before that, they could not be ended, because their subreapers wait for it.
     fn stop_late(&mut self) {
         if self.stops_late && !self.commands.values().any(Command::is_starting) {
             self.stops_late = false;
@@ -327,7 +326,7 @@ impl Init {
         }
     }
 
-    /// Follows the requests that are there.
+    /// Handles the pending requests.
     fn hear(&mut self) -> Next {
         for _ in 0..REQUESTS {
             let Some(client) = &self.client else { return Next::Go };
@@ -398,15 +397,15 @@ impl Init {
             Request::Stop { by_signal } => {
                 if by_signal {
                     self.wait_for_starts();
-                    // As pid 1, -1 means every other process here.
+                    // Init is pid 1, so -1 means every other process here.
                     let _ = raw::kill(-1, libc::SIGSTOP);
                 }
                 self.stopped = Some(if by_signal { Stopped::Signal } else { Stopped::Group });
-                // Where no command runs, nothing is left that would have to be stopped.
+                // Where no command runs, no process is left that would have to be stopped.
                 self.settle(Instant::now());
                 self.spare.let_all_go();
                 if self.commands.values().any(Command::is_ending) {
-                    // What was being ended goes on to its end.
+                    // Commands that were being ended must still be ended.
                     self.stop_by_signal();
                     self.commands.values().for_each(Command::wake_to_end);
                 }
@@ -424,13 +423,14 @@ impl Init {
                 self.reports.extend(root.map(|root| (Report::Root, vec![root])));
             }
             Request::Listeners => {
-                // Where there are too many descriptors, whoever asks gets none, and asks again.
+                // If init has too few free file descriptors, the client gets none, and requests
+                // them again.
                 let copies = self.listeners.as_ref().and_then(|own| own.try_clone().ok());
                 let copies = copies.into_iter().flat_map(Listeners::into_descriptors);
                 self.reports.push_back((Report::Listeners, copies.collect()));
             }
             Request::List => {
-                // What subreapers have told others is to be told again.
+                // Ends that subreapers have reported to other clients must be reported again.
                 self.settle(Instant::now());
                 let commands = self.commands.iter();
                 for (number, command) in commands.filter(|(_, c)| !c.is_being_forgotten()) {
@@ -440,7 +440,7 @@ impl Init {
                     }
                 }
                 if self.stopped == Some(Stopped::Both) {
-                    // Who was told may not have heard it.
+                    // The previous client may not have received it.
                     self.reports.push_back((Report::Thaw, Vec::new()));
                 }
                 self.reports.push_back((Report::Listed, Vec::new()));
@@ -450,8 +450,8 @@ impl Init {
         Next::Go
     }
 
-    /// Waits until the commands that were started have become other programs, which takes no time
-    /// to speak of: a subreaper that waits for that cannot be stopped.
+    /// Waits until the started commands have executed their programs, which takes negligible time:
+    /// a subreaper that waits for that cannot be stopped.
     fn wait_for_starts(&self) {
         let until = Instant::now() + STARTING;
         while self.commands.values().any(Command::is_starting) && Instant::now() < until {
@@ -496,7 +496,7 @@ impl Init {
         self.commands.values().for_each(Command::leave_telling_to_init);
     }
 
-    /// Sends what waits, as far as the client takes it.
+    /// Sends queued reports, as far as the client receives them.
     fn tell(&mut self) {
         let Some(client) = &self.client else {
             self.reports.clear();

@@ -1,5 +1,5 @@
-//! The last phase of the inner half: the supervisor gets what it is to have, all other file descriptors
-//! are closed, and the command starts, or init begins to serve.
+//! The last phase of the inner half: the supervisor receives its file descriptors, all others are
+//! closed, and the command starts, or init starts to serve.
 
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -47,7 +47,7 @@ pub(super) fn open_streams(task: &Task, streams: InnerStreams) -> Result<OpenStr
     Ok(OpenStreams { inner, terminal })
 }
 
-/// Reports that the walls stand, and starts the task.
+/// Reports that the walls are enabled, and starts the task.
 pub(super) fn start(
     spec: JailSpec,
     channel: &Channel,
@@ -72,12 +72,12 @@ pub(super) fn start(
             .send(&ready.encode(), &handed_out.each().collect::<Vec<_>>())
             .at(Wall::Inheritance, || "report to the supervisor".to_owned())
     };
-    // Reporting wakes the supervisor on this processor, which delays the exec. So a program is executed
-    // first and reported after; a function may need the supervisor, so it is reported first.
+    // Reporting wakes the supervisor on this processor, which delays the exec. So a program is
+    // executed before the report; a function may need the supervisor, so it runs after the report.
     let starts_before_report =
         matches!(&spec.task, Task::Once { command, .. } if command.payload.is_program());
     if starts_before_report {
-        // What is left open is closed with everything else.
+        // Its open file descriptors are closed with everything else.
         helper.leak();
     } else {
         report_ready(&handed_out)?;
@@ -125,7 +125,7 @@ pub(super) fn start(
             return Err(Errno::INVAL).at(Wall::Inheritance, || "select the task".to_owned());
         }
     };
-    // The lock of the range is the supervisor's or among what is kept.
+    // The lock of the range is the supervisor's, or among the kept file descriptors.
     std::mem::forget(identity);
     Ok(init)
 }
@@ -146,7 +146,7 @@ fn start_zygote(
     Ok(Init::Fork(Box::new(init::fork::Zygote::new(work, ruleset, raised))))
 }
 
-/// Starts the one command. It runs alone in this memory until it has become another program.
+/// Starts the one command. It runs alone in this memory until it has executed its program.
 fn start_command(
     channel: &Channel,
     command: &spec::Command,
@@ -166,7 +166,7 @@ fn start_command(
     let descriptors = streams.each().map(|stream| stream.as_raw_fd());
     let child = || command::run(&prepared, descriptors, ruleset);
     // SAFETY: this process has had a single thread since it was made, and the command's process
-    // only borrows what is here.
+    // only borrows values of this function.
     let pid = unsafe { sys::spawn_sharing_memory(&child) };
     let pid = pid.at(Wall::Pid, || "start the command".to_owned())?;
     report()?;
@@ -176,13 +176,14 @@ fn start_command(
             None if step == command::Step::Directory => FromInit::EnterFailed { errno },
             None => FromInit::ExecFailed { errno },
         };
-        // Init sees the exit code when this cannot be sent.
+        // If this fails, init sees the exit code.
         let _ = channel.send(&failure.encode(), &[]);
     }
     Ok(pid)
 }
 
-/// The file descriptors that the supervisor gets when the walls stand, in the order of the message.
+/// The file descriptors that the supervisor gets when the walls are enabled, in the order of the
+/// message.
 struct HandedOut {
     terminal: Option<OwnedFd>,
     upper: Option<OwnedFd>,
@@ -210,8 +211,7 @@ impl HandedOut {
         descriptors.map(|fd| fd.as_fd()).chain(listeners.iter().flat_map(Listeners::each))
     }
 
-    /// Closes what was sent. A jail that is held keeps its root and its listeners, for the keeper that
-    /// comes after the one which has just received them.
+    /// Closes what was sent. A persistent jail keeps its root and its listeners for a later keeper.
     fn close(&mut self, task: &Task) {
         (self.terminal, self.upper, self.mounts) = (None, None, None);
         if !matches!(task, Task::Serve { .. }) {
@@ -220,7 +220,7 @@ impl HandedOut {
     }
 }
 
-/// Closes every descriptor but those that init and its commands go on with.
+/// Closes every file descriptor except those that init and its commands still need.
 fn close_others(spec: &JailSpec, own: Vec<BorrowedFd<'_>>) -> Result<(), Failure> {
     let kept: Vec<RawFd> = spec.kept.iter().map(AsRawFd::as_raw_fd).collect();
     let requests = match &spec.task {

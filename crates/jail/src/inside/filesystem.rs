@@ -1,5 +1,5 @@
-//! The third phase of the inner half: the jail's root takes the place of the host's, with everything
-//! mounted in it, and what Landlock is to allow there is written down.
+//! The third phase of the inner half: the jail's root replaces the host's, with everything mounted
+//! in it, and the paths for the rules of Landlock are collected.
 
 use std::ffi::CString;
 use std::io;
@@ -17,24 +17,25 @@ use crate::spec::{Access, JailSpec, Mount, Owners, Reach, Source, Task};
 use crate::vm_helper::VmHelper;
 use crate::walls::Wall;
 
-/// The jail's file system, as far as later phases need it.
+/// The parts of the jail's file system that later phases need.
 pub(super) struct Files {
     /// The upper layer, where it is in memory.
     pub(super) upper: Option<OwnedFd>,
-    /// The mount namespace, for the supervisor of one command to hold beyond the end of the jail.
+    /// The mount namespace, which the supervisor of one command holds beyond the end of the jail.
     pub(super) mounts: Option<OwnedFd>,
-    /// The root directory, for the keeper of a jail that is held.
+    /// The root directory, for the keeper of a persistent jail.
     pub(super) root: Option<OwnedFd>,
-    /// `/proc` had to be left out.
+    /// `/proc` had to be omitted.
     pub(super) proc_missing: bool,
-    /// What Landlock allows where, besides `/dev`.
+    /// The paths with their Landlock rights, except `/dev`.
     pub(super) places: Vec<(CString, LandlockAccess)>,
     /// Whether files may become set-id programs.
     pub(super) set_id_bits: SetIdBits,
 }
 
-/// Puts the jail's file system together and leaves the host's. `mount_points` says of each mount whether
-/// its mount point is in the root that the helper makes; `trees` are those that the supervisor has cloned.
+/// Assembles the jail's file system and leaves the host's. `mount_points` tells for each mount
+/// whether its mount point is in the root that the helper makes; `trees` are those that the
+/// supervisor has cloned.
 pub(super) fn assemble(
     spec: &mut JailSpec,
     helper: &VmHelper,
@@ -95,7 +96,7 @@ fn open_root() -> rustix::io::Result<OwnedFd> {
     rustix::fs::open("/", flags, Mode::empty())
 }
 
-/// What Landlock allows where: the root can be read, and some places be written.
+/// The Landlock rights: the root is readable, and some paths are writable.
 fn writable_places(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)>> {
     use LandlockAccess::{ReadExecute, Write};
     let writable = |mount: &Mount| match mount {
@@ -111,8 +112,8 @@ fn writable_places(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)>
     fixed.into_iter().chain(mounts).collect()
 }
 
-/// What Landlock allows in areas. A path has what any path above it has, so this alone would not hold
-/// them.
+/// The Landlock rights in areas. Every path also has the rights of the paths above it, so Landlock
+/// alone would not enforce the areas.
 fn places_of(areas: &[(PathBuf, Reach)]) -> io::Result<Vec<(CString, LandlockAccess)>> {
     use LandlockAccess::{Change, Read, ReadExecute, Write};
     let place = |(path, reach): &(PathBuf, Reach)| {
@@ -128,7 +129,7 @@ fn places_of(areas: &[(PathBuf, Reach)]) -> io::Result<Vec<(CString, LandlockAcc
     areas.iter().filter_map(place).collect()
 }
 
-/// Whether files may become set-id programs: not where they would be the host's.
+/// Whether files may become set-id programs: not if they would be files of the host.
 fn set_id_bits(spec: &JailSpec) -> SetIdBits {
     let of_host = |source: &Source| matches!(source, Source::Host { access: Access::Write, owners, .. } if *owners != Owners::Range);
     let mounted = spec.mounts.iter().any(|(_, mount)| match mount {

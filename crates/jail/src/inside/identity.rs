@@ -37,7 +37,7 @@ pub(super) fn assume(
     };
     helper.report_ids_mapped(trees.is_some());
     bind_to_supervisor()?;
-    // Mount points are for everybody inside, whatever the caller's files are.
+    // Mount points must be accessible to everybody inside, whatever the caller's umask is.
     rustix::process::umask(Mode::from_raw_mode(0o022));
     Ok(trees)
 }
@@ -53,8 +53,8 @@ fn map_own(identity: &Identity) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for the supervisor's message to go on and for this many trees, which may come in several
-/// messages.
+/// Waits for the supervisor's message to continue and for this many trees, which may come in
+/// several messages.
 pub(super) fn wait_for_go(channel: &Channel, trees: usize) -> Result<Vec<OwnedFd>, Failure> {
     let step = || "wait for the supervisor".to_owned();
     let mut received = Vec::with_capacity(trees);

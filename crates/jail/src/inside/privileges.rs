@@ -14,14 +14,14 @@ use crate::spec::{JailSpec, Task};
 use crate::walls::Wall;
 use crate::{capabilities, confined, landlock, seccomp, sys};
 
-/// What commands are restricted by at their start, and this process is not.
+/// The restrictions that commands put on themselves at their start, and this process does not.
 pub(super) struct Restrictions {
     /// Landlock's version; 0 where the kernel has none.
     pub(super) landlock: i32,
     pub(super) ruleset: Option<Ruleset>,
 }
 
-/// Makes the rules of Landlock, hides the outer control groups and gives up all privileges.
+/// Creates the rules of Landlock, hides the outer control groups and gives up all privileges.
 pub(super) fn give_up(
     spec: &JailSpec,
     channel: &Channel,
@@ -31,7 +31,7 @@ pub(super) fn give_up(
     if spec.identity.range().is_none() {
         wait_for_go(channel, 0)?;
     }
-    // The supervisor has put this process into its groups before the message to go on.
+    // The supervisor has put this process into its groups before it sent the message to continue.
     sys::hide_outer_groups().at(Wall::Cgroup, || "hide the outer control groups".to_owned())?;
     drop_privileges(spec, files.set_id_bits)?;
     Ok(restrictions)
@@ -46,7 +46,8 @@ fn restrictions(spec: &JailSpec, places: &[(CString, Access)]) -> Result<Restric
             return Err(io::Error::from(e)).at(Wall::Landlock, step);
         }
     };
-    // Commands of one held jail may signal each other, as users expect, and share abstract sockets.
+    // Commands of one persistent jail may signal each other, as users expect, and share abstract
+    // sockets.
     let scope = match spec.task {
         Task::Once { .. } | Task::Fork(_) => Scope::Own,
         Task::Serve { .. } => Scope::Namespaces,
@@ -59,7 +60,7 @@ fn restrictions(spec: &JailSpec, places: &[(CString, Access)]) -> Result<Restric
     Ok(Restrictions { landlock, ruleset })
 }
 
-/// The rules of files for every command: these places, and `/dev`.
+/// The Landlock rules for every command: these paths, and `/dev`.
 fn rules(places: &[(CString, Access)], scope: Scope) -> Result<Ruleset, Failure> {
     let rules: Vec<_> = [(Place::Path(c"/dev"), Access::Devices)]
         .into_iter()
@@ -96,13 +97,13 @@ fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failur
         (_, None) => capabilities::drop_all(),
     };
     dropped.at(Wall::Capabilities, words("drop all capabilities"))?;
-    // A change of ids undoes both (`prctl(2)`).
+    // A change of ids resets both settings (`prctl(2)`).
     bind_to_supervisor()?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
     seccomp::install(seccomp::program(set_id_bits))
         .at(Wall::Seccomp, words("install the filter"))?;
-    // Commands inherit this; what the caller ignores is not ignored inside.
+    // Commands inherit this; signals that the caller ignores are not ignored inside.
     sys::reset_signals();
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! A network of which every address is the loopback's, and the listeners that all of it arrives at.
-//! They are given to whoever decides what is let through; nobody inside can take their places, for
-//! their ports are privileged, and no command has that privilege.
+//! A network in which every address is local to the loopback, and the listeners that receive all
+//! its traffic. The egress process gets the listeners; no process inside can bind their ports,
+//! because they are privileged, and no command has that privilege.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
@@ -15,26 +15,26 @@ use super::{EVERYTHING_PORT, PROXY_PORT, RESOLVER_PORT, rules};
 use crate::fixtures::Step;
 use crate::raw;
 
-/// How many connections may wait to be accepted, at each listener.
+/// The backlog of each listener.
 const BACKLOG: i32 = 1024;
 
-/// `RTM_NEWROUTE` and what a route is made of (linux/rtnetlink.h).
+/// `RTM_NEWROUTE` and the fields of a route (linux/rtnetlink.h).
 const NEW_ROUTE: u16 = 24;
 const LOCAL_TABLE: u8 = 255;
 const STATIC: u8 = 4;
 const HOST: u8 = 254;
 const LOCAL: u8 = 2;
 const OUTPUT_INTERFACE: u16 = 4;
-/// The loopback's number in each namespace (`LOOPBACK_IFINDEX` of the kernel).
+/// The loopback's interface index in each namespace (`LOOPBACK_IFINDEX` of the kernel).
 const LOOPBACK: i32 = 1;
 
-/// What [`open`] gives: the listener of everything, that of the proxy, the resolver's socket and its
-/// listener.
+/// The number of sockets of [`open`]: the listener for all connections, that of the proxy, the
+/// resolver's datagram socket and its listener.
 pub(crate) const LISTENERS: usize = 4;
 
-/// Makes every address of version 4 local.
+/// Makes every IPv4 address local.
 pub(super) static ROUTE_4: Bytes = route(libc::AF_INET);
-/// The same of version 6.
+/// The same for IPv6.
 static ROUTE_6: Bytes = route(libc::AF_INET6);
 
 /// `ip route add local default dev lo`, for one version of the protocol.
@@ -48,8 +48,8 @@ const fn route(family: i32) -> Bytes {
     message(NEW_ROUTE, REQUEST | CREATE | ANSWER, &Bytes::of(&header).then(&interface))
 }
 
-/// Makes such a network of the calling process's own, in which nothing else was made but the
-/// loopback's being up, and opens the listeners. Allocates nothing.
+/// Turns the network of the calling process, in which only the loopback was brought up, into such a
+/// network, and opens the listeners. Allocates nothing.
 ///
 /// # Errors
 /// The step that failed, and why.
@@ -57,12 +57,12 @@ pub(crate) fn open() -> Result<[OwnedFd; LISTENERS], (Step, Errno)> {
     let route = |route: &Bytes| ask(None, route.as_slice()).map_err(|errno| (Step::Route, errno));
     route(&ROUTE_4)?;
     let version = match socket(AddressFamily::INET6, SocketType::STREAM) {
-        // A kernel without it: there is nobody to reach by it either.
+        // The kernel has no IPv6: then no address is reachable by it either.
         Err(Errno::AFNOSUPPORT) => Version::Four,
         socket => {
             drop(socket.map_err(|errno| (Step::Listen, errno))?);
             match route(&ROUTE_6) {
-                // Switched off in this namespace (`disable_ipv6`): the same.
+                // IPv6 is disabled in this namespace (`disable_ipv6`): the same.
                 Err((_, Errno::ACCESS)) => {}
                 other => other?,
             }
@@ -74,7 +74,7 @@ pub(crate) fn open() -> Result<[OwnedFd; LISTENERS], (Step, Errno)> {
     Ok(listeners)
 }
 
-/// Which versions of the protocol there are.
+/// The available versions of the protocol.
 #[derive(Debug, Clone, Copy)]
 enum Version {
     Four,
@@ -98,8 +98,8 @@ fn socket(family: AddressFamily, kind: SocketType) -> rustix::io::Result<OwnedFd
     socket_with(family, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// A socket at a port of every address. For both versions it is one, which knows addresses of the
-/// older one as `::ffff:a.b.c.d`.
+/// A socket that is bound to a port on every address. With both versions it is a single socket, to
+/// which IPv4 addresses appear as `::ffff:a.b.c.d`.
 fn anywhere(version: Version, kind: SocketType, port: u16) -> rustix::io::Result<OwnedFd> {
     match version {
         Version::Four => {
@@ -116,7 +116,8 @@ fn anywhere(version: Version, kind: SocketType, port: u16) -> rustix::io::Result
     }
 }
 
-/// Lets the rules give a socket what was sent to somebody else (`IP_TRANSPARENT` of `ip(7)`).
+/// Permits the rules to deliver packets for other addresses to the socket (`IP_TRANSPARENT` of
+/// `ip(7)`).
 fn be_transparent(version: Version, socket: &OwnedFd) -> rustix::io::Result<()> {
     let (level, option) = match version {
         Version::Four => (libc::IPPROTO_IP, libc::IP_TRANSPARENT),

@@ -1,6 +1,6 @@
-//! The sockets in a jail's network at which everything arrives, as whoever holds them has them. A
-//! jail that is held hands them out again, and may have been taken over by what runs inside: so what
-//! they are is asked of the kernel.
+//! The sockets that receive all traffic of a jail's network, for the process outside that holds
+//! them. The init of a persistent jail sends them again on request, and may have been taken over by
+//! a process inside: so the kernel is queried for what they are.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,27 +12,28 @@ use super::egress::LISTENERS;
 use super::{EVERYTHING_PORT, PROXY_PORT, RESOLVER_PORT, SIOCGSKNS, call};
 use crate::raw;
 
-/// The only ways out of a jail's network ([`crate::Network::Egress`]): sockets in it, which block.
-/// Without anybody who accepts, nothing is reached.
+/// The only network access of a jail ([`crate::Network::Egress`]): blocking sockets in its network.
+/// While no process accepts connections from them, nothing is reachable.
 #[derive(Debug)]
 pub struct Listeners {
-    /// Where every TCP connection arrives that is not to a loopback address. The own address of one
-    /// that is accepted is where it was to go; an address of version 4 comes as `::ffff:a.b.c.d`. One
-    /// whose own address is a loopback's was made to the listener itself.
+    /// Accepts every TCP connection except those to loopback addresses. The local address of an
+    /// accepted connection is its intended destination; an IPv4 address appears as
+    /// `::ffff:a.b.c.d`. A connection whose local address is a loopback address was made to the
+    /// listener itself.
     pub everything: OwnedFd,
-    /// At 127.0.0.1 and [`PROXY_PORT`], for those who ask a proxy.
+    /// The listener of the HTTP proxy, at 127.0.0.1 and [`PROXY_PORT`].
     pub proxy: OwnedFd,
-    /// A socket for datagrams at [`RESOLVER_PORT`] of every address.
+    /// A datagram socket at [`RESOLVER_PORT`] of every address.
     pub resolver_datagrams: OwnedFd,
     /// A listener at [`RESOLVER_PORT`] of every address.
     pub resolver_streams: OwnedFd,
 }
 
 impl Listeners {
-    /// Those that descriptors are which a jail's init has handed out, in the order of the fields:
-    /// sockets of their kinds, which listen at their places. Their ports are privileged, and nobody
-    /// inside has that privilege, so sockets at them are those that were opened before anything ran
-    /// there, if they are in the jail's own network ([`Listeners::network`]).
+    /// Checks descriptors that a jail's init has sent, in the order of the fields: sockets of the
+    /// right kinds that are bound to the right addresses. Their ports are privileged, and no
+    /// process inside has that privilege. So if they are in the jail's own network
+    /// ([`Listeners::network`]), they are the sockets that were opened before anything ran there.
     ///
     /// # Errors
     /// `InvalidData` for descriptors that are anything else.
@@ -54,12 +55,12 @@ impl Listeners {
         if are_right { Ok(listeners) } else { Err(wrong()) }
     }
 
-    /// The network that all of them are in, by the number of its namespace's inode
-    /// (`namespaces(7)`), which no other has as long as they are open.
+    /// The network that all of them are in, as the inode number of its namespace (`namespaces(7)`),
+    /// which is unique as long as they are open.
     ///
     /// # Errors
-    /// `InvalidData` when they are in several; else why the kernel does not tell, as of a network of
-    /// somebody else's.
+    /// `InvalidData` when they are in several; else the kernel's error, such as for a network of
+    /// another owner.
     pub fn network(&self) -> io::Result<u64> {
         let [first, others @ ..] = self.each();
         let network = network_of(first)?;
@@ -77,10 +78,10 @@ impl Listeners {
         [everything, proxy, resolver_datagrams, resolver_streams].map(|listener| listener.as_fd())
     }
 
-    /// The same sockets once more.
+    /// Duplicates of the same sockets.
     ///
     /// # Errors
-    /// There are too many descriptors.
+    /// There are too many open file descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
         let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
         Ok(Self {
@@ -91,13 +92,13 @@ impl Listeners {
         })
     }
 
-    /// The descriptors, in the order of the fields.
+    /// The file descriptors, in the order of the fields.
     pub fn into_descriptors(self) -> [OwnedFd; LISTENERS] {
         let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
         [everything, proxy, resolver_datagrams, resolver_streams]
     }
 
-    /// From what a jail hands out before anything runs in it.
+    /// From descriptors that a jail sends before anything runs in it.
     pub(crate) fn of(descriptors: impl IntoIterator<Item = OwnedFd>) -> Option<Self> {
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next();
@@ -110,7 +111,7 @@ impl Listeners {
     }
 }
 
-/// Whether a descriptor is a socket of this kind; anything that is no socket is not.
+/// Whether a file descriptor is a socket of this kind; false if it is no socket.
 fn is(descriptor: &OwnedFd, kind: SocketType, protocol: Protocol) -> io::Result<bool> {
     let family = match sockopt::socket_domain(descriptor) {
         Err(rustix::io::Errno::NOTSOCK | rustix::io::Errno::BADF) => return Ok(false),
@@ -138,11 +139,12 @@ fn is_at(socket: &OwnedFd, place: SocketAddr) -> io::Result<bool> {
     Ok(SocketAddr::try_from(getsockname(socket)?)? == place)
 }
 
-/// The network that a socket is in: who made the network's namespace of users may ask that of it.
+/// The network that a socket is in. The creator of the user namespace that owns the network may
+/// query it.
 fn network_of(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let namespace = call(libc::SYS_ioctl, [raw::signed(socket.as_raw_fd()), SIOCGSKNS, 0])?;
     let namespace = RawFd::try_from(namespace).map_err(io::Error::other)?;
-    // SAFETY: the kernel has opened this descriptor for this process, which nobody else owns.
+    // SAFETY: the kernel has opened this descriptor for this process, and nothing else owns it.
     let namespace = unsafe { OwnedFd::from_raw_fd(namespace) };
     Ok(rustix::fs::fstat(&namespace)?.st_ino)
 }

@@ -1,4 +1,5 @@
-//! The network in the kernel: where what is sent inside arrives, and what nobody inside can change.
+//! The network in the kernel: where traffic from inside arrives, and what no process inside can
+//! change.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -13,7 +14,7 @@ use crate::{
     Streams, Supervision, Task, Wall,
 };
 
-/// A jail that does `payload`, with nothing in it.
+/// A jail that runs `payload`, with no other content.
 fn launch(network: Network, payload: fn() -> u8) -> Result<Jail, Error> {
     let identity = Identity::of_caller().unwrap();
     let (user, group) = match &identity {
@@ -45,7 +46,8 @@ fn launch(network: Network, payload: fn() -> u8) -> Result<Jail, Error> {
     })
 }
 
-/// What the payload says, while `outside` is held; `None` where this host has no such jails.
+/// The output of the payload, while `outside` runs with the listeners; `None` where this host
+/// supports no such jails.
 fn said<T>(payload: fn() -> u8, outside: impl FnOnce(Option<Listeners>) -> T) -> Option<String> {
     let signals = Signals::hold().unwrap();
     let mut jail = match launch(Network::Egress, payload) {
@@ -74,7 +76,7 @@ fn said<T>(payload: fn() -> u8, outside: impl FnOnce(Option<Listeners>) -> T) ->
     Some(output)
 }
 
-/// Answers whoever comes with the name of what it came to and where it wanted to go.
+/// Answers every connection with the name of its listener and its intended destination.
 fn answer_all(listeners: Option<Listeners>) {
     let Listeners { everything, proxy, resolver_datagrams, resolver_streams } = listeners.unwrap();
     for (name, listener) in
@@ -100,15 +102,15 @@ fn answer_all(listeners: Option<Listeners>) {
     });
 }
 
-/// Not by the standard library's output, whose lock another test may have held when this process
+/// Bypasses the standard library's output, whose lock another test may have held when this process
 /// was forked.
 fn print(lines: &str) -> u8 {
-    // SAFETY: nothing closes the standard output.
+    // SAFETY: the standard output is never closed.
     let output = unsafe { BorrowedFd::borrow_raw(libc::STDOUT_FILENO) };
     rustix::io::write(output, lines.as_bytes()).map_or(1, |written| (written != lines.len()).into())
 }
 
-/// What a connection to an address gets.
+/// The answer to a connection to an address.
 fn connect(address: &str) -> String {
     let address: SocketAddr = address.parse().unwrap();
     let mut answer = String::new();
@@ -120,7 +122,7 @@ fn connect(address: &str) -> String {
     got.map_or_else(|error| error.kind().to_string(), |_| answer)
 }
 
-/// What a datagram to an address gets.
+/// The answer to a datagram to an address.
 fn ask(address: &str) -> String {
     let local = if address.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
     let ask = || {
@@ -144,8 +146,8 @@ fn alone(body: fn()) {
     assert_eq!(ended, Ended::Exited(0));
 }
 
-/// Private networks, metadata services, documentation, names' own addresses, an address of version 4
-/// within one of version 6, and ports where somebody listens.
+/// Private networks, metadata services, documentation, addresses for names, an IPv4 address mapped
+/// into IPv6, and ports with a listener.
 const ANYWHERE: [&str; 10] = [
     "10.0.0.1:80",
     "169.254.169.254:80",
@@ -160,7 +162,7 @@ const ANYWHERE: [&str; 10] = [
 ];
 
 fn connect_anywhere() -> u8 {
-    // Somebody inside listens at every address, and gets what is its own.
+    // A process inside listens at every address, and gets the connections to itself.
     let _own = TcpListener::bind("0.0.0.0:7777");
     let mut lines = String::new();
     for address in ANYWHERE {
@@ -254,14 +256,14 @@ fn connect_and_ask() -> u8 {
 fn without_anybody_outside_nothing_is_reached() {
     alone(|| {
         let Some(lines) = said(connect_and_ask, drop) else { return };
-        // Whoever came before they were closed is reset, or asks in vain.
+        // A connection from before the listeners were closed is reset, or gets no answer.
         let errors = ["connection refused", "connection reset", "timed out", "would block"];
         let failed: usize = errors.iter().map(|error| lines.matches(error).count()).sum();
         assert_eq!(failed, 4, "{lines}");
     });
 }
 
-/// Each attempt to change the network or to come before the listeners, with its error number.
+/// Each attempt to change the network or to bind in front of the listeners, with its error number.
 fn change() -> u8 {
     let number = |value: i32| raw::signed(value);
     let socket = |family, kind, protocol| {
@@ -275,8 +277,8 @@ fn change() -> u8 {
     let unshare = errno_of(libc::SYS_unshare, [number(libc::CLONE_NEWUSER), 0, 0, 0, 0, 0]);
     let namespace = errno_of(libc::SYS_unshare, [number(libc::CLONE_NEWNET), 0, 0, 0, 0, 0]);
     let _ = writeln!(lines, "unshare {unshare} {namespace}");
-    // The old way to change rules (`IPT_SO_SET_REPLACE`, which a kernel may not have), a mark, and
-    // what was sent to somebody else.
+    // The old interface for rules (`IPT_SO_SET_REPLACE`, which a kernel may lack), a mark, and
+    // receiving packets for other addresses.
     let Ok(socket) = UdpSocket::bind("127.0.0.1:0") else { return 2 };
     let set = |level: i32, option: i32, value: &[u8]| {
         let arguments = [
@@ -311,7 +313,7 @@ fn change() -> u8 {
 
 /// Takes the loopback down.
 fn change_loopback(socket: &UdpSocket) -> i32 {
-    // SAFETY: all zero is an interface's name of no length and no flags.
+    // SAFETY: all zeros are an empty interface name and no flags.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[0] = b'l'.cast_signed();
     request.ifr_name[1] = b'o'.cast_signed();
@@ -320,7 +322,7 @@ fn change_loopback(socket: &UdpSocket) -> i32 {
     errno_of(libc::SYS_ioctl, arguments)
 }
 
-/// Removes and adds routes, in the words that made them.
+/// Removes and adds routes, with the messages that created them.
 fn change_routes() -> [i32; 2] {
     const REMOVE: u16 = 25;
     let made = egress::ROUTE_4.as_slice().to_vec();
@@ -365,8 +367,7 @@ fn a_jail_without_a_way_out_hands_nothing_out() {
     });
 }
 
-/// Where version 6 of the protocol is switched off, nobody is reached by it, and everybody by
-/// version 4.
+/// Where IPv6 is disabled, nothing is reachable by it, and everything by IPv4.
 #[test]
 fn one_version_of_the_protocol_is_enough() {
     let ended = in_child(|| {

@@ -1,9 +1,9 @@
-//! The jail's network: its own loopback and nothing else. What there may be of a way out are
-//! listeners in it, which somebody outside holds (`egress`).
+//! The jail's network: its own loopback and nothing else. The only network access are listeners in
+//! it, which a process outside holds (`egress`).
 //!
-//! It is made by [`crate::helper`], in memory that another process uses at the same time: nothing that
-//! makes it allocates, and all calls are bare. `listeners` is for whoever
-//! holds them outside, and `proof` for whoever wants to know beforehand.
+//! It is created by [`crate::helper`], in memory that another process uses concurrently: that code
+//! allocates nothing and makes bare system calls only. `listeners` is for the process outside that
+//! holds them, and `proof` tests beforehand whether this works.
 
 pub(crate) mod egress;
 mod listeners;
@@ -23,23 +23,24 @@ pub use proof::{Unavailable, prove};
 
 use crate::raw;
 
-/// Where the listener of everything is. Nobody needs to know: connections to any address arrive.
+/// The port of the listener for all connections. Clients need not know it: connections to any
+/// address arrive there.
 const EVERYTHING_PORT: u16 = 1022;
-/// Where the proxy is, at 127.0.0.1.
+/// The port of the proxy, at 127.0.0.1.
 pub const PROXY_PORT: u16 = 1023;
-/// Where the resolver is, at every address.
+/// The port of the resolver, at every address.
 pub const RESOLVER_PORT: u16 = 53;
 
-/// What is reached without the proxy: the jail's own loopback.
+/// The addresses that are reached without the proxy: the jail's own loopback.
 const OWN: &str = "localhost,127.0.0.1,::1";
 
-/// The steps of raising the wall that only [`crate::Network::Egress`] takes, in words.
+/// The steps that only [`crate::Network::Egress`] takes, as text.
 pub(crate) const ROUTE: &str = "route every address to the loopback";
 pub(crate) const LISTEN: &str = "listen for connections to every address";
 pub(crate) const RULES: &str = "load the rules that redirect connections to a listener";
 
-/// The command that lets this host take a step of raising the wall `network`, as an error of a
-/// launch names it.
+/// The command that enables a step of the wall `network` on this host, for the step's text in a
+/// launch error.
 pub fn remedy(step: &str) -> Option<&'static str> {
     match step {
         RULES => Some("sudo modprobe -a nf_tables nft_tproxy nf_tproxy_ipv4 nf_tproxy_ipv6"),
@@ -48,7 +49,7 @@ pub fn remedy(step: &str) -> Option<&'static str> {
     }
 }
 
-/// The variables by which programs inside find the proxy, and reach themselves without it.
+/// The variables by which programs inside find the proxy, and bypass it for the loopback.
 pub fn variables() -> impl Iterator<Item = (&'static str, String)> {
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
     let proxies =
@@ -57,9 +58,9 @@ pub fn variables() -> impl Iterator<Item = (&'static str, String)> {
     proxies.chain(["NO_PROXY", "no_proxy"].map(|name| (name, OWN.to_owned())))
 }
 
-/// The variables by which programs inside find the certificates that they are to believe, for those
-/// that do not ask the system: OpenSSL and what is like it, curl, git, Python, Node, Deno, cargo and
-/// the tools of AWS.
+/// The variables by which programs inside find the trusted certificates, for programs that do not
+/// use the system's: OpenSSL and similar libraries, curl, git, Python, Node, Deno, cargo and the
+/// AWS tools.
 pub fn trust_variables(file: &str) -> impl Iterator<Item = (&'static str, String)> {
     const NAMES: [&str; 9] = [
         "SSL_CERT_FILE",
@@ -75,27 +76,28 @@ pub fn trust_variables(file: &str) -> impl Iterator<Item = (&'static str, String
     NAMES.into_iter().map(move |name| (name, file.to_owned()))
 }
 
-/// A socket's network namespace (since Linux 4.10), and setting an interface's flags
+/// Get a socket's network namespace (since Linux 4.10), and set an interface's flags
 /// (linux/sockios.h).
 const SIOCGSKNS: usize = 0x894c;
 const SIOCSIFFLAGS: usize = 0x8914;
 
-/// Moves the calling process into a new network, whose loopback is up, and gives a descriptor of that.
-/// `others` are more namespaces, made at once; one of users is the network's owner then.
+/// Moves the calling process into a new network, whose loopback is up, and returns a file
+/// descriptor of that. `others` are further namespaces to create in the same call; a user namespace
+/// among them becomes the network's owner.
 pub(crate) fn make(others: i32) -> rustix::io::Result<RawFd> {
     call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET | others), 0, 0])?;
     bring_up()
 }
 
-/// Brings up the loopback of the calling process's network (`netdevice(7)`), and gives a descriptor of
-/// that network.
+/// Brings up the loopback of the calling process's network (`netdevice(7)`), and returns a file
+/// descriptor of that network.
 fn bring_up() -> rustix::io::Result<RawFd> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: all zero is an interface's name of no length and no flags.
+    // SAFETY: all zeros are an empty interface name and no flags.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name[0] = b'l'.cast_signed();
     request.ifr_name[1] = b'o'.cast_signed();
-    // A new namespace's loopback has no other flag that would be lost by this.
+    // The loopback of a new namespace has no other flag that this would clear.
     #[expect(clippy::cast_possible_truncation, reason = "both flags fit in 16 bits")]
     {
         request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;

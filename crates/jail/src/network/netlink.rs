@@ -1,5 +1,4 @@
-//! Messages of `netlink(7)`: written by the compiler, so that whoever sends them allocates nothing,
-//! and sent.
+//! Messages of `netlink(7)`: built at compile time, so that sending them allocates nothing.
 
 use rustix::io::Errno;
 
@@ -7,23 +6,23 @@ use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
 
-/// How much there can be in [`Bytes`]. What is more does not compile.
+/// The capacity of [`Bytes`]. Larger content does not compile.
 const ROOM: usize = 1536;
-/// How much of an answer is read: its header, the error, and the header that is answered to.
+/// How much of an answer is read: its header, the error, and the header of the request.
 const ANSWER_BYTES: usize = 64;
-/// `NLA_F_NESTED` of linux/netlink.h: the value is made of attributes.
+/// `NLA_F_NESTED` of linux/netlink.h: the value consists of attributes.
 const NESTED: u16 = 0x8000;
 
-/// Flags of a message (linux/netlink.h): that it is a request, which is to be answered, and which is
-/// to make what is not there yet, and at the end of what is there.
+/// Flags of a message (linux/netlink.h): a request, which must be answered, and which must create
+/// what does not exist yet, at the end of the existing list.
 pub(super) const REQUEST: u16 = 0x1;
 pub(super) const ANSWER: u16 = 0x4;
 pub(super) const CREATE: u16 = 0x400;
 pub(super) const APPEND: u16 = 0x800;
-/// `NLMSG_ERROR`: the kind of every answer; that nothing is wrong is the error 0.
+/// `NLMSG_ERROR`: the type of every answer; success is the error 0.
 const ERROR: u16 = 2;
 
-/// A part of a message, or several of them.
+/// One or several parts of a message.
 #[derive(Debug)]
 pub(super) struct Bytes {
     all: [u8; ROOM],
@@ -35,12 +34,12 @@ impl Bytes {
         Self { all: [0; ROOM], length: 0 }.and(content)
     }
 
-    /// A number as the protocols of the net have it.
+    /// A number in network byte order.
     pub(super) const fn number(value: u32) -> Self {
         Self::of(&value.to_be_bytes())
     }
 
-    /// This, and after it another one.
+    /// This followed by another one.
     pub(super) const fn then(self, next: &Self) -> Self {
         self.and(next.as_slice())
     }
@@ -59,7 +58,7 @@ impl Bytes {
         self
     }
 
-    /// Zeros up to a multiple of four bytes, where the next part may begin.
+    /// Pads with zeros to a multiple of four bytes, where the next part may start.
     const fn aligned(mut self) -> Self {
         self.length = self.length.next_multiple_of(4);
         assert!(self.length <= ROOM, "the buffer is too small for it");
@@ -67,41 +66,41 @@ impl Bytes {
     }
 }
 
-/// An attribute: its length, its kind and its value.
+/// An attribute: its length, its type and its value.
 pub(super) const fn attribute(kind: u16, value: &Bytes) -> Bytes {
     #[expect(clippy::cast_possible_truncation, reason = "at most the room and four more")]
     let length = (4 + value.length) as u16;
     Bytes::of(&length.to_ne_bytes()).and(&kind.to_ne_bytes()).then(value).aligned()
 }
 
-/// An attribute that is made of attributes.
+/// An attribute that consists of attributes.
 pub(super) const fn nested(kind: u16, attributes: &Bytes) -> Bytes {
     attribute(kind | NESTED, attributes)
 }
 
-/// A whole message. The answer to it has its number.
+/// A whole message. The answer to it has its sequence number.
 pub(super) const fn message(kind: u16, flags: u16, content: &Bytes) -> Bytes {
     #[expect(clippy::cast_possible_truncation, reason = "at most the room and sixteen more")]
     let length = (16 + content.length) as u32;
     Bytes::of(&length.to_ne_bytes())
         .and(&kind.to_ne_bytes())
         .and(&flags.to_ne_bytes())
-        // A number of the message and one of the sender, for those who ask much at once.
+        // The sequence number and the port number, which only senders of several requests need.
         .and(&[0; 8])
         .then(content)
 }
 
-/// Sends messages of which one asks for an answer, and gives what the kernel says: the first thing
-/// that is wrong with any of them, or that nothing is.
+/// Sends messages of which one requests an answer, and returns the kernel's answer: the first error
+/// of any of them, or success.
 ///
 /// # Errors
-/// What the kernel refused, or `EPROTO` where it says nothing.
+/// The kernel's error, or `EPROTO` where it sends no valid answer.
 pub(super) fn ask(protocol: Option<Protocol>, messages: &[u8]) -> rustix::io::Result<()> {
     let kind = SocketType::RAW;
     let socket = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, protocol)?;
     send(&socket, messages, SendFlags::empty())?;
     let mut answer = [0; ANSWER_BYTES];
-    // The kernel has answered before it let go of the sender.
+    // The kernel has answered before the send call returned.
     let (length, _) = match recv(&socket, &mut answer, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
         Err(Errno::AGAIN) => return Err(Errno::PROTO),
         received => received?,
@@ -109,7 +108,7 @@ pub(super) fn ask(protocol: Option<Protocol>, messages: &[u8]) -> rustix::io::Re
     verdict(&answer, length)
 }
 
-/// What an answer says.
+/// Interprets an answer.
 fn verdict(answer: &[u8; ANSWER_BYTES], length: usize) -> rustix::io::Result<()> {
     let [_, _, _, _, kind_low, kind_high, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..] = *answer;
     if length < 20 || u16::from_ne_bytes([kind_low, kind_high]) != ERROR {

@@ -1,4 +1,4 @@
-//! The proof that this host can have networks with ways out.
+//! The proof that this host supports networks with an egress proxy.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,27 +10,27 @@ use rustix::io::Errno;
 use super::{egress, make};
 use crate::fixtures::Step;
 
-/// Nobody has this address: TEST-NET-1 (RFC 5737), the port "discard".
+/// An unassigned address: TEST-NET-1 (RFC 5737), the port "discard".
 const NOBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
 /// How long a connection within one machine may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The step that is taken here alone, in words.
+/// The step that only the proof takes, as text.
 pub(super) const ARRIVE: &str = "redirect a connection to a listener";
 
-/// Why there can be no such networks.
+/// Why such networks are unavailable.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step}")]
 pub struct Unavailable {
-    /// What could not be done, in words; [`remedy`](super::remedy) knows some of them.
+    /// The failed step, as text; [`remedy`](super::remedy) knows some of them.
     pub step: &'static str,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: io::Error,
 }
 
-/// Makes such a network and connects to somebody who is not there, which must arrive at its
-/// listener. The calling process must have a single thread, and stays in that network.
+/// Creates such a network and connects to an unassigned address, which must arrive at its listener.
+/// The calling process must have a single thread, and stays in that network.
 ///
 /// # Errors
 /// The step that failed, and why.
@@ -38,7 +38,7 @@ pub fn prove() -> Result<(), Unavailable> {
     let failed =
         |(step, errno): (Step, Errno)| Unavailable { step: step.words(), source: errno.into() };
     let network = make(libc::CLONE_NEWUSER).map_err(|errno| failed((Step::Network, errno)))?;
-    // SAFETY: it was just opened for this process, which nobody else owns.
+    // SAFETY: it was just opened for this process, and nothing else owns it.
     let _network = unsafe { OwnedFd::from_raw_fd(network) };
     let [everything, ..] = egress::open().map_err(failed)?;
     arrives(everything).map_err(|source| Unavailable { step: ARRIVE, source })
@@ -48,7 +48,7 @@ fn arrives(everything: OwnedFd) -> io::Result<()> {
     let nobody = SocketAddr::from(NOBODY);
     let _sent = TcpStream::connect_timeout(&nobody, DEADLINE)?;
     let listener = TcpListener::from(everything);
-    // What is established waits there already.
+    // An established connection is in the backlog already.
     listener.set_nonblocking(true)?;
     let (arrived, _) = listener.accept()?;
     let wanted = arrived.local_addr()?;

@@ -1,8 +1,8 @@
-//! The rules of a network in which every address is the loopback's: a connection to any of them
-//! arrives at one listener. They are nf_tables' (linux/netfilter/nf_tables.h), in one batch that is
-//! taken whole or not at all.
+//! The rules of a network in which every address is local: a connection to any of them arrives at
+//! one listener. They are rules of nf_tables (linux/netfilter/nf_tables.h), in one batch that is
+//! accepted completely or not at all.
 //!
-//! In the words of `nft(8)`, where 53 and 1022 are ports of `egress`:
+//! In the syntax of `nft(8)`, where 53 and 1022 are ports of `egress`:
 //!
 //! ```text
 //! table inet stockade {
@@ -16,9 +16,9 @@
 //! }
 //! ```
 //!
-//! `tproxy` and not `redirect`, which would have the kernel keep each connection in a table that is
-//! one for the whole machine, charged to nobody, and for a sandbox to fill. Whoever accepts a
-//! connection finds in its own address the one that was asked for.
+//! `tproxy` is used instead of `redirect`, because the latter keeps each connection in a kernel
+//! table that is shared by the whole machine, is not charged to any process, and could be filled by
+//! a sandbox. The local address of an accepted connection is its intended destination.
 
 use super::netlink::{ANSWER, APPEND, Bytes, CREATE, REQUEST, attribute, message, nested};
 
@@ -37,7 +37,7 @@ const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 /// `IPPROTO_TCP`.
 const TCP: u8 = 6;
-/// `NF_INET_PRE_ROUTING`: packets that arrive, from wherever, before their way is chosen.
+/// `NF_INET_PRE_ROUTING`: all arriving packets, before routing.
 const PREROUTING: u32 = 0;
 /// `NF_IP_PRI_MANGLE`.
 const MANGLE: i32 = -150;
@@ -46,15 +46,15 @@ const ACCEPT: u32 = 1;
 /// `NFT_REG_VERDICT`, and a register for everything else.
 const VERDICT: u32 = 0;
 const REGISTER: u32 = 1;
-/// `NFT_PAYLOAD_*`: where a header begins.
+/// `NFT_PAYLOAD_*`: the start of a header.
 const NETWORK_HEADER: u32 = 1;
 const TRANSPORT_HEADER: u32 = 2;
-/// `NFT_META_*`: what is asked of a packet.
+/// `NFT_META_*`: properties of a packet.
 const VERSION: u32 = 15;
 const TRANSPORT: u32 = 16;
 
-/// Loads the rules; asks for one answer, for the last of them. (Only since Linux 6.9 the end of a
-/// batch is answered.)
+/// Loads the rules; requests one answer, for the last of them. (Only since Linux 6.9 does the end
+/// of a batch get an answer.)
 pub(super) static ALL: Bytes = all();
 
 const fn all() -> Bytes {
@@ -79,7 +79,7 @@ const fn all() -> Bytes {
         .then(&batch(BATCH_END))
 }
 
-/// The beginning and the end of a batch, which name the subsystem.
+/// The start and the end of a batch, which name the subsystem.
 const fn batch(kind: u16) -> Bytes {
     let [high, low] = SUBSYSTEM.to_be_bytes();
     message(kind, REQUEST, &Bytes::of(&[UNSPECIFIED, 0, high, low]))
@@ -123,13 +123,13 @@ const fn expression(name: &[u8], attributes: &Bytes) -> Bytes {
     nested(1, &attribute(1, &Bytes::of(name)).then(&nested(2, attributes)))
 }
 
-/// Puts into the register what is known of a packet.
+/// Loads a property of the packet into the register.
 const fn meta(what: u32) -> Bytes {
     let attributes = attribute(1, &Bytes::number(REGISTER));
     expression(b"meta\0", &attributes.then(&attribute(2, &Bytes::number(what))))
 }
 
-/// Puts bytes of a header into the register.
+/// Loads bytes of a header into the register.
 const fn header(base: u32, offset: u32, length: u32) -> Bytes {
     let attributes = attribute(1, &Bytes::number(REGISTER))
         .then(&attribute(2, &Bytes::number(base)))
@@ -138,7 +138,7 @@ const fn header(base: u32, offset: u32, length: u32) -> Bytes {
     expression(b"payload\0", &attributes)
 }
 
-/// Ends the rule unless what `loads` puts into the register is this.
+/// Ends the rule unless the value that `loads` puts into the register equals `value`.
 const fn is(loads: &Bytes, value: &[u8]) -> Bytes {
     const EQUAL: u32 = 0;
     let attributes = attribute(1, &Bytes::number(REGISTER))
@@ -147,14 +147,14 @@ const fn is(loads: &Bytes, value: &[u8]) -> Bytes {
     Bytes::of(loads.as_slice()).then(&expression(b"cmp\0", &attributes))
 }
 
-/// Lets the packet go its way.
+/// Accepts the packet.
 const fn accept() -> Bytes {
     let verdict = nested(2, &attribute(1, &Bytes::number(ACCEPT)));
     let attributes = attribute(1, &Bytes::number(VERDICT)).then(&nested(2, &verdict));
     expression(b"immediate\0", &attributes)
 }
 
-/// Gives the packet to the listener, or to the connection that it belongs to.
+/// Delivers the packet to the listener, or to the connection that it belongs to.
 const fn take() -> Bytes {
     let port = nested(2, &attribute(1, &Bytes::of(&super::EVERYTHING_PORT.to_be_bytes())));
     let load = attribute(1, &Bytes::number(REGISTER)).then(&port);

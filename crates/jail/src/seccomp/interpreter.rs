@@ -1,4 +1,4 @@
-//! Runs filter programs in the tests as the kernel would, and checks what they decide.
+//! Runs filter programs in tests as the kernel would, and checks their decisions.
 
 use libc::{c_long, sock_filter};
 
@@ -33,7 +33,7 @@ impl Call {
     }
 }
 
-/// The answer of `program` and the number of instructions that it took.
+/// The result of `program` and the number of executed instructions.
 fn run(program: &[sock_filter], call: &Call) -> (u32, usize) {
     let mut accumulator = 0;
     let mut at = 0;
@@ -59,7 +59,7 @@ fn decide_number(number: u32, arguments: [u64; 6]) -> u32 {
     let call = Call { architecture: 0xc000_003e, number, arguments };
     let [lenient, strict] = [SetIdBits::Allowed, SetIdBits::Refused]
         .map(|set_id_bits| run(program(set_id_bits), &call).0);
-    // What one refuses the other refuses as well.
+    // Everything that the lenient filter refuses, the strict one refuses as well.
     assert!(lenient == ALLOW || strict == lenient, "{number}");
     lenient
 }
@@ -99,13 +99,14 @@ fn numbers_that_were_never_judged_do_not_exist() {
     for number in (first..first + 4096).chain([0x4000_0000, 0x4000_0001, 0x4000_0200, u32::MAX]) {
         assert_eq!(decide_number(number, [0; 6]), errno(libc::ENOSYS), "{number:#x}");
     }
-    // Every x32 number, those of its own (512 to 547) included.
+    // Every x32 number, including those that only x32 has (512 to 547).
     for number in 0..=600 {
         assert_eq!(decide_number(0x4000_0000 | number, [0; 6]), errno(libc::ENOSYS), "{number}");
     }
 }
 
-/// The search tree against a list written without it: the numbers that are not simply allowed.
+/// The search tree compared with a list written independently: the numbers that are not simply
+/// allowed.
 #[test]
 fn exactly_the_named_calls_are_refused() {
     let refused: &[(i32, &[u32])] = &[
@@ -155,7 +156,7 @@ fn clone_makes_threads_and_processes_but_no_namespace() {
             assert_eq!(decide(libc::SYS_clone, &[flags]), errno(libc::EPERM), "{flags:#x}");
         }
     }
-    // The kernel drops the high half, so it makes nothing forbidden.
+    // The kernel drops the high half, so its bits do not make a call forbidden.
     assert_eq!(decide(libc::SYS_clone, &[fork | 0x1000_0000_0000_0000]), ALLOW);
 }
 
@@ -234,7 +235,7 @@ fn device_files_cannot_be_made_but_files_and_fifos_can() {
         (libc::S_IFSOCK, ALLOW),
         (0, ALLOW),
     ] {
-        // The kernel takes the mode as 16 bits.
+        // The kernel uses 16 bits of the mode.
         for noise in [0, 0o7777, 1 << 16, 1 << 32] {
             let mode = u64::from(format) | noise;
             assert_eq!(decide(libc::SYS_mknod, &[0, mode]), expected, "{mode:#o}");
@@ -274,7 +275,7 @@ fn set_id_bits_are_refused_where_host_files_can_be_written() {
             assert_eq!(decide_strictly(number, &arguments), expected, "{number} {mode:#o}");
             assert_eq!(decide(number, &arguments), ALLOW, "{number} {mode:#o}");
         }
-        // What lies behind the flags is noise where no file is made.
+        // The argument after the flags is ignored where no file is created.
         for flags in [0, 2, DIRECTORY] {
             assert_eq!(decide_strictly(libc::SYS_openat, &[0, 0, flags, mode]), ALLOW);
         }
@@ -285,8 +286,8 @@ fn set_id_bits_are_refused_where_host_files_can_be_written() {
     assert_eq!(decide_strictly(libc::SYS_mknod, &[0, device]), refused);
 }
 
-/// What every system call pays that the kernel cannot decide once for all, and what installing
-/// costs: the kernel runs the program for each number.
+/// The overhead of every system call that the kernel cannot cache as always allowed, and the cost
+/// of installing: the kernel runs the program for each number.
 #[test]
 fn few_instructions_are_run_for_each_call() {
     let program = program(SetIdBits::Refused);

@@ -1,4 +1,4 @@
-//! The filter in the kernel: forked children install it and try what it refuses and what it
+//! The filter in the kernel: forked children install it and try what it must refuse and what it
 //! must not break.
 
 use std::os::unix::process::CommandExt as _;
@@ -19,7 +19,7 @@ fn confined(body: impl FnOnce() -> i32) -> Ended {
     })
 }
 
-/// Arguments that make every one of these calls fail in some other way where it is not refused.
+/// Arguments with which each of these calls fails with another error if it is not refused.
 const NONSENSE: [usize; 6] = [usize::MAX; 6];
 
 #[test]
@@ -158,7 +158,7 @@ fn sockets_that_no_namespace_isolates_cannot_be_made() {
     assert_eq!(socket(10, 1, 262), Ended::Exited(EPROTONOSUPPORT));
     assert_eq!(socket(16, 3, 12), Ended::Exited(EPROTONOSUPPORT));
     for (family, kind, protocol) in [(1, 1, 0), (2, 1, 0), (2, 2, 17), (10, 1, 6), (16, 3, 0)] {
-        // A kernel without IPv6 is no fault of the filter.
+        // A missing IPv6 in the kernel is not the filter's fault.
         let plain = in_child(|| errno_of(libc::SYS_socket, [family, kind, protocol, 0, 0, 0]));
         assert_eq!(socket(family, kind, protocol), plain, "family {family}");
     }
@@ -181,7 +181,7 @@ fn terminal_input_cannot_be_faked() {
                 return 1;
             }
         }
-        // TCGETS on a closed descriptor is judged by the kernel.
+        // The kernel itself rejects TCGETS on a closed file descriptor.
         i32::from(errno_of(libc::SYS_ioctl, [9999, 0x5401, 0, 0, 0, 0]) != libc::EBADF)
     });
     assert_eq!(ended, Ended::Exited(0));

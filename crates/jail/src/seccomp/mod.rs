@@ -1,7 +1,7 @@
 //! The system call wall: the filter program and its installation.
 //!
-//! What is refused and why is in `rules`; how decisions become classic BPF is in `tree`. No
-//! policy is made here. A filter that is installed can never be taken off again, by anybody.
+//! `rules` defines what is refused and why; `tree` turns decisions into classic BPF. No policy
+//! belongs here. An installed filter can never be removed.
 
 mod rules;
 mod traffic;
@@ -26,23 +26,23 @@ const ARCHITECTURE_X86_64: u32 = 0xc000_003e;
 /// Whether a command may put set-user-id and set-group-id bits on files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetIdBits {
-    /// It may: all it can write is in places that no other user of the host reaches, and nothing
-    /// leaves them with these bits. Opening files then costs nothing, for the kernel need not run
-    /// the filter for it.
+    /// It may: all writable paths are invisible to other users of the host, and nothing leaves them
+    /// with these bits. Opening files then has no overhead, because the kernel need not run the
+    /// filter for it.
     Allowed,
-    /// It may not. For jails that write to files of the host: as the owner of the directory,
-    /// which may be host root, the command would leave a program there that makes anybody its
-    /// owner.
+    /// It may not. For jails that write to files of the host: as the owner of the directory, which
+    /// may be host root, the command would leave a program there that runs with its owner's rights
+    /// for anyone.
     Refused,
 }
 
 /// The filter for a confined command, ready for [`install`].
 ///
-/// - Another architecture (`int 0x80` is the way in) ends the process: its numbers mean other
-///   calls, and nothing that we start uses it.
-/// - What `rules` names is refused with an errno that lets programs fall back.
-/// - Numbers above the highest known one, x32 calls (bit 30) among them, answer ENOSYS: a call
-///   that did not exist when the rules were written was never judged.
+/// - A call of another architecture (by `int 0x80`) ends the process: its numbers mean other calls,
+///   and nothing that we start uses it.
+/// - The calls in `rules` are refused with an errno that lets programs fall back.
+/// - Numbers above the highest known one, x32 calls (bit 30) among them, fail with ENOSYS: calls
+///   that did not exist when the rules were written were never reviewed.
 pub const fn program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
     static ALLOWED: Block = build(&rules::verdicts(SetIdBits::Allowed));
     static REFUSED: Block = build(&rules::verdicts(SetIdBits::Refused));
@@ -52,15 +52,15 @@ pub const fn program(set_id_bits: SetIdBits) -> &'static [sock_filter] {
     }
 }
 
-/// The filter for a worker of a zygote, which comes on top of that of the zygote: only what is named
-/// in `worker` is allowed, and all else fails with EPERM or, above the highest known number, ENOSYS.
+/// The filter for a worker of a zygote, in addition to that of the zygote: only the calls in
+/// `worker` are allowed; all others fail with EPERM or, above the highest known number, ENOSYS.
 pub const fn worker_program() -> &'static [sock_filter] {
     static WORKER: Block = build(&worker::verdicts());
     WORKER.program()
 }
 
-/// The filter for a process that carries traffic for sandboxes, which comes on top of that for
-/// commands: only what is named in `traffic` is allowed, and all else fails as in a worker.
+/// The filter for a process that carries traffic for sandboxes, in addition to that for commands:
+/// only the calls in `traffic` are allowed; all others fail as in a worker.
 pub const fn traffic_program() -> &'static [sock_filter] {
     static TRAFFIC: Block = build(&traffic::verdicts());
     TRAFFIC.program()
@@ -73,7 +73,7 @@ const fn build(verdicts: &[Verdict; KNOWN]) -> Block {
     tree::share_answers(&tree::load(tree::ARCHITECTURE).then(&judge))
 }
 
-/// Installs a filter on the calling thread and all it will start.
+/// Installs a filter on the calling thread and all processes that it will start.
 ///
 /// The caller must have set no_new_privs. Allocates nothing, so it may run between fork and exec.
 /// Errors are those of seccomp(2).

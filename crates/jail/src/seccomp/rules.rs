@@ -1,13 +1,13 @@
-//! Which system calls a confined command may not make, with which answer, and why.
+//! Which system calls a confined command may not make, with which error, and why.
 //!
-//! Everything that is not named here is allowed. The answers are those that a kernel gives which
-//! was built or configured without the feature, where there is such a kernel: programs know them
-//! and fall back (libuv and tokio without io_uring, glibc without clone3, libnuma without NUMA).
+//! Everything that is not named here is allowed. Where possible, the errors are those of a kernel
+//! that was built or configured without the feature: programs know them and fall back (libuv and
+//! tokio without io_uring, glibc without clone3, libnuma without NUMA).
 //!
-//! Allowed on purpose: `landlock_*` and `seccomp`, which can only take more away; set-user-id and
-//! set-group-id bits where nothing of the host can be written, since no_new_privs and nosuid
-//! mounts make them void inside; `pidfd_open` and `pidfd_send_signal`, which reach what `kill`
-//! reaches.
+//! Allowed on purpose: `landlock_*` and `seccomp`, which can only remove rights; set-user-id and
+//! set-group-id bits where no file of the host is writable, since no_new_privs and nosuid mounts
+//! make them ineffective inside; `pidfd_open` and `pidfd_send_signal`, which reach the same
+//! processes as `kill`.
 
 use libc::{
     AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, EAFNOSUPPORT, ENOSYS, EOPNOTSUPP, EPERM,
@@ -20,7 +20,7 @@ use super::tree::{
     when,
 };
 
-/// The highest number that was judged when these rules were written: `file_setattr`, Linux 6.17.
+/// The highest number that was reviewed when these rules were written: `file_setattr`, Linux 6.17.
 pub(super) const HIGHEST_KNOWN: u32 = 469;
 
 // Numbers that the libc crate does not have yet (arch/x86/entry/syscalls/syscall_64.tbl).
@@ -31,7 +31,7 @@ const SYS_OPEN_TREE_ATTR: c_long = 467;
 
 /// Calls that are refused whatever their arguments are, with the errno.
 const REFUSED: &[(i32, &[c_long])] = &[
-    // Mounts: the view of the file system is the wall (the new calls were forgotten by others:
+    // Mounts: the view of the file system is the wall (other programs forgot the new calls:
     // CVE-2021-41133).
     (
         EPERM,
@@ -50,14 +50,14 @@ const REFUSED: &[(i32, &[c_long])] = &[
             SYS_OPEN_TREE_ATTR,
         ],
     ),
-    // They tell the host's mounts; programs read /proc/self/mountinfo instead.
+    // They list the host's mounts; programs read /proc/self/mountinfo instead.
     (ENOSYS, &[SYS_STATMOUNT, SYS_LISTMOUNT]),
-    // Namespaces: a new user namespace gives back every capability inside it, and with them the
-    // kernel code that most local exploits need (CVE-2022-0185). clone3's flags lie in memory,
-    // where a filter cannot look; glibc falls back to clone, whose flags it sees.
+    // Namespaces: a new user namespace gives back every capability inside it, and with them access
+    // to the kernel code that most local exploits need (CVE-2022-0185). clone3's flags are in
+    // memory, which a filter cannot read; glibc falls back to clone, whose flags the filter sees.
     (EPERM, &[libc::SYS_unshare, libc::SYS_setns]),
     (ENOSYS, &[libc::SYS_clone3]),
-    // Other processes: their memory, descriptors and kernel objects.
+    // Other processes: their memory, file descriptors and kernel objects.
     (
         EPERM,
         &[
@@ -70,7 +70,8 @@ const REFUSED: &[(i32, &[c_long])] = &[
         ],
     ),
     // Large kernel subsystems with a long list of exploits. io_uring also acts without making
-    // system calls, past this filter. EPERM is what their sysctls answer when they are off.
+    // system calls, so it bypasses this filter. EPERM is the error of their sysctls when they are
+    // off.
     (
         EPERM,
         &[
@@ -82,7 +83,7 @@ const REFUSED: &[(i32, &[c_long])] = &[
             libc::SYS_io_uring_register,
         ],
     ),
-    // Keyrings belong to the user, not to a namespace: they reach the host's keys.
+    // Keyrings belong to the user, not to a namespace: these calls reach the host's keys.
     (EPERM, &[libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl]),
     // The machine: its kernel, clocks, names, swap, accounting, quotas, log, ports and terminals.
     (
@@ -111,15 +112,15 @@ const REFUSED: &[(i32, &[c_long])] = &[
             libc::SYS_vhangup,
         ],
     ),
-    // Files by handle instead of by path: past every mount (the "shocker" escape). A file system
-    // without handles answers EOPNOTSUPP, which their users know.
+    // Files by handle instead of by path: this bypasses every mount (the "shocker" escape). A file
+    // system without handles fails with EOPNOTSUPP, which callers handle.
     (EPERM, &[libc::SYS_open_by_handle_at]),
     (EOPNOTSUPP, &[libc::SYS_name_to_handle_at]),
     // Watching whole file systems.
     (EPERM, &[libc::SYS_fanotify_init, libc::SYS_fanotify_mark]),
-    // What the host has in its page cache, a side channel.
+    // The content of the host's page cache is a side channel.
     (ENOSYS, &[SYS_CACHESTAT]),
-    // Memory placement tells and changes what belongs to the machine.
+    // Memory placement reveals and changes properties of the machine.
     (
         ENOSYS,
         &[
@@ -133,7 +134,7 @@ const REFUSED: &[(i32, &[c_long])] = &[
     ),
     // Memory that even the host's kernel cannot see, and 16-bit segments.
     (ENOSYS, &[libc::SYS_memfd_secret, libc::SYS_modify_ldt]),
-    // Remains of old kernels that nothing needs.
+    // Obsolete calls that nothing needs.
     (
         ENOSYS,
         &[
@@ -147,7 +148,7 @@ const REFUSED: &[(i32, &[c_long])] = &[
     ),
 ];
 
-/// Calls that are judged by an argument.
+/// Calls that are decided by an argument.
 const JUDGED: &[(c_long, Block)] = &[
     (libc::SYS_clone, clone()),
     (libc::SYS_ioctl, ioctl()),
@@ -158,9 +159,8 @@ const JUDGED: &[(c_long, Block)] = &[
     (libc::SYS_mknodat, make_node(2, SetIdBits::Allowed)),
 ];
 
-/// Calls that are judged by an argument where set-id bits are refused; they come in the place of
-/// those of [`JUDGED`]. openat2's mode lies in memory, where a filter cannot look; its users fall
-/// back.
+/// Calls that are decided by an argument where set-id bits are refused; they replace those of
+/// [`JUDGED`]. openat2's mode is in memory, which a filter cannot read; its users fall back.
 const JUDGED_FOR_SET_ID: &[(c_long, Block)] = &[
     (libc::SYS_chmod, plain_mode(1)),
     (libc::SYS_fchmod, plain_mode(1)),
@@ -174,8 +174,8 @@ const JUDGED_FOR_SET_ID: &[(c_long, Block)] = &[
     (libc::SYS_mknodat, make_node(2, SetIdBits::Refused)),
 ];
 
-/// Every flag that makes a namespace. `CLONE_NEWTIME` lies in the bits that clone takes for the
-/// exit signal, where no valid signal has it.
+/// Every flag that creates a namespace. `CLONE_NEWTIME` is one of the bits that clone uses for the
+/// exit signal, which no valid signal sets.
 const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -195,9 +195,9 @@ const fn clone() -> Block {
     ))
 }
 
-/// Requests that put input into a terminal, where the user's shell would read it after us
+/// Requests that put input into a terminal, where the user's shell would read it later
 /// (CVE-2017-5226; TIOCLINUX pastes on consoles: CVE-2023-28100), or change its line discipline,
-/// which loads kernel modules of poor repute.
+/// which loads kernel modules with a poor security record.
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 const TIOCSETD: u32 = 0x5423;
@@ -209,13 +209,13 @@ const fn ioctl() -> Block {
 const PROTOCOL_TCP: u32 = 6;
 const PROTOCOL_UDP: u32 = 17;
 const PROTOCOL_ROUTE_NETLINK: u32 = 0;
-/// The bits of a socket's type beside SOCK_CLOEXEC and SOCK_NONBLOCK.
+/// The bits of a socket's type other than SOCK_CLOEXEC and SOCK_NONBLOCK.
 const SOCKET_TYPE_MASK: u32 = 0xf;
 
-/// Only families that network namespaces isolate and that programs need: AF_VSOCK talks to the
-/// hypervisor from any namespace, the others are rarely reviewed kernel code loaded on demand.
-/// Over the internet only TCP and UDP (Go falls back from MPTCP); of netlink only routes, which
-/// getifaddrs reads.
+/// Only families that network namespaces isolate and that programs need: AF_VSOCK reaches the
+/// hypervisor from any namespace, the others are rarely reviewed kernel code that is loaded on
+/// demand. For the internet families only TCP and UDP (Go falls back from MPTCP); for netlink only
+/// routes, which getifaddrs reads.
 const fn socket() -> Block {
     let known = when(Is::Equal, PROTOCOL_UDP, &socket_type(), &refuse(EPROTONOSUPPORT));
     let known = when(Is::Equal, PROTOCOL_TCP, &socket_type(), &known);
@@ -236,18 +236,19 @@ pub(super) const fn socket_type() -> Block {
     ))
 }
 
-/// The kernel makes both sockets before it asks their family whether it can pair them.
+/// The kernel creates both sockets before it checks whether their family supports pairs.
 const fn socketpair() -> Block {
     load(low_half_of_argument(0)).then(&allow_only(&[AF_UNIX.unsigned_abs()], EAFNOSUPPORT))
 }
 
-/// The native personality, and the question which one it is. The others switch off address
-/// randomisation or make memory executable behind a program's back.
+/// The native personality, and querying it. The others disable address randomisation or make memory
+/// executable without the program's knowledge.
 const fn personality() -> Block {
     load(low_half_of_argument(0)).then(&allow_only(&[0, 0xffff_ffff], EPERM))
 }
 
-/// No device files, not even the 0:0 one that anybody may make: it means a deletion to overlays.
+/// No device files, not even the 0:0 one that anybody may create: overlays interpret it as a
+/// deletion.
 const fn make_node(mode_argument: u32, set_id_bits: SetIdBits) -> Block {
     let judge = keep(libc::S_IFMT).then(&refuse_only(&[libc::S_IFCHR, libc::S_IFBLK], EPERM));
     let judge = match set_id_bits {
@@ -269,7 +270,7 @@ const fn plain_mode(mode_argument: u32) -> Block {
     ))
 }
 
-/// Opening; the mode, which follows the flags, means something only where a file may be made.
+/// Opening; the mode, which follows the flags, has a meaning only where a file may be created.
 const fn open(flags_argument: u32) -> Block {
     // O_TMPFILE is two bits, of which O_DIRECTORY is one.
     let makes = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).cast_unsigned();
@@ -305,7 +306,7 @@ pub(super) const fn verdicts(set_id_bits: SetIdBits) -> [Verdict; KNOWN] {
     verdicts
 }
 
-/// Puts the verdicts on these calls in their places.
+/// Stores the verdicts on these calls.
 pub(super) const fn judge(verdicts: &mut [Verdict; KNOWN], calls: &'static [(c_long, Block)]) {
     let mut index = 0;
     while index < calls.len() {
@@ -315,7 +316,7 @@ pub(super) const fn judge(verdicts: &mut [Verdict; KNOWN], calls: &'static [(c_l
     }
 }
 
-/// A number that is not one of a call does not compile.
+/// An invalid system call number does not compile.
 pub(super) const fn place(number: c_long) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "a larger number is out of bounds")]
     (number.unsigned_abs() as usize)

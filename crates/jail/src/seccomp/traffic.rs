@@ -1,9 +1,9 @@
-//! The few system calls of a process that carries traffic for sandboxes: connections over the
-//! internet's protocols, and the socket to its owner, which is open already. It comes on top of the
-//! filter for commands, once everything else is made that the process needs.
+//! The few system calls of a process that carries traffic for sandboxes: TCP and UDP connections,
+//! and the socket to its owner, which is open already. This filter is added to that for commands,
+//! once everything else that the process needs has been made.
 //!
-//! So whoever takes it over by what it reads opens no file, reaches no socket of the host's file
-//! system, starts nothing, makes no memory executable, and signals nobody.
+//! So an attacker who takes the process over through its input opens no file, reaches no socket of
+//! the host's file system, starts nothing, makes no memory executable, and sends no signals.
 
 use libc::{
     AF_INET, AF_INET6, EAFNOSUPPORT, EPERM, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, F_SETFD, F_SETFL,
@@ -14,7 +14,7 @@ use super::rules::{KNOWN, socket_type};
 use super::tree::{Block, Is, Verdict, allow_only, load, low_half_of_argument, refuse, when};
 use super::worker::{self, not_executable};
 
-/// Calls that are allowed whatever their arguments are, beside those of a worker.
+/// Calls that are allowed whatever their arguments are, in addition to those of a worker.
 const ALLOWED: &[c_long] = &[
     // Connections.
     libc::SYS_accept4,
@@ -28,14 +28,14 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_sendto,
     libc::SYS_sendmsg,
     libc::SYS_recvmsg,
-    // Waiting for many of them.
+    // Waiting for many connections.
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
 ];
 
-/// Not those that have the kernel send signals.
+/// Without the commands that make the kernel send signals.
 const DESCRIPTOR_FLAGS: [u32; 5] = [
     F_GETFD.unsigned_abs(),
     F_SETFD.unsigned_abs(),
@@ -43,11 +43,11 @@ const DESCRIPTOR_FLAGS: [u32; 5] = [
     F_SETFL.unsigned_abs(),
     F_DUPFD_CLOEXEC.unsigned_abs(),
 ];
-/// Of asm-generic/ioctls.h: not to block, and how much can be read.
+/// Of asm-generic/ioctls.h: non-blocking mode, and the number of readable bytes.
 const FIONBIO: u32 = 0x5421;
 const FIONREAD: u32 = 0x541b;
 
-/// Calls that are judged by an argument.
+/// Calls that are decided by an argument.
 const JUDGED: &[(c_long, Block)] = &[
     (libc::SYS_mmap, not_executable(2)),
     (libc::SYS_mprotect, not_executable(2)),
@@ -56,7 +56,7 @@ const JUDGED: &[(c_long, Block)] = &[
     (libc::SYS_ioctl, one_of(&[FIONBIO, FIONREAD])),
 ];
 
-/// TCP and UDP; the filter below this one judges the protocol.
+/// TCP and UDP; the filter for commands checks the protocol.
 const fn internet() -> Block {
     let judge = when(Is::Equal, AF_INET6.unsigned_abs(), &socket_type(), &refuse(EAFNOSUPPORT));
     let judge = when(Is::Equal, AF_INET.unsigned_abs(), &socket_type(), &judge);

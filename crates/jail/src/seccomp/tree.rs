@@ -1,33 +1,33 @@
 //! Builds classic BPF for seccomp: a decision tree in which every path ends in an answer.
 //!
-//! All of it happens while this crate is compiled: the programs are constants of the binary.
+//! All of it is computed at compile time: the programs are constants of the binary.
 //!
-//! Blocks are position-independent runs of instructions that never fall off their end, so any
+//! Blocks are position-independent sequences of instructions that never fall off their end, so any
 //! block can be put behind any branch. A search tree over number ranges costs about eight
-//! comparisons for a call where a linear chain costs one for each rule; the kernel runs the
-//! program for every number when it is installed, so that is also what installing costs.
+//! comparisons for a call, whereas a linear chain costs one for each rule. The kernel runs the
+//! program for every number when it is installed, so this also determines the cost of installing.
 
 use libc::{
     BPF_ABS, BPF_ALU, BPF_AND, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_RET,
     BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, sock_filter,
 };
 
-/// Where `struct seccomp_data` holds the system call's number.
+/// The offset of the system call's number in `struct seccomp_data`.
 pub(super) const NUMBER: u32 = 0;
-/// Where it holds the architecture.
+/// The offset of the architecture.
 pub(super) const ARCHITECTURE: u32 = 4;
 
-/// Where it holds the low half of an argument. The kernel itself looks no further for every
-/// argument that is judged here (they are 32-bit types, or masked): a filter that compared all
-/// 64 bits could be passed with a set high bit (CVE-2019-10063).
+/// The offset of the low half of an argument. For every argument that is checked here the kernel
+/// itself ignores the high half (they are 32-bit types, or masked): a filter that compared all 64
+/// bits could be bypassed with a set high bit (CVE-2019-10063).
 pub(super) const fn low_half_of_argument(index: u32) -> u32 {
     16 + 8 * index
 }
 
-/// The length of the longest program, and one more would not compile.
+/// The length of the longest program; one more instruction would not compile.
 const CAPACITY: usize = 400;
 
-/// A position-independent run of instructions.
+/// A position-independent sequence of instructions.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
     instructions: [sock_filter; CAPACITY],
@@ -57,7 +57,7 @@ impl Block {
         block
     }
 
-    /// This block and another behind it.
+    /// This block followed by another one.
     pub(super) const fn then(mut self, next: &Self) -> Self {
         let mut index = 0;
         while index < next.length {
@@ -80,7 +80,7 @@ impl Block {
         self.instructions[index].code as u32 & 7 == BPF_JMP && !self.is_jump(index)
     }
 
-    /// Where a jump to `index` ends.
+    /// The final target of a jump to `index`.
     const fn follow(&self, mut index: usize) -> usize {
         while self.is_jump(index) {
             index += 1 + self.instructions[index].k as usize;
@@ -109,7 +109,7 @@ pub(super) const fn answer(action: u32) -> Block {
     Block::of(BPF_RET | BPF_K, 0, 0, action)
 }
 
-/// Lets the call through.
+/// Allows the call.
 pub(super) const fn allow() -> Block {
     answer(SECCOMP_RET_ALLOW)
 }
@@ -132,8 +132,8 @@ pub(super) const fn when(is: Is, k: u32, then: &Block, otherwise: &Block) -> Blo
     let block = if otherwise.length <= u8::MAX as usize {
         Block::of(comparison, otherwise.length as u8, 0, k)
     } else {
-        // Conditional jumps reach 255 instructions; beyond that an unconditional one is put
-        // between.
+        // Conditional jumps reach 255 instructions; for longer distances an unconditional one is
+        // inserted.
         Block::of(comparison, 0, 1, k).then(&Block::of(
             BPF_JMP | BPF_JA,
             0,
@@ -144,12 +144,12 @@ pub(super) const fn when(is: Is, k: u32, then: &Block, otherwise: &Block) -> Blo
     block.then(otherwise).then(then)
 }
 
-/// Lets the call through when the loaded value is one of `values`, else fails it with `errno`.
+/// Allows the call when the loaded value is one of `values`, else fails it with `errno`.
 pub(super) const fn allow_only(values: &[u32], errno: i32) -> Block {
     choose(values, &allow(), &refuse(errno))
 }
 
-/// Fails the call with `errno` when the loaded value is one of `values`, else lets it through.
+/// Fails the call with `errno` when the loaded value is one of `values`, else allows it.
 pub(super) const fn refuse_only(values: &[u32], errno: i32) -> Block {
     choose(values, &refuse(errno), &allow())
 }
@@ -164,10 +164,10 @@ const fn choose(values: &[u32], then: &Block, otherwise: &Block) -> Block {
     block
 }
 
-/// What happens to a system call.
+/// The decision about a system call.
 #[derive(Clone, Copy)]
 pub(super) enum Verdict {
-    /// It is let through.
+    /// It is allowed.
     Allowed,
     /// It fails with this errno.
     Refused(i32),
@@ -184,7 +184,7 @@ impl Verdict {
         }
     }
 
-    /// Whether both are surely the same.
+    /// Whether both are certainly the same.
     const fn is(self, other: Self) -> bool {
         match (self, other) {
             (Self::Allowed, Self::Allowed) => true,
@@ -194,10 +194,10 @@ impl Verdict {
     }
 }
 
-/// Finds the verdict on the loaded number and follows it. Those on the numbers from 0 up are
-/// given; what is above them fails with ENOSYS.
+/// Finds the verdict on the loaded number and executes it. `verdicts` covers the numbers from 0 up;
+/// higher numbers fail with ENOSYS.
 pub(super) const fn search(verdicts: &[Verdict]) -> Block {
-    // The first numbers of the ranges that have one verdict.
+    // The first numbers of the ranges with a common verdict.
     let mut ranges = [0; CAPACITY];
     let mut count = 1;
     let mut number = 1;
@@ -223,10 +223,10 @@ const fn halve(verdicts: &[Verdict], ranges: &[usize]) -> Block {
     when(Is::AtLeast, high[0] as u32, &halve(verdicts, high), &halve(verdicts, low))
 }
 
-/// The same decisions with each answer there once, behind everything else: the kernel translates
-/// each instruction when a program is installed.
+/// The same decisions with each answer only once, at the end: the kernel translates each
+/// instruction when a program is installed.
 pub(super) const fn share_answers(block: &Block) -> Block {
-    // Where each instruction, or the answer that it gives, will be.
+    // The new position of each instruction, or of the answer that it gives.
     let mut places = [0; CAPACITY];
     let mut answers = Block::EMPTY;
     let decisions = count_decisions(block);
@@ -280,7 +280,7 @@ const fn count_decisions(block: &Block) -> usize {
     count
 }
 
-/// A jump that is too long for a comparison does not compile.
+/// A jump that is too long for a conditional jump does not compile.
 const fn distance(from: usize, to: usize) -> u8 {
     let distance = to - from - 1;
     assert!(distance <= u8::MAX as usize);

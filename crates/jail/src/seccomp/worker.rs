@@ -1,10 +1,11 @@
-//! The few system calls that a worker may make: it computes, and it speaks through one socket that
-//! is open already. All else is refused, also what did not exist when this was written.
+//! The few system calls that a worker may make: it computes, and it communicates through one socket
+//! that is open already. All other calls are refused, including those that did not exist when this
+//! was written.
 //!
-//! So it reaches no other process, although those of its siblings and of what it was forked from
-//! are in its namespaces: no signal, no trace, no limit or priority can be set from outside, and no
-//! owner of its socket, to whom the kernel would send signals for it. It opens nothing, starts
-//! nothing, and makes no memory executable.
+//! So it affects no other process, although its siblings and the zygote are in its namespaces: it
+//! can send no signal, trace nothing, change no limits or priorities of others, and set no owner of
+//! its socket, to whom the kernel would send signals. It opens nothing, starts nothing, and makes
+//! no memory executable.
 
 use libc::{EPERM, PROT_EXEC, c_long};
 
@@ -13,7 +14,7 @@ use super::tree::{Block, Is, Verdict, allow, load, low_half_of_argument, refuse,
 
 /// Calls that are allowed whatever their arguments are.
 pub(super) const ALLOWED: &[c_long] = &[
-    // The socket. Nothing is named by a path or an address: sends that have one fail on it.
+    // The socket. No path or address is possible: sends with an address fail on it.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -36,7 +37,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     libc::SYS_sched_yield,
     libc::SYS_futex,
     libc::SYS_getrandom,
-    // Its own end.
+    // Its own exit.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
@@ -45,7 +46,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     libc::SYS_exit_group,
 ];
 
-/// Calls that are judged by an argument.
+/// Calls that are decided by an argument.
 const JUDGED: &[(c_long, Block)] =
     &[(libc::SYS_mmap, not_executable(2)), (libc::SYS_mprotect, not_executable(2))];
 
@@ -63,7 +64,7 @@ pub(super) const fn verdicts() -> [Verdict; KNOWN] {
     also([Verdict::Refused(EPERM); KNOWN], ALLOWED, JUDGED)
 }
 
-/// The same verdicts, but for these calls.
+/// The same verdicts, except for these calls.
 pub(super) const fn also(
     mut verdicts: [Verdict; KNOWN],
     allowed: &[c_long],

@@ -12,7 +12,7 @@ use crate::raw;
 const UNSET: i32 = 0;
 const SET: i32 = 1;
 
-/// How long one futex wait takes at most, where the setter may have died.
+/// The longest single futex wait, where the setter may have died.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(100);
 
 /// An event that is set once.
@@ -20,7 +20,7 @@ pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(100);
 pub(crate) struct Event(AtomicI32);
 
 impl Event {
-    /// Sets the event and wakes one waiter, which then sees all that was written before.
+    /// Sets the event and wakes one waiter, which then sees all earlier writes.
     pub(crate) fn set(&self) {
         self.0.store(SET, Ordering::Release);
         let arguments = [self.0.as_ptr() as usize, libc::FUTEX_WAKE as usize, 1, 0, 0, 0];

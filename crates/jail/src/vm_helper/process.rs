@@ -1,4 +1,4 @@
-//! A child process that shares this one's memory and file descriptors and runs at the same time
+//! A child process that shares this one's memory and file descriptors and runs concurrently
 //! (`CLONE_VM`, `CLONE_FILES`), so that slow system calls of both overlap.
 
 use std::io;
@@ -29,18 +29,18 @@ impl<S: Sync> VmProcess<S> {
     /// Starts a child that does `work`, and then exits.
     ///
     /// # Errors
-    /// What mmap(2) or clone(2) said.
+    /// The error of mmap(2) or clone(2).
     ///
     /// # Safety
-    /// `work` may allocate nothing, may touch nothing but what is shared, and may make bare system calls
-    /// only: even `errno` is the parent's. The stack must be large enough for it.
+    /// `work` must allocate nothing, must touch nothing but what is shared, and must make bare
+    /// system calls only: even `errno` is the parent's. The stack must be large enough for it.
     pub(crate) unsafe fn start(shared: S, stack_bytes: usize, work: fn(&S)) -> io::Result<Self> {
         reserve_descriptors();
         let task = Box::new(Task { work, shared });
         let mut stack = Stack::new(stack_bytes)?;
         let mut descriptor: RawFd = -1;
-        // SAFETY: the stack and the task live until the child is dead (`Drop`), and the caller answers
-        // for what it does. The kernel writes the descriptor.
+        // SAFETY: the stack and the task live until the child is dead (`Drop`), and the caller is
+        // responsible for what `work` does. The kernel writes the descriptor.
         let pid = unsafe {
             libc::clone(
                 enter::<S>,
@@ -89,8 +89,8 @@ impl<S: Sync> VmProcess<S> {
         crate::launch::end(&self.process);
     }
 
-    /// Kills and reaps the child, but leaves its stack and what was shared mapped until this process
-    /// ends: unmapping takes longer. Shared descriptors stay open.
+    /// Kills and reaps the child, but leaves its stack and the shared value mapped until this
+    /// process ends, because unmapping takes longer. Shared file descriptors stay open.
     pub(crate) fn leak(self) {
         self.kill();
         std::mem::forget(self);
@@ -103,8 +103,8 @@ impl<S> Drop for VmProcess<S> {
     }
 }
 
-/// Makes the table of file descriptors large enough for both processes beforehand. A table that grows
-/// while two processes share it makes the one that opens a file wait for an RCU grace period
+/// Makes the table of file descriptors large enough for both processes beforehand. If a table grows
+/// while two processes share it, the process that opens a file waits for an RCU grace period
 /// (`expand_files` in the kernel): ten milliseconds and more.
 pub(crate) fn reserve_descriptors() {
     const MANY: RawFd = 255;
@@ -129,7 +129,7 @@ mod tests {
         let ended = in_child(|| {
             let timeout = Duration::from_secs(600);
             let start = |work: fn(&Event)| {
-                // SAFETY: what these do allocates nothing.
+                // SAFETY: these functions allocate nothing.
                 unsafe { VmProcess::start(Event::default(), 64 * 1024, work) }.unwrap()
             };
             let silent = start(|_| {});

@@ -1,10 +1,11 @@
-//! What a root of the jail's own holds before anything is mounted in it: directories, files, symbolic
-//! links, and mount points. All of it is made while that root is not attached anywhere, so it need not
-//! wait until the host's root is gone.
+//! The content of the jail's own root before anything is mounted in it: directories, files,
+//! symbolic links, and mount points. All of it is made while that root is detached, so this need
+//! not wait until the host's root is unmounted.
 //!
-//! [`RootContent::make`] runs in the helper, which shares the memory of a process that runs at the same
-//! time: it allocates nothing and makes bare system calls only. Its paths lead through directories that it
-//! has made itself, in a file system that nobody else has, and through no link.
+//! [`RootContent::make`] runs in the helper, which shares the memory of a concurrently running
+//! process: it allocates nothing and makes bare system calls only. Its paths lead only through
+//! directories that it has made itself, in a file system that no other process has, and through no
+//! link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -19,15 +20,15 @@ use crate::fixtures::Fixtures;
 use crate::mounts::c_path;
 use crate::spec::{Mount, Source};
 
-/// Everything that is in a root, each node after the directory that it is in.
+/// All nodes of a root, each after its parent directory.
 #[derive(Debug, Default)]
 pub(crate) struct RootContent {
     nodes: Vec<(CString, Node)>,
-    /// The node at each path, by its number; the paths are [`normalized`].
+    /// The index of the node at each path; the paths are [`normalized`].
     index: BTreeMap<Vec<u8>, usize>,
 }
 
-/// One node, to be made at its path below the root.
+/// One node, at its path below the root.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     Directory,
@@ -39,20 +40,20 @@ pub(crate) enum Node {
     MountPoint,
 }
 
-/// The content of a root that has nothing else in it.
+/// The content of a root that is otherwise empty.
 #[derive(Debug)]
 pub(crate) struct RootPlan {
     pub(crate) content: RootContent,
-    /// For each mount that is left, whether its mount point is among the content.
+    /// For each remaining mount, whether its mount point is part of the content.
     pub(crate) have_mount_points: Vec<bool>,
 }
 
 impl RootPlan {
-    /// Takes from the mounts of an empty root the files, links and directories, and leaves, in the same
-    /// order, real mounts and all that lies within a mount or behind a link.
+    /// Takes the files, links and directories from the mounts of an empty root. Leaves, in the same
+    /// order, real mounts and everything that lies within a mount or behind a link.
     ///
     /// # Errors
-    /// A path that holds a null byte, and what fstat(2) said.
+    /// A path that contains a null byte, and the error of fstat(2).
     pub(crate) fn of(mounts: &mut Vec<(PathBuf, Mount)>) -> io::Result<Self> {
         let mut content = RootContent::default();
         for (path, node) in Fixtures::mount_points() {
@@ -96,7 +97,7 @@ impl RootPlan {
 }
 
 impl RootContent {
-    /// Whether all that is above a path is, or will be, a directory.
+    /// Whether everything above a path is, or will be, a directory.
     fn can_have(&self, path: &[u8]) -> bool {
         above(path).all(|above| match self.at(above) {
             None | Some(Node::Directory) => true,
@@ -112,7 +113,7 @@ impl RootContent {
         path.len() > 1 && !self.index.contains_key(path)
     }
 
-    /// Adds a node, and the directories above it that are not there.
+    /// Adds a node, with missing parent directories.
     fn put(&mut self, path: &[u8], node: Node) -> io::Result<()> {
         if let Some(above) = above(path).next().filter(|above| self.is_free(above)) {
             self.put(above, Node::Directory)?;
@@ -123,7 +124,7 @@ impl RootContent {
         Ok(())
     }
 
-    /// Adds a file, or replaces one; returns its text where another node is there.
+    /// Adds or replaces a file; returns its text if another kind of node exists there.
     fn put_file(&mut self, path: &[u8], text: Vec<u8>) -> io::Result<Option<Vec<u8>>> {
         if self.is_free(path) {
             return self.put(path, Node::File(text)).map(|()| None);
@@ -138,7 +139,7 @@ impl RootContent {
         }
     }
 
-    /// Makes everything below a root that is empty and that nobody else has.
+    /// Makes all nodes below a root that is empty and that no other process has.
     ///
     /// # Errors
     /// The error of the first node that could not be made.
@@ -165,12 +166,12 @@ impl RootContent {
     }
 }
 
-/// A path without empty and `.` components: the same bytes for the same place.
+/// A path without empty and `.` components, so that equal paths have equal bytes.
 fn normalized(path: &Path) -> Vec<u8> {
     path.components().collect::<PathBuf>().into_os_string().into_vec()
 }
 
-/// The directories above a plain path, from the nearest to the root.
+/// The parent directories of a normalized path, from the nearest to the root.
 fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
     let ends = slashes.map(|(at, _)| at.max(1)).filter(|end| *end < path.len());
@@ -264,7 +265,7 @@ mod tests {
             later("/bin/tool"),
             later("/etc/hosts/below"),
             later("/dev/own"),
-            // It covers the file that is there.
+            // It covers the existing file.
             later("/etc/hosts"),
         ];
         assert_eq!(left, expected);

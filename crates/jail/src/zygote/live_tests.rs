@@ -14,7 +14,7 @@ use crate::sys;
 use crate::testing::{Ended, errno_of, fork_child, wait_for};
 use crate::walls::Wall;
 
-/// A zygote in a child of the test, which must end by itself.
+/// A zygote in a child of the test, which must exit by itself.
 struct Fixture {
     requests: Option<Requests>,
     raised: Raised,
@@ -25,7 +25,7 @@ fn start(prepare: fn(OwnedFd) -> Result<Serve, String>) -> Result<Fixture, NotRe
     let (requests, inner) = Requests::pair().unwrap();
     let outer = requests.0.as_fd().try_clone_to_owned().unwrap();
     let process = fork_child(move || {
-        // The test's end is open here, too.
+        // The test's end of the socket is open here, too.
         drop(outer);
         sys::close_all_but(vec![0, 1, 2, std::os::fd::AsRawFd::as_raw_fd(&inner)]).unwrap();
         let worker = ResourceLimits { file_bytes: Some(0), ..ResourceLimits::default() };
@@ -67,7 +67,7 @@ impl Fixture {
         (wire, leash)
     }
 
-    /// What a worker answers, and how it ends.
+    /// A worker's answer, and how it ends.
     fn ask(&self, question: &[u8]) -> (Vec<u8>, Option<WorkerEnded>) {
         let (mut wire, leash) = self.call();
         wire.write_all(question).unwrap();
@@ -90,7 +90,7 @@ fn told(mut leash: UnixStream) -> Option<WorkerEnded> {
     ended(&bytes)
 }
 
-/// Answers one byte: what it was prepared with, an errno, or nothing but its end.
+/// Answers one byte: its prepared input, an errno, or by its exit alone.
 fn prepare(input: OwnedFd) -> Result<Serve, String> {
     use std::io::Seek as _;
     let mut input = File::from(input);
@@ -121,13 +121,13 @@ fn deep(left: u64) -> u64 {
     std::hint::black_box(if left == 0 { 0 } else { deep(std::hint::black_box(left) - 1) + 1 })
 }
 
-/// The errnos of what a worker may not do.
+/// The errnos of the calls that a worker must not make.
 fn attempts() -> Vec<i32> {
     let path = CString::new("/").unwrap();
     let path = path.as_ptr() as usize;
     let signed = crate::raw::signed;
     vec![
-        // The zygote and everybody else.
+        // The zygote and all other processes.
         errno_of(libc::SYS_kill, [1, 9, 0, 0, 0, 0]),
         errno_of(libc::SYS_kill, [signed(-1), 9, 0, 0, 0, 0]),
         errno_of(libc::SYS_tgkill, [1, 1, 9, 0, 0, 0]),
@@ -138,7 +138,7 @@ fn attempts() -> Vec<i32> {
         errno_of(libc::SYS_prlimit64, [1, 7, 0, 0, 0, 0]),
         errno_of(libc::SYS_setpriority, [0, 1, 19, 0, 0, 0]),
         errno_of(libc::SYS_sched_setaffinity, [1, 8, path, 0, 0, 0]),
-        // F_SETOWN, by which the kernel sends signals for a process.
+        // F_SETOWN, which makes the kernel send signals on behalf of a process.
         errno_of(libc::SYS_fcntl, [0, 8, 1, 0, 0, 0]),
         errno_of(libc::SYS_ioctl, [0, 0x8901, path, 0, 0, 0]),
         // Files, networks, processes, code.
@@ -174,7 +174,7 @@ fn the_end_of_a_worker_costs_one_worker() {
     let waiting = zygote.call();
     assert_eq!(zygote.ask(b"x"), (Vec::new(), Some(WorkerEnded::Exited(7))));
     assert_eq!(zygote.ask(b"!").1, Some(WorkerEnded::Exited(101)));
-    // Beyond its stack.
+    // Beyond the limit of its stack.
     assert_eq!(zygote.ask(b"0").1, Some(WorkerEnded::Signaled(11)));
     let (mut wire, leash) = waiting;
     wire.write_all(b"p").unwrap();
@@ -208,7 +208,7 @@ fn what_cannot_be_prepared_is_told() {
     assert!(matches!(&error, NotReady::Lost(_)), "{error:?}");
 }
 
-/// As inside a sandbox: somebody else's filter, and no namespaces to be had.
+/// As inside a sandbox: a filter of another program, and no namespaces available.
 #[test]
 fn without_namespaces_a_confined_process_says_so_and_others_are_refused() {
     fn in_filter(confined: bool) -> Ended {
@@ -218,7 +218,7 @@ fn without_namespaces_a_confined_process_says_so_and_others_are_refused() {
                 crate::testing::set_no_new_privs();
                 seccomp::install(seccomp::program(SetIdBits::Refused)).unwrap();
             } else {
-                // No namespace of users for whoever has the most of them already.
+                // No user namespace, for a process that has the maximal privileges already.
                 crate::testing::enter_user_namespace();
                 std::fs::write("/proc/sys/user/max_user_namespaces", "0").unwrap();
             }

@@ -1,4 +1,5 @@
-//! The mounts of this process (`proc_pid_mountinfo(5)`), and where a path is in its file system.
+//! The mounts of this process (`proc_pid_mountinfo(5)`), and the position of a path in its file
+//! system.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,11 +19,11 @@ struct Mount {
     id: u64,
     /// The part of the file system that is mounted.
     source: Place,
-    /// Where it is mounted.
+    /// The mount point.
     point: PathBuf,
 }
 
-/// A place in a file system, whatever it is mounted at.
+/// A position in a file system, independent of mount points.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     /// `major:minor` of the file system.
@@ -32,7 +33,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether one of the two is, or holds, the other.
+    /// Whether one of the two is, or contains, the other.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.device == other.device
             && (self.path.starts_with(&other.path) || other.path.starts_with(&self.path))
@@ -48,14 +49,14 @@ impl MountTable {
         Self(text.split(|byte| *byte == b'\n').filter_map(Mount::parse).collect())
     }
 
-    /// Where a path without links is, which lies on the mount with this id.
+    /// The position of a path without links, which lies on the mount with this id.
     pub(super) fn place(&self, mount_id: u64, real: &Path) -> Option<Place> {
         let mount = self.0.iter().find(|mount| mount.id == mount_id)?;
         let below = real.strip_prefix(&mount.point).ok()?;
         Some(mount.source.join(below))
     }
 
-    /// What is mounted below a path without links.
+    /// The sources of the mounts below a path without links.
     pub(super) fn below(&self, real: &Path) -> impl Iterator<Item = &Place> {
         let is_below = move |mount: &&Mount| mount.point != real && mount.point.starts_with(real);
         self.0.iter().filter(is_below).map(|mount| &mount.source)
@@ -82,7 +83,8 @@ impl Mount {
     }
 }
 
-/// A path in which the kernel has written space, tab, newline and backslash as octal numbers.
+/// Decodes a path in which the kernel has written space, tab, newline and backslash as octal
+/// numbers.
 fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -109,7 +111,7 @@ fn unescaped(field: &[u8]) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A home directory on a disk of its own, a bind mount of a part of it, one of a part of that
+    /// A home directory on a separate disk, a bind mount of a part of it, one of a part of that
     /// below a project, and another disk.
     const TABLE: &[u8] = b"\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\

@@ -1,4 +1,5 @@
-//! Requests that are refused, and that one request gives a run and a persistent sandbox the same jail.
+//! Requests that are refused. Also, that one request results in the same jail for a run and for a
+//! persistent sandbox.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -142,7 +143,7 @@ fn a_variable_and_a_directory_must_be_possible() {
     assert!(matches!(relative, Err(Error::NotAbsolute(_))));
 }
 
-/// What a jail shows below its root, and how, of what was requested.
+/// The requested mounts of a jail below its root, and their kinds.
 fn requested(jail: &JailSpec) -> Vec<(PathBuf, String)> {
     let described = |mount: &Mount| match mount {
         Mount::Tree(Source::Host { tree, access, owners }) => {
@@ -186,7 +187,7 @@ fn a_run_and_a_persistent_sandbox_get_the_same_of_one_request() {
         areas.list.iter().map(|area| (area.path.clone(), area.reach)).collect()
     };
     assert_eq!(reaches(&once), reaches(&held));
-    // Whether programs find a resolver is the same too, however its file is shown.
+    // Whether programs find a resolver is the same too, however its file is mounted.
     for jail in [&once, &held] {
         assert!(jail.mounts.iter().any(|(path, _)| path == Path::new("/etc/resolv.conf")));
     }

@@ -1,4 +1,4 @@
-//! What the tests of a backend give to the suite.
+//! What the tests of a backend must provide for the suite.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::runtime::{Runtime, Target};
 /// A backend under test, one for each case.
 #[async_trait]
 pub trait Backend: Debug + Send + Sync {
-    /// A new client of the backend. All clients of one value hold the same sandboxes; the suite
-    /// drops a client to lose it.
+    /// A new client of the backend. All clients of one value share the same sandboxes; the suite
+    /// simulates the loss of a client by dropping it.
     ///
     /// # Errors
-    /// Why there is none, in words; it fails the case.
+    /// Why there is none, as text; it fails the case.
     async fn open(&self) -> Result<Arc<dyn Runtime>, String>;
 
-    /// What a case's sandboxes are made from, where it does not say more.
+    /// The spec of a case's sandboxes, if the case does not set more.
     fn spec(&self) -> SandboxSpec {
         SandboxSpec::default()
     }
 
-    /// Whether a POSIX shell and the core utilities are inside, and why not.
+    /// Whether a POSIX shell and the core utilities are inside.
     ///
     /// # Errors
     /// The reason with which cases are skipped.
@@ -31,7 +31,7 @@ pub trait Backend: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether [`Backend::serve`] works, and why not.
+    /// Whether [`Backend::serve`] works.
     ///
     /// # Errors
     /// The reason with which cases are skipped.
@@ -39,12 +39,12 @@ pub trait Backend: Debug + Send + Sync {
         Err("these tests bring no server to be started inside".to_owned())
     }
 
-    /// Starts a server inside that takes any number of connections, sends back on each whatever
-    /// comes, and closes it when the other side has ended. It need not listen yet when this
+    /// Starts a server inside that accepts any number of connections, returns all bytes on each,
+    /// and closes it when the other side has sent its end. It need not listen yet when this
     /// returns.
     async fn serve(&self, _runtime: &dyn Runtime, _id: &SandboxId, _target: &Target) {}
 
-    /// Whether [`Backend::kill_holder`] works, and why not.
+    /// Whether [`Backend::kill_holder`] works.
     ///
     /// # Errors
     /// The reason with which cases are skipped.
@@ -52,15 +52,15 @@ pub trait Backend: Debug + Send + Sync {
         Err("nothing that could be killed holds the sandboxes".to_owned())
     }
 
-    /// Kills the process that holds the sandboxes, and waits until it is gone. It is not replaced
-    /// before a client wants something.
+    /// Kills the process that holds the sandboxes, and waits until it has ended. It is not
+    /// restarted before a client needs it.
     async fn kill_holder(&self) {}
 
-    /// What is left on the host of sandboxes that were removed, in words.
+    /// What is left on the host of sandboxes that were removed, as text.
     async fn leftovers(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Ends what [`Backend::open`] has started. No client is used any more.
+    /// Stops what [`Backend::open`] has started. No client is used afterwards.
     async fn close(&self) {}
 }

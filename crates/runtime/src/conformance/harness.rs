@@ -1,5 +1,4 @@
-//! What every case starts with: a client of the backend, ids of its own, and waiting with a
-//! deadline.
+//! What every case starts with: a client of the backend, unique ids, and waiting with a deadline.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -16,10 +15,10 @@ use super::{DEADLINE, Need};
 use crate::files::SandboxPath;
 use crate::runtime::{Runtime, Target};
 
-/// How often something is looked at that cannot be waited for.
+/// The polling interval for conditions without a notification.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// A backend, a client of it, and what the case has made with it.
+/// A backend, a client of it, and everything that the case has created with it.
 #[derive(Debug)]
 pub struct Harness {
     backend: Arc<dyn Backend>,
@@ -36,7 +35,8 @@ impl Harness {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let prefix = format!("case-{:x}-{:x}", std::process::id(), now.as_nanos());
         let host = tempfile::Builder::new().prefix("stockade-conformance-").tempdir().unwrap();
-        // What a case puts there must be out of reach by its place, not by its owner.
+        // Files that a case puts there must be unreachable because of their path, not because of
+        // their owner.
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(host.path(), open).unwrap();
         let runtime = within("a client", backend.open()).await.expect("a client");
@@ -51,7 +51,7 @@ impl Harness {
         }
     }
 
-    /// Why a case that needs all this cannot run here.
+    /// Why a case with these needs cannot run here.
     pub(super) async fn lacks(&self, needs: &[Need]) -> Option<String> {
         for need in needs {
             let has = match need {
@@ -75,14 +75,14 @@ impl Harness {
         Arc::clone(self.runtime.lock().unwrap().as_ref().expect("a client"))
     }
 
-    /// Drops the client without a word, where there still is one, and makes another.
+    /// Drops the client, if there is one, and creates another.
     pub async fn reopen(&self) {
         self.lose_client();
         let runtime = within("another client", self.backend.open()).await.expect("a client");
         *self.runtime.lock().unwrap() = Some(runtime);
     }
 
-    /// Kills what holds the sandboxes, and drops the client. There is none before
+    /// Kills the process that holds the sandboxes, and drops the client. There is none until
     /// [`Harness::reopen`].
     pub async fn kill_holder(&self) {
         within("the holder's end", self.backend.kill_holder()).await;
@@ -93,7 +93,7 @@ impl Harness {
         self.runtime.lock().unwrap().take();
     }
 
-    /// Starts a server inside that sends back what it gets, and waits until it listens.
+    /// Starts a server inside that returns what it gets, and waits until it listens.
     pub(super) async fn serve(&self, sandbox: &Sandbox<'_>, target: &Target) {
         let runtime = self.runtime();
         self.backend.serve(&*runtime, sandbox.id(), target).await;
@@ -101,31 +101,31 @@ impl Harness {
         eventually(&what, async || runtime.connect(sandbox.id(), target).await.is_ok()).await;
     }
 
-    /// An id that nothing else has.
+    /// A unique id.
     pub fn id(&self) -> SandboxId {
         let id = SandboxId::new(self.name()).unwrap();
         self.sandboxes.lock().unwrap().push(id.clone());
         id
     }
 
-    /// An id that nothing else has.
+    /// A unique id.
     pub fn snapshot_id(&self) -> SnapshotId {
         let id = SnapshotId::new(self.name()).unwrap();
         self.snapshots.lock().unwrap().push(id.clone());
         id
     }
 
-    /// An id that nothing else has.
+    /// A unique id.
     pub(super) fn exec_id(&self) -> ExecId {
         ExecId::new(self.name()).unwrap()
     }
 
-    /// A text that nothing else has, fit for an id, a label or a file name.
+    /// A unique text that is valid as an id, a label or a file name.
     pub(super) fn name(&self) -> String {
         format!("{}-{}", self.prefix, self.count.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// What the sandboxes of cases are made from.
+    /// The spec of the cases' sandboxes.
     pub fn spec(&self) -> SandboxSpec {
         self.backend.spec()
     }
@@ -142,14 +142,14 @@ impl Harness {
         sandbox
     }
 
-    /// A new sandbox in which nothing was made, not even a directory for the case.
+    /// A new sandbox without any changes, not even a directory for the case.
     pub(super) async fn empty_sandbox(&self, spec: &SandboxSpec) -> Sandbox<'_> {
         let id = self.id();
         within("a sandbox", self.runtime().create(&id, spec)).await.expect("a sandbox");
         Sandbox::new(self, id)
     }
 
-    /// A sandbox that was made by other means.
+    /// A sandbox that was created by other means.
     pub(super) async fn existing(&self, id: SandboxId) -> Sandbox<'_> {
         let sandbox = Sandbox::new(self, id);
         sandbox.make_data().await;
@@ -161,7 +161,7 @@ impl Harness {
         self.host.path()
     }
 
-    /// Removes what the case has made, and says what of it is left.
+    /// Removes everything that the case has created, and reports what is left of it.
     pub(super) async fn clean_up(&self) -> Result<(), String> {
         if self.runtime.lock().unwrap().is_none() {
             self.reopen().await;
@@ -197,12 +197,12 @@ impl Harness {
     }
 }
 
-/// What comes of something that has to happen.
+/// The result of something that has to happen.
 pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     within_long(what, DEADLINE, future).await
 }
 
-/// The same for what may take longer.
+/// The same for operations that may take longer.
 pub(super) async fn within_long<T>(
     what: &str,
     deadline: Duration,
@@ -212,7 +212,7 @@ pub(super) async fn within_long<T>(
     result.unwrap_or_else(|_| panic!("{what}: waited for {} s", deadline.as_secs()))
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub(super) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     within(what, async {
         while !is_so().await {

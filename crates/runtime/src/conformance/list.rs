@@ -1,5 +1,5 @@
-//! All cases, each with what it needs: the one list that both [`CASES`] and the tests of every
-//! backend are made from.
+//! All cases, each with its needs: the one list from which both [`CASES`] and the tests of every
+//! backend are generated.
 
 use super::Case;
 use super::Need::{Can, Holder, Server, Shell};
@@ -13,7 +13,7 @@ use crate::capability::Capability::{
     Users, Workspace,
 };
 
-/// Gives the list to a macro, which is named by its path, after what that macro wants before it.
+/// Passes the list to a macro, which is named by its path, after the arguments of that macro.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_list {

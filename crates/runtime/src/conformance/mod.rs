@@ -1,17 +1,17 @@
 //! The suite that every backend must pass: one case for each promise of
 //! [`Runtime`](crate::Runtime).
 //!
-//! A backend's tests implement [`Backend`] and call [`conformance_tests!`](crate::conformance_tests),
-//! which makes one test of each case. What the backend cannot do here is asked for in
-//! [`Runtime::supports`](crate::Runtime::supports); cases that need it are told as skipped, and
-//! another case sees that it is refused.
+//! A backend's tests implement [`Backend`] and call
+//! [`conformance_tests!`](crate::conformance_tests), which makes one test of each case.
+//! [`Runtime::supports`](crate::Runtime::supports) reports what the backend cannot do here; cases
+//! that need it are reported as skipped, and another case checks that it is refused.
 //!
-//! No case measures time. What has to happen is waited for, up to [`DEADLINE`]; that something does
-//! not happen is seen by something else that happens after it. Programs inside are those of POSIX,
-//! and of the core utilities that a host and a busybox image have alike.
+//! No case measures time. A case waits for an expected event, up to [`DEADLINE`]; the absence of an
+//! event is shown by another event that happens later. Programs inside are those of POSIX, and of
+//! the core utilities that a host and a busybox image have in common.
 //!
-//! Reading order: `backend` (what a backend's tests give), `list` (all cases), `harness`, `sandbox`
-//! and `running` (the words that cases are written in), then any case.
+//! Reading order: `backend` (what a backend's tests provide), `list` (all cases), `harness`,
+//! `sandbox` and `running` (the helpers with which cases are written), then any case.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -41,17 +41,17 @@ pub use harness::Harness;
 pub use list::CASES;
 pub use stockade_test_support::skipped;
 
-/// How long a case waits for anything that has to happen.
+/// How long a case waits for any expected event.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// One promise of a runtime, and the function that sees whether a backend keeps it.
+/// One promise of a runtime, and the function that checks whether a backend keeps it.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     /// Its name, such as `streams::output_is_whole`.
     pub name: &'static str,
-    /// What a backend must have for it.
+    /// What a backend must support for it.
     pub needs: &'static [Need],
-    /// Tries it, and panics when the promise is broken.
+    /// Runs the check, and panics when the promise is broken.
     pub run: for<'a> fn(&'a Harness) -> Pin<Box<dyn Future<Output = ()> + 'a>>,
 }
 
@@ -64,13 +64,13 @@ pub enum Need {
     Server,
     /// A process that holds the sandboxes and that can be killed ([`Backend::kill_holder`]).
     Holder,
-    /// Something that the runtime itself is asked for.
+    /// An optional feature of the runtime itself.
     Can(Capability),
 }
 
-/// Makes one `#[test]` for each case, in modules by their groups. `$run` is the full path of a
-/// function that runs the case of a name: `fn(&str)`, which calls [`conformance::run`](run) with a
-/// backend.
+/// Makes one `#[test]` for each case, in modules named after their groups. `$run` is the full path
+/// of a function that runs the case of a name: `fn(&str)`, which calls [`conformance::run`](run)
+/// with a backend.
 #[macro_export]
 macro_rules! conformance_tests {
     ($run:path) => {
@@ -102,8 +102,8 @@ macro_rules! conformance_tests_in {
 }
 
 /// Runs the case of this name in a tokio runtime of its own, on a thread that has the test's name,
-/// and removes what it has left. A backend that cannot be tested here says why, and the test is
-/// told as skipped.
+/// and removes what it has left. If a backend cannot be tested here, the test is reported as
+/// skipped, with the backend's reason.
 ///
 /// # Panics
 /// When the promise is broken, or something is left that cannot be removed.
@@ -134,7 +134,7 @@ async fn check(case: &'static Case, backend: Arc<dyn Backend>) {
     harness.close().await;
 }
 
-/// What a case panicked with, where it did.
+/// The panic of a case, if any.
 async fn outcome(mut case: Pin<Box<dyn Future<Output = ()> + '_>>) -> std::thread::Result<()> {
     poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| case.as_mut().poll(context))) {
         Ok(Poll::Pending) => Poll::Pending,

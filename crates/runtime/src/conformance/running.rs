@@ -1,5 +1,5 @@
-//! A command of a case: what has been heard of it so far. Every event is checked for what must
-//! hold of all: the bytes of a stream come in order, none twice, and the end comes last.
+//! A command of a case, with what was received of it so far. Every event is checked for the general
+//! rules: the bytes of a stream arrive in order, none twice, and the end comes last.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::DEADLINE;
 use super::harness::{within, within_long};
 use crate::exec::{Ending, Event, Events, Exec, Input, Offsets, Stream};
 
-/// A command that somebody listens to.
+/// A command with a connected reader.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) exec: ExecId,
@@ -19,17 +19,17 @@ pub(super) struct Running {
     keeps_bytes: bool,
 }
 
-/// What was heard of a command.
+/// What was received of a command.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) ending: Ending,
-    /// The bytes of standard output that were heard, without those that were lost.
+    /// The received bytes of standard output, without lost ones.
     pub(super) output: Vec<u8>,
-    /// The same of standard error.
+    /// The same for standard error.
     pub(super) error: Vec<u8>,
-    /// How far each stream was heard.
+    /// How far each stream was received.
     pub(super) offsets: Offsets,
-    /// How many bytes were told as lost.
+    /// How many bytes were reported as lost.
     pub(super) lost: u64,
 }
 
@@ -42,7 +42,7 @@ impl Finished {
         String::from_utf8_lossy(&self.error).into_owned()
     }
 
-    /// How many bytes were written to both streams, as far as was heard.
+    /// How many bytes the command wrote to both streams, as far as received.
     pub(super) const fn length(&self) -> u64 {
         self.offsets.output + self.offsets.error
     }
@@ -65,18 +65,18 @@ impl Running {
         Self { exec, input: started.input, events: started.events, heard, keeps_bytes: true }
     }
 
-    /// Only counts bytes from now on.
+    /// From now on, bytes are only counted.
     pub(super) const fn count_only(mut self) -> Self {
         self.keeps_bytes = false;
         self
     }
 
-    /// How far each stream was heard.
+    /// How far each stream was received.
     pub(super) const fn offsets(&self) -> Offsets {
         self.heard.offsets
     }
 
-    /// The way to its standard input.
+    /// The handle of its standard input.
     pub(super) fn input(&self) -> Input {
         self.input.clone().expect("a command that takes input")
     }
@@ -95,7 +95,7 @@ impl Running {
         within("closing input", self.input().close()).await.expect("closing input");
     }
 
-    /// Hears one more event; false after the end.
+    /// Receives one more event; false after the end.
     pub(super) async fn step(&mut self) -> bool {
         match self.events.next().await {
             Some(Event::Output { stream, offset, bytes }) => {
@@ -121,7 +121,7 @@ impl Running {
         }
     }
 
-    /// Waits until its standard output has this text in it.
+    /// Waits until its standard output contains this text.
     pub(super) async fn hears(&mut self, text: &str) {
         within(&format!("{text:?} on standard output"), async {
             while !self.heard.output().contains(text) {
@@ -136,7 +136,7 @@ impl Running {
         self.finish_within(DEADLINE).await
     }
 
-    /// Waits longer for its end.
+    /// Waits for its end with a longer deadline.
     pub(super) async fn finish_within(mut self, deadline: Duration) -> Finished {
         let what = format!("the end of the command {}", self.exec);
         within_long(&what, deadline, async { while self.step().await {} }).await;

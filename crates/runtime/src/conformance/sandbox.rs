@@ -1,4 +1,4 @@
-//! One sandbox of a case, and what a case does with it, in few words.
+//! One sandbox of a case, with short helpers for what cases do with it.
 
 use std::sync::Arc;
 
@@ -12,27 +12,27 @@ use crate::exec::{Command, Ending, Offsets};
 use crate::files::{Content, FileInfo, ReadRange, WriteOptions};
 use crate::runtime::{Runtime, State, Status};
 
-/// Where cases keep their files: a directory that anybody may write to.
+/// The directory for files of cases, which every user may write to.
 pub(super) const DATA: &str = "/data";
 
-/// A sandbox that exists, or did.
+/// A sandbox that exists or existed.
 #[derive(Debug, Clone)]
 pub(super) struct Sandbox<'a> {
     harness: &'a Harness,
     id: SandboxId,
 }
 
-/// A command that runs these words.
+/// A command with these arguments.
 pub(super) fn command(words: &[&str]) -> Command {
     Command { arguments: words.iter().map(Into::into).collect(), ..Command::default() }
 }
 
-/// A command that runs this text in a shell.
+/// A command that runs this script in a shell.
 pub(super) fn script(text: &str) -> Command {
     command(&["sh", "-c", text])
 }
 
-/// Bytes to be written to a file.
+/// Bytes to write to a file.
 pub(super) fn content(bytes: impl Into<Vec<u8>>) -> Content {
     Box::pin(std::io::Cursor::new(bytes.into()))
 }
@@ -83,17 +83,17 @@ impl<'a> Sandbox<'a> {
         Running::new(exec.clone(), attached.expect("a command"), from)
     }
 
-    /// Runs words to their end.
+    /// Runs a command to its end.
     pub(super) async fn run(&self, words: &[&str]) -> Finished {
         self.start(&command(words)).await.finish().await
     }
 
-    /// Runs a text in a shell to its end.
+    /// Runs a script in a shell to its end.
     pub(super) async fn sh(&self, text: &str) -> Finished {
         self.start(&script(text)).await.finish().await
     }
 
-    /// What a text writes, that is run in a shell and ends well.
+    /// The output of a script that must succeed.
     pub(super) async fn good(&self, text: &str) -> String {
         let finished = self.sh(text).await;
         assert_eq!(finished.ending, Ending::Exited(0), "{text}: {}", finished.error());
@@ -143,7 +143,7 @@ impl<'a> Sandbox<'a> {
         self.stat(file).await.is_ok()
     }
 
-    /// Waits until there is a file.
+    /// Waits until a file exists.
     pub(super) async fn appears(&self, file: &str) {
         eventually(&format!("a file {file}"), async || self.exists(file).await).await;
     }
@@ -172,7 +172,7 @@ impl<'a> Sandbox<'a> {
         within("inspecting", self.runtime().inspect(&self.id)).await
     }
 
-    /// Whether its processes are gone for good.
+    /// Whether its processes have ended permanently.
     pub(super) async fn has_ended(&self) -> bool {
         match self.inspect().await {
             Ok(status) => status.state == State::Ended,

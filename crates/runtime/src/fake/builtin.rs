@@ -41,7 +41,7 @@ fn echo(process: &Process) -> Ending {
     Ending::Exited(0)
 }
 
-/// Its input, or the files that it is given.
+/// Prints its input, or the files in its arguments.
 async fn cat(mut process: Process) -> Ending {
     if process.arguments.len() == 1 {
         while let Some(bytes) = process.read().await {

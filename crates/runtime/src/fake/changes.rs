@@ -1,5 +1,5 @@
-//! What a fake sandbox has changed in its workspace: the files that differ from those at the
-//! beginning, on the host.
+//! The changes of a fake sandbox in its workspace: files that differ from the initial ones, copied
+//! to the host.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,7 +14,7 @@ use super::sandbox::Began;
 use super::tree::{Kind, Node, Tree};
 use crate::error::{Error, Result};
 
-/// Writes what has changed to a new directory of the host.
+/// Writes the changes to a new directory of the host.
 ///
 /// # Errors
 /// [`Error::Invalid`] without a workspace, [`Error::Host`] when it cannot be written; nothing is
@@ -25,7 +25,7 @@ pub(super) fn gather(files: &Tree, began: Option<&Began>, to: &Path) -> Result<G
     let gathered = write(files, began, to)
         .and_then(|()| Ok(Gathered { since: began.since, removed: removed(files, began)? }));
     if gathered.is_err() {
-        // What cannot be removed is no reason to hide why it had to be.
+        // A failed removal must not hide the original error.
         let _ = fs::remove_dir_all(to);
     }
     gathered
@@ -37,7 +37,7 @@ fn write(files: &Tree, began: &Began, to: &Path) -> Result<()> {
         let below = path.strip_prefix(&began.inside).unwrap_or(path);
         let there = to.join(below);
         match &node.kind {
-            // One that is the same is no change.
+            // A directory without changes is no change.
             Kind::Directory => {
                 fs::create_dir(&there).map_err(host(&there))?;
                 directories.push((there, node.mode));
@@ -62,7 +62,8 @@ fn is_same(old: &Node, new: &Node) -> bool {
         }
 }
 
-/// What there was at the beginning and is not any more, without what was below it.
+/// The files that existed at the beginning and do not exist any more; of a removed directory only
+/// itself.
 fn removed(files: &Tree, began: &Began) -> Result<Vec<RelativePath>> {
     let mut removed: Vec<RelativePath> = Vec::new();
     for (path, _) in began.files.below(&began.inside) {

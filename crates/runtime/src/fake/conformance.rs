@@ -1,4 +1,4 @@
-//! The suite of all backends, as far as it goes without a shell.
+//! The suite for all backends, as far as it works without a shell.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn run(name: &str) {
 
 crate::conformance_tests!(crate::fake::conformance::run);
 
-/// A runtime that can do nothing that need not be.
+/// A runtime without any optional feature.
 #[test]
 fn a_poor_one_refuses() {
     for case in [

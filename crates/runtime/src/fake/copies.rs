@@ -15,11 +15,11 @@ use super::tree::{Kind, Node, Tree, USER};
 use crate::error::{Error, Result};
 use crate::files::WriteOptions;
 
-/// How often the clock is looked at for the end of a tick, of which the longest takes ten milliseconds.
+/// How often to check the clock for the end of a tick; the longest tick takes ten milliseconds.
 const LOOKS: u32 = 100;
 
-/// The moment after all changes of the host until now and before all from now on, by the stamps of its
-/// temporary files.
+/// A timestamp after all earlier changes on the host and before all later ones, by the timestamps
+/// of its temporary files.
 pub(super) fn moment() -> Result<Timestamp> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -43,8 +43,8 @@ pub(super) fn moment() -> Result<Timestamp> {
 /// Copies a directory of the host into a tree.
 ///
 /// # Errors
-/// [`Error::Host`] for what is no file, directory or link, or cannot be read; [`Error::File`] when
-/// the directory inside cannot be made. Some may have been copied then.
+/// [`Error::Host`] for anything that is not a file, directory or link, or cannot be read;
+/// [`Error::File`] when the directory inside cannot be created. A part may have been copied then.
 pub(super) fn ship(tree: &mut Tree, from: &Path, to: &Path) -> Result<()> {
     if !fs::metadata(from).map_err(host(from))?.is_dir() {
         return Err(host(from)(io::ErrorKind::NotADirectory.into()));
@@ -97,7 +97,7 @@ pub(super) fn collect(tree: &Tree, from: &Path, to: &Path, limit_bytes: u64) -> 
     fs::create_dir(to).map_err(host(to))?;
     let copied = collect_content(tree, &from, to);
     if copied.is_err() {
-        // What cannot be removed is no reason to hide why it had to be.
+        // A failed removal must not hide the original error.
         let _ = fs::remove_dir_all(to);
     }
     copied
@@ -119,7 +119,7 @@ fn collect_content(tree: &Tree, from: &Path, to: &Path) -> Result<()> {
             }
         }
     }
-    // The deepest first: one that may not be entered hides what is in it.
+    // The deepest first: below a directory that denies access, nothing can be changed.
     directories.iter().rev().try_for_each(|(path, mode)| permit(path, *mode))
 }
 

@@ -1,10 +1,10 @@
-//! A runtime for the tests of those who use one: sandboxes in memory, with programs that are
-//! Rust functions. It holds every promise of [`Runtime`](crate::Runtime) that can be held without
-//! a process, and breaks them when told to.
+//! A runtime for the tests of its callers: sandboxes in memory, with programs that are Rust
+//! functions. It keeps every promise of [`Runtime`](crate::Runtime) that is possible without a
+//! process, and breaks them on request.
 //!
-//! Time is tokio's: leases, time-outs and `sleep` go by a paused clock too. There is no shell, but
-//! `sh -c` (and `bash -c`) with a text that is a program's name, or words parted by spaces, runs
-//! that. Nothing here is isolated from anything.
+//! Time is tokio's: leases, timeouts and `sleep` follow a paused clock too. There is no shell, but
+//! `sh -c` (and `bash -c`) with a text that is a program's name, or words separated by spaces, runs
+//! that program. Nothing here is isolated.
 
 mod builtin;
 mod changes;
@@ -43,18 +43,18 @@ use tree::Tree;
 /// How many connections wait for [`Listener::accept`].
 const BACKLOG: usize = 128;
 
-/// What a fake snapshot keeps.
+/// The content of a fake snapshot.
 #[derive(Debug, Clone)]
 struct Kept {
     files: Tree,
     workspace: Option<Began>,
 }
 
-/// A runtime in memory. Its clones are the same runtime.
+/// A runtime in memory. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Fake(Arc<Mutex<State>>);
 
-/// Everything that a fake runtime holds, and what it was told.
+/// The state of a fake runtime, and its configuration.
 #[derive(Default)]
 struct State {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
@@ -66,7 +66,7 @@ struct State {
 }
 
 impl Fake {
-    /// A runtime with no sandboxes, that can do everything but show files of the host as they are.
+    /// A runtime without sandboxes that supports everything except bind mounts of host files.
     pub fn new() -> Self {
         let fake = Self(Arc::default());
         for name in builtin::NAMES {
@@ -76,8 +76,8 @@ impl Fake {
         fake
     }
 
-    /// Lets commands whose program is `name` run a function. It runs once for each command, and
-    /// not while the sandbox is paused; it is dropped when the command is killed.
+    /// Makes commands whose program is `name` run a function. It runs once for each command, and
+    /// not while the sandbox is paused; its future is dropped when the command is killed.
     pub fn program<F, R>(&self, name: &str, program: F)
     where
         F: Fn(Process) -> R + Send + Sync + 'static,
@@ -91,19 +91,19 @@ impl Fake {
         lock(&self.0).programs.insert(name.to_owned(), program);
     }
 
-    /// Makes it a runtime that cannot do something, for this reason.
+    /// Makes a capability unsupported, for this reason.
     pub fn refuse(&self, capability: Capability, reason: &str) {
         let unsupported = Unsupported { reason: reason.to_owned(), remedy: None };
         lock(&self.0).refused.insert(capability, unsupported);
     }
 
-    /// Lets the next call of an operation fail, before it does anything. The operation has the
-    /// name of its method, such as `execute`. Told again, the call after that fails too.
+    /// Makes the next call of an operation fail before it does anything. `operation` is the name of
+    /// the method, such as `execute`. Repeated calls add further failures.
     pub fn fail_next(&self, operation: &'static str, error: Error) {
         lock(&self.0).failures.push_back((operation, error));
     }
 
-    /// How many operations were asked for.
+    /// How many operations were called.
     pub fn all_calls(&self) -> usize {
         lock(&self.0).calls.values().sum()
     }
@@ -113,8 +113,8 @@ impl Fake {
         lock(&self.0).calls.get(operation).copied().unwrap_or_default()
     }
 
-    /// Loses every sandbox, command and snapshot, as a machine that is gone does. What is heard of
-    /// a command that ran ends with [`Ending::Unknown`].
+    /// Loses every sandbox, command and snapshot, as if the machine were lost. The events of
+    /// running commands end with [`Ending::Unknown`].
     pub fn crash(&self) {
         let mut state = lock(&self.0);
         for sandbox in std::mem::take(&mut state.sandboxes).into_values() {
@@ -123,7 +123,7 @@ impl Fake {
         state.snapshots.clear();
     }
 
-    /// Takes the connections to a port or socket of a sandbox, until the listener is dropped.
+    /// Accepts the connections to a port or socket of a sandbox, until the listener is dropped.
     ///
     /// # Errors
     /// [`Error::NoSandbox`].
@@ -136,7 +136,7 @@ impl Fake {
         Ok(Listener(receiver))
     }
 
-    /// Counts a call, and fails it when that was asked for.
+    /// Counts a call, and fails it if that was requested.
     fn enter(&self, operation: &'static str) -> Result<MutexGuard<'_, State>> {
         let mut state = lock(&self.0);
         *state.calls.entry(operation).or_default() += 1;
@@ -166,12 +166,12 @@ impl State {
     }
 
     /// # Errors
-    /// [`Error::Unsupported`] for what was refused.
+    /// [`Error::Unsupported`] for a refused capability.
     fn needs(&self, capability: Capability) -> Result<()> {
         self.supports(capability).map_err(|unsupported| Error::from((capability, unsupported)))
     }
 
-    /// Ends a sandbox and all that it had.
+    /// Ends a sandbox and removes everything that belongs to it.
     fn remove(&mut self, id: &SandboxId) {
         if let Some(mut sandbox) = self.sandboxes.remove(id) {
             sandbox.end("it was cleaned up");
@@ -189,18 +189,18 @@ impl Debug for State {
     }
 }
 
-/// Takes the connections to one port or socket of a fake sandbox.
+/// Accepts the connections to one port or socket of a fake sandbox.
 #[derive(Debug)]
 pub struct Listener(mpsc::Receiver<DuplexStream>);
 
 impl Listener {
-    /// The next connection's inner end; `None` when the sandbox is gone.
+    /// The next connection's inner end; `None` when the sandbox has ended.
     pub async fn accept(&mut self) -> Option<DuplexStream> {
         self.0.recv().await
     }
 }
 
-/// Locks what a program that panicked may have held.
+/// Locks a mutex that a panicked program may have poisoned.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! The ways out of a fake sandbox: sockets on the loopback of this machine, at ports of their own.
-//! Nothing inside sends anything to them; a test does.
+//! The network listeners of a fake sandbox: sockets on the loopback of this machine, at separate
+//! ports. Nothing inside sends anything to them; a test does.
 
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -9,10 +9,10 @@ use crate::egress::EgressListeners;
 
 use crate::error::{Error, Result};
 
-/// Where each of them is: a port of its own.
+/// The address of each: a free port.
 const PLACE: &str = "127.0.0.1:0";
 
-/// Those of one sandbox.
+/// The listeners of one sandbox.
 pub(super) fn open() -> Result<EgressListeners> {
     let listener = || TcpListener::bind(PLACE).map(OwnedFd::from);
     let open = || -> io::Result<_> {

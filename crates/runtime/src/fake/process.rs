@@ -1,4 +1,4 @@
-//! A command of a fake sandbox: what its program sees, and what ends it.
+//! A command of a fake sandbox: the interface for its program, and what ends it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,19 +20,19 @@ use crate::exec::{Ending, Exec, Input, Offsets, Stream, WindowSize};
 use crate::files::WriteOptions;
 use crate::runtime::State;
 
-/// A program of a fake sandbox: what runs instead of a process.
+/// A program of a fake sandbox: the function that runs instead of a process.
 pub(super) type Program =
     Arc<dyn Fn(Process) -> Pin<Box<dyn Future<Output = Ending> + Send>> + Send + Sync>;
 
-/// What a program of a fake sandbox sees: how it was called, its streams, its files.
+/// The interface for a program of a fake sandbox: its arguments, its streams, its files.
 pub struct Process {
     /// The program's name and its arguments.
     pub arguments: Vec<OsString>,
-    /// Its environment, whole.
+    /// Its complete environment.
     pub environment: BTreeMap<OsString, OsString>,
-    /// Where it was started.
+    /// Its working directory.
     pub working_directory: PathBuf,
-    /// Whom it runs as.
+    /// Its user.
     pub user: User,
     pub(super) size: watch::Receiver<Option<WindowSize>>,
     pub(super) transcript: Arc<watch::Sender<Transcript>>,
@@ -67,14 +67,14 @@ impl Process {
     }
 
     /// The content of a file of its sandbox; `None` when there is no such file. A relative path
-    /// begins at the working directory.
+    /// starts at the working directory.
     pub fn read_file(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let path = self.working_directory.join(path);
         let (content, _) = lock(&self.files).read(&path).ok()?;
         Some(content.to_vec())
     }
 
-    /// Writes a file of its sandbox, and makes the directories above it; true when it could.
+    /// Writes a file of its sandbox, and creates missing parent directories; true if it succeeded.
     pub fn write_file(&self, path: impl AsRef<Path>, content: impl Into<Vec<u8>>) -> bool {
         let path = self.working_directory.join(path);
         let options = WriteOptions { owner: Some(self.user), ..WriteOptions::default() };
@@ -88,11 +88,11 @@ impl Debug for Process {
     }
 }
 
-/// A command that runs or ran, as its sandbox knows it.
+/// The sandbox's state of a command that runs or ran.
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) transcript: watch::Receiver<Transcript>,
-    /// What somebody decided about its end.
+    /// The ending that an operation has set.
     pub(super) verdict: watch::Sender<Option<Ending>>,
     pub(super) size: watch::Sender<Option<WindowSize>>,
     pub(super) input: Option<mpsc::Sender<Option<Vec<u8>>>>,
@@ -111,7 +111,7 @@ impl Command {
         self.transcript.borrow().ending.clone()
     }
 
-    /// Ends the command like this, unless it has ended.
+    /// Ends the command with this ending, unless it has ended.
     pub(super) fn end(&self, ending: Ending) {
         self.verdict.send_if_modified(|verdict| {
             let first = verdict.is_none();
@@ -130,7 +130,7 @@ pub(super) struct Bounds {
     pub(super) output_limit_bytes: Option<u64>,
 }
 
-/// Runs a program until something ends it, and tells its end.
+/// Runs a program until something ends it, and reports its end.
 pub(super) async fn run(
     program: Pin<Box<dyn Future<Output = Ending> + Send>>,
     transcript: Arc<watch::Sender<Transcript>>,
@@ -156,7 +156,7 @@ async fn verdict(verdict: &mut watch::Receiver<Option<Ending>>) -> Ending {
     let ending = verdict.wait_for(Option::is_some).await.ok().and_then(|ending| ending.clone());
     match ending {
         Some(ending) => ending,
-        // Nobody is left who could decide.
+        // No sender is left that could set an ending.
         None => pending().await,
     }
 }
@@ -174,7 +174,7 @@ async fn unless_paused(
     mut program: Pin<Box<dyn Future<Output = Ending> + Send>>,
 ) -> Ending {
     loop {
-        // A sandbox that is gone has ended its commands another way.
+        // If the sandbox no longer exists, its commands have been ended in another way.
         let _ = state.wait_for(|state| *state != State::Paused).await;
         tokio::select! {
             biased;

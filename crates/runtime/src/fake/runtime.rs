@@ -27,7 +27,7 @@ use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
 use crate::runtime::{self, Connection, Runtime, SnapshotInfo, Status, Target};
 use crate::usage::Usage;
 
-/// How many bytes wait in each direction of a connection.
+/// The buffer size of each direction of a connection.
 const CONNECTION_BYTES: usize = 64 * 1024;
 
 /// The signals that end no process by themselves: child, continue, urgent data, window size.
@@ -341,7 +341,7 @@ impl Runtime for Fake {
     }
 }
 
-/// Carries bytes both ways, until both have ended or the sandbox is gone.
+/// Relays bytes in both directions, until both have ended or the sandbox has.
 async fn relay(
     mut one: DuplexStream,
     mut two: DuplexStream,
@@ -354,7 +354,7 @@ async fn relay(
 }
 
 impl Fake {
-    /// Does something to the files of a sandbox.
+    /// Runs an operation on the files of a sandbox.
     fn files<T>(
         &self,
         operation: &'static str,

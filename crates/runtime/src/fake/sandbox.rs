@@ -1,4 +1,4 @@
-//! One fake sandbox: what it was made from, its files, its commands, its lease.
+//! One fake sandbox: its spec, its files, its commands, its lease.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Ending, ExecStatus};
 use crate::runtime::{self, Status, Target};
 
-/// Where commands start when nobody says.
+/// The default working directory.
 const HOME: &str = "/home/user";
 
 #[derive(Debug)]
@@ -33,30 +33,30 @@ pub(super) struct Sandbox {
     pub(super) files: Arc<Mutex<Tree>>,
     pub(super) commands: BTreeMap<ExecId, Command>,
     pub(super) ports: Vec<(Target, mpsc::Sender<DuplexStream>)>,
-    /// The ways out of its network, where it has one and has not ended.
+    /// The listeners of its network, if it has one and has not ended.
     pub(super) listeners: Option<EgressListeners>,
     pub(super) state: watch::Sender<runtime::State>,
     pub(super) lease: watch::Sender<Option<Instant>>,
-    /// What its workspace was at the beginning.
+    /// The initial state of its workspace.
     pub(super) workspace: Option<Began>,
     reason: Option<String>,
     created_at_ms: u64,
     isolation: Isolation,
 }
 
-/// What a workspace was at the beginning.
+/// The initial state of a workspace.
 #[derive(Debug, Clone)]
 pub(super) struct Began {
-    /// Where it is inside.
+    /// Its path inside.
     pub(super) inside: PathBuf,
     /// When it was copied.
     pub(super) since: Timestamp,
-    /// All files there were then.
+    /// All files at that time.
     pub(super) files: Tree,
 }
 
 impl Sandbox {
-    /// A sandbox with the files that its spec asks for.
+    /// A sandbox with the files that its spec requests.
     pub(super) fn new(state: &State, spec: &SandboxSpec) -> Result<Self> {
         if spec.workspace.is_some() {
             state.needs(Capability::Workspace)?;
@@ -81,7 +81,7 @@ impl Sandbox {
                 began = kept.workspace.clone();
             }
         }
-        // A snapshot has the workspace in it, as it was.
+        // A snapshot already contains the workspace.
         if let Some(workspace) = &spec.workspace
             && !matches!(spec.root, Root::Snapshot(_))
         {
@@ -108,7 +108,7 @@ impl Sandbox {
         *self.state.borrow()
     }
 
-    /// Goes over to another state, from any but the last.
+    /// Changes to another state, from any but the last.
     ///
     /// # Errors
     /// [`Error::WrongState`] when it has ended.
@@ -155,14 +155,14 @@ impl Sandbox {
         self.spec.working_directory.clone().unwrap_or_else(|| HOME.into())
     }
 
-    /// What every command finds in its environment.
+    /// The environment of every command.
     pub(super) fn environment(&self) -> BTreeMap<String, String> {
         let own = [("HOME", HOME), ("PATH", "/usr/bin:/bin")];
         let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
         own.into_iter().chain(self.spec.environment.clone()).collect()
     }
 
-    /// Ends it, and its commands and connections with it.
+    /// Ends it, with its commands and connections.
     pub(super) fn end(&mut self, reason: &str) {
         self.reason.get_or_insert_with(|| reason.to_owned());
         self.state.send_replace(runtime::State::Ended);
@@ -173,7 +173,7 @@ impl Sandbox {
         }
     }
 
-    /// Lets nobody know how its commands ended.
+    /// Drops it without recording how its commands ended.
     pub(super) fn lose(self) {
         for command in self.commands.into_values() {
             command.task.abort();
@@ -181,7 +181,7 @@ impl Sandbox {
     }
 }
 
-/// Ends a sandbox when its lease has.
+/// Ends a sandbox when its lease expires.
 pub(super) async fn watch_lease(
     state: Weak<Mutex<State>>,
     id: SandboxId,
@@ -212,7 +212,7 @@ pub(super) async fn watch_lease(
     }
 }
 
-/// What holds the limits that a spec asks for.
+/// How the limits of a spec are enforced.
 ///
 /// # Errors
 /// [`Error::Limit`] for one that was refused and is not left to best effort.

@@ -1,4 +1,4 @@
-//! Starting a command in a fake sandbox: which program it is, and the task that runs it.
+//! Starting a command in a fake sandbox: the selection of its program, and the task that runs it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,9 +18,10 @@ use crate::error::{Error, Result};
 use crate::exec::{self, Ending, StandardInput};
 use crate::files::FileKind;
 
-/// How many pieces of input wait for a program.
+/// How many chunks of input are queued for a program.
 const WAITING: usize = 16;
-/// The longest argument or variable that the kernel takes, its end included (`MAX_ARG_STRLEN`).
+/// The longest argument or variable that the kernel accepts, including its terminator
+/// (`MAX_ARG_STRLEN`).
 const WORD_BYTES: usize = 128 * 1024;
 
 /// Starts a command.
@@ -96,21 +97,21 @@ pub(super) fn start(
 type Sender = mpsc::Sender<Option<Vec<u8>>>;
 type Receiver = mpsc::Receiver<Option<Vec<u8>>>;
 
-/// The way to a program's input, where there is one, and what the program reads from.
+/// The sender of a program's input, if it has one, and the receiver from which the program reads.
 fn input(wanted: &StandardInput) -> (Option<Sender>, Option<Receiver>) {
     let (sender, receiver) = mpsc::channel(WAITING);
     match wanted {
         StandardInput::Empty => (None, None),
         StandardInput::Streamed => (Some(sender), Some(receiver)),
         StandardInput::Whole(bytes) => {
-            // Its end comes with the sender's.
+            // The input ends when the sender is dropped.
             let _ = sender.try_send(Some(bytes.clone()));
             (None, Some(receiver))
         }
     }
 }
 
-/// The program that words mean, and the words that it sees.
+/// The program that the arguments denote, and the arguments that it sees.
 fn find(
     programs: &BTreeMap<String, Program>,
     files: &Tree,

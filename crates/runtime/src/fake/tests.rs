@@ -1,4 +1,4 @@
-//! What the fake promises beyond the trait.
+//! The promises of the fake runtime beyond the trait.
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -32,7 +32,7 @@ async fn with_sandbox(spec: &SandboxSpec) -> Fake {
     fake
 }
 
-/// What a command wrote to its standard output, and how it ended.
+/// The standard output of a command, and how it ended.
 async fn finish(mut exec: Exec) -> (String, Ending) {
     let mut text = Vec::new();
     loop {

@@ -1,13 +1,13 @@
-//! What a command of a fake sandbox has written, and how it is told to those who attach.
+//! The output of a command of a fake sandbox, and its delivery to readers.
 
 use tokio::sync::{mpsc, watch};
 
 use crate::exec::{Ending, Event, Events, Offsets, Stream};
 
-/// How many events wait for a reader.
+/// How many events are queued for a reader.
 const WAITING: usize = 16;
 
-/// Everything that a command wrote, in order, and its end once it has one.
+/// Everything that a command wrote, in order, and its ending once it has one.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     chunks: Vec<Chunk>,
@@ -41,7 +41,7 @@ impl Transcript {
 }
 
 impl Chunk {
-    /// The part of it that a reader has not seen yet.
+    /// The part of it that a reader has not received yet.
     fn event(mut self, seen: Offsets) -> Option<Event> {
         let seen = match self.stream {
             Stream::Output => seen.output,
@@ -56,14 +56,14 @@ impl Chunk {
     }
 }
 
-/// Hears of a command from these offsets on.
+/// The events of a command from these offsets on.
 pub(super) fn events(transcript: watch::Receiver<Transcript>, from: Offsets) -> Events {
     let (sender, receiver) = mpsc::channel(WAITING);
     tokio::spawn(tell(transcript, from, sender));
     Events::new(receiver)
 }
 
-/// Ends without an ending when the transcript is lost.
+/// Stops without an ending when the transcript is lost.
 async fn tell(
     mut transcript: watch::Receiver<Transcript>,
     from: Offsets,

@@ -1,4 +1,4 @@
-//! The files of a fake sandbox: a map from paths to nodes, with the errors of a kernel.
+//! The files of a fake sandbox: a map from paths to nodes, with the errors of the kernel.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,16 +13,16 @@ use stockade_core::sandbox::User;
 
 use crate::files::{FileInfo, FileKind, WriteOptions};
 
-/// Whom files belong to when nobody is named.
+/// The default owner of files.
 pub(super) const USER: User = User { user: 1000, group: 1000 };
 
 /// How many links a path may lead through, as in the kernel.
 const LINKS: usize = 40;
 
-/// How long one name in a path may be, as in the kernel (`NAME_MAX`).
+/// The maximal length of a name in a path, as in the kernel (`NAME_MAX`).
 const NAME_BYTES: usize = 255;
 
-/// All files of a sandbox, by their absolute paths. Copying it is taking a snapshot.
+/// All files of a sandbox, by their absolute paths. A snapshot is a copy of it.
 #[derive(Debug, Clone)]
 pub(super) struct Tree(BTreeMap<PathBuf, Node>);
 
@@ -94,7 +94,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Where a path leads. Links are followed, the last one only when asked to.
+    /// The target of a path. Links are followed, the last one only if `follow` is set.
     fn resolve(&self, path: &Path, follow: bool) -> io::Result<PathBuf> {
         let mut at = PathBuf::from("/");
         let mut ahead = names(path);
@@ -187,7 +187,7 @@ impl Tree {
         }
     }
 
-    /// Makes the directories above a path, where that is asked for.
+    /// Creates missing parent directories of a path, if that is requested.
     fn make_way(&mut self, path: &Path, options: WriteOptions) -> io::Result<()> {
         if !options.make_parents || path.parent().is_none() {
             return Ok(());
@@ -252,7 +252,7 @@ impl Tree {
         self.0.extract_if(.., |below, _| below.starts_with(path)).collect()
     }
 
-    /// What is below a path, at any depth, parents first.
+    /// The nodes below a path, at any depth, parents first.
     pub(super) fn below<'a>(
         &'a self,
         path: &'a Path,
@@ -261,7 +261,7 @@ impl Tree {
         all.filter(move |(below, _)| *below != path && below.starts_with(path))
     }
 
-    /// The path of a directory with no link in it, and what is below that.
+    /// The resolved path of a directory.
     pub(super) fn directory(&self, path: &Path) -> io::Result<PathBuf> {
         let path = self.resolve(path, true)?;
         match self.node(&path)?.kind {
@@ -270,17 +270,17 @@ impl Tree {
         }
     }
 
-    /// What is at a path with no link in it.
+    /// The node at a path without links.
     pub(super) fn get(&self, path: &Path) -> Option<&Node> {
         self.0.get(path)
     }
 
-    /// Puts a node at a path, whose directory exists.
+    /// Stores a node at a path whose parent directory exists.
     pub(super) fn put(&mut self, path: PathBuf, node: Node) {
         self.0.insert(path, node);
     }
 
-    /// How long all files are together.
+    /// The size of all files together.
     pub(super) fn size_bytes(&self) -> u64 {
         self.0.values().map(Node::size_bytes).fold(0, u64::saturating_add)
     }
@@ -290,7 +290,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or_else(|| Path::new("/"))
 }
 
-/// The names in a path, the last first.
+/// The names in a path, the last one first.
 fn names(path: &Path) -> Vec<OsString> {
     let named = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),

@@ -1,4 +1,4 @@
-//! What init knows of one command: its streams, its subreaper, and what was told of it.
+//! Init's state of one command: its streams, its subreaper, and what was reported about it.
 
 use std::ffi::CString;
 use std::io;
@@ -15,18 +15,18 @@ use crate::control::{Cause, Execute, Progress, Record, Report};
 use crate::landlock::Ruleset;
 use crate::rlimits::ResourceLimits;
 
-/// How long killing a command with all that it has started may take; after that the whole jail
-/// goes.
+/// How long killing a command with all that it has started may take; after that the whole jail is
+/// ended.
 const KILLING: Duration = Duration::from_secs(10);
 
-/// What every command of a jail is started with.
+/// The inputs for the start of every command of a jail.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) users: Users,
     pub(super) rlimits: ResourceLimits,
     pub(super) ruleset: Option<Rc<Ruleset>>,
     pub(super) news: BorrowedFd<'a>,
-    /// The connection to who asked for it.
+    /// The connection to the client that requested it.
     pub(super) client: Option<Rc<Channel>>,
     pub(super) spare: &'a mut Spare,
 }
@@ -36,17 +36,17 @@ pub(super) struct Parts<'a> {
 pub(super) struct Command {
     key: Vec<u8>,
     outer: Outer,
-    /// None before it has a subreaper, and when that is gone.
+    /// `None` before it has a subreaper, and when the subreaper no longer exists.
     under: Option<Under>,
     started: bool,
-    /// The step that failed, and the kernel's number.
+    /// The step that failed, and the kernel's error number.
     not_started: Option<(Step, i32)>,
     /// The status as `wait(2)` gives it.
     exited: Option<i32>,
-    /// Nothing of it is alive.
+    /// No process of it is alive.
     gone: bool,
     deadline: Option<Instant>,
-    /// Why it is being ended, and until when that must be done.
+    /// Why it is being ended, and the deadline for that.
     ending: Option<(Cause, Instant)>,
     told: Told,
     forget: bool,
@@ -60,7 +60,7 @@ struct Under {
     reaped: bool,
 }
 
-/// What was told of a command.
+/// What was reported about a command.
 #[derive(Debug, Default)]
 struct Told {
     start: bool,
@@ -88,7 +88,7 @@ impl Outer {
 }
 
 impl Command {
-    /// Starts a command. That it cannot be started is known of it as its end.
+    /// Starts a command. A failure to start is recorded as its end.
     pub(super) fn start(execute: Execute, descriptors: Vec<OwnedFd>, parts: Parts<'_>) -> Self {
         let mut command = Self {
             key: execute.key.clone(),
@@ -149,14 +149,14 @@ impl Command {
             not_before: None,
             failure: Failure::default(),
         };
-        // A terminal is told with the start, which must be told first then.
+        // A terminal is sent with the report of the start, which must be sent first then.
         let client = parts.client.filter(|_| matches!(streams, Streams::Pipes(_)));
         let wires = Wires { news: parts.news, client };
         let slot = Slot::new(execute.number, prepared, streams, parts.ruleset, wires);
         let subreaper = match parts.spare.take() {
             Some(subreaper) => {
                 // SAFETY: the slot is dropped in `settle` and `orphans_ended` alone, which keep the
-                // conditions, and in the end of init, which ends the jail.
+                // conditions, and at the end of init, which ends the jail.
                 unsafe { subreaper.give(&slot) };
                 subreaper
             }
@@ -164,7 +164,7 @@ impl Command {
             None => unsafe { Subreaper::start(&slot) }.map_err(|error| (Step::Start, error))?,
         };
         self.under = Some(Under { subreaper, slot, reaped: false });
-        // What fails from here on is told as its end.
+        // Failures from here on are reported as its end.
         self.started = true;
         Ok(())
     }
@@ -178,7 +178,7 @@ impl Command {
         self.under.as_ref().is_some_and(|under| under.subreaper.is(pid) && !under.reaped)
     }
 
-    /// Notes that the subreaper is dead; false when it had not seen everything end.
+    /// Records that the subreaper is dead; false when it had not seen everything end.
     pub(super) fn subreaper_ended(&mut self) -> bool {
         let Some(under) = &mut self.under else { return true };
         under.reaped = true;
@@ -189,18 +189,18 @@ impl Command {
         clean
     }
 
-    /// Notes that nothing is left that lost its subreaper.
+    /// Records that no process is left that lost its subreaper.
     pub(super) fn orphans_ended(&mut self) {
         if self.under.as_ref().is_some_and(|under| under.reaped && !under.slot.seen().gone) {
-            // Nobody knows what its last word was.
+            // Its exit status is unknown.
             self.exited = self.exited.or(Some(libc::SIGKILL));
             self.gone = true;
             self.under = None;
         }
     }
 
-    /// When something has to be done about it. How long a kill takes that everything is `stopped`
-    /// for is in nobody's hands here.
+    /// The time of its next deadline, if any. While everything is `stopped`, init cannot influence
+    /// how long a kill takes.
     pub(super) fn next_deadline(&self, stopped: bool) -> Option<Instant> {
         match self.ending {
             Some((_, until)) if !self.gone && !stopped => Some(until),
@@ -209,7 +209,7 @@ impl Command {
         }
     }
 
-    /// Ends the command when its time is up.
+    /// Ends the command when it times out.
     ///
     /// # Errors
     /// When it could not be ended in time.
@@ -224,7 +224,7 @@ impl Command {
         Ok(())
     }
 
-    /// Takes over what the subreaper has seen; gives the subreaper when it is done.
+    /// Takes over what the subreaper has seen; returns the subreaper when it is done.
     pub(super) fn settle(&mut self) -> Option<Subreaper> {
         let under = self.under.as_ref()?;
         let seen = under.slot.seen();
@@ -239,7 +239,7 @@ impl Command {
         (!done.reaped).then_some(done.subreaper)
     }
 
-    /// Has its end told by init alone: whoever was connected is not any more.
+    /// Lets only init report its end, because the client has disconnected.
     pub(super) fn leave_telling_to_init(&self) {
         if let Some(under) = &self.under {
             under.slot.leave_telling_to_init();
@@ -256,12 +256,12 @@ impl Command {
         self.wake_to_end();
     }
 
-    /// Whether it was to be ended, and is not gone yet.
+    /// Whether it is being ended, and something of it is still alive.
     pub(super) const fn is_ending(&self) -> bool {
         self.ending.is_some() && !self.gone
     }
 
-    /// Has the subreaper end it, where it is to be ended.
+    /// Makes the subreaper end it, if it is being ended.
     pub(super) fn wake_to_end(&self) {
         if let Some(under) = self.under.as_ref().filter(|under| self.is_ending() && !under.reaped) {
             under.slot.ask_to_kill();
@@ -269,7 +269,8 @@ impl Command {
         }
     }
 
-    /// Notes that it was stopped, so that it could not have been ended, and is so no more.
+    /// Restarts the time for ending it: it was stopped, so it could not be ended, and it has
+    /// resumed.
     pub(super) fn goes_on(&mut self, now: Instant) {
         if let Some((_, until)) = &mut self.ending {
             *until = now + KILLING;
@@ -284,7 +285,7 @@ impl Command {
         }
     }
 
-    /// Whether it is on its way to become another program.
+    /// Whether it is about to execute its program.
     pub(super) fn is_starting(&self) -> bool {
         self.under.as_ref().is_some_and(|under| !under.reaped && under.slot.is_starting())
     }
@@ -295,13 +296,13 @@ impl Command {
         }
     }
 
-    /// Lets go of the streams, and of everything once nothing is alive.
+    /// Closes the streams; drops everything once nothing of it is alive.
     pub(super) fn forget(&mut self) {
         self.outer = Outer::None;
         self.forget = true;
     }
 
-    /// Whether it is to be forgotten, so that its key is free.
+    /// Whether it is being forgotten, so that its key is free.
     pub(super) const fn is_being_forgotten(&self) -> bool {
         self.forget
     }
@@ -310,7 +311,7 @@ impl Command {
         self.forget && self.gone && self.under.is_none()
     }
 
-    /// What was not told yet.
+    /// The reports that were not sent yet.
     pub(super) fn news(&mut self, number: u64) -> Vec<(Report, Vec<OwnedFd>)> {
         let mut news = Vec::new();
         if let Some((step, errno)) = self.not_started.filter(|_| !self.told.end) {
@@ -326,7 +327,7 @@ impl Command {
             };
             news.push((Report::Started { number }, terminal));
         }
-        // One that is being ended has ended when nothing of it is left.
+        // A command that is being ended has ended when nothing of it is left.
         if let Some(status) = self.exited.filter(|_| !self.told.end)
             && (self.ending.is_none() || self.gone)
         {
@@ -341,7 +342,7 @@ impl Command {
         news
     }
 
-    /// Everything that is known of it.
+    /// Its complete state as a report.
     pub(super) fn record(&self, number: u64) -> (Report, Vec<OwnedFd>) {
         let progress = match (self.not_started, self.exited) {
             (Some((_, errno)), _) => Progress::NotStarted { errno },
@@ -360,7 +361,7 @@ impl Command {
         (Report::Record(record), self.outer.clones())
     }
 
-    /// Whether nothing of it is alive.
+    /// Whether no process of it is alive.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
     }

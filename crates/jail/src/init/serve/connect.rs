@@ -1,7 +1,7 @@
-//! What only a command's own user may open: connections to its sockets, its terminal.
+//! Opens what only a command's own user may open: connections to its sockets, its terminal.
 //!
-//! Where init has other ids than the user, a short-lived child takes the user's on and opens it
-//! in init's table of descriptors.
+//! Where init has other ids than the user, a short-lived child takes on the user's ids and opens it
+//! in init's file descriptor table.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,10 +17,11 @@ use crate::control::Target;
 use crate::spec::WindowSize;
 use crate::{capabilities, pty, sys};
 
-/// How long a connection may take until it is handed out unfinished.
+/// How long init waits for a connection before it returns it unfinished.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Connects to something inside; the connection does not block, and may still be in the making.
+/// Connects to a listening socket inside; the connection does not block, and may still be
+/// connecting.
 pub(super) fn connect(target: &Target, become_ids: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     match target {
         Target::Tcp(port) => {
@@ -29,7 +30,7 @@ pub(super) fn connect(target: &Target, become_ids: Option<(u32, u32)>) -> io::Re
                 &SocketAddrV4::new(Ipv4Addr::LOCALHOST, *port).into(),
             );
             match first {
-                // Some servers listen on the newer loopback only.
+                // Some servers listen only on the IPv6 loopback.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     let address = SocketAddrV6::new(Ipv6Addr::LOCALHOST, *port, 0, 0);
                     try_connect(AddressFamily::INET6, &address.into()).map_err(|_| error)
@@ -44,7 +45,7 @@ pub(super) fn connect(target: &Target, become_ids: Option<(u32, u32)>) -> io::Re
     }
 }
 
-/// Opens a terminal that belongs to a command's user: the outer end and the inner.
+/// Opens a terminal that belongs to a command's user: its outer and its inner end.
 pub(super) fn terminal(
     size: WindowSize,
     (user, group): (u32, u32),
@@ -79,8 +80,8 @@ fn as_user<T>(become_ids: Option<(u32, u32)>, open: impl Fn() -> io::Result<T>) 
         *result.borrow_mut() = Some(opened);
         sys::exit_now(0)
     };
-    // SAFETY: init has a single thread and sleeps until the child has ended. What the child
-    // opens is in init's own table, and what it makes is left for init to own.
+    // SAFETY: init has a single thread and sleeps until the child has ended. What the child opens
+    // is in init's own table, and init becomes the owner of what it makes.
     unsafe { sys::spawn_sharing_descriptors(&child) }?;
     result.into_inner().unwrap_or_else(|| Err(io::ErrorKind::Other.into()))
 }

@@ -1,4 +1,4 @@
-//! Jails that are really raised and held: commands in them, and what becomes of those.
+//! Real persistent jails: commands in them, and how those end.
 
 use std::io::{BufRead as _, Read as _};
 use std::os::fd::AsFd as _;
@@ -15,10 +15,10 @@ use crate::spec::{JailSpec, Mount, Network, Scratch, Source, Task, WindowSize};
 use crate::testing::{Ended, in_child, note, skipped};
 use crate::{Held, Identity, begin, system};
 
-/// How long anything may take.
+/// The time limit of every single step.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A held jail and a connection to its init, with the reports that nobody has asked for yet.
+/// A persistent jail and a connection to its init, with the reports that were not consumed yet.
 struct Served {
     held: Held,
     directory: tempfile::TempDir,
@@ -29,7 +29,7 @@ struct Served {
     next: u64,
 }
 
-/// Runs `body` around a jail, in a process with a single thread.
+/// Runs `body` with a jail, in a process with a single thread.
 fn served(lease: Duration, body: impl FnOnce(&mut Served)) {
     let ended = in_child(|| {
         body(&mut Served::raise(lease));
@@ -100,7 +100,7 @@ impl Served {
         self.heard.clear();
     }
 
-    /// What init hands out, as whoever asks takes it.
+    /// The listeners as init sends them to a client.
     fn listeners(&mut self) -> Listeners {
         self.control.send(&Request::Listeners, &[]).unwrap();
         let (_, descriptors) = self.hear(|report| *report == Report::Listeners);
@@ -123,7 +123,7 @@ impl Served {
         }
     }
 
-    /// Sends a command and gives the outer ends of its streams.
+    /// Sends a command and returns the outer ends of its streams.
     fn start(&mut self, execute: &Execute) -> [std::fs::File; 3] {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
         let ((a, input), (output, b), (error, c)) = (pipe(), pipe(), pipe());
@@ -140,7 +140,7 @@ impl Served {
         [input, output, error].map(std::fs::File::from)
     }
 
-    /// Waits for a report that fits.
+    /// Waits for a matching report.
     fn hear(&mut self, fits: impl Fn(&Report) -> bool) -> (Report, Vec<std::os::fd::OwnedFd>) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -152,7 +152,7 @@ impl Served {
             poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&second)).unwrap();
             match self.control.receive() {
                 Ok(message) => match message.expect("init is there") {
-                    // Both at once.
+                    // This report counts as both.
                     (Report::Finished { number, status }, _) => {
                         let exited = Report::Exited { number, status, cause: None };
                         let both = [exited, Report::Gone { number }];
@@ -176,7 +176,7 @@ impl Served {
         self.hear(|report| *report == Report::Gone { number });
     }
 
-    /// Runs a script to its end and gives its output and exit code.
+    /// Runs a script to its end and returns its output and exit code.
     fn run(&mut self, script: &str) -> (String, i32) {
         let execute = self.command(script);
         let [input, mut output, _error] = self.start(&execute);
@@ -253,7 +253,8 @@ fn a_program_that_cannot_run_and_a_user_that_may_not_be_are_told() {
     });
 }
 
-/// What leaves its session and its parents, stops itself or forks on and on is found all the same.
+/// Processes that leave their session and their parents, stop themselves or fork endlessly are
+/// found nevertheless.
 #[test]
 fn a_kill_and_a_time_out_leave_nothing() {
     served(PATIENCE, |jail| {
@@ -303,7 +304,7 @@ fn background_children_live_on_until_they_are_killed() {
     });
 }
 
-/// As people do who end what they started before.
+/// As users do who end a program that they started earlier.
 #[test]
 fn commands_of_one_user_may_signal_each_other() {
     served(PATIENCE, |jail| {
@@ -340,7 +341,7 @@ fn a_successor_finds_commands_and_their_streams() {
         jail.hear(|report| *report == Report::Listed);
         let [mut input, mut output, _error]: [std::fs::File; 3] =
             streams.into_iter().map(std::fs::File::from).collect::<Vec<_>>().try_into().unwrap();
-        // The same key is the same command.
+        // The same key denotes the same command.
         jail.start(&Execute { number: 99, ..execute });
         jail.hear(move |r| matches!(r, Report::Record(record) if record.number == number));
         std::io::Write::write_all(&mut input, b"word\n").unwrap();
@@ -364,7 +365,7 @@ fn a_terminal_has_its_size_and_its_user() {
         let terminal = &mut terminal[0];
         std::io::Write::write_all(terminal, b"word\n").unwrap();
         let mut text = String::new();
-        // A terminal whose other side is closed answers EIO.
+        // Reading a terminal whose other side is closed fails with EIO.
         let _ = terminal.read_to_string(&mut text);
         assert!(text.contains("33 99"), "{text}");
         assert!(text.contains(&format!("{}\r\n", jail.user)), "{text}");
@@ -433,7 +434,7 @@ fn a_long_request_travels_in_a_file_and_nonsense_ends_the_connection_only() {
         execute.environment.push([&b"LONG="[..], &[b'x'; 100_000]].concat());
         let _streams = jail.start(&execute);
         assert_eq!(jail.exited(execute.number), (0, None));
-        // Who comes next would be told.
+        // Otherwise the next client would receive the report.
         jail.gone(execute.number);
         let open = std::fs::File::open(jail.directory.path()).unwrap();
         let channel = crate::channel::Channel::connect(open.as_fd(), "init").unwrap();
@@ -473,8 +474,8 @@ fn stopped_processes_go_on() {
     });
 }
 
-/// Whoever has stopped everything, and whatever ends one of two commands then, the other stands
-/// still.
+/// Whichever method stopped everything, and whatever then ends one of two commands, the other
+/// remains stopped.
 #[test]
 fn what_is_stopped_can_be_ended_alone() {
     for by_signal in [true, false] {
@@ -516,7 +517,7 @@ fn end_alone(jail: &mut Served, by_signal: bool, timeout: Option<Duration>) {
     jail.gone(other.number);
 }
 
-/// Where commands have no ids of their own, one of them can do that.
+/// Where commands have no ids of their own, one of them can kill a subreaper.
 #[test]
 fn a_command_whose_subreaper_is_killed_ends_whole() {
     served(PATIENCE, |jail| {
@@ -540,7 +541,7 @@ fn a_command_whose_subreaper_is_killed_ends_whole() {
     });
 }
 
-/// Whoever comes after the one who was given them gets the ways out again.
+/// A later client gets the listeners again.
 #[test]
 fn the_ways_out_are_kept_for_whoever_comes_next() {
     if !has_networks() {
@@ -575,7 +576,7 @@ fn without_ways_out_none_are_handed_out() {
     });
 }
 
-/// Whether this host has networks by policy; where it has none, the test is told as skipped.
+/// Whether this host supports networks with a policy; if not, the test is reported as skipped.
 fn has_networks() -> bool {
     let proven = in_child(|| i32::from(crate::network::prove().is_err())) == Ended::Exited(0);
     if !proven {
@@ -584,7 +585,7 @@ fn has_networks() -> bool {
     proven
 }
 
-/// Descriptors are told from those that were opened before anything ran inside.
+/// The listeners can be distinguished from descriptors that were opened after something ran inside.
 #[test]
 fn what_is_handed_out_can_be_looked_at() {
     if !has_networks() {
@@ -605,7 +606,7 @@ fn what_is_handed_out_can_be_looked_at() {
         assert_eq!(kind(Listeners::from_descriptors(few)), std::io::ErrorKind::InvalidData);
         let many = taken(one).into_iter().chain(taken(one)).collect();
         assert_eq!(kind(Listeners::from_descriptors(many)), std::io::ErrorKind::InvalidData);
-        // Each of the right kind at its own place, and not all in one network.
+        // Each of the right kind in its own position, but not all in one network.
         assert_ne!(one.listeners().network().unwrap(), other.listeners().network().unwrap());
         let mixed = taken(one).into_iter().take(3).chain(taken(other).into_iter().skip(3));
         let mixed = Listeners::from_descriptors(mixed.collect()).unwrap();
@@ -615,7 +616,7 @@ fn what_is_handed_out_can_be_looked_at() {
     assert_eq!(ended, Ended::Exited(0));
 }
 
-/// The children of a jail's init, in numbers of the host.
+/// The children of a jail's init, with their process numbers on the host.
 fn children(jail: &Served) -> Vec<i32> {
     let init = jail.held.init_process;
     let children = std::fs::read_to_string(format!("/proc/{init}/task/{init}/children")).unwrap();
@@ -625,11 +626,12 @@ fn children(jail: &Served) -> Vec<i32> {
 #[test]
 fn a_subreaper_serves_the_next_command_and_leaves_when_there_is_none() {
     served(PATIENCE, |jail| {
-        // A command that comes quickly may find the one before it not quite done.
+        // A command that starts quickly may find the previous subreaper not idle yet.
         let own: std::collections::BTreeSet<_> =
             (0..20).map(|_| jail.run("echo $PPID").0).collect();
         assert!(own.len() <= 10, "{own:?}");
-        // One that is busy is not asked, and of two that are free one goes at once.
+        // A busy subreaper does not get a second command, and of two idle ones one exits
+        // immediately.
         let other = jail.command("echo $PPID; read line");
         let [input, output, _error] = jail.start(&other);
         let mut line = String::new();
@@ -640,7 +642,7 @@ fn a_subreaper_serves_the_next_command_and_leaves_when_there_is_none() {
         jail.control.send(&Request::CloseInput { number: other.number }, &[]).unwrap();
         jail.exited(other.number);
         jail.gone(other.number);
-        // As whoever holds the jail does now and then.
+        // Renews the lease, as a keeper does periodically.
         jail.control.send(&Request::Lease(PATIENCE), &[]).unwrap();
         let until = Instant::now() + PATIENCE;
         while !children(jail).is_empty() {
@@ -651,15 +653,16 @@ fn a_subreaper_serves_the_next_command_and_leaves_when_there_is_none() {
     });
 }
 
-/// Who stops a jail where nothing runs finds init alone much sooner than a subreaper stays by
-/// itself: many rounds fit into the time of a few such stays.
+/// After a jail in which nothing runs was stopped, init is alone much sooner than an idle subreaper
+/// exits by itself: many rounds fit into the time of a few idle periods.
 #[test]
 fn no_subreaper_waits_where_everything_is_stopped() {
     served(PATIENCE, |jail| {
         let until = Instant::now() + PATIENCE;
         for _ in 0..40 {
             jail.run("true");
-            // The command before was told before its subreaper had noted it, now and then.
+            // The end of the previous command is sometimes reported before its subreaper has
+            // recorded it.
             while !children(jail).is_empty() {
                 jail.control.send(&Request::Stop { by_signal: false }, &[]).unwrap();
                 assert!(Instant::now() < until, "{:?} stay", children(jail));
@@ -676,10 +679,10 @@ fn a_subreaper_that_is_killed_while_it_waits_is_not_missed() {
         for _ in 0..20 {
             jail.run("true");
             for process in children(jail) {
-                // One that was on its way out may be gone.
+                // A subreaper that was exiting may no longer exist.
                 let _ = crate::raw::kill(process, libc::SIGKILL);
             }
-            // Where init has not seen it yet, the command ends with it, and is told as unseen.
+            // If init has not noticed it yet, the command ends with it, and is reported as unseen.
             let command = jail.command("echo on");
             let [_input, mut output, _error] = jail.start(&command);
             let (status, cause) = jail.exited(command.number);

@@ -1,29 +1,29 @@
-//! Subreapers that have no command: one waits for the next a little while, for it costs less to
-//! wake a process than to make one and to take leave of it.
+//! Subreapers without a command: one stays idle for the next command for a short time, because
+//! waking a process costs less than creating and ending one.
 
 use std::time::{Duration, Instant};
 
 use super::subreaper::Subreaper;
 
-/// How long one waits for another command: a jail where nothing happens has its init alone.
+/// How long a subreaper stays idle: in a jail without activity, init is alone.
 const WAITING: Duration = Duration::from_secs(1);
 
-/// Those of one init.
+/// The subreapers of one init that have no command.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
-    /// One that waits, and until when.
+    /// An idle subreaper, and when it must exit.
     waiting: Option<(Subreaper, Instant)>,
-    /// Those that are on their way out.
+    /// Those that are exiting.
     leaving: Vec<Subreaper>,
 }
 
 impl Spare {
-    /// The one that waits.
+    /// The idle subreaper, if any.
     pub(super) fn take(&mut self) -> Option<Subreaper> {
         self.waiting.take().map(|(subreaper, _)| subreaper)
     }
 
-    /// Takes in one whose command is gone.
+    /// Takes a subreaper whose command has ended.
     pub(super) fn add(&mut self, subreaper: Subreaper, now: Instant) {
         if self.waiting.is_none() {
             self.waiting = Some((subreaper, now + WAITING));
@@ -32,24 +32,24 @@ impl Spare {
         }
     }
 
-    /// When there is something to do.
+    /// The time of the next deadline, if any.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.as_ref().map(|(_, until)| *until)
     }
 
-    /// Lets go of who has waited long enough.
+    /// Makes the idle subreaper exit once its time is over.
     pub(super) fn keep_deadline(&mut self, now: Instant) {
         if self.next_deadline().is_some_and(|until| until <= now) {
             self.let_all_go();
         }
     }
 
-    /// Lets go of who waits.
+    /// Makes the idle subreaper exit.
     pub(super) fn let_all_go(&mut self) {
         self.take().into_iter().for_each(|subreaper| self.let_go(subreaper));
     }
 
-    /// Lets go of one whose command is gone.
+    /// Makes a subreaper exit whose command has ended.
     pub(super) fn let_go(&mut self, subreaper: Subreaper) {
         subreaper.leave();
         self.leaving.push(subreaper);
@@ -61,7 +61,7 @@ impl Spare {
         waiting.chain(&self.leaving).any(|subreaper| subreaper.is(process))
     }
 
-    /// Notes that a process was reaped.
+    /// Records that a process was reaped.
     pub(super) fn ended(&mut self, process: i32) {
         self.waiting.take_if(|(subreaper, _)| subreaper.is(process));
         self.leaving.retain(|subreaper| !subreaper.is(process));

@@ -1,10 +1,10 @@
-//! The process between init and a command: it takes in whatever the command starts and leaves
-//! behind, and ends all of it when it is told to.
+//! The process between init and a command: it adopts all processes that the command starts and
+//! leaves behind, and ends all of them on request.
 //!
-//! It shares init's memory and descriptors and runs beside it. So it allocates nothing, touches
-//! nothing but its [`Post`] and the [`Slot`] of its command, and makes bare calls only. It stays
-//! with a command until nothing that the command started is alive, and is there for another one
-//! then.
+//! It shares init's memory and file descriptors and runs concurrently with init. So it allocates
+//! nothing, touches nothing but its [`Post`] and the [`Slot`] of its command, and makes bare system
+//! calls only. It stays with a command until nothing that the command started is alive, and is then
+//! available for another one.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,14 +20,14 @@ use crate::raw::{self, signed};
 use crate::sys;
 use crate::vm_helper::reserve_descriptors;
 
-/// What wakes a subreaper.
+/// The signal that wakes a subreaper.
 pub(super) const WAKE: i32 = libc::SIGUSR1;
 /// No process has this number or a higher one (`PID_MAX_LIMIT`, `proc(5)`).
 const END: i32 = 4_194_304;
-/// How long to wait for killed processes to be gone, in milliseconds.
+/// How long to wait for killed processes to end, in milliseconds.
 const ROUND_MILLISECONDS: u32 = 2;
 
-/// Init and its subreapers make few and shallow calls.
+/// Subreapers make few and shallow calls.
 const STACK_BYTES: usize = 32 << 10;
 const COMMAND_STACK_BYTES: usize = 64 << 10;
 const WORDS: usize = (STACK_BYTES + COMMAND_STACK_BYTES) / size_of::<u128>();
@@ -35,21 +35,21 @@ const WORDS: usize = (STACK_BYTES + COMMAND_STACK_BYTES) / size_of::<u128>();
 const NOT_STARTED: u8 = 1;
 const EXITED: u8 = 2;
 const GONE: u8 = 4;
-/// The subreaper may tell the client of the end itself.
+/// The subreaper may report the end to the client itself.
 const MAY_TELL: u8 = 8;
-/// It has.
+/// It has done so.
 const TOLD: u8 = 16;
 
-/// Where a subreaper's news go.
+/// Where a subreaper sends its news.
 #[derive(Debug)]
 pub(super) struct Wires<'a> {
     /// To init, which keeps it open.
     pub(super) news: BorrowedFd<'a>,
-    /// To init's client, who waits for nothing as much as for the end of a command.
+    /// Init's client, for which the end of a command is the most urgent report.
     pub(super) client: Option<Rc<Channel>>,
 }
 
-/// A subreaper, as init has it. It is dropped once it was reaped, or with init's memory.
+/// A subreaper, as init sees it. It is dropped once it was reaped, or with init's memory.
 #[derive(Debug)]
 pub(super) struct Subreaper {
     process: i32,
@@ -61,7 +61,7 @@ pub(super) struct Subreaper {
 struct Post {
     /// The command to start next.
     work: AtomicPtr<Slot>,
-    /// There is none any more.
+    /// No further command will follow.
     leaves: AtomicBool,
     /// The command's stack below the subreaper's own.
     stack: Box<[MaybeUninit<u128>]>,
@@ -74,7 +74,7 @@ pub(super) struct Slot {
     prepared: Prepared,
     /// The inner ends of the command's streams; with a terminal the same three times.
     streams: [RawFd; 3],
-    /// Nobody has closed them.
+    /// The streams are not closed yet.
     streams_open: AtomicBool,
     ruleset: Option<Rc<Ruleset>>,
     news: RawFd,
@@ -87,16 +87,16 @@ pub(super) struct Slot {
     kill: AtomicBool,
 }
 
-/// What is seen of a command through its slot.
+/// The state of a command as read from its slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// The step that failed, and the kernel's number.
+    /// The step that failed, and the kernel's error number.
     pub(super) not_started: Option<(Step, i32)>,
     /// The status as `wait(2)` gives it.
     pub(super) exited: Option<i32>,
-    /// Init's client knows of that, and that nothing of it is alive.
+    /// Init's client was notified that it ended and that nothing of it is alive.
     pub(super) told: bool,
-    /// Nothing of it is alive.
+    /// No process of it is alive.
     pub(super) gone: bool,
 }
 
@@ -112,10 +112,11 @@ impl Subreaper {
             stack: Box::new_uninit_slice(WORDS),
         });
         reserve_descriptors();
-        // The lower part is the command's, which is entered from the upper one.
+        // The lower part is the stack of the command, which starts while the subreaper uses the
+        // upper part.
         let top = post.stack.as_ptr_range().end.cast_mut();
         // SAFETY: the stack is 16-byte aligned and grows down from its end; the post is kept. The
-        // subreaper and its commands touch no other memory of init's, but what is given to them.
+        // subreaper and its commands touch no memory of init except what they are given.
         let process = unsafe {
             libc::clone(
                 subreaper,
@@ -127,7 +128,7 @@ impl Subreaper {
         if process == -1 { Err(io::Error::last_os_error()) } else { Ok(Self { process, post }) }
     }
 
-    /// Gives it another command, after the one before it was seen [`GONE`].
+    /// Gives it another command, after [`GONE`] was seen for the previous one.
     ///
     /// # Safety
     /// The slot may be dropped only when [`GONE`] was seen, or the subreaper was reaped and
@@ -137,20 +138,20 @@ impl Subreaper {
         self.wake();
     }
 
-    /// Whether it is this process.
+    /// Whether the subreaper is this process.
     pub(super) const fn is(&self, process: i32) -> bool {
         self.process == process
     }
 
-    /// Tells it that there is nothing more to do.
+    /// Tells it to exit, as no further command will follow.
     pub(super) fn leave(&self) {
         self.post.leaves.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Wakes it, which may have been stopped from inside.
+    /// Wakes it, in case it was stopped from inside.
     pub(super) fn wake(&self) {
-        // It may be gone, which is seen elsewhere.
+        // It may have ended, which is detected elsewhere.
         let _ = raw::kill(self.process, WAKE);
         let _ = raw::kill(self.process, libc::SIGCONT);
     }
@@ -194,24 +195,25 @@ impl Slot {
         }
     }
 
-    /// Has the end told by init alone, unless it was told already.
+    /// Lets only init report the end, unless it was already reported.
     pub(super) fn leave_telling_to_init(&self) {
         self.state.fetch_and(!MAY_TELL, Ordering::AcqRel);
     }
 
-    /// Whether the command is on its way to become another program.
+    /// Whether the command is about to execute its program.
     pub(super) fn is_starting(&self) -> bool {
         self.command.load(Ordering::SeqCst) == 0 && !self.seen().gone
     }
 
-    /// Sends a signal to the command's process group, at once or when it has become another program.
+    /// Sends a signal to the command's process group, immediately or once it has executed its
+    /// program.
     pub(super) fn signal(&self, signal: i32) {
         self.signals.fetch_or(raw::only(signal), Ordering::SeqCst);
         self.send_signals();
     }
 
-    /// Sends what is to be sent, unless there is no command yet: whoever is later, init with the
-    /// signal or the subreaper with the command, sees what the other one has stored.
+    /// Sends the pending signals, unless there is no command yet. Whichever of the two comes later,
+    /// init with the signal or the subreaper with the command, sees what the other has stored.
     fn send_signals(&self) {
         let command = self.command.load(Ordering::SeqCst);
         if command == 0 {
@@ -219,33 +221,33 @@ impl Slot {
         }
         let signals = self.signals.swap(0, Ordering::SeqCst);
         for signal in (1..=64).filter(|signal| signals & raw::only(*signal) != 0) {
-            // Its own process group, or the command alone before it has one.
+            // The command's own process group, or the command alone before it has one.
             if raw::kill(-command, signal).is_err() {
                 let _ = raw::kill(command, signal);
             }
         }
     }
 
-    /// Asks the subreaper to end everything; it is to be woken then.
+    /// Requests that the subreaper ends everything; the caller must wake it afterwards.
     pub(super) fn ask_to_kill(&self) {
         self.kill.store(true, Ordering::Release);
     }
 
-    /// Notes it and wakes init.
+    /// Records the state and wakes init.
     fn tell(&self, state: u8) {
         self.state.fetch_or(state, Ordering::Release);
         ring(self.news);
     }
 
-    /// Notes that nothing is left, after this, which is the last that is done with the slot. A client
-    /// that hears of the command's end from here hears of it once, and before it hears of anything
-    /// else: what it was told counts only while init has not lost it.
+    /// Records that nothing is left; the slot must not be used after this. A client that receives
+    /// the command's end from here receives it once, and before any other report. That report
+    /// counts only if init has not dropped the client meanwhile.
     fn note_all(&self, news: u8) {
         let told = news & EXITED != 0 && !self.kill.load(Ordering::Acquire) && self.tell_client();
         let is_told = |state: u8| told && state & MAY_TELL != 0;
         let all = |state: u8| Some(state | news | GONE | if is_told(state) { TOLD } else { 0 });
         let wire = self.news;
-        // The function never refuses.
+        // The closure never returns `None`.
         let (Ok(state) | Err(state)) =
             self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, all);
         if !is_told(state) {
@@ -253,7 +255,7 @@ impl Slot {
         }
     }
 
-    /// Tells init's client of the command's end; false when it is not there or does not listen.
+    /// Reports the command's end to init's client; false when there is none or it does not receive.
     fn tell_client(&self) -> bool {
         let may = self.state.load(Ordering::Acquire) & MAY_TELL != 0;
         let Some(client) = self.client.as_ref().filter(|_| may) else { return false };
@@ -266,7 +268,7 @@ impl Slot {
         raw::check(unsafe { raw::syscall(libc::SYS_sendto, arguments) }).is_ok()
     }
 
-    /// Closes the command's own ends of its streams, once.
+    /// Closes the inner ends of the command's streams, once.
     fn close_streams(&self) {
         if !self.streams_open.swap(false, Ordering::AcqRel) {
             return;
@@ -275,7 +277,7 @@ impl Slot {
         let others = if input == output { None } else { Some([output, error]) };
         for stream in [input].into_iter().chain(others.into_iter().flatten()) {
             let arguments = [signed(stream), 0, 0, 0, 0, 0];
-            // SAFETY: it was given to the slot, and nobody else closes it.
+            // SAFETY: the slot owns this descriptor, and no other code closes it.
             unsafe { raw::syscall(libc::SYS_close, arguments) };
         }
     }
@@ -287,7 +289,7 @@ impl Drop for Slot {
     }
 }
 
-/// Wakes init to look at its commands.
+/// Wakes init to check its commands.
 fn ring(news: RawFd) {
     let one = 1_u64;
     let arguments = [signed(news), (&raw const one) as usize, 8, 0, 0, 0];
@@ -300,8 +302,8 @@ extern "C" fn subreaper(post: *mut libc::c_void) -> libc::c_int {
     let post = unsafe { &*post.cast::<Post>().cast_const() };
     loop {
         let work = post.work.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: init keeps a slot that it has given until it is seen to be gone, which `attend`
-        // says last.
+        // SAFETY: init keeps a slot that it has given until it has seen that nothing is left, which
+        // `attend` records last.
         if let Some(slot) = unsafe { work.cast_const().as_ref() } {
             attend(slot, &post.stack);
         } else if post.leaves.load(Ordering::Acquire) {
@@ -312,7 +314,7 @@ extern "C" fn subreaper(post: *mut libc::c_void) -> libc::c_int {
     }
 }
 
-/// Starts a command and stays with it to its end.
+/// Starts a command and stays with it until its end.
 fn attend(slot: &Slot, stack: &[MaybeUninit<u128>]) {
     let arguments = [signed(libc::PR_SET_CHILD_SUBREAPER), 1, 0, 0, 0, 0];
     // SAFETY: takes numbers.
@@ -343,25 +345,26 @@ fn start_command(slot: &Slot, stack: &[MaybeUninit<u128>]) -> io::Result<i32> {
 }
 
 /// Runs a function in a child that shares the memory, on the lower part of the stack, and waits
-/// until the child has left it.
+/// until the child has left this memory.
 fn clone_below(
     slot: &Slot,
     stack: &[MaybeUninit<u128>],
     enter: extern "C" fn(*mut libc::c_void) -> libc::c_int,
 ) -> io::Result<i32> {
     let start = stack.as_ptr().cast::<u8>();
-    // SAFETY: the lower part of the stack, which grows down from its end, is used by nobody else;
-    // this process does not go on until the child has become another program or ended.
+    // SAFETY: the lower part of the stack, which grows down from its end, is not used by anything
+    // else; this process does not continue until the child has executed another program or ended.
     let pid = unsafe {
         let top = start.add(COMMAND_STACK_BYTES).cast_mut();
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
         libc::clone(enter, top.cast(), flags, std::ptr::from_ref(slot).cast_mut().cast())
     };
-    // What failed is told in `errno`, which is init's too; there is one likely reason.
+    // The cause is in `errno`, which is shared with init, so it is not read; there is one likely
+    // cause.
     if pid == -1 { Err(io::Error::from_raw_os_error(libc::EAGAIN)) } else { Ok(pid) }
 }
 
-/// Reaps and, when it is told to, kills, until nothing is left.
+/// Reaps and, on request, kills processes until none is left.
 fn stay(slot: &Slot, command: i32) {
     let mut end = None;
     loop {
@@ -378,7 +381,7 @@ fn stay(slot: &Slot, command: i32) {
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                // There is no child any more. Init is woken by this process's end.
+                // There are no children any more. The end of this process wakes init.
                 Err(_) => return slot.note_all(news),
             }
         }
@@ -388,10 +391,10 @@ fn stay(slot: &Slot, command: i32) {
         let signals = raw::only(WAKE) | raw::only(libc::SIGCHLD);
         if slot.kill.load(Ordering::Acquire) {
             if slot.seen().exited.is_none() {
-                // The most of it, at once.
+                // This kills most of the processes immediately.
                 let _ = raw::kill(-command, libc::SIGKILL);
             }
-            // There are children: when none was found, numbers have started anew.
+            // There are children: if none was found, process numbers have wrapped around.
             if !kill_children(end.unwrap_or_else(newest_process), |_| false) {
                 end = Some(END);
             }
@@ -402,13 +405,13 @@ fn stay(slot: &Slot, command: i32) {
     }
 }
 
-/// The number of a process that is made now: all others are likely to have lower ones.
+/// The number of a process that is created now: all others probably have lower ones.
 ///
-/// It has memory of its own and is not waited for: with everything else it may be stopped before it
-/// has ended by itself.
+/// It has its own memory and is not waited for: it may be stopped together with everything else
+/// before it has exited by itself.
 fn newest_process() -> i32 {
     let arguments = [signed(libc::SIGCHLD), 0, 0, 0, 0, 0];
-    // SAFETY: makes a copy of this process, which ends at once.
+    // SAFETY: makes a copy of this process, which exits immediately.
     match unsafe { raw::syscall(libc::SYS_clone, arguments) } {
         0 => sys::exit_now(0),
         pid => match i32::try_from(pid) {
@@ -421,13 +424,13 @@ fn newest_process() -> i32 {
     }
 }
 
-/// Kills every child of the calling process below this number, but those that are spared; false
+/// Kills every child of the calling process below this number, except those that are spared; false
 /// when there was none.
 fn kill_children(end: i32, spared: impl Fn(i32) -> bool) -> bool {
     let mut found = false;
     for pid in 2..end {
         if raw::is_child(pid) && !spared(pid) {
-            // It is not reaped, so the number is still its own.
+            // It is not reaped, so the number is not reused.
             let _ = raw::kill(pid, libc::SIGKILL);
             found = true;
         }
@@ -440,7 +443,7 @@ pub(super) fn kill_orphans(is_subreaper: impl Fn(i32) -> bool) -> bool {
     kill_children(newest_process(), is_subreaper)
 }
 
-/// The failure of a command that was refused before it had a subreaper.
+/// The failure of a command that failed before it had a subreaper.
 pub(super) fn refused(step: Step, error: &io::Error) -> (Step, i32) {
     let failure = Failure::default();
     failure.set(step, error);

@@ -1,4 +1,5 @@
-//! Asked twice with the same id, a command runs once; who comes back finds what there is.
+//! A command that is requested twice with the same id runs once; a client that reconnects finds the
+//! existing state.
 
 use super::super::harness::{Harness, within};
 use super::super::sandbox::{command, script};
@@ -9,7 +10,7 @@ pub(crate) async fn executed_twice_it_is_one(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let exec = harness.exec_id();
     let first = sandbox.start_as(&exec, &command(&["echo", "first"])).await.finish().await;
-    // The id counts, not the words.
+    // The id counts, not the arguments.
     let second = sandbox.start_as(&exec, &command(&["echo", "second"])).await.finish().await;
     for finished in [first, second] {
         assert_eq!(finished.output(), "first\n");
@@ -32,7 +33,7 @@ pub(crate) async fn executed_at_once_it_runs_once(harness: &Harness) {
     assert_eq!(sandbox.read("/data/runs").await, "ran\n");
 }
 
-/// The same id in another sandbox is another command.
+/// The same id in another sandbox denotes another command.
 pub(crate) async fn ids_belong_to_their_sandbox(harness: &Harness) {
     let exec = harness.exec_id();
     for text in ["one", "two"] {
@@ -93,14 +94,14 @@ pub(crate) async fn acknowledged_its_id_is_free(harness: &Harness) {
     let attached = within("attaching", runtime.attach(id, &exec, Offsets::default())).await;
     assert!(matches!(attached, Err(Error::NoExec { .. })), "{attached:?}");
     assert!(sandbox.inspect().await.unwrap().execs.is_empty());
-    // Said again after a crash, it is no surprise.
+    // Repeated after a crash, an acknowledgement is accepted or finds no command.
     let again = within("an acknowledgement", runtime.acknowledge(id, &exec)).await;
     assert!(matches!(again, Ok(()) | Err(Error::NoExec { .. })), "{again:?}");
     let second = sandbox.start_as(&exec, &command(&["echo", "second"])).await.finish().await;
     assert_eq!(second.output(), "second\n");
 }
 
-/// Also when something that the first has left behind lives on.
+/// Even if a child of the first command is still running.
 pub(crate) async fn acknowledged_with_children_its_id_is_free(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let exec = harness.exec_id();
@@ -113,7 +114,7 @@ pub(crate) async fn acknowledged_with_children_its_id_is_free(harness: &Harness)
     assert_eq!((second.output(), second.ending), ("second\n".into(), Ending::Exited(0)));
 }
 
-/// What runs cannot be let go of by accident.
+/// A running command cannot be acknowledged by accident.
 pub(crate) async fn what_runs_is_not_acknowledged(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let running = sandbox.start(&command(&["sleep", "1000"])).await;

@@ -1,4 +1,4 @@
-//! What a backend cannot do here it says, and refuses.
+//! A backend reports what it does not support here, and refuses it.
 
 use stockade_core::SandboxSpec;
 use stockade_core::network::Policy;
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Command, WindowSize};
 use crate::runtime::Target;
 
-/// Tries to have something that a capability is needed for. Limits are tried elsewhere.
+/// Requests something that needs the capability. Limits are tested elsewhere.
 async fn attempt(harness: &Harness, capability: Capability) -> Option<Result<()>> {
     let (runtime, host) = (harness.runtime(), harness.host().to_owned());
     let sandbox = harness.sandbox().await;

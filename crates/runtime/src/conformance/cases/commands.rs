@@ -1,4 +1,4 @@
-//! Commands are started, found or not, signalled, and end in their own way.
+//! Starting commands, missing programs, signals, and the ways in which commands end.
 
 use super::super::harness::{Harness, path, within};
 use super::super::sandbox::{command, content, script};
@@ -12,7 +12,7 @@ pub(crate) async fn exit_codes_are_told(harness: &Harness) {
     assert_eq!(sandbox.run(&["false"]).await.ending, Ending::Exited(1));
 }
 
-/// Those too that shells use for something else.
+/// Including the codes that shells use for other purposes.
 pub(crate) async fn every_exit_code_is_told(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     for code in [0, 1, 2, 64, 126, 127, 128, 137, 143, 255] {
@@ -35,7 +35,7 @@ pub(crate) async fn a_signal_can_be_sent(harness: &Harness) {
     sandbox.signal(&running.exec, 15).await;
     let exec = running.exec.clone();
     assert_eq!(running.finish().await.ending, Ending::Signaled(15));
-    // It has ended: nothing happens, to nobody.
+    // The command has ended: the signal has no effect on any process.
     sandbox.signal(&exec, 15).await;
     sandbox.signal(&exec, 9).await;
 }
@@ -51,7 +51,7 @@ pub(crate) async fn a_signal_can_be_caught(harness: &Harness) {
     assert_eq!(finished.ending, Ending::Exited(9));
 }
 
-/// A shell does not pass signals on; its group gets them all the same.
+/// A shell does not forward signals, but its process group gets them.
 pub(crate) async fn a_signal_goes_to_the_whole_group(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "sh -c 'trap \"echo child >> /data/heard; exit\" TERM; : > /data/ready;
@@ -120,7 +120,7 @@ pub(crate) async fn a_command_without_sense_is_refused(harness: &Harness) {
         let exec = stockade_core::ExecId::new(format!("refused-{number}")).unwrap();
         let started = sandbox.try_start(&exec, command).await;
         assert!(matches!(started, Err(Error::Invalid(_))), "{command:?}: {started:?}");
-        // Nothing was begun under the id.
+        // No command was started under the id.
         let attached = sandbox.runtime();
         let attached = attached.attach(sandbox.id(), &exec, Offsets::default());
         let attached = within("attaching", attached).await;
@@ -139,7 +139,7 @@ pub(crate) async fn arguments_come_as_they_are(harness: &Harness) {
     assert_eq!(finished.output, expected);
 }
 
-/// Longer than a message of any protocol on the way; the kernel takes 128 KiB for one word.
+/// Longer than a message of any protocol in between; the kernel accepts 128 KiB for one argument.
 pub(crate) async fn arguments_may_be_long(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let long = "x".repeat(100_000);
@@ -164,8 +164,8 @@ pub(crate) async fn arguments_that_are_too_long_are_told(harness: &Harness) {
     assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
 }
 
-/// A command may send signals to all that it can reach. Whether that is the other commands, is the
-/// backend's choice; the sandbox is there after it, or has ended in good order.
+/// A command may send signals to every process that it can reach. Whether these include the other
+/// commands is the backend's choice; afterwards the sandbox still works, or has ended properly.
 pub(crate) async fn a_command_that_kills_everything_is_told(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let other = sandbox.start(&command(&["sleep", "1000"])).await;

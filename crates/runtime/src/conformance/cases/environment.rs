@@ -1,4 +1,4 @@
-//! What a command finds around it: its environment and its directory, and nothing of the host's.
+//! The environment and the working directory of a command, which contain nothing of the host's.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use super::super::harness::{Harness, path};
 use super::super::sandbox::{Sandbox, command, script};
 use crate::exec::{Command, Ending};
 
-/// What may be the same inside and outside, for it says nothing of the host.
+/// Values that may be the same inside and outside, because they reveal nothing about the host.
 const COMMON: [&str; 12] = [
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "PWD", "OLDPWD", "SHLVL",
     "HOSTNAME", "_",
@@ -43,7 +43,7 @@ pub(crate) async fn it_is_the_sandboxes_and_the_commands(harness: &Harness) {
     }
 }
 
-/// What the tests were started with is not inside.
+/// The environment of the tests is not visible inside.
 pub(crate) async fn it_has_nothing_of_the_hosts(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let inside = environment(&sandbox, &command(&["env"])).await;

@@ -1,4 +1,4 @@
-//! Files are written, read, looked at, moved and removed from outside.
+//! Writing, reading, inspecting, moving and removing files from outside.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::super::sandbox::{Sandbox, content};
 use crate::error::{Error, Result};
 use crate::files::{FileKind, ReadRange, WriteOptions};
 
-/// Sees that an operation failed for one of these reasons.
+/// Checks that an operation failed for one of these reasons.
 fn fails<T: std::fmt::Debug>(what: &str, result: Result<T>, kinds: &[io::ErrorKind]) {
     match result {
         Err(Error::File { source, .. }) if kinds.contains(&source.kind()) => {}
@@ -162,7 +162,7 @@ pub(crate) async fn what_cannot_be_written_whole_is_not_written(harness: &Harnes
     assert_eq!(sandbox.names("/data").await, before);
 }
 
-/// Whoever reads meanwhile sees the old content or the new.
+/// A concurrent reader sees the old content or the new.
 pub(crate) async fn readers_see_no_half(harness: &Harness) {
     const LENGTH: usize = 200_000;
     let sandbox = harness.sandbox().await;
@@ -239,7 +239,7 @@ pub(crate) async fn trees_are_removed(harness: &Harness) {
     assert!(sandbox.exists("/data").await);
 }
 
-/// Removing works where the mode would keep a user out, as it does for a file's owner.
+/// Removing works even if the mode denies access to the user, as it does for a file's owner.
 pub(crate) async fn closed_directories_are_removed(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox
@@ -253,7 +253,7 @@ pub(crate) async fn times_are_told(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.good(": > /data/old && touch -t 200102030405.06 /data/old && : > /data/new").await;
     let old = sandbox.stat("/data/old").await.unwrap().modified_ms;
-    // In any time zone.
+    // The tolerance covers every time zone.
     assert!((old - 981_173_106_000).abs() <= 14 * 3_600_000, "{old}");
     assert!(sandbox.stat("/data/new").await.unwrap().modified_ms > old);
 }

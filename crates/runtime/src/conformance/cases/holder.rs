@@ -1,5 +1,5 @@
-//! What holds the sandboxes is killed, and nothing of them is lost: not a byte of output, not an
-//! exit, not a lease.
+//! The process that holds the sandboxes is killed, and nothing of them is lost: not a byte of
+//! output, not an exit, not a lease.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::error::Error;
 use crate::exec::{Command, Ending, Offsets, StandardInput};
 use crate::runtime::State;
 
-/// Writes numbered lines until it is told to end.
+/// Writes numbered lines until the test ends it.
 const LINES: &str = "i=0; while [ ! -e /data/go ]; do echo line $i; i=$((i+1)); sleep 0.01; done
                      echo $i lines; exit 7";
 
-/// Sees that the output of [`LINES`] is whole.
+/// Checks that the output of [`LINES`] is complete.
 fn are_whole(output: &str) {
     let mut lines: Vec<&str> = output.lines().collect();
     let last = lines.pop().expect("a last line");
@@ -31,7 +31,7 @@ async fn replace(harness: &Harness) {
     harness.reopen().await;
 }
 
-/// What was written before, during and after is heard, from where the reader had been.
+/// Output from before, during and after the kill is received, from the reader's previous offset.
 pub(crate) async fn a_command_goes_on(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut first = sandbox.start(&script(LINES)).await;
@@ -53,7 +53,7 @@ pub(crate) async fn a_command_goes_on(harness: &Harness) {
     assert_eq!(rest.output(), output[start..]);
 }
 
-/// An end that nobody saw is known all the same.
+/// An end that no process observed is known nevertheless.
 pub(crate) async fn an_end_meanwhile_is_told(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "echo begun; sleep 2; echo over; echo error >&2; exit 9";
@@ -62,7 +62,8 @@ pub(crate) async fn an_end_meanwhile_is_told(harness: &Harness) {
     let exec = first.exec.clone();
     drop(first);
     harness.kill_holder().await;
-    // Nobody is there to see the end. Where it comes later after all, the case says less.
+    // No process is there to observe the end. If a slow machine delays it until later, the case
+    // tests less.
     tokio::time::sleep(Duration::from_secs(4)).await;
     harness.reopen().await;
     let finished = sandbox.attach(&exec, Offsets::default()).await.finish().await;
@@ -80,7 +81,7 @@ pub(crate) async fn it_is_killed_while_much_is_written(harness: &Harness) {
     drop(running);
     for _ in 0..3 {
         replace(harness).await;
-        // The next one begins when it is needed.
+        // The next holder is started when it is needed.
         sandbox.inspect().await.unwrap();
     }
     let finished = sandbox.attach(&exec, Offsets::default()).await.count_only().finish().await;
@@ -88,7 +89,7 @@ pub(crate) async fn it_is_killed_while_much_is_written(harness: &Harness) {
     assert_eq!(finished.offsets, Offsets { output: LENGTH, error: 5 });
 }
 
-/// A command waits for a reader that is on its way from one holder to the next.
+/// A command waits for a reader that is changing from one holder to the next.
 pub(crate) async fn a_slow_reader_misses_nothing(harness: &Harness) {
     const FLOOD_BYTES: u64 = 64 << 20;
     let sandbox = harness.sandbox().await;
@@ -102,7 +103,7 @@ pub(crate) async fn a_slow_reader_misses_nothing(harness: &Harness) {
         })
         .await;
         replace(harness).await;
-        // The next holder is there, and has time to take all that it wants.
+        // The next holder is running, and has time to read all that it can.
         assert_eq!(sandbox.run(&["sleep", "1"]).await.ending, Ending::Exited(0));
     }
     let finished = running.finish().await;
@@ -128,7 +129,8 @@ pub(crate) async fn input_goes_on(harness: &Harness) {
     assert_eq!((finished.output(), finished.ending), ("before after".into(), Ending::Exited(0)));
 }
 
-/// Killed right after it has started a command, or while, it takes nothing of the input with it.
+/// If the holder is killed right after it has started a command, or during the start, no input is
+/// lost.
 pub(crate) async fn input_that_was_given_is_whole(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
@@ -137,7 +139,7 @@ pub(crate) async fn input_that_was_given_is_whole(harness: &Harness) {
     let reading = Command { input, ..script(text) };
     let exec = harness.exec_id();
     let started = async {
-        // Whether it was started before the kill or not is nobody's to say.
+        // The command may or may not have been started before the kill.
         let _ = sandbox.try_start(&exec, &reading).await;
     };
     tokio::join!(started, harness.kill_holder());
@@ -151,7 +153,7 @@ pub(crate) async fn input_that_was_given_is_whole(harness: &Harness) {
     assert_eq!(sandbox.read("/data/runs").await, "ran\n");
 }
 
-/// A reader that was listening hears the end, or that nobody knows it; it is never left waiting.
+/// A connected reader receives the end, or that it is unknown; it never waits forever.
 pub(crate) async fn who_listens_is_not_left_waiting(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut running = sandbox.start(&script("echo begun; sleep 1; echo over; exit 3")).await;
@@ -222,7 +224,7 @@ pub(crate) async fn nothing_runs_twice(harness: &Harness) {
     sandbox.kill(&running).await;
     assert_eq!(again.finish().await.ending, Ending::Killed);
     assert_eq!(sandbox.read("/data/runs").await, "ended\nrunning\n");
-    // What was let go of stays so.
+    // An acknowledged command stays acknowledged.
     harness.runtime().acknowledge(sandbox.id(), &ended).await.unwrap();
     replace(harness).await;
     let attached = harness.runtime().attach(sandbox.id(), &ended, Offsets::default()).await;
@@ -249,7 +251,7 @@ async fn is_whole(sandbox: &Sandbox<'_>) {
     assert_eq!(sandbox.run(&["echo", "alive"]).await.output(), "alive\n");
 }
 
-/// Many times, with everything there is.
+/// Many kills, with all features in use.
 pub(crate) async fn again_and_again(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.write("/data/file", "kept").await;

@@ -1,4 +1,4 @@
-//! What is written to a command's standard input comes to it, and only that.
+//! What a client writes to a command's standard input reaches the command, and nothing else does.
 
 use super::super::harness::{Harness, within};
 use super::super::sandbox::{command, script};
@@ -9,7 +9,7 @@ fn taking_input(command: Command) -> Command {
     Command { input: StandardInput::Streamed, ..command }
 }
 
-/// Bytes without a pattern that a lost or doubled block could hide in.
+/// Bytes without a pattern, so that a lost or doubled block is noticed.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let mut next = || {
@@ -64,7 +64,7 @@ pub(crate) async fn closed_and_empty_it_ends(harness: &Harness) {
     assert_eq!((finished.ending, finished.output), (Ending::Exited(0), Vec::new()));
 }
 
-/// Who lets go of the input does not end it for those who come after.
+/// Dropping the input does not end it for later clients.
 pub(crate) async fn dropped_it_stays_open(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut first = sandbox.start(&taking_input(command(&["cat"]))).await;
@@ -80,7 +80,7 @@ pub(crate) async fn dropped_it_stays_open(harness: &Harness) {
     assert_eq!(finished.ending, Ending::Exited(0));
 }
 
-/// What nobody reads waits, and is let go when the command ends.
+/// Input that the command does not read waits, and is discarded when the command ends.
 pub(crate) async fn never_read_it_does_no_harm(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let running = sandbox.start(&taking_input(command(&["sleep", "1000"]))).await;
@@ -110,7 +110,7 @@ pub(crate) async fn after_the_end_it_is_refused(harness: &Harness) {
     let running = sandbox.start(&taking_input(command(&["true"]))).await;
     let input = running.input();
     running.finish().await;
-    // What is on its way when the command ends may still be taken.
+    // Input that is in transit when the command ends may still be accepted.
     let refused = within("a refusal", async {
         loop {
             if let Err(error) = input.write(b"late".to_vec()).await {
@@ -123,7 +123,7 @@ pub(crate) async fn after_the_end_it_is_refused(harness: &Harness) {
     assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
 }
 
-/// A command reads to its end, and has all that was said to be written.
+/// A command reads to the end of its input, and gets all bytes whose writing succeeded.
 pub(crate) async fn after_its_close_it_is_refused(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     for _ in 0..20 {
@@ -143,7 +143,7 @@ fn given(command: Command, bytes: impl Into<Vec<u8>>) -> Command {
     Command { input: StandardInput::Whole(bytes.into()), ..command }
 }
 
-/// Nobody has to write it, and nobody can.
+/// No client needs to write it, and none can.
 pub(crate) async fn given_whole_it_is_whole(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     for length in [0, 1, 70_000, 1 << 20] {
@@ -157,7 +157,7 @@ pub(crate) async fn given_whole_it_is_whole(harness: &Harness) {
     }
 }
 
-/// What one command reads, another still has before it, also where the bytes are the same.
+/// What one command has read, another one can still read, even if the bytes are the same.
 pub(crate) async fn given_whole_it_is_the_commands_own(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "head -n 1; while [ ! -e /data/go ]; do sleep 0.05; done; cat";
@@ -172,7 +172,8 @@ pub(crate) async fn given_whole_it_is_the_commands_own(harness: &Harness) {
     }
 }
 
-/// It is there before anybody hears of the command, so that nobody has to live for it.
+/// It is available before any client is notified of the command, so that no client needs to stay
+/// alive for it.
 pub(crate) async fn given_whole_it_needs_nobody(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let bytes = noise(1 << 20);

@@ -37,7 +37,7 @@ pub(crate) async fn its_commands_end_with_it(harness: &Harness) {
     ends(&sandbox).await;
 }
 
-/// What is renewed outlives what was made later with the lease that it had.
+/// A renewed sandbox outlives one that was created later with its original lease.
 pub(crate) async fn a_renewed_one_lives_on(harness: &Harness) {
     let renewed = leased(harness, 3 * SHORT).await;
     renew(&renewed, Some(LONG)).await;
@@ -62,7 +62,8 @@ pub(crate) async fn a_lease_can_be_made_shorter(harness: &Harness) {
     }
 }
 
-/// The lease is part of the request: asked for again, it is the same one, and is not renewed.
+/// The lease is part of the request: repeating the request returns the same sandbox, without
+/// renewal.
 pub(crate) async fn creating_again_does_not_renew(harness: &Harness) {
     let sandbox = leased(harness, LONG).await;
     renew(&sandbox, Some(3 * SHORT)).await;

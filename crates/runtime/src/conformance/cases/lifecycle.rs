@@ -1,4 +1,4 @@
-//! Sandboxes come, are found, and go.
+//! Creating, finding and removing sandboxes.
 
 use std::collections::BTreeMap;
 
@@ -120,7 +120,7 @@ pub(crate) async fn cleaned_up_twice_it_is_gone(harness: &Harness) {
     let gone = sandbox.inspect().await;
     assert!(matches!(gone, Err(Error::NoSandbox(_))), "{gone:?}");
 
-    // The id is free, for anything.
+    // The id is free for any request.
     let spec = SandboxSpec { labels: labels(&[("life", "second")]), ..harness.spec() };
     let id = sandbox.id().clone();
     within("a sandbox", harness.runtime().create(&id, &spec)).await.unwrap();

@@ -1,4 +1,4 @@
-//! A limit that was asked for holds, or is refused; it is never forgotten.
+//! A requested limit is enforced or refused, but never ignored.
 
 use stockade_core::sandbox::{LimitName, Limits};
 use stockade_core::{Enforcement, Isolation, SandboxSpec};
@@ -12,7 +12,7 @@ use crate::exec::{Ending, Offsets};
 
 const MIB: u64 = 1 << 20;
 
-/// Each limit, with the capability that it takes.
+/// Each limit, with the capability that it requires.
 fn each() -> [(LimitName, Capability, Limits); 4] {
     let none = Limits::default();
     [
@@ -27,7 +27,7 @@ fn each() -> [(LimitName, Capability, Limits); 4] {
     ]
 }
 
-/// How a limit is held, by what an answer says. The limit on processes is known by two names.
+/// How a limit is enforced, according to the report. The limit on processes has two names.
 fn enforcement(isolation: &Isolation, limit: LimitName) -> Enforcement {
     let is_it =
         |name: &str| name == limit.as_str() || (limit == LimitName::Processes && name == "pids");
@@ -64,7 +64,7 @@ pub(crate) async fn best_effort_says_what_it_was(harness: &Harness) {
         let sandbox = harness.sandbox_with(&spec).await;
         let status = sandbox.inspect().await.unwrap();
         let told = enforcement(&status.isolation, limit);
-        // What cannot be held may still be watched.
+        // A limit that cannot be enforced may still be watched.
         let is_held = runtime.supports(capability).await.is_ok();
         let unlike = if is_held { Enforcement::Refused } else { Enforcement::Enforced };
         assert_ne!(told, unlike, "{limit}");
@@ -77,7 +77,7 @@ async fn ending(harness: &Harness, limits: Limits, text: &str) -> Ending {
     sandbox.sh(text).await.ending
 }
 
-/// Doubles a text until there is no room for it.
+/// Doubles a text until memory is exhausted.
 const HUNGER: &str = "x=0123456789abcdef; while :; do x=$x$x; done";
 
 pub(crate) async fn want_of_memory_is_told(harness: &Harness) {
@@ -85,14 +85,14 @@ pub(crate) async fn want_of_memory_is_told(harness: &Harness) {
     assert_eq!(ending(harness, limits, HUNGER).await, Ending::OutOfMemory);
 }
 
-/// What was not killed for want of memory is told as what it was.
+/// A command that was not killed for lack of memory is reported with its real ending.
 pub(crate) async fn other_ends_are_not_want_of_memory(harness: &Harness) {
     let limits = Limits { memory_bytes: Some(64 * MIB), ..Limits::default() };
     let sandbox = harness.sandbox_with(&SandboxSpec { limits, ..harness.spec() }).await;
     assert_eq!(sandbox.sh("kill -9 $$").await.ending, Ending::Signaled(9));
     assert_eq!(sandbox.sh("exit 137").await.ending, Ending::Exited(137));
     assert_eq!(sandbox.sh(HUNGER).await.ending, Ending::OutOfMemory);
-    // One that ended so is no reason for the next.
+    // An earlier kill for lack of memory does not affect the next ending.
     assert_eq!(sandbox.sh("kill -9 $$").await.ending, Ending::Signaled(9));
     assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
 }
@@ -110,14 +110,14 @@ pub(crate) async fn processes_run_out(harness: &Harness) {
     let finished = sandbox
         .sh("i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); echo $i; done 2>&1; echo all")
         .await;
-    // A shell that cannot fork ends, or goes on and says so.
+    // A shell that cannot fork exits, or continues and prints errors.
     let started = finished.output();
     let complaints = started.lines().filter(|line| line.parse::<u32>().is_err() && *line != "all");
     let failed = finished.ending != Ending::Exited(0) || complaints.count() > 0;
     assert!(failed, "100 processes were started: {:?}", finished.ending);
 }
 
-/// Growth has an end, however many commands there are, and a sandbox can be tidied up.
+/// Growth is limited, however many commands contribute to it, and a sandbox can be cleaned up.
 pub(crate) async fn the_disk_does_not_run_out_bit_by_bit(harness: &Harness) {
     let limits = Limits { disk_bytes: Some(16 * MIB), ..Limits::default() };
     let sandbox = harness.sandbox_with(&SandboxSpec { limits, ..harness.spec() }).await;

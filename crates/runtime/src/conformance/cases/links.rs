@@ -1,4 +1,4 @@
-//! Links are followed inside only, whatever they say; what is no file is never waited for.
+//! Links are followed only inside, whatever their targets are; special files are never waited for.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,7 +11,7 @@ use crate::files::{FileKind, WriteOptions};
 
 const SECRET: &str = "a secret of the host\n";
 
-/// A directory of the host with a secret in it, which nothing inside may reach.
+/// A directory of the host with a secret, which must be unreachable from inside.
 struct Outside(PathBuf);
 
 impl Outside {
@@ -23,7 +23,7 @@ impl Outside {
         Self(directory)
     }
 
-    /// All ways that a link may try to lead there, and to what is below.
+    /// All link targets that try to reach it, and the path below it.
     fn ways(&self, below: &str) -> Vec<PathBuf> {
         let there = self.0.join(below);
         let relative = there.strip_prefix("/").unwrap();
@@ -48,7 +48,7 @@ impl Outside {
     }
 }
 
-/// Puts links below `/data/links` into a sandbox, by their names.
+/// Creates links below `/data/links` in a sandbox, by their names.
 async fn plant(harness: &Harness, sandbox: &Sandbox<'_>, links: &[(String, PathBuf)]) {
     let directory = harness.host().join(harness.name());
     fs::create_dir(&directory).unwrap();
@@ -73,7 +73,7 @@ pub(crate) async fn to_files_outside_lead_nowhere(harness: &Harness) {
         if let Ok(read) = sandbox.try_read(&link).await {
             assert_ne!(read, SECRET.as_bytes(), "{}", target.display());
         }
-        // Whether a file is made inside, where the link leads, is not promised.
+        // Whether a file is created inside, at the link's target, is unspecified.
         let _ = sandbox.try_write(&link, "overwritten").await;
         outside.is_untouched();
         let (runtime, link) = (sandbox.runtime(), path(&link));
@@ -93,7 +93,7 @@ pub(crate) async fn to_directories_outside_lead_nowhere(harness: &Harness) {
     fs::create_dir(&shipped).unwrap();
     fs::write(shipped.join("new"), "new").unwrap();
     let options = WriteOptions::default();
-    // First what would be seen, before anything of that name is made inside.
+    // First the operations that read, before a file of that name is created inside.
     for (name, target) in &links {
         let (link, way) = (format!("/data/links/{name}"), target.display());
         within("answers", async {
@@ -109,7 +109,7 @@ pub(crate) async fn to_directories_outside_lead_nowhere(harness: &Harness) {
         })
         .await;
     }
-    // Then what would change it. What comes of it inside is not promised.
+    // Then the operations that write. Their effect inside is unspecified.
     for (name, _) in &links {
         let below = |file: &str| path(format!("/data/links/{name}/{file}"));
         let (secret, new) = (below("secret"), below("new"));
@@ -182,7 +182,7 @@ pub(crate) async fn they_are_told_as_links(harness: &Harness) {
     assert!(listed.iter().all(|info| info.kind == FileKind::Link && info.link.is_some()));
 }
 
-/// Removing and renaming are about the link, not about what it leads to.
+/// Removing and renaming affect the link, not its target.
 pub(crate) async fn what_they_lead_to_is_left_alone(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let (runtime, id) = (sandbox.runtime(), sandbox.id());
@@ -200,7 +200,7 @@ pub(crate) async fn what_they_lead_to_is_left_alone(harness: &Harness) {
     assert_eq!(sandbox.read("/data/real/file").await, "stays");
 }
 
-/// A command that changes what a path leads to, while it is resolved, gains nothing.
+/// A command that changes what a path leads to during its resolution gains nothing.
 pub(crate) async fn races_are_lost(harness: &Harness) {
     let outside = Outside::new(harness);
     let sandbox = harness.sandbox().await;
@@ -226,7 +226,7 @@ pub(crate) async fn races_are_lost(harness: &Harness) {
     outside.is_untouched();
 }
 
-/// Pipes and devices are seen, and neither opened nor waited for.
+/// Pipes and devices are visible, but are neither opened nor waited for.
 pub(crate) async fn what_is_no_file_is_refused(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let (runtime, id) = (sandbox.runtime(), sandbox.id());

@@ -1,4 +1,4 @@
-//! Many things at once, none of which disturbs another.
+//! Many sandboxes and commands at the same time, none of which disturbs another.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ pub(crate) async fn sandboxes_live_side_by_side(harness: &Harness) {
     for sandbox in &sandboxes {
         assert_eq!(sandbox.run(&["cat", "/data/name"]).await.output(), sandbox.id().as_str());
     }
-    // What is taken away from between the others is not missed.
+    // Removing some of them does not affect the others.
     for sandbox in sandboxes.iter().step_by(2) {
         sandbox.cleanup().await;
     }
@@ -55,7 +55,7 @@ pub(crate) async fn commands_run_side_by_side(harness: &Harness) {
     }
 }
 
-/// All of them are alive at the same time: each waits for the last.
+/// All of them are alive at the same time: each waits for the last one.
 pub(crate) async fn commands_wait_for_each_other(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut running = Vec::new();
@@ -80,7 +80,7 @@ async fn processes(sandbox: &Sandbox<'_>) -> BTreeSet<String> {
     sandbox.sh(look).await.output().lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// Neither the files nor the processes of one are there in another.
+/// Neither the files nor the processes of one are visible in another.
 pub(crate) async fn sandboxes_do_not_see_each_other(harness: &Harness) {
     let (one, two) = (harness.sandbox().await, harness.sandbox().await);
     one.good("echo secret > /data/secret; echo secret > /tmp/secret").await;

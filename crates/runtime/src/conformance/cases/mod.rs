@@ -1,5 +1,5 @@
-//! The cases, by what they are about. `list` says what each needs; a case that is not listed there
-//! is dead code, which is a warning.
+//! The cases, by topic. `list` defines what each needs; a case that is not listed there is dead
+//! code, which is a warning.
 
 pub(super) mod again;
 pub(super) mod capabilities;

@@ -1,4 +1,4 @@
-//! Names may be any bytes but NUL and the slash.
+//! Names may be any bytes except NUL and the slash.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

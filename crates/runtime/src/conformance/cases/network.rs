@@ -1,5 +1,5 @@
-//! The ways out of a network by policy: whose they are, and who is given them. What comes through
-//! them is for those who serve them.
+//! The listeners of a network with a policy: which sandbox they belong to, and who gets them. The
+//! traffic through them is tested with the code that serves them.
 
 use std::net::{TcpListener, UdpSocket};
 
@@ -14,7 +14,7 @@ use super::super::sandbox::{Sandbox, command};
 use crate::error::Error;
 use crate::exec::Command;
 
-/// What a sandbox with a network is made from. Nobody may be reached.
+/// The spec of a sandbox with a network. No host is allowed.
 fn spec(harness: &Harness) -> SandboxSpec {
     SandboxSpec { network: Some(Policy::default()), ..harness.spec() }
 }
@@ -24,7 +24,7 @@ async fn listeners(sandbox: &Sandbox<'_>) -> EgressListeners {
     within("the ways out", runtime.listeners(id)).await.expect("the ways out")
 }
 
-/// What tells each of the sockets from all others.
+/// The unique identity of each socket.
 fn cookies(listeners: &EgressListeners) -> [u64; 4] {
     listeners.each().map(|socket| sockopt::socket_cookie(socket).unwrap())
 }
@@ -35,7 +35,7 @@ pub(crate) async fn its_ways_out_are_handed_out(harness: &Harness) {
         listeners(&sandbox).await;
     for listener in [everything, proxy, resolver_streams] {
         assert!(sockopt::socket_acceptconn(&listener).unwrap());
-        // Nobody has come yet.
+        // No connection has arrived yet.
         let listener = TcpListener::from(listener);
         listener.set_nonblocking(true).unwrap();
         assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
@@ -76,13 +76,13 @@ pub(crate) async fn of_nothing_there_are_none(harness: &Harness) {
     sandbox.cleanup().await;
     let refused = within("a refusal", harness.runtime().listeners(sandbox.id())).await;
     assert!(matches!(refused, Err(Error::NoSandbox(_))), "{refused:?}");
-    // Whoever still has them is told nothing by them.
+    // A process that still has them receives nothing through them.
     let proxy = TcpListener::from(held.proxy);
     proxy.set_nonblocking(true).unwrap();
     assert!(proxy.accept().is_err());
 }
 
-/// The policy is what was asked for, like everything else.
+/// The policy is part of the request, like everything else.
 pub(crate) async fn another_policy_is_another_sandbox(harness: &Harness) {
     let sandbox = harness.sandbox_with(&spec(harness)).await;
     let runtime = harness.runtime();
@@ -105,7 +105,7 @@ pub(crate) async fn a_paused_one_has_them(harness: &Harness) {
     assert_eq!(cookies(&listeners(&sandbox).await), before);
 }
 
-/// A sandbox that is restored has the network that it is asked for with, and no other.
+/// A restored sandbox has the network of its own request, and no other.
 pub(crate) async fn a_restored_one_has_its_own(harness: &Harness) {
     let sandbox = harness.sandbox_with(&spec(harness)).await;
     let (runtime, snapshot) = (harness.runtime(), harness.snapshot_id());
@@ -119,8 +119,8 @@ pub(crate) async fn a_restored_one_has_its_own(harness: &Harness) {
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
 }
 
-/// Programs find the proxy by their environment, unless that says otherwise, and names by the
-/// resolver. Nothing of it is in a sandbox without a network.
+/// Programs find the proxy by their environment, unless the request overrides it, and resolve names
+/// by the resolver. A sandbox without a network has none of this.
 pub(crate) async fn commands_find_their_way(harness: &Harness) {
     let sandbox = harness.sandbox_with(&spec(harness)).await;
     let look = "echo \"$HTTP_PROXY $https_proxy $NO_PROXY\"; cat /etc/resolv.conf";
@@ -136,10 +136,10 @@ pub(crate) async fn commands_find_their_way(harness: &Harness) {
     assert!(!found.to_lowercase().contains("proxy") && !found.contains("127.0.0.1"), "{found}");
 }
 
-/// How names are found is the network's, and of no snapshot.
+/// The configuration of name lookups belongs to the network, and to no snapshot.
 pub(crate) async fn nothing_of_it_is_in_a_snapshot(harness: &Harness) {
     let sandbox = harness.sandbox_with(&spec(harness)).await;
-    // Whoever tries to keep it cannot change it either.
+    // A command that tries to preserve it cannot change it either.
     sandbox.sh("echo kept >> /etc/resolv.conf; rm -f /etc/resolv.conf; mv /etc /kept").await;
     assert_eq!(sandbox.good("cat /etc/resolv.conf").await, "nameserver 127.0.0.1\n");
     let (runtime, snapshot) = (harness.runtime(), harness.snapshot_id());
@@ -151,7 +151,7 @@ pub(crate) async fn nothing_of_it_is_in_a_snapshot(harness: &Harness) {
     assert!(!found.contains("127.0.0.1") && !found.contains("dns"), "{found}");
 }
 
-/// What holds the sandboxes is killed, and who comes after it is given the same.
+/// The process that holds the sandboxes is killed, and its successor gets the same listeners.
 pub(crate) async fn its_ways_out_outlast_the_holder(harness: &Harness) {
     let sandbox = harness.sandbox_with(&spec(harness)).await;
     let before = cookies(&listeners(&sandbox).await);

@@ -1,4 +1,4 @@
-//! A paused sandbox does nothing, and goes on as if nothing had been.
+//! A paused sandbox does nothing, and continues unchanged when it is resumed.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::error::Error;
 use crate::exec::{Command, Ending};
 use crate::runtime::State;
 
-/// How long is watched that something does not happen which would happen many times meanwhile.
+/// How long to check that something does not happen which would otherwise happen many times.
 const WHILE: Duration = Duration::from_millis(500);
 
-/// Starts a command that makes a file longer and longer.
+/// Starts a command that appends to a file continuously.
 async fn counter(sandbox: &Sandbox<'_>) -> Running {
     let text = "while :; do echo x >> /data/count; sleep 0.02; done";
     let running = sandbox.start(&script(text)).await;
@@ -83,7 +83,7 @@ pub(crate) async fn nothing_is_started(harness: &Harness) {
     let refused = sandbox.try_start(&exec, &command(&["true"])).await;
     assert!(matches!(refused, Err(Error::WrongState { state: State::Paused, .. })), "{refused:?}");
     sandbox.resume().await;
-    // The id was not used up.
+    // The id is still free.
     let finished = sandbox.start_as(&exec, &command(&["echo", "now"])).await.finish().await;
     assert_eq!(finished.output(), "now\n");
 }
@@ -135,7 +135,8 @@ pub(crate) async fn what_is_paused_can_be_killed(harness: &Harness) {
     ends_alone(&sandbox, other).await;
 }
 
-/// Sees that nothing goes on for what was ended in a paused sandbox, but does after the pause.
+/// Checks that ending a command in a paused sandbox resumes nothing else, and that the rest resumes
+/// after the pause.
 async fn ends_alone(sandbox: &Sandbox<'_>, other: Running) {
     assert_eq!(state(sandbox).await, State::Paused);
     stands_still(sandbox).await;

@@ -1,4 +1,4 @@
-//! Connections to what listens inside. The server sends back what it gets.
+//! Connections to servers inside. The server returns what it gets.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -18,7 +18,7 @@ async fn connect(sandbox: &Sandbox<'_>, target: &Target) -> Box<dyn Connection> 
     within("a connection", runtime.connect(sandbox.id(), target)).await.expect("a connection")
 }
 
-/// Sends all, says that this is all, and hears what comes back.
+/// Sends all bytes and the end of the stream, and receives the answer.
 async fn echo(mut connection: Box<dyn Connection>, bytes: Vec<u8>) -> Vec<u8> {
     within("an echo", async move {
         let (mut reader, mut writer) = tokio::io::split(&mut connection);
@@ -47,7 +47,7 @@ async fn answers(harness: &Harness, target: &Target) {
         }
     })
     .await;
-    // Half of it is closed; the other half still brings what is on its way.
+    // One direction is closed; the other still delivers the data in transit.
     assert_eq!(echo(connection, b"last words".to_vec()).await, b"last words");
     let long: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
     assert!(echo(connect(&sandbox, target).await, long.clone()).await == long);

@@ -1,4 +1,4 @@
-//! A client that is lost takes nothing with it: another finds everything as it was.
+//! The loss of a client has no effect on sandboxes: another client finds everything unchanged.
 
 use super::super::harness::Harness;
 use super::super::sandbox::{command, script};
@@ -36,7 +36,7 @@ pub(crate) async fn a_command_is_found_again(harness: &Harness) {
     assert_eq!(whole.output(), "before after");
 }
 
-/// What ends while nobody listens is told to who comes next.
+/// The next client receives an end that occurred while no client was connected.
 pub(crate) async fn an_end_is_not_missed(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "echo begun; while [ ! -e /data/go ]; do sleep 0.05; done; echo over; exit 7";

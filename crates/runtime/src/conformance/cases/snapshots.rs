@@ -1,4 +1,4 @@
-//! What a file system was is kept, and sandboxes begin with it.
+//! The state of a file system is stored, and sandboxes start from it.
 
 use stockade_core::sandbox::Root;
 use stockade_core::{SandboxId, SandboxSpec, SnapshotId};
@@ -54,7 +54,7 @@ pub(crate) async fn what_was_is_again(harness: &Harness) {
     assert_eq!((empty.kind, empty.mode & 0o777), (FileKind::Directory, 0o750));
 }
 
-/// Deleted in the second life, a file of the first is not there in the third.
+/// A file that was deleted before the second snapshot is missing in a sandbox from it.
 pub(crate) async fn deletions_are_kept(harness: &Harness) {
     let first = harness.sandbox().await;
     first.write("/data/one", "1").await;
@@ -108,7 +108,7 @@ pub(crate) async fn those_restored_are_independent(harness: &Harness) {
     assert_eq!(restore(harness, &kept).await.read("/data/file").await, "first");
 }
 
-/// The sandbox goes on as if nothing had been.
+/// The sandbox continues unchanged.
 pub(crate) async fn processes_go_on(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let counting = script("while :; do echo x >> /data/count; sleep 0.02; done");
@@ -116,7 +116,7 @@ pub(crate) async fn processes_go_on(harness: &Harness) {
     sandbox.grows_beyond("/data/count", 0).await;
     let kept = snapshot(harness, &sandbox).await;
     sandbox.grows_beyond("/data/count", sandbox.size("/data/count").await).await;
-    // None of its processes are in the new one.
+    // The new one has none of its processes.
     let restored = restore(harness, &kept).await;
     let size = restored.size("/data/count").await;
     sandbox.grows_beyond("/data/count", sandbox.size("/data/count").await + 20).await;

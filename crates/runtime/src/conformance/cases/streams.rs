@@ -1,4 +1,5 @@
-//! What a command writes is heard, whole and in order, and then its end is, whatever becomes of it.
+//! The output of a command is received completely and in order, and then its end, whatever happens
+//! to it.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use super::super::running::{Finished, Running};
 use super::super::sandbox::{Sandbox, script};
 use crate::exec::{Command, Ending, Offsets};
 
-/// Runs until the file `/data/go` is there.
+/// Runs until the file `/data/go` exists.
 const WAIT: &str = "while [ ! -e /data/go ]; do sleep 0.05; done";
 
 pub(crate) async fn silence_has_an_end(harness: &Harness) {
@@ -50,7 +51,7 @@ pub(crate) async fn output_is_heard_while_a_command_runs(harness: &Harness) {
     assert_eq!(finished.output(), "begunover\n");
 }
 
-/// Two who listen hear the same; who stops listening stops nobody.
+/// Two readers receive the same; a reader that disconnects does not affect the other.
 pub(crate) async fn everybody_hears_everything(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let first = sandbox.start(&script(&format!("echo begun; {WAIT}; echo over; exit 4"))).await;
@@ -67,7 +68,7 @@ pub(crate) async fn everybody_hears_everything(harness: &Harness) {
     }
 }
 
-/// More than any backend keeps of what nobody has heard.
+/// More than any backend buffers without a reader.
 const FLOOD_BYTES: u64 = 64 << 20;
 
 /// A command that writes [`FLOOD_BYTES`], and then a word to the other stream.
@@ -75,14 +76,14 @@ fn flood() -> Command {
     script(&format!("head -c {FLOOD_BYTES} /dev/zero; echo over >&2"))
 }
 
-/// Every byte is heard, and nothing was lost.
+/// Every byte was received, and nothing was lost.
 fn is_whole(finished: &Finished) {
     assert_eq!(finished.ending, Ending::Exited(0));
     let offsets = Offsets { output: FLOOD_BYTES, error: 5 };
     assert_eq!((finished.offsets, finished.lost), (offsets, 0));
 }
 
-/// Hears a little, and takes its time over it.
+/// Receives a few events slowly.
 async fn dawdle(running: &mut Running) {
     within("the first events", async {
         for _ in 0..20 {
@@ -93,7 +94,7 @@ async fn dawdle(running: &mut Running) {
     .await;
 }
 
-/// The command waits for a reader that is slow, as it would for any other.
+/// The command waits for a slow reader, as it would for a pipe.
 pub(crate) async fn a_slow_reader_misses_nothing(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut running = sandbox.start(&flood()).await.count_only();
@@ -106,7 +107,7 @@ pub(crate) async fn a_slow_reader_misses_nothing(harness: &Harness) {
     assert_eq!((finished.offsets.error, finished.lost), (FLOOD_BYTES, 0));
 }
 
-/// It waits for the slowest of those who listen, and for nobody who has gone.
+/// It waits for the slowest of its readers, but not for one that has disconnected.
 pub(crate) async fn who_stops_listening_is_not_waited_for(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let slow = sandbox.start(&flood()).await;
@@ -122,7 +123,7 @@ pub(crate) async fn who_stops_listening_is_not_waited_for(harness: &Harness) {
     let exec = slow.exec.clone();
     drop(slow);
     is_whole(&quick.finish().await);
-    // Nobody listens, and nobody is waited for.
+    // Without a reader, the command does not wait.
     let alone = sandbox.start(&flood()).await.exec.clone();
     eventually("the end of a command to which nobody listens", async || {
         let status = sandbox.inspect().await.unwrap();
@@ -137,7 +138,7 @@ pub(crate) async fn who_stops_listening_is_not_waited_for(harness: &Harness) {
     }
 }
 
-/// Nor is anything else: what ends a command ends one that waits for its reader, at once.
+/// A slow reader delays nothing else: a command that waits for its reader can be ended immediately.
 pub(crate) async fn who_does_not_read_holds_up_nobody_else(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let endless = script("while :; do head -c 1000000 /dev/zero; done");
@@ -176,7 +177,7 @@ pub(crate) async fn closed_streams_are_not_the_end(harness: &Harness) {
     let mut running = sandbox.start(&script(&text)).await;
     running.hears("begun").await;
     sandbox.appears("/data/closed").await;
-    // Whoever took this for the end would tell it before the next command's.
+    // A backend that mistook this for the end would report it before the next command's.
     assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
     let status = sandbox.inspect().await.unwrap();
     let exec = status.execs.iter().find(|exec| exec.id == running.exec).expect("the command");
@@ -185,8 +186,8 @@ pub(crate) async fn closed_streams_are_not_the_end(harness: &Harness) {
     assert_eq!(running.finish().await.ending, Ending::Exited(3));
 }
 
-/// A child that is left behind holds the streams open, and the end is told all the same. It lives
-/// on.
+/// A remaining child holds the streams open, but the end is reported nevertheless. The child keeps
+/// running.
 pub(crate) async fn children_that_stay_are_no_reason_to_wait(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let finished = sandbox
@@ -212,7 +213,7 @@ async fn ends_like(sandbox: &Sandbox<'_>, words: &str, ending: Ending) {
     assert_eq!(finished.ending, ending);
 }
 
-/// Whatever ends a command, what it had written is heard before.
+/// Whatever ends a command, its earlier output is received first.
 pub(crate) async fn every_end_is_told(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     ends_like(&sandbox, "exit 255", Ending::Exited(255)).await;
@@ -222,7 +223,7 @@ pub(crate) async fn every_end_is_told(harness: &Harness) {
     ends_like(&sandbox, "sleep 1000; :", Ending::SandboxEnded).await;
 }
 
-/// More than any backend may keep.
+/// More than any backend may buffer.
 pub(crate) async fn ten_gigabytes_pass(harness: &Harness) {
     const LENGTH: u64 = 10 << 30;
     let sandbox = harness.sandbox().await;

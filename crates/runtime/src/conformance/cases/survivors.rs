@@ -1,5 +1,6 @@
-//! What is killed, or whose time is up, is killed with everything that it has started: what has
-//! left its process group, its session and its parents, ignores signals, or is stopped.
+//! A command that is killed or timed out is killed with everything that it has started: processes
+//! that have left its process group, its session and its parents, that ignore signals, or that are
+//! stopped.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,8 @@ use super::super::harness::{Harness, eventually};
 use super::super::sandbox::{Sandbox, command, script};
 use crate::exec::{Command, Ending};
 
-/// Starts processes that try to survive, each of which puts its id into a file below
-/// `/data/tough`, and then runs on itself.
+/// Starts processes that try to survive, each of which writes its id into a file below
+/// `/data/tough`, and then continues to run itself.
 const TOUGH: &str = r#"
 mkdir -p /data/tough
 cat > /data/tough.sh <<'END'
@@ -31,7 +32,7 @@ sh /data/tough.sh itself
 const NAMES: [&str; 8] =
     ["away", "child", "daemon", "itself", "orphan", "session", "sibling", "stopped"];
 
-/// How long a command may run that has to get so far that its processes are there.
+/// The timeout of a command that must have started its processes before it expires.
 const LONG_ENOUGH: Duration = Duration::from_secs(5);
 
 async fn are_there(sandbox: &Sandbox<'_>) -> bool {
@@ -43,9 +44,9 @@ async fn are_there(sandbox: &Sandbox<'_>) -> bool {
     true
 }
 
-/// Tells which of the processes whose ids are in files are alive. One command may not be allowed
-/// to signal the processes of another, and knows of them all the same. One that is dead, and that
-/// nobody has asked for, counts as dead where that can be seen.
+/// Lists which of the processes whose ids are in files are alive. A command may be forbidden to
+/// signal the processes of another one, but this still detects them. A zombie counts as dead where
+/// that is visible.
 async fn living(sandbox: &Sandbox<'_>, files: &str) -> Vec<String> {
     let look = format!(
         "for file in {files}; do
@@ -102,7 +103,7 @@ pub(crate) async fn too_much_output_leaves_none(harness: &Harness) {
     are_gone(&sandbox).await;
 }
 
-/// Only what the command has started: others are left alone.
+/// Only the processes of the command are killed, no others.
 pub(crate) async fn others_survive(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut other = sandbox.start(&script("echo ready; exec sleep 1000")).await;
@@ -133,7 +134,7 @@ pub(crate) async fn the_time_is_up(harness: &Harness) {
     let running = sandbox.start(&command).await;
     let exec = running.exec.clone();
     assert_eq!(running.finish().await.ending, Ending::TimedOut);
-    // Killing what has ended changes nothing.
+    // Killing an ended command has no effect.
     sandbox.kill(&exec).await;
     let again = sandbox.start_as(&exec, &command).await.finish().await;
     assert_eq!(again.ending, Ending::TimedOut);
@@ -148,7 +149,7 @@ pub(crate) async fn who_is_in_time_is_left_alone(harness: &Harness) {
     assert_eq!((finished.ending, finished.output.as_slice()), (Ending::Exited(0), &b"done\n"[..]));
 }
 
-/// Both streams count, and what came before the limit is heard.
+/// Both streams count, and output before the limit is received.
 pub(crate) async fn output_has_its_limit(harness: &Harness) {
     const LIMIT: u64 = 1 << 20;
     let sandbox = harness.sandbox().await;

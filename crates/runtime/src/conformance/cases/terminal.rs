@@ -13,7 +13,7 @@ fn on_terminal(command: Command) -> Command {
     Command { terminal: Some(SIZE), input: StandardInput::Streamed, ..command }
 }
 
-/// Both streams are the terminal, and come as one, with its ends of line.
+/// Both streams are the terminal, and are received as one, with the terminal's line endings.
 pub(crate) async fn it_is_one_of_this_size(harness: &Harness) {
     let text = "[ -t 0 ] && [ -t 1 ] && [ -t 2 ] && stty size && echo error >&2";
     let finished = harness.sandbox().await.start(&on_terminal(script(text))).await.finish().await;
@@ -109,7 +109,7 @@ pub(crate) async fn much_comes_through(harness: &Harness) {
     assert!(finished.output() == expected, "{} bytes came", finished.output.len());
 }
 
-/// What is written to a terminal waits for its reader too.
+/// Output to a terminal waits for its reader too.
 pub(crate) async fn a_slow_reader_misses_nothing(harness: &Harness) {
     const FLOOD_BYTES: u64 = 24 << 20;
     let sandbox = harness.sandbox().await;

@@ -1,5 +1,4 @@
-//! Directories are shipped into a sandbox and collected from it, with all that is in them and
-//! nothing else.
+//! Copying directories into a sandbox and out of it, with all of their content and nothing else.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,7 +14,7 @@ use crate::files::FileKind;
 
 const MIB: u64 = 1 << 20;
 
-/// What is at each path below a directory: its kind, its mode, its content.
+/// The kind, mode and content of each path below a directory.
 type Tree = BTreeMap<PathBuf, (char, u32, Vec<u8>)>;
 
 fn tree(directory: &Path) -> Tree {
@@ -39,7 +38,7 @@ fn tree(directory: &Path) -> Tree {
     tree
 }
 
-/// A directory of the host with something of everything that may be shipped.
+/// A directory of the host with an example of everything that may be copied.
 fn source(harness: &Harness) -> PathBuf {
     let source = harness.host().join("source");
     let permit = |file: &Path, mode| {
@@ -88,7 +87,7 @@ pub(crate) async fn what_is_shipped_is_collected(harness: &Harness) {
     assert_eq!(tree(&to), tree(&source));
 }
 
-/// After a crash of whoever shipped, the same is done again.
+/// The operation is repeated after a crash of the caller.
 pub(crate) async fn shipped_twice_it_is_the_same(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let (source, to) = (source(harness), harness.host().join("collected"));
@@ -142,7 +141,7 @@ pub(crate) async fn what_is_too_large_leaves_nothing(harness: &Harness) {
     assert_eq!(names(&place), ["collected"]);
 }
 
-/// A file that says that it is long, and takes no room.
+/// A sparse file: long, but without disk use.
 pub(crate) async fn what_is_hollow_counts_as_long(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox
@@ -184,7 +183,7 @@ pub(crate) async fn only_a_new_directory_is_collected_to(harness: &Harness) {
     assert!(matches!(refused, Err(Error::Host { .. })), "{refused:?}");
 }
 
-/// A pipe of the host is told, and not waited for.
+/// A pipe of the host is an error, and is not waited for.
 pub(crate) async fn what_is_no_file_is_not_shipped(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let source = harness.host().join("source");

@@ -1,4 +1,4 @@
-//! What a sandbox uses is told, or why it is not.
+//! The resource use of a sandbox is reported, or why it is not.
 
 use std::time::Duration;
 

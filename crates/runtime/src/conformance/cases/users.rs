@@ -1,4 +1,4 @@
-//! Commands run as whom they are told, and files belong to whom they are given.
+//! Commands run as the requested user, and files belong to the requested owner.
 
 use stockade_core::SandboxSpec;
 use stockade_core::sandbox::User;
@@ -31,7 +31,7 @@ pub(crate) async fn one_user_cannot_harm_another(harness: &Harness) {
     sandbox.grows_beyond("/data/secret", 0).await;
     let (ending, text) = run_as(&sandbox, Some(BERT), "cat /data/secret 2>/dev/null").await;
     assert_eq!((ending, text.as_str()), (Ending::Exited(1), ""));
-    // Whatever can be seen of the others cannot be killed.
+    // Processes of other users may be visible, but cannot be killed.
     run_as(&sandbox, Some(BERT), "kill -9 -1").await;
     assert_eq!(run_as(&sandbox, Some(ANNE), "cat /data/secret").await.1, "secret\n");
     sandbox.signal(&anne.exec, 15).await;
@@ -56,7 +56,7 @@ pub(crate) async fn files_belong_to_whom_they_are_given(harness: &Harness) {
     assert_eq!(sandbox.stat("/data/hers/new").await.unwrap().owner, ANNE);
 }
 
-/// Without a name, files belong to those who run without one.
+/// Files without a requested owner belong to the user of commands without a requested user.
 pub(crate) async fn files_are_the_ordinary_users(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.write("/data/below/file", "api\n").await;

@@ -1,4 +1,4 @@
-//! What is shown of the host: copy-on-write, or as it is.
+//! Files of the host inside: copy-on-write, or unchanged as bind mounts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,13 +20,13 @@ use crate::runtime::State;
 
 const INSIDE: &str = "/project/it";
 
-/// A directory of the host, and the request for a sandbox that shows it.
+/// A directory of the host, and the request for a sandbox with it.
 fn project(harness: &Harness) -> (PathBuf, SandboxSpec) {
     let project = harness.host().join("project");
     fs::create_dir_all(project.join("directory")).unwrap();
     fs::write(project.join("file"), "of the host\n").unwrap();
     fs::write(project.join("directory/file"), "deep\n").unwrap();
-    // Whoever runs inside may change it, whomever of the host it belongs to.
+    // Every user inside may change it, whichever user of the host owns it.
     for (name, mode) in
         [("", 0o777), ("directory", 0o777), ("file", 0o666), ("directory/file", 0o666)]
     {
@@ -102,7 +102,7 @@ pub(crate) async fn mounts_are_shown_as_they_are(harness: &Harness) {
     let text = "echo changed > /shown/file || rm /shown/file || mkdir /shown/made";
     assert_ne!(sandbox.sh(text).await.ending, Ending::Exited(0));
     is_untouched(&project);
-    // What is changed on the host is seen.
+    // Changes on the host are visible.
     fs::write(project.join("later"), "later\n").unwrap();
     assert_eq!(sandbox.good("cat /shown/later").await, "later\n");
 }
@@ -120,8 +120,8 @@ pub(crate) async fn mounts_may_be_writable(harness: &Harness) {
     assert_eq!(fs::read_to_string(project.join("directory/file")).unwrap(), "deep\n");
 }
 
-/// What the changes of a sandbox are, gathered as whoever keeps them does: `+` is new, `~` is
-/// another than on the host, `-` is gone.
+/// The changes of a sandbox, gathered in the way of a real caller: `+` is new, `~` differs from the
+/// host, `-` was removed.
 async fn told(harness: &Harness, sandbox: &Sandbox<'_>) -> Vec<String> {
     told_by(harness, async |to| sandbox.runtime().changes(sandbox.id(), to).await).await
 }
@@ -162,7 +162,7 @@ pub(crate) async fn its_changes_are_told(harness: &Harness) {
     assert_eq!(told(harness, &one).await, Vec::<String>::new());
     change(&one).await;
     assert_eq!(told(harness, &one).await, CHANGED);
-    // It goes on, and what was told before is not told less.
+    // It continues, and the earlier changes are reported again.
     one.write("/project/it/later", "later").await;
     assert_eq!(told(harness, &one).await, [&CHANGED[..3], &["+later", "+new"]].concat());
     is_changed_but_later(&one).await;
@@ -184,7 +184,7 @@ pub(crate) async fn changes_are_told_while_commands_run(harness: &Harness) {
     sandbox.appears("/project/it/grows").await;
     for _ in 0..3 {
         assert_eq!(told(harness, &sandbox).await, ["+grows"]);
-        // It goes on.
+        // It continues.
         let size = sandbox.size("/project/it/grows").await;
         sandbox.grows_beyond("/project/it/grows", size).await;
     }
@@ -228,7 +228,8 @@ pub(crate) async fn what_the_host_changes_meanwhile_is_told(harness: &Harness) {
     assert_eq!(told, ["-directory", "-directory/file", "~file conflict", "+new"]);
 }
 
-/// What it has not touched is not its change, also where it began with a snapshot of another.
+/// A file that it has not touched is not its change, even if it started with a snapshot of another
+/// sandbox.
 pub(crate) async fn what_the_host_changes_is_not_a_restored_ones(harness: &Harness) {
     let (project, spec) = project(harness);
     let sandbox = harness.sandbox_with(&spec).await;
