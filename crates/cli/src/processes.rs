@@ -52,6 +52,6 @@ fn keeper(arguments: &[OsString]) -> u8 {
 
 /// Writes why there is no keeper, for the process that started it.
 fn failed(reason: &str) -> u8 {
-    let _ = writeln!(std::io::stderr(), "no keeper: {reason}");
+    let _ = writeln!(std::io::stderr(), "the keeper failed: {reason}");
     1
 }

@@ -114,7 +114,7 @@ fn network(spec: &JailSpec, helper: &VmHelper) -> Result<(), Failure> {
 /// Ends this process with its supervisor, and keeps its memory from all other processes.
 fn bind_to_supervisor() -> Result<(), Failure> {
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
-        .at(Wall::Pid, || "tie this process's life to the supervisor".to_owned())?;
+        .at(Wall::Pid, || "set the parent-death signal".to_owned())?;
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, || "become undumpable".to_owned())
 }
 

@@ -282,7 +282,10 @@ mod tests {
     #[test]
     fn what_a_worker_says_is_read_or_thrown_away() {
         let lost = of(&told(Err(Ended::Signaled(11))));
-        assert_eq!(lost.errors, ["the worker ended before it answered: signal 11 ended it"]);
+        assert_eq!(
+            lost.errors,
+            ["the worker exited before it answered: it was killed by signal 11"]
+        );
         assert_eq!(lost.error_code, Some(ErrorCode::WorkerError));
         let whole = serde_json::to_vec(&Reply::Ran(Box::new(lost.clone()))).unwrap();
         assert_eq!(of(&told(Ok(&whole))), lost);

@@ -91,7 +91,7 @@ fn what_is_wrong_has_its_place_and_the_name_that_was_meant() {
     };
     for (name, given, told) in [
         ("id", json!(null), "w.tsx:5:3 — <Task> needs `id`"),
-        ("id", json!(7), "w.tsx:5:3 — <Task> `id` must be a text, not 7"),
+        ("id", json!(7), "w.tsx:5:3 — <Task> `id` must be a string, not 7"),
         (
             "timeout",
             json!(5),
@@ -121,7 +121,7 @@ fn unknown_elements_are_refused() {
         |kind: &str| read(workflow(json!([{"kind": kind}])), &[]).unwrap_err()[0].message.clone();
     assert_eq!(told("Sequense"), "there is no element <Sequense> — did you mean <Sequence>?");
     assert!(told("saga-thing").contains("there are Workflow, Task, Sequence"), "{}", told("x"));
-    assert!(told("workflow").contains("cannot be in another"));
+    assert!(told("workflow").contains("cannot be nested"));
     let root = read(json!({"kind": "task"}), &[]).unwrap_err();
     assert_eq!(root[0].message, "the outermost element must be <Workflow>, not <Task>");
 }

@@ -358,8 +358,12 @@ async fn what_can_never_be_done_is_refused_before_anything_is() {
         format!("{}: {}", refused.message, refused.cause.unwrap_or_default())
     };
     for (name, input, expected) in [
-        ("one", json!({}), "task \"t\" calls a closure that workflow \"one\" was not given"),
-        ("one", json!(1), "the input is not what one takes"),
+        (
+            "one",
+            json!({}),
+            "task \"t\" calls a closure that is not registered with workflow \"one\"",
+        ),
+        ("one", json!(1), "the input does not match the schema of one"),
         ("onee", json!({}), "did you mean \"one\"?"),
         ("twice", json!({}), "two tasks have the id \"t\""),
         ("nowhere", json!({}), "task \"t\" needs a table"),

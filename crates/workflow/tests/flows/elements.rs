@@ -147,7 +147,7 @@ async fn what_is_no_output_is_refused_and_not_tried_again() {
     assert_eq!(run.output, Some(json!({ "n": 7 })));
     let file = world.write("flow.tsx", source);
     let refused = world.up(&file, json!({})).await.unwrap_err();
-    assert!(refused.message.contains("the input is not what"), "{refused:?}");
+    assert!(refused.message.contains("the input does not match"), "{refused:?}");
 }
 
 #[tokio::test]
