@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(of(&told(Ok(&whole))), lost);
         for rubbish in [&b""[..], b"{}", b"{\"Ran\":{}}", b"{\"Checked\":[]}", &whole[1..]] {
             let error = &of(&told(Ok(rubbish))).errors[0];
-            assert!(error.contains("not understood"), "{error}");
+            assert!(error.contains("invalid message"), "{error}");
         }
         let late = of(&told(Err(Ended::TimedOut)));
         assert_eq!(late.errors, ["wall-clock budget of 150ms elapsed"]);

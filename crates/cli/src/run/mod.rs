@@ -120,7 +120,7 @@ pub(crate) fn request(
         other => other,
     };
     let access = Rules::from_values(requested.access_rules).map_err(|error| {
-        Problem::new(Code::RuleInvalid, format!("access rule {} is refused", error.index))
+        Problem::new(Code::RuleInvalid, format!("access rule {} is invalid", error.index))
             .because(error.reason)
     })?;
     Ok(SandboxSpec {

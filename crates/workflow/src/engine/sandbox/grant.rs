@@ -303,12 +303,7 @@ mod tests {
             (json!({ "image": "a" }), None, Some("image"), None),
             (json!({ "image": "b" }), None, Some("image"), Some("image")),
             (json!({ "memoryLimit": "1g" }), None, None, None),
-            (
-                json!({ "memoryLimit": "1025m" }),
-                None,
-                None,
-                Some("memoryLimit 1025m, of at most 1g"),
-            ),
+            (json!({ "memoryLimit": "1025m" }), None, None, Some("memoryLimit 1025m, maximum 1g")),
             (json!({ "memoryLimit": "much" }), None, None, Some("`memoryLimit` \"much\"")),
             (json!({ "cpuLimit": "1.5" }), None, None, None),
             (json!({ "cpuLimit": "2.5" }), None, None, Some("cpuLimit 2.5")),

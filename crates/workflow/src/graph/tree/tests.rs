@@ -232,8 +232,11 @@ fn what_is_told_as_before_is_the_same_value() {
 fn what_no_realm_says_is_refused() {
     let cases = [
         (json!({ "root": 1 }), "it refers to an unknown rendering"),
-        (json!({ "heads": [[0, { "kind": "workflow", "props": { "name": "x" } }]] }), "outermost"),
-        (json!({ "heads": [[9, task("new", 1)]] }), "element 9 is in no other"),
+        (
+            json!({ "heads": [[0, { "kind": "workflow", "props": { "name": "x" } }]] }),
+            "its root element differs",
+        ),
+        (json!({ "heads": [[9, task("new", 1)]] }), "element 9 has no parent"),
         (json!({ "heads": [[2, task("a", 1)], [2, task("b", 1)]] }), "element 2 was sent twice"),
         (json!({ "heads": [[2, { "kind": "task", "children": [] }]] }), "unknown field `children`"),
         (json!({ "heads": [[2, 5]] }), "invalid type"),

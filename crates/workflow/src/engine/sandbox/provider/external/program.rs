@@ -127,7 +127,7 @@ mod tests {
         assert!(
             told(find_program(None, "mine", &here).unwrap_err()).contains("is not registered.")
         );
-        assert!(told(of(&here).unwrap_err()).contains("providers.json says so"));
+        assert!(told(of(&here).unwrap_err()).contains("name a program of this machine in"));
         let write = |text: &str, mode: u32| {
             std::fs::write(&file, text).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
