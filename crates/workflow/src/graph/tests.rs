@@ -106,7 +106,7 @@ fn what_is_wrong_has_its_place_and_the_name_that_was_meant() {
         ("dependsOn", json!([1]), "`dependsOn` must be a list of ids, not [1]"),
         ("output", json!(null), "w.tsx:5:3 — <Task> needs `output`"),
         ("agent", json!("codex"), ", as in { command: \"…\" }, not \"codex\""),
-        ("children", json!(null), "<Task> has nothing to do"),
+        ("children", json!(null), "<Task> has no work"),
         ("retryPolicy", json!({"backoff": "random"}), "`retryPolicy.backoff` must be"),
         ("volumes", json!([]), "has no attribute `volumes` — it has agent, cache, children"),
     ] {

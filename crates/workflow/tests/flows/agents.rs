@@ -295,7 +295,7 @@ async fn adapters_of_a_file_are_used_and_ours_need_a_network() {
     for (agent, told) in [
         ("\"clade\"", "did you mean \"claude\"?"),
         ("{ command: \"x\", timeout: 5 }", "`agent` has no `timeout` — did you mean `timeoutMs`?"),
-        ("{ command: [], }", "`agent.command` must be a line for a shell"),
+        ("{ command: [], }", "`agent.command` must be a shell command line"),
         ("{ command: \"x\", adapter: \"mine\" }", "not both"),
         ("{ adapter: \"mine\", env: { A: 1 } }", "`agent.env` must be an object"),
     ] {

@@ -324,7 +324,7 @@ async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
     let world = world.with_built(vec![failing("1", 0)]).await;
     let failed = world.ended(&run.id).await;
     let message = failed.error.unwrap()["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("no workflow \"waits\" in Rust"), "{message}");
+    assert!(message.contains("no workflow \"waits\" is registered"), "{message}");
     let world = world.with_built(vec![waits()]).await;
     let resume = ResumeRun { id: run.id.clone(), accept_changes: false };
     world.workflows.resume_run(&world.caller, resume).await.unwrap();
@@ -332,7 +332,7 @@ async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
     let world = world.with_built(vec![waits().with_version("2")]).await;
     let failed = world.ended(&run.id).await;
     let message = failed.error.unwrap()["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("has version \"2\" now"), "{message}");
+    assert!(message.contains("now has version \"2\""), "{message}");
 }
 
 #[tokio::test]

@@ -160,7 +160,7 @@ async fn a_program_is_what_it_was_when_it_was_made() {
     // One whose modules are gone, or are something else, is refused and nothing is looked for.
     elsewhere.write("bundle.json", "{}");
     let refused = elsewhere.up(&file, json!({ "name": "x" })).await.unwrap_err();
-    assert!(refused.cause.unwrap().contains("bundle.json holds no modules"));
+    assert!(refused.cause.unwrap().contains("bundle.json contains no modules"));
     std::fs::remove_file(elsewhere.path().join("bundle.json")).unwrap();
     let refused = elsewhere.up(&file, json!({ "name": "x" })).await.unwrap_err();
     assert!(refused.cause.unwrap().contains("cannot read"));

@@ -56,7 +56,7 @@ async fn what_is_wrong_is_told_with_its_place() {
         ("await new Promise(() => {});".to_owned(), "it awaits a promise"),
         (
             "\n  const f = (name) => import(`./${name}.ts`);".to_owned(),
-            "flow.tsx:2:23 — import() is of a name",
+            "flow.tsx:2:23 — import() needs a literal name",
         ),
         ("\nawait import('./gone');".to_owned(), "flow.tsx:2:7 — cannot find \"./gone\""),
     ] {
