@@ -158,7 +158,7 @@ fn nobody_gets_more_than_is_around(world: &World) {
     let many = "cd /result/nested/*/request; seq 5000 | xargs touch; cd /;";
     let cases = [
         ("network", command(json!({ "allowNetwork": true })), "", "allowNetwork"),
-        ("memory", command(json!({ "memoryLimit": "2g" })), "", "memoryLimit 2g, of at most 1g"),
+        ("memory", command(json!({ "memoryLimit": "2g" })), "", "memoryLimit 2g, maximum 1g"),
         ("volume", command(etc), "", "/etc"),
         ("runtime", command(json!({ "runtime": "docker" })), "", "`docker`"),
         ("ports", command(json!({ "ports": [{ "host": 1, "container": 1 }] })), "", "ports"),
@@ -308,7 +308,10 @@ fn what_no_longer_fits_is_not_made(world: &World) {
     up(world, &file, "r").ends_with(1);
     let run = inspected(world, "r");
     let told = run["run"]["error"].to_string();
-    assert!(told.contains("something else than a nested <Sandbox> began with: a.txt"), "{told}");
+    assert!(
+        told.contains("the workspace has changed since the nested <Sandbox> started: a.txt"),
+        "{told}"
+    );
     assert_eq!(world.read("a.txt"), "one\n");
     assert_eq!(world.bundles().len(), 0);
     is_clean(world);

@@ -35,7 +35,7 @@ fn a_run_needs_no_server_and_what_needs_one_says_how_to_build_it(world: &World) 
 fn a_program_of_another_build_is_refused(world: &World) {
     let server = world.path("bin/stockade-server");
     let data = world.data().display().to_string();
-    let refusal = "stockade and stockade-server are of different builds, 0-other and ";
+    let refusal = "stockade and stockade-server are from different builds, 0-other and ";
     let refused = world.on_host(&server, &["--build=0-other", "graph", "a.tsx"]).finish();
     refused.ends_with(125);
     assert!(refused.stderr.contains(refusal), "{refused}");

@@ -245,12 +245,7 @@ fn what_cannot_be_had_is_refused_by_name(world: &World) {
         ("docker", "runtime=\"docker\" image=\"node\"", "SANDBOX_EXECUTION_FAILED", "`docker`"),
         ("codeplane", "runtime=\"codeplane\"", "INVALID_INPUT", "CODEPLANE_API_URL"),
         ("unknown", "runtime=\"bubblewarp\"", "INVALID_INPUT", "did you mean bubblewrap"),
-        (
-            "unsaid",
-            "egress={{ allowHosts: [\"a.example\"] }}",
-            "INVALID_INPUT",
-            "write allowNetwork as well",
-        ),
+        ("unsaid", "egress={{ allowHosts: [\"a.example\"] }}", "INVALID_INPUT", "add allowNetwork"),
         (
             "hosts",
             "allowNetwork egress={{ allowHosts: [\"*\"] }}",

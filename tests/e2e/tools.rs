@@ -116,8 +116,8 @@ fn an_agent_inside_has_its_time_and_its_output(world: &World) {
         (event["error"]["code"].clone(), event["error"]["message"].as_str().unwrap().to_owned())
     };
     for (name, first, limit, code, told) in [
-        ("late", late, "toolTimeoutMs={700}", "TASK_TIMEOUT", "longer than it may"),
-        ("noisy", noisy, "maxOutputBytes={5_000}", "AGENT_FAILED", "wrote more than it may"),
+        ("late", late, "toolTimeoutMs={700}", "TASK_TIMEOUT", "timed out"),
+        ("noisy", noisy, "maxOutputBytes={5_000}", "AGENT_FAILED", "exceeded its output limit"),
     ] {
         let file = flow(world, name, &body(first), &format!("workflow={{inner}} {limit}"));
         let outcome = up(world, name, &file, &[]);

@@ -145,7 +145,7 @@ fn a_time_that_a_child_waits_for_is_its_parents(world: &World) {
     let file = flow(world, "rests", "", child);
     let outcome = up(world, &file, "r");
     if outcome.code() == 3 {
-        assert!(outcome.stderr.contains("box/rest waits for its time"), "{outcome}");
+        assert!(outcome.stderr.contains("box/rest waits for a timer"), "{outcome}");
         let found = inspected(world, "r");
         assert_eq!(found["tasks"][0]["status"], "waiting-timer", "{found}");
         assert_eq!(found["run"]["wakeAt"], found["waits"][0]["dueMs"], "{found}");
@@ -246,7 +246,7 @@ fn a_child_whose_sandbox_is_gone_is_begun_anew(world: &World) {
         found["tasks"][0]["attempts"] == 2 && found["run"]["status"] == "waiting"
     });
     let told = json!(events(world, "r")).to_string();
-    assert!(told.contains("kept for a child that waits"), "{told}");
+    assert!(told.contains("the sandbox of a waiting child no longer exists"), "{told}");
     call(world, &["approve", "r", "box/deploy", "--note", "again"]).succeeds();
     assert_eq!(ended(world, "r")["run"]["output"], json!({ "note": "again" }));
     is_clean(world);

@@ -29,12 +29,12 @@ fn a_workflow_is_done_inside_a_sandbox(world: &World) {
     let done = inside(world, &[], &words);
     done.succeeds();
     assert_eq!(serde_json::from_str::<Value>(&done.stdout).unwrap(), json!({ "n": 42 }), "{done}");
-    assert!(done.stderr.contains("inside another confinement"), "{done}");
+    assert!(done.stderr.contains("inside another sandbox"), "{done}");
     assert!(done.stderr.contains("[log] hello"), "{done}");
     // Outside, the same command reports nothing like that, whatever the environment is.
     let outside = world.stockade(&words).env("STOCKADE_SANDBOX_ID", "x").finish();
     outside.succeeds();
-    assert!(!outside.stderr.contains("confinement"), "{outside}");
+    assert!(!outside.stderr.contains("inside another sandbox"), "{outside}");
 }
 
 fn nothing_of_it_is_a_change_of_the_project(world: &World) {
@@ -50,7 +50,10 @@ fn nothing_of_it_is_a_change_of_the_project(world: &World) {
 fn there_are_no_sandboxes_inside(world: &World) {
     let refused = inside(world, &[], &["create", "--in-process"]);
     refused.ends_with(125);
-    assert!(refused.stderr.contains("no sandboxes inside a confinement"), "{refused}");
+    assert!(
+        refused.stderr.contains("no sandbox can be created inside another sandbox"),
+        "{refused}"
+    );
 }
 
 /// Commands are executed beside the engine in Stockade's own sandbox, and not in other
@@ -66,7 +69,7 @@ fn commands_are_executed_in_our_confinement_only(world: &World) {
     assert!(ours.stderr.contains("EXECUTED"), "{ours}");
     let others = run(&["env", "-u", "STOCKADE", "/bin/sh", "-c", &script]);
     assert!(!others.stderr.contains("EXECUTED"), "{others}");
-    assert!(others.stderr.contains("there are no sandboxes here"), "{others}");
+    assert!(others.stderr.contains("no sandbox can be created here"), "{others}");
 }
 
 /// A workflow file with this task only.

@@ -18,7 +18,7 @@ fn says(outcome: &Outcome, code: i32, texts: &[&str]) {
 fn a_name_that_nothing_has(world: &World) {
     // A name that is searched for, and one in the form of an id, which is not.
     for name in ["typo", "0123456789ab"] {
-        let nothing = format!("there is no run and no sandbox {name} [NOT_FOUND]");
+        let nothing = format!("there is no workflow run and no sandbox {name} [NOT_FOUND]");
         for command in ["resume", "events"] {
             says(&call(world, &[command, name]), 4, &[&nothing, "hint: stockade runs"]);
         }
@@ -33,8 +33,12 @@ fn paths_that_cannot_be_meant(world: &World) {
     says(&call(world, &["up", "src"]), 4, &["src is a directory"]);
     says(&call(world, &["up", "nowhere.tsx"]), 4, &["there is no file nowhere.tsx"]);
     let copy = call(world, &["cp", "a.txt", "box:file"]);
-    says(&copy, 2, &["a path in a sandbox is absolute, and that of box:file is not"]);
-    says(&call(world, &["cp", "a.txt", "b.txt"]), 2, &["one of the two is in a sandbox"]);
+    says(&copy, 2, &["the path in box:file must be absolute"]);
+    says(
+        &call(world, &["cp", "a.txt", "b.txt"]),
+        2,
+        &["one of the two paths must be in a sandbox"],
+    );
 }
 
 fn a_paused_sandbox_can_be_resumed(world: &World) {

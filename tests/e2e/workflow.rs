@@ -236,7 +236,7 @@ fn commands_are_never_executed_beside_a_host(world: &World) {
     let words = ["up", &file, "--in-process", "--result", result.to_str().unwrap()];
     let outcome = call(world, &words);
     outcome.ends_with(4);
-    assert!(outcome.stderr.contains("there are no sandboxes here"), "{outcome}");
+    assert!(outcome.stderr.contains("no sandbox can be created here"), "{outcome}");
     assert!(!world.has("executed"));
 }
 

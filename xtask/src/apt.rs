@@ -21,6 +21,6 @@ pub(crate) fn get(verb: &str, packages: &[&str], directory: &Path) -> anyhow::Re
     let errors = String::from_utf8_lossy(&output.stderr);
     anyhow::bail!(
         "apt-get {verb}: {}",
-        errors.lines().last().unwrap_or("it failed without a word").trim()
+        errors.lines().last().unwrap_or("it failed without a message").trim()
     )
 }

@@ -78,7 +78,7 @@ fn tell(target: &str, seed: u64, ended: Option<ExitStatus>, input: &Path) -> any
         None => "it hangs".to_owned(),
     };
     println!("fuzz: {target}: {how}, on the input in {}", input.display());
-    println!("fuzz: again: cargo xtask fuzz --target {target} --seed {seed}");
+    println!("fuzz: to repeat: cargo xtask fuzz --target {target} --seed {seed}");
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod error_pages;
 mod front;
 mod modules;
 mod packages;
+mod phrases;
 mod rings;
 mod rust_text;
 mod sources;
@@ -88,6 +89,7 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     findings.extend(sql::check(&tree));
     findings.extend(text::check(&tree));
     findings.extend(documents::check(&tree));
+    findings.extend(phrases::check(&tree));
     findings.extend(attacks::check(&tree));
     findings.extend(error_pages::check(&tree));
     findings.extend(cases::check(&tree));

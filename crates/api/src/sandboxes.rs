@@ -85,7 +85,7 @@ macro_rules! operations {
                 async fn $name(&self, caller: &Caller, request: $request) -> Result<$answer> {
                     let answer = self.0.call(caller, stringify!($name), write(&request)?).await?;
                     serde_json::from_value(answer).map_err(|error| {
-                        Problem::new(Code::Io, "the server's answer cannot be read")
+                        Problem::new(Code::Io, "the server's response cannot be read")
                             .because(error.to_string())
                     })
                 }

@@ -398,7 +398,7 @@ macro_rules! operations {
                     let operation = concat!("workflows.", stringify!($name));
                     let answer = self.0.call(caller, operation, write(&request)?).await?;
                     serde_json::from_value(answer).map_err(|error| {
-                        Problem::new(Code::Io, "the server's answer cannot be read")
+                        Problem::new(Code::Io, "the server's response cannot be read")
                             .because(error.to_string())
                     })
                 }

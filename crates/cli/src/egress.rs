@@ -188,7 +188,7 @@ impl Serving {
         let ended = ended.or_else(|| process.end(GRACE).filter(|status| !status.success()));
         let ended_early = ended.map(|status| {
             let reason = process.kill().unwrap_or_else(|| status.to_string());
-            format!("the egress process ended early: {reason}")
+            format!("the egress process exited early: {reason}")
         });
         let refusals = self.receiving.take().and_then(|receiving| receiving.join().ok());
         (refusals.unwrap_or_default(), ended_early)

@@ -52,6 +52,6 @@ fn keeper(arguments: &[OsString]) -> u8 {
 
 /// Reports to the parent process why the keeper did not start.
 fn failed(reason: &str) -> u8 {
-    let _ = writeln!(std::io::stderr(), "no keeper: {reason}");
+    let _ = writeln!(std::io::stderr(), "the keeper failed: {reason}");
     1
 }

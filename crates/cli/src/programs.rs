@@ -38,7 +38,7 @@ pub fn of_this_build(arguments: &[OsString]) -> Result<&[OsString], Problem> {
         Some(BUILD) => Ok(rest),
         Some(other) => {
             let message =
-                format!("{FRONT} and {SERVER} are of different builds, {other} and {BUILD}");
+                format!("{FRONT} and {SERVER} are from different builds, {other} and {BUILD}");
             Err(Problem::new(Code::Unsupported, message).remedied_by("cargo build --release"))
         }
     }
@@ -60,7 +60,7 @@ pub fn beside(name: &str) -> Result<PathBuf, Problem> {
         SERVER => "cargo build --release -p stockade-host",
         _ => "cargo build --release",
     };
-    let message = format!("the program {name} is needed for this, and is missing");
+    let message = format!("this requires the program {name}, which is missing");
     Err(Problem::new(Code::Unsupported, message)
         .because(format!("there is no {}", path.display()))
         .remedied_by(remedy))

@@ -151,7 +151,7 @@ impl Transport for Client {
 }
 
 fn unreadable(error: impl ToString) -> Problem {
-    Problem::new(Code::Io, "the server's answer cannot be read").because(error.to_string())
+    Problem::new(Code::Io, "the server's response cannot be read").because(error.to_string())
 }
 
 fn unreachable(error: impl ToString) -> Problem {

@@ -229,7 +229,7 @@ mod tests {
         assert!(State::ALL.iter().all(|state| state.after(Operation::Kill) == Ok(Terminated)));
         assert_eq!(
             Paused.after(Operation::Pause).unwrap_err().to_string(),
-            "cannot pause it: the sandbox is paused, and must be running"
+            "cannot pause it: the sandbox is paused but must be running"
         );
     }
 

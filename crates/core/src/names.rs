@@ -86,8 +86,8 @@ mod tests {
         let error = "Paused".parse::<State>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "\"Paused\" is no state: \
-             one of new, creating, running, paused, stopped, error, terminated"
+            "\"Paused\" is not a valid state: \
+             use one of new, creating, running, paused, stopped, error, terminated"
         );
         assert!(serde_json::from_str::<State>("\"\"").is_err());
     }

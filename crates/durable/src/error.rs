@@ -15,7 +15,7 @@ pub enum Error {
     #[error(transparent)]
     Failed(Failure),
     /// The workflow was cancelled, by someone or by its time-out.
-    #[error("workflow {id} {}", if *timed_out { "ran out of time" } else { "was cancelled" })]
+    #[error("workflow {id} {}", if *timed_out { "timed out" } else { "was cancelled" })]
     Cancelled {
         /// Which one.
         id: WorkflowId,
@@ -24,7 +24,7 @@ pub enum Error {
     },
     /// The workflow was taken over too often without recording anything.
     #[error(
-        "workflow {id} was given up: each of its runs ended with its executor; resume it once the cause is gone"
+        "workflow {id} was abandoned: each of its attempts ended with its executor; resume it after removing the cause"
     )]
     AttemptsExceeded {
         /// Which one.
@@ -91,7 +91,7 @@ pub enum Error {
     #[error("the store is closed")]
     Closed,
     /// There is no room for the record; nothing was lost, and the store goes on when there is.
-    #[error("the disk that holds the database is full; make room on it")]
+    #[error("the disk with the database is full; free space on it")]
     StorageFull,
     /// The store cannot read or write.
     #[error("the database failed: {message}")]
@@ -108,7 +108,7 @@ pub enum Error {
         holder: Option<u32>,
     },
     /// The database was written by a later version.
-    #[error("{} was written by a later version (its schema is {found}, known is {known}); use that version, or another data directory", path.display())]
+    #[error("{} was written by a later version (its schema is {found}; this version supports {known}); use that version, or another data directory", path.display())]
     NewerDatabase {
         /// The database.
         path: PathBuf,
@@ -118,7 +118,7 @@ pub enum Error {
         known: u32,
     },
     /// The file is no database of this engine.
-    #[error("{} is no database of this program ({why}); move it away, or use another data directory", path.display())]
+    #[error("{} is not a database of this program ({why}); move it away, or use another data directory", path.display())]
     ForeignDatabase {
         /// The file.
         path: PathBuf,

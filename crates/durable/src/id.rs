@@ -11,7 +11,7 @@ pub struct WorkflowId(String);
 
 /// A text that cannot be the id of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no id of a workflow: {why}")]
+#[error("the workflow id is invalid: {why}")]
 pub struct InvalidId {
     /// What is wrong with it.
     pub why: &'static str,
@@ -29,7 +29,7 @@ impl WorkflowId {
         } else if id.len() > MAX_BYTES {
             "it is longer than 200 bytes"
         } else if id.chars().any(char::is_control) {
-            "it holds a control character"
+            "it contains a control character"
         } else {
             return Ok(Self(id));
         };

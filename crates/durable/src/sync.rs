@@ -59,7 +59,7 @@ where
     .await
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "a payload ends where it is told")]
+#[expect(clippy::needless_pass_by_value, reason = "the payload is dropped here")]
 fn panicked(payload: Box<dyn std::any::Any + Send>) -> Failure {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());

@@ -9,13 +9,13 @@ pub enum Error {
     #[error("the egress process cannot be started: {0}")]
     Start(String),
     /// The process has ended, or did not answer and was ended. Another one is started.
-    #[error("the egress process has ended: {0}")]
+    #[error("the egress process exited: {0}")]
     Ended(String),
     /// The request does not fit into one message.
     #[error("the policy or the credentials are too long for one message")]
     TooLong,
     /// The source does not know the sandbox any more.
-    #[error("the sandbox is not to be served any more")]
+    #[error("the sandbox is no longer served")]
     Withdrawn,
     /// The source has no values for the credentials.
     #[error("the credentials cannot be read: {}", .0.message)]
@@ -34,7 +34,7 @@ impl Error {
     pub fn problem(&self) -> Problem {
         match self {
             Self::Ended(cause) => {
-                Problem::new(Code::Unreachable, "the egress process has ended").because(cause)
+                Problem::new(Code::Unreachable, "the egress process exited").because(cause)
             }
             Self::Authorities(cause) => {
                 let message = "--secret needs this host's CA certificates";

@@ -120,12 +120,21 @@ mod tests {
         };
         let file = || -> OwnedFd { std::fs::File::open("/dev/null").unwrap().into() };
         for (descriptors, expected) in [
-            (vec![], "0 descriptors were given in the place of 4"),
-            (vec![tcp(), tcp(), udp(), tcp(), tcp()], "5 descriptors were given in the place of 4"),
-            (vec![udp(), tcp(), udp(), tcp()], "descriptor 0 is not a socket of its kind"),
-            (vec![tcp(), connected(), udp(), tcp()], "descriptor 1 is not a socket of its kind"),
-            (vec![tcp(), tcp(), tcp(), tcp()], "descriptor 2 is not a socket of its kind"),
-            (vec![tcp(), tcp(), udp(), file()], "using descriptor 3 failed"),
+            (vec![], "received 0 file descriptors instead of 4"),
+            (vec![tcp(), tcp(), udp(), tcp(), tcp()], "received 5 file descriptors instead of 4"),
+            (
+                vec![udp(), tcp(), udp(), tcp()],
+                "file descriptor 0 is not a socket of the expected kind",
+            ),
+            (
+                vec![tcp(), connected(), udp(), tcp()],
+                "file descriptor 1 is not a socket of the expected kind",
+            ),
+            (
+                vec![tcp(), tcp(), tcp(), tcp()],
+                "file descriptor 2 is not a socket of the expected kind",
+            ),
+            (vec![tcp(), tcp(), udp(), file()], "using file descriptor 3 failed"),
         ] {
             let error = Listeners::from_descriptors(descriptors).unwrap_err();
             assert_eq!(error.to_string(), expected);

@@ -49,7 +49,8 @@ struct Plan {
 /// rights, the root first.
 pub(crate) fn raise(areas: &Areas) -> Result<Vec<(PathBuf, Reach)>, Failure> {
     let Some(root) = areas.list.first().filter(|area| area.path == Path::new("/")) else {
-        return Err(Errno::INVAL).at(Wall::Root, || "find the root among the areas".to_owned());
+        return Err(Errno::INVAL)
+            .at(Wall::Root, || "find the root among the access mounts".to_owned());
     };
     let plan = Plan::of(root.reach, areas)?;
     let sources = plan.sources()?;
@@ -64,7 +65,7 @@ pub(crate) fn raise(areas: &Areas) -> Result<Vec<(PathBuf, Reach)>, Failure> {
     }
     for (piece, source) in plan.pieces.iter().zip(&sources) {
         mounts::attach_mount(source, &piece.path)
-            .at(Wall::Root, || format!("attach the area {}", piece.path.display()))?;
+            .at(Wall::Root, || format!("attach the access mount {}", piece.path.display()))?;
     }
     if root.reach == Reach::Closed {
         let step = || "make the root read-only".to_owned();
@@ -84,7 +85,7 @@ impl Plan {
             plan.add(root, area, areas)?;
             if plan.pieces.len() > MOUNTS {
                 return Err(Errno::NOSPC)
-                    .at(Wall::Root, || format!("give areas more than {MOUNTS} mounts"));
+                    .at(Wall::Root, || format!("use more than {MOUNTS} access mounts"));
             }
         }
         Ok(plan)
@@ -93,7 +94,7 @@ impl Plan {
     fn add(&mut self, root: Reach, area: &Area, areas: &Areas) -> Result<(), Failure> {
         let Area { path, reach, is_made } = area;
         let (above, around) = self.around(root, path);
-        let step = || format!("look at {}", path.display());
+        let step = || format!("inspect {}", path.display());
         let is_directory = match look(path).at(Wall::Root, step)? {
             Found::There { is_directory } => is_directory,
             Found::Link { at, target } => {
@@ -330,7 +331,7 @@ mod tests {
             assert_eq!(plan(top.path(), READ, &[(path, ALL)]).unwrap(), [""; 0]);
             let refused = plan(top.path(), READ, &[(path, Reach::Closed)]).unwrap_err();
             assert_eq!(refused.errno, libc::ELOOP);
-            assert!(refused.step.contains("name what that link leads to"), "{}", refused.step);
+            assert!(refused.step.contains("use the target of the link"), "{}", refused.step);
         }
     }
 

@@ -65,10 +65,10 @@ pub(crate) fn raise(limits: &ResourceLimits) -> Result<(Ruleset, u32), Failure> 
 pub(crate) fn nothing() -> Result<(Ruleset, u32), Failure> {
     let ruleset = Ruleset::new(&[], Scope::Own)
         .map_err(io::Error::from)
-        .at(Wall::Landlock, || "make the rules of Landlock".to_owned())?;
+        .at(Wall::Landlock, || "create the Landlock rules".to_owned())?;
     let version = crate::landlock::abi()
         .map_err(io::Error::from)
-        .at(Wall::Landlock, || "ask for Landlock's version".to_owned())?;
+        .at(Wall::Landlock, || "query Landlock's version".to_owned())?;
     Ok((ruleset, version))
 }
 

@@ -115,7 +115,7 @@ fn network(spec: &JailSpec, helper: &VmHelper) -> Result<(), Failure> {
 /// processes.
 fn bind_to_supervisor() -> Result<(), Failure> {
     sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
-        .at(Wall::Pid, || "tie this process's life to the supervisor".to_owned())?;
+        .at(Wall::Pid, || "set the parent-death signal".to_owned())?;
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, || "become undumpable".to_owned())
 }
 

@@ -57,10 +57,10 @@ pub enum Error {
     )]
     Unsupported,
     /// The kernel did not report its version of the interface.
-    #[error("asking for the version of Landlock failed")]
+    #[error("querying the version of Landlock failed")]
     Version(#[source] io::Error),
     /// The ruleset could not be created.
-    #[error("making a Landlock ruleset failed")]
+    #[error("creating a Landlock ruleset failed")]
     Ruleset(#[source] io::Error),
     /// A rule's file could not be opened.
     #[error("opening the file of Landlock rule {index} failed")]
@@ -79,7 +79,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The rules could not be enforced.
-    #[error("putting the Landlock rules in force failed")]
+    #[error("enforcing the Landlock rules failed")]
     Restrict(#[source] io::Error),
 }
 

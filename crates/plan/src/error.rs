@@ -10,10 +10,10 @@ use stockade_core::sandbox::{LimitName, User};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A path of the host is, contains or lies in Stockade's data directory.
-    #[error("{} holds Stockade's own data, which is never shown in a sandbox", .0.display())]
+    #[error("{} contains Stockade's own data, which must not be visible in a sandbox", .0.display())]
     OwnData(PathBuf),
     /// The host's root directory would be visible.
-    #[error("the host's root directory is never shown in a sandbox")]
+    #[error("the host's root directory cannot be mounted in a sandbox")]
     HostRoot,
     /// A path of the host cannot be used.
     #[error("cannot use {} of the host", path.display())]
@@ -28,7 +28,7 @@ pub enum Error {
     #[error("{} is not a directory", .0.display())]
     NotDirectory(PathBuf),
     /// The runtime has no store of named images.
-    #[error("there is no image {0} here: name a directory or tar archive that holds a root")]
+    #[error("there is no image {0}: use a directory or tar archive with a root file system")]
     NoImage(String),
     /// The layers of a snapshot are missing.
     #[error("there is no snapshot {0}")]
@@ -43,13 +43,13 @@ pub enum Error {
     #[error("{} does not exist in the workspace", .0.display())]
     MissingInWorkspace(PathBuf),
     /// A name or value of an environment variable that no process can have.
-    #[error("the environment variable {0:?} has a name or value that no process can have")]
+    #[error("the environment variable {0:?} has an invalid name or value")]
     Variable(String),
     /// The access rules are invalid.
     #[error("{0}")]
     Rules(String),
     /// A limit of zero.
-    #[error("the limit `{0}` is 0, which leaves nothing to run")]
+    #[error("the limit `{0}` must be greater than 0")]
     NothingLeft(LimitName),
     /// A limit cannot be enforced here, and was not left to best effort.
     #[error("the limit `{limit}` cannot be enforced here: {reason}")]

@@ -32,10 +32,9 @@ pub fn make(
     origin: Origin,
 ) -> Result<PathBuf, Error> {
     try_make(directory, lower, identity, origin).map_err(|source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Exhausted {
-            what: "there is no room for the layers of a sandbox".to_owned(),
-            source,
-        },
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Error::Exhausted { what: "cannot create the layers of a sandbox".to_owned(), source }
+        }
         _ => Error::HostPath { path: directory.to_owned(), source },
     })?;
     Ok(directory.to_owned())

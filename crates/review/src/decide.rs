@@ -282,7 +282,7 @@ fn nothing(bundle: &Bundle, applied: &Applied, is_done: bool) -> Problem {
     if applied.skipped.is_empty() {
         let problem = Problem::new(Code::BundleConflict, "the project already has these changes");
         return match is_done {
-            true => problem.because("nothing of the bundle is left to decide, so it was removed"),
+            true => problem.because("the bundle has no remaining changes, so it was removed"),
             false => problem.remedied_by(format!("stockade diff {id}")),
         };
     }

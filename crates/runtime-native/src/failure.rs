@@ -210,7 +210,7 @@ mod tests {
         for (failure, text) in [
             (unknown, "time-travel: not supported here: no"),
             (Failure::NoExec, "the keeper cannot create"),
-            (Failure::Draining, "cannot reach a keeper that takes new sandboxes"),
+            (Failure::Draining, "cannot reach a keeper that accepts new sandboxes"),
         ] {
             assert_eq!(failure.into_error(&asked).to_string(), text);
         }

@@ -48,10 +48,10 @@ pub enum Error {
     #[error("choose the ids of a worker")]
     Identity(#[source] identity::Error),
     /// Its streams could not be laid down.
-    #[error("hand a worker its streams")]
+    #[error("send a worker its streams")]
     Streams(#[source] io::Error),
     /// Signals could not be held back.
-    #[error("hold signals back")]
+    #[error("block signals")]
     Signals(#[source] io::Error),
     /// The jail could not be raised, or failed.
     #[error("jail a worker")]

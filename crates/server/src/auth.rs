@@ -32,7 +32,7 @@ pub struct Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Nothing says who is at the other end.
-    #[error("the connection does not say who it is from")]
+    #[error("the connection has no peer credentials")]
     Anonymous,
     /// The user may not use this server.
     #[error("the user {uid} may not use this server")]

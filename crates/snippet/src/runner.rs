@@ -282,13 +282,16 @@ mod tests {
     #[test]
     fn what_a_worker_says_is_read_or_thrown_away() {
         let lost = of(&told(Err(Ended::Signaled(11))));
-        assert_eq!(lost.errors, ["the worker ended before it answered: signal 11 ended it"]);
+        assert_eq!(
+            lost.errors,
+            ["the worker exited before it answered: it was killed by signal 11"]
+        );
         assert_eq!(lost.error_code, Some(ErrorCode::WorkerError));
         let whole = serde_json::to_vec(&Reply::Ran(Box::new(lost.clone()))).unwrap();
         assert_eq!(of(&told(Ok(&whole))), lost);
         for rubbish in [&b""[..], b"{}", b"{\"Ran\":{}}", b"{\"Checked\":[]}", &whole[1..]] {
             let error = &of(&told(Ok(rubbish))).errors[0];
-            assert!(error.contains("not understood"), "{error}");
+            assert!(error.contains("invalid message"), "{error}");
         }
         let late = of(&told(Err(Ended::TimedOut)));
         assert_eq!(late.errors, ["wall-clock budget of 150ms elapsed"]);

@@ -127,7 +127,10 @@ async fn failed_delete(harness: &Harness) -> Result<(), String> {
     let row = harness.status(scoped.sandbox_id()).await;
     same(
         (1, true),
-        (harness.held().await, row.reason.unwrap().contains("removed from its runtime later")),
+        (
+            harness.held().await,
+            row.reason.unwrap().contains("still to be removed from its runtime"),
+        ),
     )?;
     harness.service.sweep().await;
     same(0, harness.held().await)

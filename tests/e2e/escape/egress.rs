@@ -157,7 +157,7 @@ fn without_the_way_out(world: &World) {
     run.send(b"go on\n");
     let outcome = run.finish();
     outcome.held();
-    assert!(outcome.stderr.contains("ended early"), "{outcome}");
+    assert!(outcome.stderr.contains("exited early"), "{outcome}");
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "somebody connected");
 }

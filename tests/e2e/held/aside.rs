@@ -57,7 +57,7 @@ fn manual_pages_name_every_option(world: &World) {
     let page = call(world, &["man", "create"]);
     page.succeeds();
     assert!(page.stdout.contains(".TH stockade-create 1"), "{page}");
-    for part in ["\\-\\-workspace", "Make a sandbox that lives on"] {
+    for part in ["\\-\\-workspace", "Create a persistent sandbox"] {
         assert!(page.stdout.contains(part), "{part}: {page}");
     }
     call(world, &["man", "no-such-command"]).ends_with(2);

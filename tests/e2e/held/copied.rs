@@ -84,7 +84,7 @@ fn doctor_tells_what_is_copied(world: &World) {
     let outcome = on_overlay(world, "stockade doctor");
     outcome.succeeds();
     assert!(outcome.stdout.contains("copy"), "{outcome}");
-    assert!(outcome.stdout.contains("`stockade create` copies files too"), "{outcome}");
+    assert!(outcome.stdout.contains("`stockade create` also copies files"), "{outcome}");
 }
 
 as_root_and_as_user![

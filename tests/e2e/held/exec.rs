@@ -22,7 +22,7 @@ fn the_exit_code_is_the_commands(world: &World) {
     }
     let late = call(world, &["exec", "--timeout", "300ms", &id, "--", "sleep", "100"]);
     late.ends_with(124);
-    assert!(late.stderr.contains("its time was up"), "{late}");
+    assert!(late.stderr.contains("it timed out"), "{late}");
     let loud = call(world, &["exec", "--max-output", "1K", &id, "--", "yes"]);
     loud.ends_with(137);
     call(world, &["exec", "--unknown", &id, "--", "true"]).ends_with(125);
@@ -177,7 +177,7 @@ fn who_does_not_read_stops_nothing_else(world: &World) {
     let outcome = running.finish();
     outcome.ends_with(125);
     let missing = 64_000_000 - read.len();
-    assert!(outcome.stderr.contains("bytes of the output are missing"), "{missing}: {outcome}");
+    assert!(outcome.stderr.contains("bytes of the output were lost"), "{missing}: {outcome}");
 }
 
 fn signals_reach_the_command(world: &World) {

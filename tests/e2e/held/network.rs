@@ -135,7 +135,7 @@ fn whoever_is_killed_the_way_out_comes_back(world: &World) {
     all_is_well("nobody");
     for _ in 0..3 {
         kill_egress(&world.data());
-        all_is_well("the way out");
+        all_is_well("the egress proxy");
     }
     // Before a server is killed: each one that `named` starts as an ordinary user runs in separate
     // namespaces, and so would its keeper.
@@ -144,7 +144,7 @@ fn whoever_is_killed_the_way_out_comes_back(world: &World) {
     }
     all_is_well("the keeper");
     kill_egress(&world.data());
-    all_is_well("the way out after the keeper");
+    all_is_well("the egress proxy after the keeper");
     kill_server(&world.data());
     all_is_well("the server");
     kill_egress(&world.data());

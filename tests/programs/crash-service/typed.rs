@@ -96,8 +96,7 @@ fn typed(world: &World, words: &[&str]) -> Result<Output, Failure> {
 fn broken_off(ended: &Output) -> Result<(), Failure> {
     let said = [ended.stdout.as_slice(), &ended.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    let broken =
-        ["the server does not answer", "could not be started", "broke off", "ended before"];
+    let broken = ["the server does not answer", "failed to start", "interrupted", "exited before"];
     if broken.iter().any(|words| said.contains(words)) {
         Ok(())
     } else {

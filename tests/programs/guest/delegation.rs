@@ -100,7 +100,7 @@ fn only_some_controllers(_: &Groups) -> String {
     let caller = Caller { user: USER, group: scope };
     let cause = refusal(&caller.run(BOTH, HOG), "cpus").cause;
     let group = caller.group.display();
-    let wanted = format!("this process's control group {group} is not given the `cpu` controller");
+    let wanted = format!("this process's control group {group} does not have the `cpu` controller");
     assert_eq!(cause, wanted);
     let outcome = caller.run(&[BOTH, &["--best-effort", "cpus"]].concat(), HOG);
     assert_out_of_memory(&outcome);

@@ -43,7 +43,7 @@ pub(super) fn what_ended_with_its_host_is_known() {
         for id in [&running, &paused] {
             let status = scene.native.inspect(id).await.unwrap();
             assert_eq!(status.state, State::Ended);
-            assert_eq!(status.reason.as_deref(), Some("the host was started anew"));
+            assert_eq!(status.reason.as_deref(), Some("the host was rebooted"));
         }
         assert_eq!(scene.native.inspect(&ended).await.unwrap().reason, reason);
         let found = scene.native.list(&spec.labels).await.unwrap();

@@ -28,7 +28,7 @@ pub(super) fn install(may_install: bool) -> anyhow::Result<Outcome> {
     let names = missing.join(" ");
     if !may_install {
         return Ok(Outcome::Skipped(format!(
-            "not asked to install (`--install`): apt-get install {names}"
+            "installing was not requested (`--install`): apt-get install {names}"
         )));
     }
     if !is_root()? {
@@ -54,7 +54,7 @@ fn missing() -> Vec<&'static str> {
 
 /// Whether root runs the checks.
 pub(super) fn is_root() -> anyhow::Result<bool> {
-    Ok(std::fs::metadata("/proc/self").context("look at /proc/self")?.uid() == 0)
+    Ok(std::fs::metadata("/proc/self").context("inspect /proc/self")?.uid() == 0)
 }
 
 fn apt_get(verb: &str, packages: &[&str]) -> anyhow::Result<()> {

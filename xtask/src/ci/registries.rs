@@ -105,7 +105,7 @@ fn quietly(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    anyhow::bail!("{}", errors.lines().last().unwrap_or("it failed without a word").trim())
+    anyhow::bail!("{}", errors.lines().last().unwrap_or("it failed without a message").trim())
 }
 
 #[cfg(test)]

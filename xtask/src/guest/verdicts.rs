@@ -69,15 +69,15 @@ fn compare(said: &[&str], promises: &[&str]) -> Vec<String> {
                 failed.push(name);
             }
             "DONE" => {}
-            _ => findings.push(format!("not understood: {line}")),
+            _ => findings.push(format!("invalid verdict: {line}")),
         }
     }
     for name in promises {
         match held.iter().filter(|held| *held == name).count() {
             1 => {}
             0 if failed.contains(name) => {}
-            0 => findings.push(format!("{name}: nothing was said of it")),
-            times => findings.push(format!("{name}: held {times} times")),
+            0 => findings.push(format!("{name}: no verdict was printed")),
+            times => findings.push(format!("{name}: was printed {times} times")),
         }
     }
     let unknown = held.iter().filter(|name| !promises.contains(name));
@@ -101,10 +101,10 @@ mod tests {
     fn exactly_the_listed_promises_must_hold() {
         assert!(compare_both("PASS a: because: so\r\nPASS b: yes\r\n\r\nDONE\r\n").is_empty());
         assert_eq!(compare_both("PASS a: x\nFAIL b: why: so\nDONE\n"), ["b: why: so"]);
-        assert_eq!(compare_both("PASS a: x\nDONE\n"), ["b: nothing was said of it"]);
-        assert_eq!(compare_both("PASS a:\nPASS a:\nPASS b:\nDONE\n"), ["a: held 2 times"]);
+        assert_eq!(compare_both("PASS a: x\nDONE\n"), ["b: no verdict was printed"]);
+        assert_eq!(compare_both("PASS a:\nPASS a:\nPASS b:\nDONE\n"), ["a: was printed 2 times"]);
         assert_eq!(compare_both("PASS a:\nPASS b:\nPASS c:\nDONE"), ["c: is not on the list"]);
-        assert_eq!(compare_both("PASS a:\noops\nPASS b:\nDONE"), ["not understood: oops"]);
+        assert_eq!(compare_both("PASS a:\noops\nPASS b:\nDONE"), ["invalid verdict: oops"]);
         assert_eq!(compare_both("PASS a:\nPASS b:\n"), ["a machine ended before its checks did"]);
         assert_eq!(compare_both("").len(), 3);
     }

@@ -29,7 +29,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let listed = list.get(name).unwrap_or(&empty);
         for case in &cases {
             if !listed.contains_key(case) {
-                findings.push(format!("{LIST}: gives `{case}` of {name} to nobody"));
+                findings.push(format!("{LIST}: has no driver for `{case}` of {name}"));
             }
         }
         for case in listed.keys().filter(|case| !cases.contains(*case)) {

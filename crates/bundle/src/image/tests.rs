@@ -68,7 +68,7 @@ fn a_root_file_system_is_extracted() {
         ])
         .unwrap();
     assert_eq!((extracted.entries, extracted.bytes, extracted.skipped), (12, 13, 3));
-    assert!(extracted.notes[0].contains("dev/null was left out: it is a device"));
+    assert!(extracted.notes[0].contains("dev/null was skipped: it is a device"));
     let at = |name: &str| scratch.root.join(name);
     assert_eq!(std::fs::read(at("usr/bin/twin")).unwrap(), b"content");
     assert_eq!(std::fs::read(at("again")).unwrap(), b"two");

@@ -160,9 +160,9 @@ fn a_diff_does_what_it_was_announced_as() {
     for (proposed, found) in [
         (patch("README-only.md", "modify", &modify("src/app.ts")), "changes another path"),
         (patch("README-only.md", "add", git_config), "changes another path"),
-        (patch("src/app.ts", "modify", &both), "changes more than this file"),
-        (patch("src/app.ts", "add", &modify("src/app.ts")), "does another operation"),
-        (patch("src/app.ts", "delete", &modify("src/app.ts")), "does another operation"),
+        (patch("src/app.ts", "modify", &both), "changes other files too"),
+        (patch("src/app.ts", "add", &modify("src/app.ts")), "describes another operation"),
+        (patch("src/app.ts", "delete", &modify("src/app.ts")), "describes another operation"),
         (patch("src/app.ts", "modify", ""), "changes nothing"),
     ] {
         let error = host.refused(&json!([proposed]));

@@ -26,7 +26,7 @@ impl Debug {
 
 #[derive(Debug, Subcommand)]
 pub enum Part {
-    /// Do something to the sandboxes that a keeper holds
+    /// Control the sandboxes of a keeper
     Runtime(Box<Runtime>),
     /// Write the program of the child workflow of a `<Sandbox>`
     Child(Child),
@@ -40,14 +40,14 @@ pub struct Child {
     pub sandbox: String,
     /// The directory to write it to
     pub directory: PathBuf,
-    /// What the workflow is given, as JSON
+    /// The input of the workflow, as JSON
     #[arg(long, value_name = "JSON", default_value = "{}")]
     pub input: String,
 }
 
 #[derive(Debug, Args)]
 pub struct Runtime {
-    /// How many never-used sandboxes a keeper that is started now keeps ready
+    /// How many pre-started sandboxes a keeper that starts now keeps ready
     #[arg(long, default_value_t = 0)]
     pub pool: usize,
     /// Print JSON
@@ -59,7 +59,7 @@ pub struct Runtime {
 
 #[derive(Debug, Subcommand)]
 pub enum Operation {
-    /// Make a sandbox
+    /// Create a sandbox
     Create {
         /// Its id
         id: Id<SandboxId>,
@@ -74,31 +74,31 @@ pub enum Operation {
         #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
         label: Vec<(String, String)>,
     },
-    /// Tell all about a sandbox
+    /// Show a sandbox
     Inspect {
-        /// Which
+        /// The sandbox
         id: Id<SandboxId>,
     },
-    /// Stop its processes
+    /// Pause its processes
     Pause {
-        /// Of which
+        /// The sandbox
         id: Id<SandboxId>,
     },
-    /// Let its processes go on
+    /// Resume its processes
     Resume {
-        /// Of which
+        /// The sandbox
         id: Id<SandboxId>,
     },
-    /// Keep the state of its files
+    /// Take a snapshot of its files
     Snapshot {
-        /// Of which
+        /// The sandbox
         id: Id<SandboxId>,
-        /// Under which id
+        /// The id of the new snapshot
         snapshot: Id<SnapshotId>,
     },
-    /// Make a sandbox from a snapshot
+    /// Create a sandbox from a snapshot
     Restore {
-        /// From which
+        /// The snapshot
         snapshot: Id<SnapshotId>,
         /// The new sandbox's id
         id: Id<SandboxId>,
@@ -112,7 +112,7 @@ pub enum Operation {
         /// A port, or the path of a socket
         target: String,
     },
-    /// Look at its files, and read and write them
+    /// List, read and write its files
     Files {
         /// The sandbox
         id: Id<SandboxId>,
@@ -121,7 +121,7 @@ pub enum Operation {
     },
     /// Terminate it and delete its files
     Destroy {
-        /// Which
+        /// The sandbox
         id: Id<SandboxId>,
     },
     /// Print the keeper's counters
@@ -132,22 +132,22 @@ pub enum Operation {
 pub enum Files {
     /// List a directory
     List {
-        /// Which
+        /// The sandbox
         path: PathBuf,
     },
     /// Write a file's content to standard output
     Read {
-        /// Which
+        /// The sandbox
         path: PathBuf,
     },
     /// Write standard input to a file
     Write {
-        /// Which
+        /// The sandbox
         path: PathBuf,
     },
     /// Remove a file or a directory
     Remove {
-        /// Which
+        /// The sandbox
         path: PathBuf,
     },
 }

@@ -75,7 +75,7 @@ pub struct Exec {
     /// Set an environment variable of the command
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<Pair>,
-    /// The directory that the command starts in
+    /// The working directory of the command
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,
     /// The user id of the command
@@ -266,7 +266,7 @@ pub struct Collect {
     /// Exclude this path and everything below it
     #[arg(long, value_name = "PATH")]
     pub exclude: Vec<OsString>,
-    /// How large the changes may be to become a bundle [default: 4G]
+    /// Maximum size of the bundle [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_bundle: Option<u64>,
     /// Print JSON
@@ -330,7 +330,7 @@ pub enum ToolCommand {
         #[command(flatten)]
         way: Way,
     },
-    /// Run a tool in a sandbox and print its answer as JSON
+    /// Run a tool in a sandbox and print its result as JSON
     Run {
         /// The sandbox's id, a unique prefix of it, or `latest`
         id: String,

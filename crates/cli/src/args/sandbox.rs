@@ -22,10 +22,10 @@ pub struct SandboxFlags {
     /// Add a label to find it by
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
-    /// The user id that commands run as [default: the owner of the project or workspace]
+    /// The user id of commands [default: the owner of the project or workspace]
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
-    /// The directory that commands start in [default: the current one where it is shown]
+    /// The working directory of commands [default: the current directory if it is visible inside]
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
     /// Memory limit of all processes together, such as 512M
@@ -37,10 +37,10 @@ pub struct SandboxFlags {
     /// Maximum number of processes and threads
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub pids: Option<u64>,
-    /// How much its files may take, such as 1G; of `run`, the view is then kept in memory
+    /// Disk limit of its files, such as 1G; `run` then keeps the view in memory
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub disk: Option<u64>,
-    /// How much each command may write to its output and errors together
+    /// Maximum size of standard output and standard error of each command together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_output: Option<u64>,
     /// Continue without this if the host does not support it, and report that
@@ -49,21 +49,21 @@ pub struct SandboxFlags {
     /// An access rule, such as `allow:read:/src`; without rules every path is allowed
     #[arg(long, value_name = "EFFECT:LEVEL:PATH")]
     pub access: Vec<String>,
-    /// What commands reach [default: off, or policy with --allow]
+    /// The network of commands [default: off, or policy with --allow]
     #[arg(long, value_enum)]
     pub net: Option<Network>,
-    /// Let commands reach a host, at one port or at all: a name, `*.example.com` for what is below
-    /// one, an address or a block of addresses. Can be repeated; all else is refused
+    /// Allow connections to a host, on one port or on all: a name, `*.example.com` for all names
+    /// below it, an address or an address block. Can be repeated; everything else is denied
     #[arg(long, value_name = "HOST[:PORT]")]
     pub allow: Vec<Allowed>,
 }
 
-/// What commands may reach.
+/// The network of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Network {
-    /// No network but the sandbox's own loopback
+    /// No network except the sandbox's own loopback
     Off,
-    /// What --allow names, and nothing else; what was refused is reported
+    /// The hosts that --allow names; denied connections are listed
     Policy,
 }
 

@@ -38,7 +38,10 @@ fn has_labels(listed: &ListedBundle, wanted: &[Pair]) -> bool {
 fn tell_kept(kept: &KeptView) {
     let problem = &kept.error;
     let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-    say!("stockade: a killed run left changes that are no bundle yet: {}{cause}", problem.message);
+    say!(
+        "stockade: a killed run left changes that are not a bundle yet: {}{cause}",
+        problem.message
+    );
     say!("  they are in {}", kept.path.lossy());
     if problem.code == Code::BundleTooLarge {
         say!("  to make a bundle of them: stockade bundles --max-bundle SIZE");

@@ -173,6 +173,6 @@ fn ending(arguments: &Run, ending: &Ending) -> Option<String> {
         Ending::Stopped(_) => "the command did not exit after a signal, and was killed".to_owned(),
         Ending::Killed => "the command was killed".to_owned(),
         Ending::SandboxEnded => "the sandbox ended".to_owned(),
-        Ending::Unknown => "how the command ended is not known".to_owned(),
+        Ending::Unknown => "the exit status of the command is unknown".to_owned(),
     })
 }

@@ -159,7 +159,7 @@ fn root() -> Result<String, String> {
 fn view() -> Result<String, String> {
     fs::write("canary", "changed inside")
         .map_err(|e| format!("the view cannot be written: {e}"))?;
-    Ok("written; the host's file is as it was".to_owned())
+    Ok("written; the host's file is unchanged".to_owned())
 }
 
 fn devices() -> Result<String, String> {
@@ -218,14 +218,14 @@ fn landlock() -> Result<String, String> {
         rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR,
         rustix::fs::Mode::RWXU,
     ) {
-        Err(Errno::ACCESS) => Ok("making a file in /dev/pts: permission denied".to_owned()),
+        Err(Errno::ACCESS) => Ok("creating a file in /dev/pts: permission denied".to_owned()),
         Err(errno) => match rustix::fs::mkdir("/dev/pts/x", rustix::fs::Mode::RWXU) {
             Err(Errno::ACCESS) => {
-                Ok("making a directory in /dev/pts: permission denied".to_owned())
+                Ok("creating a directory in /dev/pts: permission denied".to_owned())
             }
-            _ => Err(format!("making a file in /dev/pts: {errno}")),
+            _ => Err(format!("creating a file in /dev/pts: {errno}")),
         },
-        Ok(_) => Err("a file was made in /dev/pts".to_owned()),
+        Ok(_) => Err("a file was created in /dev/pts".to_owned()),
     }
 }
 
@@ -237,7 +237,7 @@ fn seccomp() -> Result<String, String> {
         None,
     );
     if !matches!(vsock, Err(Errno::AFNOSUPPORT)) {
-        return Err("a vsock socket was made".to_owned());
+        return Err("a vsock socket was created".to_owned());
     }
     refused(rustix::mount::mount_remount("/", rustix::mount::MountFlags::empty(), ""), "mount")
 }

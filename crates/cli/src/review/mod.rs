@@ -140,7 +140,7 @@ pub(crate) fn recover(data: &DataDir) -> Result<(), Problem> {
                 say!("stockade: an interrupted apply to {project} was already complete");
             }
             Outcome::ProjectGone => say!(
-                "stockade: an apply to {project} was interrupted, and the project no longer exists there; move it back, or apply to its new place, to complete it"
+                "stockade: an apply to {project} was interrupted, and the project no longer exists there; move it back, or apply to its new location, to complete it"
             ),
             Outcome::Failed(error) => {
                 let problem = caused(Code::Io, &error);

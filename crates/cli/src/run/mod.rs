@@ -120,7 +120,7 @@ pub(crate) fn request(
         other => other,
     };
     let access = Rules::from_values(requested.access_rules).map_err(|error| {
-        Problem::new(Code::RuleInvalid, format!("access rule {} is refused", error.index))
+        Problem::new(Code::RuleInvalid, format!("access rule {} is invalid", error.index))
             .because(error.reason)
     })?;
     Ok(SandboxSpec {
@@ -175,7 +175,7 @@ fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
         Err(stockade_plan::Error::OwnData(_)) => Err(Problem::new(
             Code::ProjectRefused,
             format!(
-                "the data directory {} and the project {} hold one another",
+                "of the data directory {} and the project {}, one contains the other",
                 data.path().display(),
                 project.root.display()
             ),
@@ -238,7 +238,7 @@ fn hint(arguments: &Run, ending: &Ending) -> Option<String> {
     let hidden = hidden_program(name, std::env::var_os("PATH").as_ref())?;
     let directory = hidden.parent()?.display().to_string();
     Some(format!(
-        "{} is on the host, where the sandbox does not look; add --mount {directory}:{directory}:ro --env PATH={directory}:{PATH}",
+        "{} exists on the host but is not visible in the sandbox; add --mount {directory}:{directory}:ro --env PATH={directory}:{PATH}",
         hidden.display(),
     ))
 }

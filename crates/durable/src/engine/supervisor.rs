@@ -154,7 +154,7 @@ impl Engine {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the queues were not looked at");
+                    tracing::warn!(%error, "the queues could not be read");
                     return REST;
                 }
             }

@@ -141,7 +141,7 @@ fn orphan(row: &Row<'_>) -> Result<Orphan> {
 }
 
 fn park(connection: &Connection, wakes: &mut Vec<Channel>, id: &WorkflowId) -> Result<()> {
-    let failure = Failure::new("attempts_exceeded", "each run ended with its executor");
+    let failure = Failure::new("attempts_exceeded", "each attempt ended with its executor");
     let sql = "UPDATE workflow_status SET status = 'MAX_RECOVERY_ATTEMPTS_EXCEEDED', error = ?2, \
                completed_at = ?3, updated_at = ?3, deduplication_id = NULL \
                WHERE workflow_uuid = ?1";

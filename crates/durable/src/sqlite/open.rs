@@ -48,7 +48,7 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
     let size = match std::fs::metadata(path) {
         Ok(found) => found.len(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(file_error("look at", path, &error)),
+        Err(error) => return Err(file_error("inspect", path, &error)),
     };
     let is_new = size == 0;
     if is_new {
@@ -167,7 +167,7 @@ fn check_header(path: &Path) -> Result<()> {
     let file = File::open(path).map_err(|error| file_error("open", path, &error))?;
     let read = std::io::Read::read_exact(&mut &file, &mut header);
     if read.is_err() || !header.starts_with(MAGIC) {
-        return Err(foreign("it is no SQLite file"));
+        return Err(foreign("it is not an SQLite file"));
     }
     if header[68..72] != APPLICATION_ID.to_be_bytes() {
         return Err(foreign("it is the SQLite file of another program"));
@@ -205,7 +205,7 @@ fn check_rows(
             };
             if (migration.number, migration.name) != (*number, name.as_str()) {
                 let why = format!(
-                    "{table} holds {number} {name:?} in place of {} {:?}",
+                    "{table} contains {number} {name:?} instead of {} {:?}",
                     migration.number, migration.name
                 );
                 return Err(Error::ForeignDatabase { path: path.to_owned(), why });
@@ -237,7 +237,7 @@ fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Re
     let wal = "PRAGMA journal_mode = WAL";
     let mode: String = writer.query_row(wal, [], |row| row.get(0)).map_err(storage)?;
     if mode != "wal" {
-        let message = format!("its journal mode is {mode}: its file system cannot do WAL");
+        let message = format!("its journal mode is {mode}: its file system does not support WAL");
         return Err(Error::Storage { message });
     }
     let synchronous = match options.synchronous {

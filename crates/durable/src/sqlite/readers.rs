@@ -42,7 +42,7 @@ impl Readers {
         };
         let path = self.path.clone();
         self.desk.grow(READERS, move || {
-            let warn = |error| tracing::warn!(%error, "one connection less reads the database");
+            let warn = |error| tracing::warn!(%error, "a reader connection was closed");
             connect_reader(&path).map_err(warn).ok()
         });
         self.desk.submit(Box::new(read), answer)

@@ -119,7 +119,7 @@ pub(super) fn id(text: String) -> Result<WorkflowId> {
 }
 
 pub(super) fn status(word: &str) -> Result<Status> {
-    let unknown = || Error::Storage { message: format!("there is no status {word:?}") };
+    let unknown = || Error::Storage { message: format!("{word:?} is not a status") };
     Status::parse(word).ok_or_else(unknown)
 }
 

@@ -164,7 +164,7 @@ pub(super) fn cancel(
     timed_out: bool,
 ) -> Result<Vec<WorkflowId>> {
     let failure = if timed_out {
-        Failure::new("timed_out", "the workflow ran out of time")
+        Failure::new("timed_out", "the workflow timed out")
     } else {
         Failure::new("cancelled", "the workflow was cancelled")
     };

@@ -246,7 +246,7 @@ fn no_sandbox_keeps_the_others_waiting() {
             rustix::io::ioctl_fionbio(descriptor, false).unwrap();
         }
         drop(std::net::TcpStream::connect(proxy).unwrap());
-        asker.send_to(b"no question", resolver).unwrap();
+        asker.send_to(b"does not accept requests", resolver).unwrap();
         request(2 + number, add(&format!("other-{number}")), &listeners().0);
     }
     drop(owner);

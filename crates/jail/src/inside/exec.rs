@@ -108,7 +108,7 @@ pub(super) fn start(
         }
         (Task::Serve { listener, lease }, _, Some(descriptors), Some(root)) => {
             sys::prctl(libc::PR_SET_PDEATHSIG, 0)
-                .at(Wall::Pid, || "tie init's life to the supervisor".to_owned())?;
+                .at(Wall::Pid, || "clear the parent-death signal".to_owned())?;
             let users = match &identity {
                 Identity::Own { user, group } => init::serve::Users::Own(*user, *group),
                 Identity::Range(range) => init::serve::Users::Below(range.init()),
@@ -139,7 +139,7 @@ fn start_zygote(
 ) -> Result<Init, Failure> {
     let ruleset = ruleset
         .ok_or(Errno::INVAL)
-        .at(Wall::Landlock, || "make the rules of Landlock".to_owned())?;
+        .at(Wall::Landlock, || "create the Landlock rules".to_owned())?;
     rlimits.apply().at(Wall::ResourceLimits, || "set the limits".to_owned())?;
     ruleset.restrict().at(Wall::Landlock, || "restrict by Landlock".to_owned())?;
     let raised = Raised { namespaces: true, landlock: landlock.unsigned_abs() };

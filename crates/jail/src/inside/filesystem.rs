@@ -77,7 +77,7 @@ pub(super) fn assemble(
         None => writable,
         Some(areas) => {
             let raised = access_mounts::raise(areas)?;
-            places_of(&raised).at(Wall::Landlock, words("name the areas"))?
+            places_of(&raised).at(Wall::Landlock, words("list the access mounts"))?
         }
     };
     let root = match spec.task {

@@ -31,7 +31,7 @@ pub(super) fn assume(
         Identity::Range(_) => {
             let count = mounts::handed_in(&spec.root, &spec.mounts).count();
             let trees = wait_for_go(channel, count)?;
-            sys::become_ids(0, 0, true).at(Wall::User, || "take on the inside ids".to_owned())?;
+            sys::become_ids(0, 0, true).at(Wall::User, || "switch to the inside ids".to_owned())?;
             Some(trees)
         }
     };

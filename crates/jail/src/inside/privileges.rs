@@ -42,7 +42,7 @@ fn restrictions(spec: &JailSpec, places: &[(CString, Access)]) -> Result<Restric
         Ok(version) => version.cast_signed(),
         Err(_) if spec.landlock_optional => 0,
         Err(e) => {
-            let step = || "ask for Landlock's version".to_owned();
+            let step = || "query Landlock's version".to_owned();
             return Err(io::Error::from(e)).at(Wall::Landlock, step);
         }
     };
@@ -68,7 +68,7 @@ fn rules(places: &[(CString, Access)], scope: Scope) -> Result<Ruleset, Failure>
         .collect();
     Ruleset::new(&rules, scope)
         .map_err(io::Error::from)
-        .at(Wall::Landlock, || "make the rules of Landlock".to_owned())
+        .at(Wall::Landlock, || "create the Landlock rules".to_owned())
 }
 
 /// Gives up the caller's session, the ids that built the jail, every capability and system calls. An init
@@ -81,7 +81,7 @@ fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failur
         (Task::Once { command, .. }, Some(_)) => {
             // The command's own ids are enough for init to end it.
             sys::become_ids(command.user, command.group, false)
-                .at(Wall::User, words("take on the command's ids"))?;
+                .at(Wall::User, words("switch to the command's ids"))?;
             capabilities::drop_all()
         }
         (Task::Fork(_), Some(range)) => {

@@ -232,7 +232,7 @@ fn without_namespaces_a_confined_process_says_so_and_others_are_refused() {
                     10
                 }
                 Err(error) => {
-                    assert!(error.to_string().contains("speak to"), "{error}");
+                    assert!(error.to_string().contains("communicate with"), "{error}");
                     20
                 }
             }

@@ -223,7 +223,7 @@ fn is_done(request: &Request, answer: &Answer) -> bool {
 fn asked(request: &Request) -> Asked<'_> {
     let (operation, sandbox, exec) = match request {
         Request::Hello { .. } => ("greet", None, None),
-        Request::Drain => ("make way", None, None),
+        Request::Drain => ("hand over to another version", None, None),
         Request::Create { id, .. } => ("create the sandbox", Some(id), None),
         Request::Destroy { id } => ("terminate the sandbox", Some(id), None),
         Request::Inspect { id } => ("inspect the sandbox", Some(id), None),

@@ -179,7 +179,7 @@ impl Runtime for Fake {
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()> {
         let mut state = self.enter("renew")?;
         let sandbox = state.sandbox(id)?;
-        sandbox.allows(id, "live longer", |state| state != runtime::State::Ended)?;
+        sandbox.allows(id, "renew its lease", |state| state != runtime::State::Ended)?;
         sandbox.lease.send_replace(lease.map(|lease| Instant::now() + lease));
         Ok(())
     }
@@ -271,7 +271,7 @@ impl Runtime for Fake {
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {
-        self.files("stat", "look at", id, path, |tree, path| tree.info(path))
+        self.files("stat", "inspect", id, path, |tree, path| tree.info(path))
     }
 
     async fn read_directory(&self, id: &SandboxId, path: &SandboxPath) -> Result<Vec<FileInfo>> {

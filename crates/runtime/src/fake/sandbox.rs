@@ -113,7 +113,7 @@ impl Sandbox {
     /// # Errors
     /// [`Error::WrongState`] when it has ended.
     pub(super) fn go_over(&self, id: &SandboxId, next: runtime::State) -> Result<()> {
-        self.allows(id, "go on", |state| state != runtime::State::Ended)?;
+        self.allows(id, "continue", |state| state != runtime::State::Ended)?;
         self.state.send_replace(next);
         Ok(())
     }

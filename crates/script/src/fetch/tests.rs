@@ -130,7 +130,7 @@ async fn every_redirect_is_checked() {
         assert_eq!(*world.connected.lock().unwrap(), [address("93.184.216.34:80")]);
     }
     let (result, world) = in_world("http://example.com/round").await;
-    assert_eq!(result, Err(Error::Redirected("it is redirected too often")));
+    assert_eq!(result, Err(Error::Redirected("it is redirected too many times")));
     assert_eq!(world.connected.lock().unwrap().len(), MAX_REDIRECTS + 1);
 }
 

@@ -79,7 +79,7 @@ async fn taken(mut request: Request) -> Result<(OnUpgrade, axum::body::Bytes), F
     let asks = request.headers().get(UPGRADE).is_some_and(|protocol| protocol == PROTOCOL);
     let upgrade = request.extensions_mut().remove::<OnUpgrade>().filter(|_| asks);
     let upgrade = upgrade.ok_or_else(|| {
-        let message = format!("the request must ask for an upgrade to `{PROTOCOL}`");
+        let message = format!("the request must ask to upgrade to `{PROTOCOL}`");
         Failure(Problem::new(Code::InvalidInput, message))
     })?;
     let body = to_bytes(request.into_body(), REQUEST_BYTES).await.map_err(broken)?;

@@ -92,10 +92,10 @@ impl Tools {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The client and the server have not come together.
-    #[error("begin to speak the Model Context Protocol")]
+    #[error("start a session of the Model Context Protocol")]
     Beginning(#[source] Box<ServerInitializeError>),
     /// What reads and answers has failed.
-    #[error("speak the Model Context Protocol")]
+    #[error("serve the Model Context Protocol")]
     Speaking(#[source] tokio::task::JoinError),
 }
 

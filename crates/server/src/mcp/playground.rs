@@ -112,9 +112,8 @@ impl Tool for PlaygroundLink {
     fn description(&self) -> Description {
         Description {
             name: "playground_link",
-            title: "Make a link that opens a snippet in the playground",
-            text: "Makes a link that holds a Directive snippet and opens it in the playground of \
-                   directive.run, to be shown to a person who wants to read, change or run it.",
+            title: "Create a link that opens a snippet in the playground",
+            text: "Creates a link that contains a Directive snippet and opens it in the playground of directive.run. Show it to a user who wants to read, change or run the snippet.",
             input: input_schema(),
             output: output_schema(),
             is_read_only: true,

@@ -16,11 +16,7 @@ const MAX_PATH: usize = 120;
 /// How long a snippet may be given, in milliseconds.
 const TIMEOUTS_MS: std::ops::RangeInclusive<u64> = 100..=10_000;
 
-const TEXT: &str = "Runs a TypeScript snippet in a sandbox and tells what it did: the lines of its \
-    console, the facts of its systems after settle(), the values of their derivations, and errors. \
-    Call it after generating or changing Directive code, to see how the code behaves. Give `source` \
-    for one file, or `files` with a `src/main.ts`. Imports are `@directive-run/*` and relative \
-    `./x.js`; there are no files, no processes and no timers.";
+const TEXT: &str = "Runs a TypeScript snippet in a sandbox and returns its result: console lines, the facts of its systems after settle(), the values of their derivations, and errors. Call it after generating or changing Directive code, to see how the code behaves. Pass `source` for one file, or `files` with a `src/main.ts`. Imports are `@directive-run/*` and relative `./x.js`; there are no files, no processes and no timers.";
 
 /// What runs snippets.
 #[async_trait]
@@ -188,7 +184,7 @@ fn input_schema() -> Map<String, Value> {
                 "type": "integer",
                 "minimum": TIMEOUTS_MS.start(),
                 "maximum": TIMEOUTS_MS.end(),
-                "description": "How long it may take, in milliseconds; 5000 when missing."
+                "description": "Time limit in milliseconds (default: 5000)."
             }
         },
         "additionalProperties": false

@@ -263,7 +263,7 @@ async fn follow_rows(
             () = sender.closed() => return Ok(()),
             _ = stopped.wait_for(|stopped| *stopped) => {
                 return Err(Problem::new(Code::Unreachable, "the server is shutting down")
-                    .because("the output continues; read on from the last item"));
+                    .because("the output continues; continue reading after the last item"));
             }
         };
         let Some((sequence, value)) = next else { break };

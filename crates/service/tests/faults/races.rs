@@ -146,7 +146,7 @@ async fn a_taken_id_is_told_to_its_owner_only() {
     let theirs =
         harness.run(|s| async move { s.create(&caller("u2"), CreateSandbox::default()).await });
     let theirs = theirs.await.unwrap().id;
-    for (owner, expected) in [("u1", "is in use already"), ("u2", "cannot be had")] {
+    for (owner, expected) in [("u1", "is already in use"), ("u2", "is not available")] {
         let request = CreateSandbox { id: Some(id.clone()), ..CreateSandbox::default() };
         let refused = harness.run(|s| async move { s.create(&caller(owner), request).await });
         let refused = refused.await.unwrap_err();

@@ -127,7 +127,7 @@ fn what_cannot_be_had_is_told_when_it_is_imported() {
         ("old", "old/main.js is a CommonJS module"),
         ("node", "node/index.js imports \"node:fs\", a part of Node.js"),
         ("needs", "needs/b.js imports \"react\", which is not installed"),
-        ("needs/gone", "needs/gone.js is not there"),
+        ("needs/gone", "needs/gone.js does not exist"),
         ("wrong", "wrong/index.js:1:"),
         ("needs/b.js", "the library set has only needs/fine"),
     ] {
@@ -160,7 +160,7 @@ fn only_what_is_wanted_is_read() {
     let one =
         set(&["a", "b"], "import \"a/one\"; import \"a/none\"; import \"@directive-run/ai\";");
     assert_eq!(exported(&one), ["a/one", "@directive-run/core"]);
-    assert_eq!(one.absent["a/none"], "a/parts/none.js is not there");
+    assert_eq!(one.absent["a/none"], "a/parts/none.js does not exist");
     assert_eq!(one.absent["@directive-run/ai"], "@directive-run/ai is not installed");
     assert_eq!(one.packages.len(), 2);
     // A part that is named is had without being wanted, and nothing beside it may be imported.
@@ -177,7 +177,7 @@ fn a_directory_without_what_is_asked_for_is_refused() {
     let error = |names: &[&str]| set(&directory, names).unwrap_err().to_string();
     assert_eq!(error(&["zod"]), "zod is not installed");
     assert!(error(&[]).ends_with("has none of the packages that snippets may import"));
-    assert!(error(&["bad"]).starts_with("bad/package.json cannot be understood"));
+    assert!(error(&["bad"]).starts_with("bad/package.json is invalid"));
     let nowhere = directory.path().join("nowhere");
     assert!(matches!(installed(&nowhere, &imports(&[]), Wanted::All), Err(Error::Open(..))));
 }

@@ -236,8 +236,8 @@ mod tests {
         assert_eq!(found("../lib/a.js").unwrap().source, "a");
         assert_eq!(found("../lib/b").unwrap().path, "lib/b/index.ts");
         assert_eq!(found("../data.json").unwrap().source, "1");
-        assert!(found("../../outside").unwrap_err().contains("leads out of the project"));
-        assert!(found("../link").unwrap_err().contains("leads out of"));
+        assert!(found("../../outside").unwrap_err().contains("leads outside of the project"));
+        assert!(found("../link").unwrap_err().contains("leads outside of"));
         assert!(found("./gone").unwrap_err().contains("tried flows/gone, flows/gone.ts"));
         assert!(found("left-pad").unwrap_err().contains("the package \"left-pad\""));
         let mut sources = disk.read;

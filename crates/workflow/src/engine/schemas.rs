@@ -71,7 +71,10 @@ mod tests {
         assert!(told.starts_with("/a: ") && told.contains("string"), "{told}");
         assert!(schemas.check(&schema, &json!({})).unwrap_err().starts_with("the value: "));
         assert!(
-            schemas.check(&json!({"type": 7}), &json!({})).unwrap_err().contains("no JSON Schema")
+            schemas
+                .check(&json!({"type": 7}), &json!({}))
+                .unwrap_err()
+                .contains("not a valid JSON Schema")
         );
         // Remote schemas are not fetched.
         assert!(schemas.check_schema(&json!({"$ref": "https://example.com/x.json"})).is_err());

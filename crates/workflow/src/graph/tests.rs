@@ -91,7 +91,7 @@ fn what_is_wrong_has_its_place_and_the_name_that_was_meant() {
     };
     for (name, given, told) in [
         ("id", json!(null), "w.tsx:5:3 — <Task> needs `id`"),
-        ("id", json!(7), "w.tsx:5:3 — <Task> `id` must be a text, not 7"),
+        ("id", json!(7), "w.tsx:5:3 — <Task> `id` must be a string, not 7"),
         (
             "timeout",
             json!(5),
@@ -106,7 +106,7 @@ fn what_is_wrong_has_its_place_and_the_name_that_was_meant() {
         ("dependsOn", json!([1]), "`dependsOn` must be a list of ids, not [1]"),
         ("output", json!(null), "w.tsx:5:3 — <Task> needs `output`"),
         ("agent", json!("codex"), ", as in { command: \"…\" }, not \"codex\""),
-        ("children", json!(null), "<Task> has nothing to do"),
+        ("children", json!(null), "<Task> has no work"),
         ("retryPolicy", json!({"backoff": "random"}), "`retryPolicy.backoff` must be"),
         ("volumes", json!([]), "has no attribute `volumes` — it has agent, cache, children"),
     ] {
@@ -121,7 +121,7 @@ fn unknown_elements_are_refused() {
         |kind: &str| read(workflow(json!([{"kind": kind}])), &[]).unwrap_err()[0].message.clone();
     assert_eq!(told("Sequense"), "there is no element <Sequense> — did you mean <Sequence>?");
     assert!(told("saga-thing").contains("there are Workflow, Task, Sequence"), "{}", told("x"));
-    assert!(told("workflow").contains("cannot be in another"));
+    assert!(told("workflow").contains("cannot be nested"));
     let root = read(json!({"kind": "task"}), &[]).unwrap_err();
     assert_eq!(root[0].message, "the outermost element must be <Workflow>, not <Task>");
 }

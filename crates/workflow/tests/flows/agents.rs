@@ -295,7 +295,7 @@ async fn adapters_of_a_file_are_used_and_ours_need_a_network() {
     for (agent, told) in [
         ("\"clade\"", "did you mean \"claude\"?"),
         ("{ command: \"x\", timeout: 5 }", "`agent` has no `timeout` — did you mean `timeoutMs`?"),
-        ("{ command: [], }", "`agent.command` must be a line for a shell"),
+        ("{ command: [], }", "`agent.command` must be a shell command line"),
         ("{ command: \"x\", adapter: \"mine\" }", "not both"),
         ("{ adapter: \"mine\", env: { A: 1 } }", "`agent.env` must be an object"),
     ] {
@@ -312,7 +312,7 @@ async fn commands_are_executed_nowhere_but_in_sandboxes() {
     let file = world.write("flow.tsx", &flow("{ command: \"touch /tmp/stockade-never\" }", ""));
     let refused = world.up(&file, json!({})).await.unwrap_err();
     assert_eq!(refused.code, Code::Unsupported, "{refused:?}");
-    assert!(refused.message.contains("there are no sandboxes here"), "{refused:?}");
+    assert!(refused.message.contains("no sandbox can be created here"), "{refused:?}");
 }
 
 /// A world whose engine is configured to be inside a sandbox.
@@ -359,5 +359,5 @@ async fn what_a_command_writes_inside_has_a_bound() {
     let world = inside().await;
     let run = world.run(&flow("{ command: \"yes\" }", "noRetry"), json!({})).await;
     let error = run.error.unwrap();
-    assert!(error["message"].as_str().unwrap().contains("wrote more than it may"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("exceeded its output limit"), "{error}");
 }

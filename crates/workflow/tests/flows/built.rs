@@ -324,7 +324,7 @@ async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
     let world = world.with_built(vec![failing("1", 0)]).await;
     let failed = world.ended(&run.id).await;
     let message = failed.error.unwrap()["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("no workflow \"waits\" in Rust"), "{message}");
+    assert!(message.contains("no workflow \"waits\" is registered"), "{message}");
     let world = world.with_built(vec![waits()]).await;
     let resume = ResumeRun { id: run.id.clone(), accept_changes: false };
     world.workflows.resume_run(&world.caller, resume).await.unwrap();
@@ -332,7 +332,7 @@ async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
     let world = world.with_built(vec![waits().with_version("2")]).await;
     let failed = world.ended(&run.id).await;
     let message = failed.error.unwrap()["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("has version \"2\" now"), "{message}");
+    assert!(message.contains("now has version \"2\""), "{message}");
 }
 
 #[tokio::test]
@@ -358,8 +358,12 @@ async fn what_can_never_be_done_is_refused_before_anything_is() {
         format!("{}: {}", refused.message, refused.cause.unwrap_or_default())
     };
     for (name, input, expected) in [
-        ("one", json!({}), "task \"t\" calls a closure that workflow \"one\" was not given"),
-        ("one", json!(1), "the input is not what one takes"),
+        (
+            "one",
+            json!({}),
+            "task \"t\" calls a closure that is not registered with workflow \"one\"",
+        ),
+        ("one", json!(1), "the input does not match the schema of one"),
         ("onee", json!({}), "did you mean \"one\"?"),
         ("twice", json!({}), "two tasks have the id \"t\""),
         ("nowhere", json!({}), "task \"t\" needs a table"),

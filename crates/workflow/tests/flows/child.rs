@@ -160,7 +160,7 @@ async fn a_program_is_what_it_was_when_it_was_made() {
     // A program whose modules are missing or invalid is rejected, and no other files are read.
     elsewhere.write("bundle.json", "{}");
     let refused = elsewhere.up(&file, json!({ "name": "x" })).await.unwrap_err();
-    assert!(refused.cause.unwrap().contains("bundle.json holds no modules"));
+    assert!(refused.cause.unwrap().contains("bundle.json contains no modules"));
     std::fs::remove_file(elsewhere.path().join("bundle.json")).unwrap();
     let refused = elsewhere.up(&file, json!({ "name": "x" })).await.unwrap_err();
     assert!(refused.cause.unwrap().contains("cannot read"));

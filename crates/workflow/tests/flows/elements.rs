@@ -140,14 +140,14 @@ async fn what_is_no_output_is_refused_and_not_tried_again() {
     let run = world.run(source, json!({ "n": "text" })).await;
     let error = run.error.clone().unwrap();
     assert_eq!(error["code"], "INVALID_OUTPUT");
-    assert!(error["message"].as_str().unwrap().starts_with("task \"t\""), "{error}");
+    assert!(error["message"].as_str().unwrap().starts_with("the output of task \"t\""), "{error}");
     assert_eq!(error["frames"], json!(["at flow.tsx:6:5"]));
     assert_eq!(world.told(&run).await, [json!(["t", 0, "failed", 1, 1])]);
     let run = world.run(source, json!({ "n": 7 })).await;
     assert_eq!(run.output, Some(json!({ "n": 7 })));
     let file = world.write("flow.tsx", source);
     let refused = world.up(&file, json!({})).await.unwrap_err();
-    assert!(refused.message.contains("the input is not what"), "{refused:?}");
+    assert!(refused.message.contains("the input does not match"), "{refused:?}");
 }
 
 #[tokio::test]

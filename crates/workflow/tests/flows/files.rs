@@ -53,10 +53,10 @@ async fn what_is_wrong_is_told_with_its_place() {
         ("import \"./gone\";".to_owned(), "flow.tsx:1:1 — cannot find \"./gone\""),
         ("import x from \"left-pad\"; x();".to_owned(), "cannot find the package \"left-pad\""),
         ("\n  null.x;".to_owned(), "flow.tsx:2:"),
-        ("await new Promise(() => {});".to_owned(), "it awaits something"),
+        ("await new Promise(() => {});".to_owned(), "it awaits a promise"),
         (
             "\n  const f = (name) => import(`./${name}.ts`);".to_owned(),
-            "flow.tsx:2:23 — import() is of a name",
+            "flow.tsx:2:23 — import() needs a literal name",
         ),
         ("\nawait import('./gone');".to_owned(), "flow.tsx:2:7 — cannot find \"./gone\""),
     ] {

@@ -447,7 +447,7 @@ async fn any_command_is_a_provider_where_it_is_granted() {
         ("echo '{\"status\":\"failed\"}'; exit 3".to_owned(), Err("the child failed")),
         ("echo sk-secret-1 >&2; exit 3".to_owned(), Err("exit status: 3: [redacted]")),
         ("true".to_owned(), Err("printed no result")),
-        ("echo '{'".to_owned(), Err("gave no JSON")),
+        ("echo '{'".to_owned(), Err("is not JSON")),
         ("yes x | head -c 80000000".to_owned(), Err("printed no result")),
     ] {
         grant(&world, json!({ "command": ["/bin/sh", "-c", script] }));

@@ -41,7 +41,7 @@ async fn schemas_of_zod_check_and_complete_what_tasks_give() {
     assert_eq!(run.output, Some(json!({ "text": "abab", "tags": ["new"] })), "{run:?}");
     let file = world.write("flow.tsx", source);
     let refused = world.up(&file, json!({ "name": "a" })).await.unwrap_err();
-    assert!(refused.message.contains("the input is not what"), "{refused:?}");
+    assert!(refused.message.contains("the input does not match"), "{refused:?}");
     assert!(refused.cause.unwrap().starts_with("/name: "));
     let wrong = source.replace("text: ctx.input.name", "text: 7, more: ctx.input.name");
     let run = world.run(&wrong, json!({ "name": "ab" })).await;

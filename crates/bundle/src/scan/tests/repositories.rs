@@ -125,8 +125,8 @@ fn an_index_that_cannot_be_read_is_named_with_its_repository() {
     assert_eq!(
         changes.notes,
         [
-            "git has no index in stranger: no file counts as tracked",
-            "the file is not a git index in sub: no file counts as tracked"
+            "git has no index in stranger: all files count as untracked",
+            "the file is not a git index in sub: all files count as untracked"
         ]
     );
 }

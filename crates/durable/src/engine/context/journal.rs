@@ -117,7 +117,7 @@ impl Context {
         };
         let failed = Outcome::Failure(failure.clone());
         if let Err(refused) = self.end(failed, on_failure).await? {
-            tracing::warn!(workflow = %self.id(), %refused, "its last statements were refused");
+            tracing::warn!(workflow = %self.id(), %refused, "its last statements were rejected");
             // The end of the workflow itself is recorded all the same.
             self.end(Outcome::Failure(failure.clone()), Vec::new()).await?.ok()?;
         }

@@ -198,7 +198,7 @@ async fn a_keeper_that_does_not_answer_is_waited_for_until_the_deadline() {
     tokio::time::pause();
     let before = tokio::time::Instant::now();
     let late = place.native.inspect(&sandbox()).await.unwrap_err();
-    assert_eq!(late.to_string(), "it took too long to look at the sandbox");
+    assert_eq!(late.to_string(), "it took too long to inspect the sandbox");
     assert_eq!(before.elapsed().as_secs(), 30);
     tokio::time::resume();
     // A late response reaches no caller: its connection is not used again.

@@ -111,7 +111,7 @@ async fn why_no_keeper_could_be_started_is_told() {
         let error = place.native.inspect(&sandbox()).await.unwrap_err();
         let source = error.source().unwrap().to_string();
         assert!(error.to_string().starts_with("cannot reach the keeper of /"), "{error}");
-        assert_eq!(source, "it ended: exit status: 3; its last words: one; two");
+        assert_eq!(source, "it exited: exit status: 3; its last output: one; two");
     }
     let place = Place::with(&["/nothing/here"]);
     let error = place.native.inspect(&sandbox()).await.unwrap_err();

@@ -217,7 +217,7 @@ mod tests {
         let told = super::resolve(&adapter("clade"), None).unwrap_err().message;
         assert!(told.contains("did you mean \"claude\"?"), "{told}");
         let amp = Command { model: Some("m".to_owned()), ..adapter("amp") };
-        assert!(super::resolve(&amp, None).unwrap_err().message.contains("no model"));
+        assert!(super::resolve(&amp, None).unwrap_err().message.contains("the choice of a model"));
     }
 
     #[test]

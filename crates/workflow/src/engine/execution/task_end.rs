@@ -76,7 +76,7 @@ impl Execution {
             let message = if value.is_null() && matches!(task.work, Work::Compute { .. }) {
                 format!("task \"{id}\" returned nothing: a function with braces needs `return`")
             } else {
-                format!("task \"{id}\" gave something else than its output: {why}")
+                format!("the output of task \"{id}\" does not match its schema: {why}")
             };
             let trouble = Trouble::new("INVALID_OUTPUT", message);
             // An agent may give a better answer in the next attempt.

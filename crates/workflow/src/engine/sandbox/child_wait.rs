@@ -156,14 +156,14 @@ mod tests {
             {"kind":"timer","node":"rest","dueMs":5}]}"#;
         assert_eq!(parse(text.as_bytes()).unwrap().waits.len(), 2);
         refused("{", "cannot be read");
-        refused(r#"{"run":"r","waits":[]}"#, "nothing");
+        refused(r#"{"run":"r","waits":[]}"#, "lists no waits");
         refused(r#"{"run":"r","waits":[{"kind":"word","node":"x"}]}"#, "cannot be read");
         refused(r#"{"run":"r","waits":[{"kind":"approval","node":""}]}"#, "name");
         refused(r#"{"run":"r","waits":[{"kind":"approval","node":"a\u001b[2J"}]}"#, "name");
         let twice = r#"{"kind":"approval","node":"a"}"#;
         refused(&format!(r#"{{"run":"r","waits":[{twice},{twice}]}}"#), "two waits");
         let long = format!(r#"{{"kind":"approval","node":"{}"}}"#, "x".repeat(5_000));
-        refused(&format!(r#"{{"run":"r","waits":[{long}]}}"#), "text");
+        refused(&format!(r#"{{"run":"r","waits":[{long}]}}"#), "a string of more than");
         let many = (0..65).map(|n| format!(r#"{{"kind":"approval","node":"{n}"}}"#));
         let many = many.collect::<Vec<_>>().join(",");
         refused(&format!(r#"{{"run":"r","waits":[{many}]}}"#), "more than 64");

@@ -105,7 +105,7 @@ impl Grant {
         if self.depth >= MAX_DEPTH {
             let enclosing = self.depth + 1;
             return Err(more(&format!(
-                "there are {enclosing} around it, and at most {MAX_DEPTH} may"
+                "it is nested {enclosing} levels deep, and the maximum is {MAX_DEPTH}"
             )));
         }
         self.narrow_network(&mut requested)?;
@@ -140,7 +140,7 @@ impl Grant {
         let timeout = match (timeout, self.timeout) {
             (Some(requested), Some(own)) if requested > own => {
                 let (requested, own) = (requested.as_millis(), own.as_millis());
-                return Err(more(&format!("timeoutMs {requested}, of at most {own}")));
+                return Err(more(&format!("timeoutMs {requested}, maximum {own}")));
             }
             (requested, own) => requested.or(own),
         };
@@ -246,7 +246,7 @@ fn least(
         return Ok(requested.or_else(|| own.map(str::to_owned)));
     };
     if number(requested)? > number(own)? {
-        return Err(more(&format!("{name} {requested}, of at most {own}")));
+        return Err(more(&format!("{name} {requested}, maximum {own}")));
     }
     Ok(Some(requested.clone()))
 }
@@ -305,12 +305,7 @@ mod tests {
             (json!({ "image": "a" }), None, Some("image"), None),
             (json!({ "image": "b" }), None, Some("image"), Some("image")),
             (json!({ "memoryLimit": "1g" }), None, None, None),
-            (
-                json!({ "memoryLimit": "1025m" }),
-                None,
-                None,
-                Some("memoryLimit 1025m, of at most 1g"),
-            ),
+            (json!({ "memoryLimit": "1025m" }), None, None, Some("memoryLimit 1025m, maximum 1g")),
             (json!({ "memoryLimit": "much" }), None, None, Some("`memoryLimit` \"much\"")),
             (json!({ "cpuLimit": "1.5" }), None, None, None),
             (json!({ "cpuLimit": "2.5" }), None, None, Some("cpuLimit 2.5")),

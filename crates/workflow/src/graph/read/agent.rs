@@ -59,7 +59,7 @@ impl Fields<'_, '_> {
     fn text(&mut self, name: &str) -> Option<String> {
         match self.take(name)? {
             Value::String(text) if !text.is_empty() => Some(text),
-            _ => self.wrong(name, "a text"),
+            _ => self.wrong(name, "a string"),
         }
     }
 

@@ -101,7 +101,7 @@ impl<'a> Props<'a> {
     pub(super) fn required_text(&mut self, name: &'static str) -> String {
         match self.take(name) {
             Some(Value::String(text)) if !text.is_empty() => text,
-            Some(found) => self.wrong(name, "a text", &found).unwrap_or_default(),
+            Some(found) => self.wrong(name, "a string", &found).unwrap_or_default(),
             None => {
                 self.fault(format!("needs `{name}`"));
                 String::new()
@@ -112,7 +112,7 @@ impl<'a> Props<'a> {
     pub(super) fn text(&mut self, name: &'static str) -> Option<String> {
         match self.take(name)? {
             Value::String(text) => Some(text),
-            found => self.wrong(name, "a text", &found),
+            found => self.wrong(name, "a string", &found),
         }
     }
 

@@ -70,7 +70,7 @@ fn given(props: &mut Props<'_>) -> Sandbox {
         auto_accept_diffs: props.flag("autoAcceptDiffs").unwrap_or_default(),
         allow_nested: props.flag("allowNested").unwrap_or_default(),
         image: props.text("image"),
-        env: props.pairs("env", "texts"),
+        env: props.pairs("env", "strings"),
         egress: props.take("egress"),
         ports: props.list("ports"),
         volumes: volumes(props),

@@ -232,21 +232,24 @@ fn what_is_told_as_before_is_the_same_value() {
 #[test]
 fn what_no_realm_says_is_refused() {
     let cases = [
-        (json!({ "root": 1 }), "it differs from one that there is not"),
-        (json!({ "heads": [[0, { "kind": "workflow", "props": { "name": "x" } }]] }), "outermost"),
-        (json!({ "heads": [[9, task("new", 1)]] }), "element 9 is in no other"),
-        (json!({ "heads": [[2, task("a", 1)], [2, task("b", 1)]] }), "element 2 is told twice"),
+        (json!({ "root": 1 }), "it refers to an unknown rendering"),
+        (
+            json!({ "heads": [[0, { "kind": "workflow", "props": { "name": "x" } }]] }),
+            "its root element differs",
+        ),
+        (json!({ "heads": [[9, task("new", 1)]] }), "element 9 has no parent"),
+        (json!({ "heads": [[2, task("a", 1)], [2, task("b", 1)]] }), "element 2 was sent twice"),
         (json!({ "heads": [[2, { "kind": "task", "children": [] }]] }), "unknown field `children`"),
         (json!({ "heads": [[2, 5]] }), "invalid type"),
-        (json!({ "lists": [[9, [2]]] }), "element 9 was never told"),
-        (json!({ "lists": [[1, [2, 9]]] }), "element 9 was never told"),
-        (json!({ "lists": [[1, [2]], [1, [3]]] }), "what is in element 1 is told twice"),
-        (json!({ "lists": [[1, [2, 2]]] }), "element 2 is in two places"),
-        (json!({ "lists": [[1, [2, 4]]] }), "element 4 is in two places"),
-        (json!({ "lists": [[1, [1]]] }), "element 1 is in two places"),
-        (json!({ "lists": [[1, [0]]] }), "element 0 is in two places"),
-        (json!({ "lists": [[2, [3]], [1, [2]]] }), "element 2 is no group"),
-        (json!({ "isWhole": true }), "there is no outermost element"),
+        (json!({ "lists": [[9, [2]]] }), "element 9 was never sent"),
+        (json!({ "lists": [[1, [2, 9]]] }), "element 9 was never sent"),
+        (json!({ "lists": [[1, [2]], [1, [3]]] }), "the children of element 1 were sent twice"),
+        (json!({ "lists": [[1, [2, 2]]] }), "element 2 has two parents"),
+        (json!({ "lists": [[1, [2, 4]]] }), "element 4 has two parents"),
+        (json!({ "lists": [[1, [1]]] }), "element 1 has two parents"),
+        (json!({ "lists": [[1, [0]]] }), "element 0 has two parents"),
+        (json!({ "lists": [[2, [3]], [1, [2]]] }), "element 2 is not a group"),
+        (json!({ "isWhole": true }), "there is no root element"),
     ];
     for (told, why) in cases {
         let found = Tree::after(Some(known()), differs(told.clone()), &[]).unwrap_err();
@@ -274,7 +277,7 @@ fn what_was_left_out_is_told_again() {
     assert_eq!(next.items.len(), 4);
     let back = differs(json!({ "lists": [[1, [2, 3]]] }));
     let found = Tree::after(Some(next), back, &[]).unwrap_err();
-    assert!(found.to_string().contains("element 2 was never told"), "{found}");
+    assert!(found.to_string().contains("element 2 was never sent"), "{found}");
 }
 
 #[test]
@@ -287,7 +290,7 @@ fn a_rendering_has_no_bottomless_depth() {
     assert!(Tree::after(None, whole(&deep(MAX_DEPTH - 1)), &[]).is_ok());
     let found = Tree::after(None, whole(&deep(MAX_DEPTH)), &[]).unwrap_err();
     let Error::Faults(faults) = found else { panic!("{found}") };
-    assert_eq!(faults[0].message, "elements are in each other more than 64 deep");
+    assert_eq!(faults[0].message, "elements are nested more than 64 levels deep");
     // Nor by moving known elements.
     let mut tree = Tree::after(None, whole(&deep(60)), &[]).unwrap();
     let heads: Vec<_> = (100..110).map(|number| json!([number, { "kind": "sequence" }])).collect();

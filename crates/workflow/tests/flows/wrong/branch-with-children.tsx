@@ -1,4 +1,4 @@
-// up: branch-with-children.tsx:9:5 — <Branch> has nothing between its tags: it takes `then` and `else`
+// up: branch-with-children.tsx:9:5 — <Branch> cannot have children: use `then` and `else`
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// run: task "a" gave something else than its output: /summary: 7 is not of type "string" … at compute-gives-another-type.tsx:9:5
+// run: the output of task "a" does not match its schema: /summary: 7 is not of type "string" … at compute-gives-another-type.tsx:9:5
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// run: task "a" gave nothing: a function with braces needs `return` … at compute-gives-nothing.tsx:9:5
+// run: task "a" returned nothing: a function with braces needs `return` … at compute-gives-nothing.tsx:9:5
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

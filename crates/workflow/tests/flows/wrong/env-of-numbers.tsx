@@ -1,4 +1,4 @@
-// up: env-of-numbers.tsx:9:5 — <Sandbox> `env` must be an object from names to texts, not {"LEVEL":7}
+// up: env-of-numbers.tsx:9:5 — <Sandbox> `env` must be an object whose values are strings, not {"LEVEL":7}
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: id-of-number.tsx:9:24 — <Task> `id` must be a text, not 1 … id-of-number.tsx:9:24 — <Task> `id` must be a text, not 2
+// up: id-of-number.tsx:9:24 — <Task> `id` must be a string, not 1 … id-of-number.tsx:9:24 — <Task> `id` must be a string, not 2
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

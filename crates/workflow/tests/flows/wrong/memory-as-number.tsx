@@ -1,4 +1,4 @@
-// up: memory-as-number.tsx:9:5 — <Sandbox> `memoryLimit` must be a text, not 512
+// up: memory-as-number.tsx:9:5 — <Sandbox> `memoryLimit` must be a string, not 512
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: node-module.tsx:2:1 — "node:fs" is not there: a workflow file has no files, programs or network of the host; a task gets at them by a command, as agent={{ command: … }} or <Sandbox command=…>
+// up: node-module.tsx:2:1 — "node:fs" is not available: a workflow file has no access to files, programs or the network of the host; use a command instead, as agent={{ command: … }} or <Sandbox command=…>
 import { readFileSync } from "node:fs";
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };

@@ -1,4 +1,4 @@
-// run: Sandbox provider "remote" is not registered. registerSandboxProvider() in the workflow does that … at provider-not-registered.tsx:9:5
+// run: Sandbox provider "remote" is not registered. call registerSandboxProvider() in the workflow … at provider-not-registered.tsx:9:5
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

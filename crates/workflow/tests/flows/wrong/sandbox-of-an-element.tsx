@@ -1,4 +1,4 @@
-// up: sandbox-of-an-element.tsx:9:5 — <Sandbox> `workflow` must be what `smithers(…)` gives, not an element
+// up: sandbox-of-an-element.tsx:9:5 — <Sandbox> `workflow` must be the result of `smithers(…)`, not an element
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: sandbox-without-output.tsx:9:5 — <Sandbox> needs `output`: what it gives is checked and kept
+// up: sandbox-without-output.tsx:9:5 — <Sandbox> needs `output`: its output is validated and stored
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

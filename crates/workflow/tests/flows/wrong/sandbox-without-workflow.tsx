@@ -1,4 +1,4 @@
-// up: sandbox-without-workflow.tsx:9:5 — <Sandbox> needs `workflow`, what `smithers(…)` gives, or `command`
+// up: sandbox-without-workflow.tsx:9:5 — <Sandbox> needs `workflow`, the result of `smithers(…)`, or `command`
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

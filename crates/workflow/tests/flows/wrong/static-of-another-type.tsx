@@ -1,4 +1,4 @@
-// run: task "a" gave something else than its output: the value: "All done" is not of type "object" … at static-of-another-type.tsx:9:5
+// run: the output of task "a" does not match its schema: the value: "All done" is not of type "object" … at static-of-another-type.tsx:9:5
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: task-in-task.tsx:9:5 — <Task> cannot hold other elements: write them beside it
+// up: task-in-task.tsx:9:5 — <Task> cannot contain other elements: write them beside it
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: task-without-content.tsx:9:5 — <Task> has nothing to do: write a value or a function between its tags
+// up: task-without-content.tsx:9:5 — <Task> has no work: write a value or a function between its tags
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: unknown-dependency.tsx:10:5 — task "b" waits for "biuld", which is no task — did you mean "build"?
+// up: unknown-dependency.tsx:10:5 — task "b" waits for "biuld", which is not a task — did you mean "build"?
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -127,7 +127,7 @@ mod tests {
         assert!(
             told(find_program(None, "mine", &here).unwrap_err()).contains("is not registered.")
         );
-        assert!(told(of(&here).unwrap_err()).contains("providers.json says so"));
+        assert!(told(of(&here).unwrap_err()).contains("name a program of this machine in"));
         let write = |text: &str, mode: u32| {
             std::fs::write(&file, text).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -143,9 +143,9 @@ mod tests {
             (r#"{"mine": {"module": "m.mjs"}}"#, 0o600, "absolute path"),
             (r#"{"mine": {}}"#, 0o600, "either a `module` or a `command`"),
             (r#"{"mine": {"module": "/m", "command": ["/x"]}}"#, 0o600, "either a `module`"),
-            (r#"{"mine": {"modul": "/m"}}"#, 0o600, "does not name providers"),
+            (r#"{"mine": {"modul": "/m"}}"#, 0o600, "is not a valid list of providers"),
             (r#"{"other": {"module": "/m"}}"#, 0o600, "is not registered."),
-            ("[]", 0o600, "does not name providers"),
+            ("[]", 0o600, "is not a valid list of providers"),
         ] {
             write(text, mode);
             let message = told(of(&here).unwrap_err());
