@@ -1,5 +1,5 @@
-//! Content on its way through HTTP: the body of a message as bytes to read, and bytes that are read
-//! while they are sent.
+//! File content over HTTP: a message body as a stream of bytes to read, and a stream that is sent
+//! as a body.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::files::FileContent;
 /// How many bytes are sent at a time.
 const PART: usize = 64 << 10;
 
-/// A body as bytes to read. One that breaks off is an error, not an end.
+/// A body as a stream to read. An incomplete body is an error, not an end of file.
 #[derive(Debug)]
 pub struct Received<B> {
     body: B,
@@ -22,7 +22,7 @@ pub struct Received<B> {
 }
 
 impl<B> Received<B> {
-    /// The bytes of a body.
+    /// Reads a body.
     pub const fn new(body: B) -> Self {
         Self { body, rest: Part::new() }
     }
@@ -53,8 +53,8 @@ where
     }
 }
 
-/// Bytes that are read while they are sent. What cannot be read breaks the body off, so that it is
-/// not taken for whole.
+/// A body that is read while it is sent. A read error aborts the body, so that it is not taken for
+/// complete.
 #[derive(Debug)]
 pub struct Sent(pub FileContent);
 

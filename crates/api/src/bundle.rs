@@ -8,30 +8,30 @@ use stockade_core::{Problem, SandboxId};
 
 use crate::bytes::Bytes;
 
-/// The bundles that wait for a decision.
+/// Lists the bundles that wait for a decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ListBundles {
-    /// How large the changes that killed runs left may be to become bundles, in bytes; 4 GiB when
-    /// absent.
+    /// The largest size of the changes of a killed run that are turned into a bundle, in bytes; 4
+    /// GiB when absent.
     pub limit_bytes: Option<u64>,
 }
 
-/// Bundles, the newest first.
+/// Bundles, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleList {
-    /// The bundles; those that cannot be read come last.
+    /// The bundles; unreadable ones come last.
     pub bundles: Vec<ListedBundle>,
-    /// What killed runs left that could not become a bundle.
+    /// Views of killed runs that could not be turned into a bundle.
     pub views: Vec<KeptView>,
 }
 
-/// A bundle, or why there is nothing to say of it.
+/// A bundle, or why it cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ListedBundle {
-    /// What is known of it.
+    /// The bundle.
     Bundle(Bundle),
     /// It cannot be read.
     Unreadable {
@@ -42,11 +42,11 @@ pub enum ListedBundle {
     },
 }
 
-/// What is known of a bundle.
+/// The properties of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bundle {
-    /// Its id: the hash of what it says.
+    /// Its id: the hash of its content.
     pub id: String,
     /// The path of its project on the host.
     pub project: Bytes,
@@ -54,10 +54,10 @@ pub struct Bundle {
     pub created_at_ms: u64,
     /// The command that made the changes.
     pub command: Vec<String>,
-    /// What it can be found by.
+    /// Labels by which it can be found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// How that ended.
+    /// The exit code of that command.
     pub exit_code: u8,
     /// The commit that the project's `HEAD` named.
     pub base_ref: Option<String>,
@@ -75,11 +75,11 @@ pub enum BundleState {
     Open,
     /// Something, and something is left.
     Partial,
-    /// All that is applied without being asked for by name.
+    /// All changes are applied, except those that must be named explicitly.
     Applied,
 }
 
-/// How many changes a bundle has.
+/// The numbers of changes of a bundle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleChanges {
@@ -91,56 +91,56 @@ pub struct BundleChanges {
     pub refused: usize,
     /// Those that git ignores.
     pub ignored: usize,
-    /// Those that tools of the host would run by themselves.
+    /// Those of files that host tools execute automatically.
     pub executed: usize,
-    /// Those that the host changed meanwhile.
+    /// Those that conflict with later changes on the host.
     pub conflicting: usize,
 }
 
-/// What a killed run left that could not become a bundle.
+/// A view of a killed run that could not be turned into a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptView {
-    /// What it can be rejected by.
+    /// The id with which it can be rejected.
     pub id: String,
-    /// Where it is on the host.
+    /// Its path on the host.
     pub path: Bytes,
-    /// Why it is no bundle.
+    /// Why it is not a bundle.
     pub error: Problem,
 }
 
-/// What a sandbox has changed in its workspace, to be kept as a bundle.
+/// Stores the changes of a sandbox in its workspace as a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CollectChanges {
-    /// Which sandbox: one that runs, is paused or is stopped.
+    /// The sandbox: running, paused or stopped.
     pub sandbox_id: SandboxId,
-    /// What is left out: what is at and below these paths, below the workspace or absolute ones of
-    /// the host in it.
+    /// Paths to exclude, with everything below them: relative to the workspace, or absolute host
+    /// paths in it.
     #[serde(default)]
     pub exclude: Vec<Bytes>,
-    /// How large the changes may be, in bytes; 4 GiB when absent.
+    /// The largest size of the changes, in bytes; 4 GiB when absent.
     #[serde(default)]
     pub limit_bytes: Option<u64>,
 }
 
-/// What a sandbox has changed.
+/// The changes of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CollectedChanges {
-    /// The bundle; none when nothing has changed.
+    /// The bundle; none if nothing has changed.
     pub bundle: Option<Bundle>,
-    /// What could not be taken into account, in words.
+    /// What could not be considered, in words.
     pub notes: Vec<String>,
 }
 
-/// One bundle, or some paths of it.
+/// Shows one bundle, or some paths of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ShowBundle {
-    /// Which: an id, the beginning of just one, or `latest`.
+    /// The bundle: an id, a unique prefix of one, or `latest`.
     pub id: String,
-    /// Only what is at or below these paths, below the project's root or absolute ones in it; all
+    /// Only changes at or below these paths, relative to the project's root or absolute in it; all
     /// when empty.
     #[serde(default)]
     pub paths: Vec<Bytes>,
@@ -150,7 +150,7 @@ pub struct ShowBundle {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleDetail {
-    /// What is known of it.
+    /// The properties of the bundle.
     #[serde(flatten)]
     pub bundle: Bundle,
     /// The changes, sorted by path.
@@ -160,58 +160,58 @@ pub struct BundleDetail {
 /// One changed path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleEntry {
-    /// Whether it was applied already.
+    /// Whether it was applied.
     pub applied: bool,
-    /// The change, as the bundle's own manifest has it.
+    /// The change, as in the manifest of the bundle.
     #[serde(flatten)]
     pub change: Map<String, Value>,
 }
 
-/// The lines that differ.
+/// Shows the changed lines of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DiffBundle {
-    /// Of which bundle: an id, the beginning of just one, or `latest`.
+    /// The bundle: an id, a unique prefix of one, or `latest`.
     pub id: String,
-    /// Of just these entries, in this order; of all when empty.
+    /// The entries, in this order; all when empty.
     #[serde(default)]
     pub paths: Vec<Bytes>,
 }
 
-/// The lines that differ in one path.
+/// The changed lines of one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathDiff {
     /// The path, below the project's root.
     pub path: Bytes,
-    /// How many lines come.
+    /// The number of added lines.
     pub added: u64,
-    /// How many lines go.
+    /// The number of removed lines.
     pub removed: u64,
-    /// Whether it is no text.
+    /// Whether it is binary.
     pub binary: bool,
-    /// The difference, in git's form.
+    /// The difference, in the format of git.
     pub diff: Bytes,
 }
 
-/// A bundle that is applied to its project: all that is chosen, or nothing.
+/// Applies the selected changes of a bundle to its project, all or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApplyBundle {
-    /// Which: an id, the beginning of just one, or `latest`.
+    /// The bundle: an id, a unique prefix of one, or `latest`.
     pub id: String,
-    /// Only what is at or below these paths, also where git ignores it; all when empty.
+    /// Only changes at or below these paths, including files that git ignores; all when empty.
     #[serde(default)]
     pub paths: Vec<Bytes>,
-    /// Whether what git ignores is applied too.
+    /// Whether files that git ignores are applied as well.
     #[serde(default)]
     pub include_ignored: bool,
-    /// Whether what tools of the host run by themselves is accepted.
+    /// Whether changes to files that host tools execute automatically are accepted.
     #[serde(default)]
     pub allow_executed: bool,
 }
 
-/// What an application did.
+/// The result of applying a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedBundle {
@@ -219,15 +219,15 @@ pub struct AppliedBundle {
     pub id: String,
     /// The paths that were changed.
     pub applied: Vec<Bytes>,
-    /// The paths that were as the bundle has them already.
+    /// The paths that already had the content of the bundle.
     pub already: Vec<Bytes>,
-    /// What was left out.
+    /// The paths that were skipped.
     pub skipped: Vec<SkippedPath>,
-    /// Whether nothing of the bundle is left to decide; then it is gone.
+    /// Whether no change of the bundle is left to decide; the bundle is then deleted.
     pub done: bool,
 }
 
-/// A path that was left out.
+/// A skipped path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedPath {
@@ -237,31 +237,30 @@ pub struct SkippedPath {
     pub reason: String,
 }
 
-/// Changes as a result bundle has them, to be kept as a bundle (Smithers, "Result bundles").
+/// Stores the changes of a result bundle as a bundle (Smithers, "Result bundles").
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProposeChanges {
     /// The path of the project on the host.
     pub project: Bytes,
-    /// The commit that the project was at when the work began. Changes that name another are
-    /// refused.
+    /// The commit of the project when the work began. Changes with another base are refused.
     #[serde(default)]
     pub base_ref: Option<String>,
     /// The `diffBundle`.
     pub diff: Value,
-    /// Whose changes these are, for people.
+    /// The origin of the changes, for people.
     pub origin: String,
 }
 
-/// A bundle that is thrown away, also one that cannot be read, or what a killed run left.
+/// Rejects and deletes a bundle, which may be unreadable, or a view of a killed run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RejectBundle {
-    /// Which: an id, the beginning of just one, or `latest`.
+    /// The bundle or view: an id, a unique prefix of one, or `latest`.
     pub id: String,
 }
 
-/// What was thrown away.
+/// The rejected bundle or view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RejectedBundle {

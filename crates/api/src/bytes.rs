@@ -1,22 +1,22 @@
-//! Bytes as they are written in JSON.
+//! Bytes in JSON.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes that are mostly text. In JSON a string where they are UTF-8, else `{"base64": "…"}`.
+/// Bytes that are mostly text. In JSON a string if they are UTF-8, else `{"base64": "…"}`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 
 impl std::fmt::Debug for Bytes {
-    /// Only how many: they may be the content of a file, and this may go to a log.
+    /// Only the length: the bytes may be the content of a file, and this may go to a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Bytes({})", self.0.len())
     }
 }
 
 impl Bytes {
-    /// The bytes as text, with each that is not UTF-8 replaced.
+    /// The bytes as text, with each invalid byte replaced.
     pub fn lossy(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }

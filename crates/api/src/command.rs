@@ -1,4 +1,4 @@
-//! Commands in a sandbox, and what they write.
+//! Commands in a sandbox, and their output.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ pub use stockade_core::ending::Kind as Ending;
 use crate::bytes::Bytes;
 use crate::operation::OperationId;
 
-/// What is run: in JSON a string for a shell to read, or a list of the program and its arguments.
+/// A command line: in JSON a string for a shell, or a list of the program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CommandLine {
@@ -23,45 +23,44 @@ pub enum CommandLine {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Execute {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// What.
+    /// The command line.
     pub command: CommandLine,
-    /// What is added to the sandbox's environment. Never recorded.
+    /// Additions to the sandbox's environment. Never recorded.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Where it starts.
+    /// Its working directory.
     #[serde(default)]
     pub working_directory: Option<String>,
-    /// Whom it runs as, by number.
+    /// The user id that it runs as.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// The group it runs as; needs `uid`.
+    /// The group id that it runs as; needs `uid`.
     #[serde(default)]
     pub gid: Option<u32>,
-    /// Whom it runs as, by a name of the sandbox's users.
+    /// The name of the sandbox user that it runs as.
     #[serde(default)]
     pub user: Option<String>,
-    /// What it reads on its standard input, all of it or the command is not run: whoever is killed
-    /// meanwhile, it never reads a part. No more than 64 MiB. Never recorded.
+    /// Its standard input. The command runs with all of it or not at all: if a process is killed
+    /// meanwhile, the command never reads a part. No more than 64 MiB. Never recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<Bytes>,
-    /// How long it may take, in seconds.
+    /// Its timeout, in seconds.
     #[serde(default)]
     pub timeout_seconds: Option<f64>,
-    /// How much it may write to both streams together, in bytes, until it is killed; what the sandbox
-    /// was created with when absent.
+    /// How many bytes it may write to both streams together before it is killed; the limit of the
+    /// sandbox when absent.
     #[serde(default)]
     pub output_limit_bytes: Option<u64>,
-    /// Whether it waits in the queue of sandbox operations until it is its turn; for
-    /// `execute_stream` only. A command with an environment or input of its own is not started when
-    /// its server ends before.
+    /// Whether it waits for its turn in the queue of sandbox operations; for `execute_stream` only.
+    /// A command with its own environment or input is not started if its server ends before.
     #[serde(default)]
     pub queued: bool,
 }
 
 impl Execute {
-    /// A command with nothing but its line.
+    /// A command with defaults for everything but its line.
     pub fn new(sandbox_id: SandboxId, command: CommandLine) -> Self {
         Self {
             sandbox_id,
@@ -79,70 +78,70 @@ impl Execute {
     }
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Executed {
-    /// The operation, for its record.
+    /// The id of the recorded operation.
     pub workflow_id: OperationId,
     /// How it ended.
     #[serde(flatten)]
     pub end: OutputEnd,
-    /// The last of what it wrote to its standard output.
+    /// The end of its standard output.
     pub stdout: Bytes,
-    /// The last of what it wrote to its standard error.
+    /// The end of its standard error.
     pub stderr: Bytes,
-    /// Whether it wrote more to its standard output than is given here.
+    /// Whether earlier standard output is omitted here.
     #[serde(alias = "truncated")]
     pub stdout_truncated: bool,
-    /// Whether it wrote more to its standard error than is given here.
+    /// Whether earlier standard error is omitted here.
     #[serde(default)]
     pub stderr_truncated: bool,
 }
 
-/// The end of a command, as it is told last.
+/// How a command ended, the last item of its output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutputEnd {
     /// How it ended.
     pub ending: Ending,
-    /// The exit code as a shell would give it: 124 for a time-out, 126 and 127 for what cannot be
-    /// run, 128 and the signal's number for a signal; absent when it is not known.
+    /// The exit code, as a shell reports it: 124 for a timeout, 126 and 127 for a command that
+    /// cannot be executed, 128 plus the signal number for a signal; absent if it is unknown.
     pub exit_code: Option<i32>,
-    /// The signal that ended it, where one did.
+    /// The signal that ended it, if one did.
     #[serde(default)]
     pub signal: Option<i32>,
-    /// What is known besides, such as why it could not be run.
+    /// Details, such as why it could not be executed.
     pub reason: Option<String>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
-    /// How much it wrote to its standard output.
+    /// The number of bytes that it wrote to its standard output.
     pub stdout_bytes: u64,
-    /// How much it wrote to its standard error.
+    /// The number of bytes that it wrote to its standard error.
     pub stderr_bytes: u64,
 }
 
-/// The output of an operation, from an offset on.
+/// Reads the output of an operation, beginning at an offset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadOutput {
     /// The operation.
     pub workflow_id: OperationId,
-    /// The number of the first item that is wanted.
+    /// The number of the first item.
     #[serde(default)]
     pub from: u64,
-    /// Whether to wait for what is still to come.
+    /// Whether to wait for further output.
     #[serde(default)]
     pub follow: bool,
 }
 
-/// One item of a command's output, under its number.
+/// One item of a command's output, with its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutputItem {
-    /// Its number; they have no gaps.
+    /// Its number, without gaps.
     pub sequence: u64,
-    /// What it is.
+    /// Its content.
     #[serde(flatten)]
     pub chunk: OutputChunk,
 }
@@ -161,12 +160,12 @@ pub enum OutputChunk {
         /// The bytes.
         data: Bytes,
     },
-    /// Bytes that it wrote and that are not kept.
+    /// Output bytes that are not stored any more.
     Truncated {
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// The end.
+    /// The end of the command.
     Exit(OutputEnd),
 }
 

@@ -1,4 +1,5 @@
-//! Ports inside: requests to what listens there. Their addresses are never given out.
+//! Ports inside a sandbox: requests to servers that listen there. Their addresses are never
+//! revealed.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +10,29 @@ use crate::bytes::Bytes;
 use crate::files::FileContent;
 use crate::stream::Duplex;
 
-/// Where a port can be reached.
+/// Resolves the endpoint of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResolveEndpoint {
-    /// Which sandbox.
+    /// The sandbox.
     pub id: SandboxId,
-    /// Which port.
+    /// The port.
     pub port: u16,
 }
 
-/// A port that can be reached, through the operations of this list only.
+/// The endpoint of a port, which is reachable only through these operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
-    /// Which sandbox.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which port.
+    /// The port.
     pub port: u16,
-    /// Whether something listens there now.
+    /// Whether a process listens there now.
     pub listening: bool,
 }
 
-/// A way to ask.
+/// An HTTP method.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Method {
@@ -56,64 +57,64 @@ pub enum Method {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpRequest {
-    /// Which sandbox.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which port.
+    /// The port.
     pub port: u16,
-    /// How.
+    /// The method.
     #[serde(default)]
     pub method: Method,
-    /// The path and query, with a `/` at its front.
+    /// The path and query, starting with `/`.
     pub path: String,
-    /// What is sent besides.
+    /// Additional headers.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// The body. Never recorded.
     #[serde(default)]
     pub body: Option<Bytes>,
-    /// How long it may take, in seconds; 30 when absent.
+    /// The timeout, in seconds; 30 when absent.
     #[serde(default)]
     pub timeout_seconds: Option<f64>,
-    /// How much of the answer's body is wanted, in bytes; 10 MiB when absent.
+    /// The most bytes of the response body to return; 10 MiB when absent.
     #[serde(default)]
     pub limit_bytes: Option<u64>,
-    /// Whether HTML becomes Markdown.
+    /// Whether HTML is converted to Markdown.
     #[serde(default)]
     pub markdown: bool,
 }
 
-/// An answer from a port inside.
+/// A response from a port inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpAnswer {
     /// The status.
     pub status: u16,
-    /// The headers; of one that came several times, the values joined by a comma.
+    /// The headers; repeated ones are joined by a comma.
     pub headers: BTreeMap<String, String>,
     /// The body.
     pub body: Bytes,
-    /// Whether the body was longer.
+    /// Whether the body was truncated.
     pub truncated: bool,
-    /// Whether the body was HTML and is Markdown now.
+    /// Whether the body was converted from HTML to Markdown.
     pub markdown: bool,
 }
 
-/// The beginning of an answer from a port inside.
+/// The head of a response from a port inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpHead {
     /// The status.
     pub status: u16,
-    /// The headers; of one that came several times, the values joined by a comma.
+    /// The headers; repeated ones are joined by a comma.
     pub headers: BTreeMap<String, String>,
 }
 
-/// An answer from a port inside whose body is read as it comes. Dropping it ends the request.
+/// A response from a port inside with a streamed body. Dropping it ends the request.
 #[derive(Debug)]
 pub struct HttpStream {
-    /// Its beginning.
+    /// Its head.
     pub head: HttpHead,
-    /// Its body. One that breaks off is an error, not an end.
+    /// Its body. An incomplete body is an error, not an end of file.
     pub body: FileContent,
 }
 
@@ -121,16 +122,16 @@ pub struct HttpStream {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WebSocket {
-    /// Which sandbox.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which port.
+    /// The port.
     pub port: u16,
-    /// The path and query, with a `/` at its front.
+    /// The path and query, starting with `/`.
     pub path: String,
-    /// What is sent besides. The handshake's own headers are made here.
+    /// Additional headers. Those of the handshake are generated.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// The protocols that are offered, the best first.
+    /// The offered protocols, the preferred one first.
     #[serde(default)]
     pub protocols: Vec<String>,
     /// How long the handshake may take, in seconds; 30 when absent.
@@ -138,21 +139,21 @@ pub struct WebSocket {
     pub timeout_seconds: Option<f64>,
 }
 
-/// A WebSocket that is open.
+/// An open WebSocket.
 #[derive(Debug)]
 pub struct OpenWebSocket {
-    /// The protocol that was chosen, where one was.
+    /// The selected protocol, if there is one.
     pub protocol: Option<String>,
-    /// Its frames, both ways. Those that go in are masked by whoever writes them.
+    /// Its frames, in both directions. The writer masks the frames that it sends.
     pub connection: Box<dyn Duplex>,
 }
 
-/// A connection to a port inside.
+/// Connects to a port inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Connect {
-    /// Which sandbox.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which port.
+    /// The port.
     pub port: u16,
 }

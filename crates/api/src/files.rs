@@ -1,4 +1,4 @@
-//! Files inside a sandbox. Paths are absolute; links are followed inside only.
+//! Files inside a sandbox. Paths are absolute; links are followed only inside the sandbox.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::AsyncRead;
 
 use crate::bytes::Bytes;
 
-/// What a name leads to.
+/// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FileKind {
@@ -24,83 +24,83 @@ pub enum FileKind {
     Other,
 }
 
-/// What is known of a file.
+/// The properties of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileEntry {
     /// Its path.
     pub path: Bytes,
-    /// What it is; a link at the end of the path is followed only where that was asked for.
+    /// Its type; a link at the end of the path is followed only on request.
     pub kind: FileKind,
-    /// How long it is, in bytes.
+    /// Its size in bytes.
     pub size_bytes: u64,
     /// Its permission bits.
     pub mode: u32,
-    /// Whose it is.
+    /// The file owner.
     pub uid: u32,
-    /// Its group.
+    /// The group.
     pub gid: u32,
-    /// When its content changed last.
+    /// The time of its last change of content.
     pub modified_at: Timestamp,
-    /// Where a link points.
+    /// The target of a link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<Bytes>,
 }
 
-/// What is known of one file.
+/// Gets the properties of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StatFile {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which.
+    /// The path.
     pub path: Bytes,
-    /// Whether a link at the end of the path is followed, inside only. The answer is then about
-    /// where it leads, by that path.
+    /// Whether a link at the end of the path is followed, only inside the sandbox. The response is
+    /// then about its target, with that path.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
 }
 
-/// What is in a directory, by name. What may not be read is left out.
+/// Lists a directory, sorted by name. Entries that may not be read are omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListDirectory {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which.
+    /// The path.
     pub path: Bytes,
     /// How many levels down; 1 when absent.
     #[serde(default)]
     pub depth: Option<u32>,
 }
 
-/// What is in a directory.
+/// The content of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listing {
-    /// The entries; with more than one level, a directory before what is in it.
+    /// The entries; with more than one level, a directory before its content.
     pub entries: Vec<FileEntry>,
-    /// How many were left out because they may not be read.
+    /// How many entries were omitted because they may not be read.
     pub hidden: u64,
 }
 
-/// The content of a file.
+/// Reads the content of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadFile {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which.
+    /// The path.
     pub path: Bytes,
-    /// How many bytes to leave out.
+    /// How many bytes to skip.
     #[serde(default)]
     pub offset: u64,
-    /// How many bytes to read at most.
+    /// The most bytes to read.
     #[serde(default)]
     pub length: Option<u64>,
 }
 
-/// Bytes of a file as they are read.
+/// A stream of the bytes of a file.
 pub struct FileContent(pub Pin<Box<dyn AsyncRead + Send>>);
 
 impl fmt::Debug for FileContent {
@@ -109,26 +109,26 @@ impl fmt::Debug for FileContent {
     }
 }
 
-/// A file that is written whole, or not at all. Its content comes beside this.
+/// Writes a file, completely or not at all. Its content is passed separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteFile {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which.
+    /// The path.
     pub path: Bytes,
-    /// Its permission bits where it is new; 0644 when absent.
+    /// The permission bits of a new file; 0644 when absent.
     #[serde(default)]
     pub mode: Option<u32>,
-    /// Whose it becomes; the sandbox's ordinary user when absent.
+    /// The file owner; the sandbox's ordinary user when absent.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// The group it becomes; needs `uid`.
+    /// The group; needs `uid`.
     #[serde(default)]
     pub gid: Option<u32>,
 }
 
-/// How much was written.
+/// The result of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Written {
@@ -136,110 +136,110 @@ pub struct Written {
     pub size_bytes: u64,
 }
 
-/// A directory that is made, with those that are missing on the way.
+/// Creates a directory, and missing parent directories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MakeDirectory {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which.
+    /// The path.
     pub path: Bytes,
     /// Its permission bits; 0755 when absent.
     #[serde(default)]
     pub mode: Option<u32>,
 }
 
-/// Another name for a file or directory.
+/// Renames or moves a file or directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MoveFile {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// The name it has.
+    /// The old path.
     pub from: Bytes,
-    /// The name it gets.
+    /// The new path.
     pub to: Bytes,
 }
 
-/// A directory that is copied out to the host, to a new one there that belongs to the server's user.
-/// Links stay as they are; pipes, sockets and devices are left out.
+/// Copies a directory to a new one on the host, owned by the server's user. Links are copied as
+/// they are; pipes, sockets and devices are omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CollectDirectory {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which.
+    /// The path.
     pub path: Bytes,
-    /// The absolute path on the host that it gets. It is there once all of it is, and not before.
+    /// The absolute destination path on the host. It does not exist before the copy is complete.
     pub to: Bytes,
-    /// How long its files may be together, in bytes.
+    /// The largest total size of its files, in bytes.
     pub limit_bytes: u64,
 }
 
-/// A file that goes, or a directory with all that is in it.
+/// Removes a file, or a directory with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemoveFile {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which.
+    /// The path.
     pub path: Bytes,
 }
 
-/// Other permissions or another owner.
+/// Changes the permissions or the owner of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SetPermissions {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which.
+    /// The path.
     pub path: Bytes,
     /// Its permission bits.
     #[serde(default)]
     pub mode: Option<u32>,
-    /// Whose it becomes.
+    /// The new file owner.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// The group it becomes.
+    /// The new group.
     #[serde(default)]
     pub gid: Option<u32>,
 }
 
-/// Files below a directory whose paths a pattern matches.
+/// Searches a directory tree for paths that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SearchFiles {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Below which directory.
+    /// The directory.
     pub path: Bytes,
-    /// A glob on the path below it: `*` stays within a name, `**` crosses directories.
+    /// A glob for the path relative to it: `*` stays within a name, `**` crosses directories.
     pub pattern: String,
 }
 
-/// Texts that are replaced in files.
+/// Replaces texts in files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReplaceText {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// What, file by file.
+    /// The edits, file by file.
     pub edits: Vec<EditFile>,
 }
 
-/// A text that is replaced in one file, wherever it occurs.
+/// Replaces every occurrence of a text in one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EditFile {
-    /// Which.
+    /// The path.
     pub path: Bytes,
-    /// The text that goes; not empty.
+    /// The old text; not empty.
     pub old: Bytes,
-    /// The text that comes.
+    /// The new text.
     pub new: Bytes,
 }
 
-/// How often a text was replaced in each file, in the order of the edits.
+/// The number of replacements in each file, in the order of the edits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Replaced {

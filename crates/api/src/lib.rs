@@ -1,14 +1,12 @@
-//! The one list of operations on sandboxes: [`Sandboxes`], and what its operations are asked and
-//! answer with, as Rust types and as JSON.
+//! The one list of operations on sandboxes: [`Sandboxes`], with their requests and responses, as
+//! Rust types and as JSON.
 //!
-//! `service` implements it by doing, `client` by asking a server. Nothing here decides or does
-//! anything of itself.
+//! `service` implements it, `client` forwards it to a server. There is no logic here.
 //!
-//! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`, `command`,
-//! `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`; `wire` says how they
-//! travel. `workflows`
-//! is the list of operations on runs, `wait` what these wait for, `measurement` what monitoring is
-//! told of them.
+//! Reading order: `sandboxes` (the list), `caller`, then the nouns: `sandbox`, `network`,
+//! `command`, `session`, `files`, `endpoint`, `tool`, `event`, `operation`, `bundle`; `wire`
+//! defines the protocol. `workflows` is the list of operations on workflow runs, `wait` what these
+//! wait for, `measurement` the metrics for monitoring.
 
 pub mod body;
 mod bundle;
@@ -71,8 +69,8 @@ pub use workflows::{
     RunStatus, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
 };
 
-/// What went wrong, with its stable code.
+/// An error with its stable code.
 pub use stockade_core::Problem;
 
-/// What operations return.
+/// The result of an operation.
 pub type Result<T> = std::result::Result<T, Problem>;

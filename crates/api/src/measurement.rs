@@ -1,92 +1,92 @@
-//! Measurements, as monitoring reads them: counters, gauges and histograms under names that do not
-//! change, as JSON and as the text that Prometheus collects. What is measured is said elsewhere.
+//! Metrics for monitoring: counters, gauges and histograms under stable names, as JSON and as the
+//! text that Prometheus scrapes. Which metrics there are is defined elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// What is measured, by the word that JSON has for it.
+/// Metrics, by their key in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Measurements(pub BTreeMap<String, Measurement>);
 
-/// Which measurements are asked for: all that are the caller's.
+/// Requests all metrics of the caller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {}
 
-/// One thing that is measured.
+/// One metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// The name that Prometheus has for it.
+    /// Its name in Prometheus.
     pub name: String,
-    /// What it is, in a sentence.
+    /// Its description, one sentence.
     pub help: String,
-    /// What kind of number it is.
+    /// Its kind.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// The numbers, each under its labels.
+    /// Its values, each with labels.
     pub series: Vec<Series>,
 }
 
-/// What kind of number a measurement is.
+/// The kind of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// It only grows.
+    /// A number that only grows.
     Counter,
-    /// It is as it is now.
+    /// A current value.
     Gauge,
-    /// How many values lie where.
+    /// A distribution of values.
     Histogram,
 }
 
-/// One of the numbers of a measurement.
+/// One value of a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What tells it from the others.
+    /// The labels that distinguish it.
     pub labels: BTreeMap<String, String>,
-    /// The number.
+    /// The value.
     #[serde(flatten)]
     pub number: Number,
 }
 
-/// A number as JSON has it: a `value`, or the fields of a histogram.
+/// A value in JSON: a `value`, or the fields of a histogram.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Number {
-    /// That of a counter or a gauge.
+    /// The value of a counter or a gauge.
     Plain {
-        /// The number.
+        /// The value.
         value: u64,
     },
-    /// That of a histogram.
+    /// The value of a histogram.
     Histogram(Histogram),
 }
 
-/// How many values lie where.
+/// A distribution of values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// How many values there are.
+    /// The number of values.
     pub count: u64,
-    /// All of them together.
+    /// Their sum.
     pub sum: f64,
-    /// How many of them are at most so much, for growing bounds.
+    /// The numbers of values up to each bound, in ascending order.
     pub buckets: Vec<Bucket>,
 }
 
-/// A part of a histogram.
+/// A bucket of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// The bound.
+    /// The upper bound.
     pub le: f64,
-    /// How many values are at most that.
+    /// How many values are at most the bound.
     pub count: u64,
 }
 
 impl Histogram {
-    /// An empty one with these bounds, which grow.
+    /// An empty histogram with these bounds, which must be in ascending order.
     pub fn new(bounds: &[f64]) -> Self {
         let buckets = bounds.iter().map(|&le| Bucket { le, count: 0 }).collect();
         Self { count: 0, sum: 0.0, buckets }
@@ -103,7 +103,7 @@ impl Histogram {
 }
 
 impl Measurements {
-    /// As the text that Prometheus collects (its exposition format, version 0.0.4).
+    /// The text that Prometheus scrapes (its exposition format, version 0.0.4).
     pub fn to_prometheus(&self) -> String {
         let mut text = String::new();
         for Measurement { name, help, kind, series } in self.0.values() {
@@ -138,7 +138,7 @@ impl Measurements {
 }
 
 fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
-    // A text takes all that is written to it.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "{words}");
 }
 

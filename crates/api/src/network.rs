@@ -1,4 +1,4 @@
-//! What a sandbox reaches: what is asked for, and what is known of it.
+//! The network of a sandbox: the requested policy, and its status.
 
 use serde::{Deserialize, Serialize};
 use stockade_core::access::Effect;
@@ -7,16 +7,15 @@ use stockade_core::{Code, Problem, SandboxId};
 
 use crate::Result;
 
-/// What a sandbox is to reach. With no field set: nothing, though there is somebody to tell what was
-/// asked for.
+/// The requested network of a sandbox. The default allows no host, but denied connections are
+/// recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Network {
-    /// Which hosts, as `HOST` or `HOST:PORT`: a name, `*.NAME` for everything below a name, an
-    /// address, or a block of addresses.
+    /// The allowed hosts, as `HOST` or `HOST:PORT`: a name, `*.NAME` for everything below a name,
+    /// an address, or a block of addresses.
     pub allow: Vec<Allowed>,
-    /// What becomes of names that are not among them: `deny` or, for every name that leads to public
-    /// addresses alone, `allow`.
+    /// The effect for other names: `deny` or, for every name with only public addresses, `allow`.
     #[serde(skip_serializing_if = "is_deny")]
     pub default: Effect,
 }
@@ -36,33 +35,32 @@ impl Network {
     /// The same as a policy.
     ///
     /// # Errors
-    /// [`Code::RuleInvalid`] where there is too much of it.
+    /// [`Code::RuleInvalid`] if it exceeds a limit.
     pub fn policy(&self) -> Result<Policy> {
         let rules = self.allow.iter().cloned().map(Rule::from).collect();
         Ok(Policy::new(self.default, rules)?)
     }
 }
 
-/// Another network for a sandbox that has one: what it may reach besides, and what no more.
+/// Changes the network of a sandbox that has one: adds and removes allowed hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeNetwork {
-    /// Which sandbox.
+    /// The sandbox.
     pub id: SandboxId,
-    /// Which hosts it may reach from now on, as in [`Network::allow`].
+    /// The hosts to add, as in [`Network::allow`].
     #[serde(default)]
     pub allow: Vec<Allowed>,
-    /// Which of those that it may reach it may not any more, written as they were allowed.
+    /// The allowed hosts to remove, written as they were added.
     #[serde(default)]
     pub refuse: Vec<Allowed>,
 }
 
 impl Network {
-    /// The network with more hosts and without others.
+    /// The network with added and removed hosts.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] where one of the others is not among
-    /// its hosts; as [`Network::policy`].
+    /// [`Code::InvalidInput`] if a host to remove is not among its hosts; as [`Network::policy`].
     pub fn changed(&self, allow: &[Allowed], refuse: &[Allowed]) -> Result<Self> {
         let mut changed = self.clone();
         for host in refuse {
@@ -85,35 +83,35 @@ impl Network {
     }
 }
 
-/// What is known of what a sandbox reaches.
+/// The network status of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reached {
-    /// Whom it may reach.
+    /// The hosts that it may connect to.
     pub policy: Policy,
-    /// What it was refused, each thing once; only where one sandbox is asked for. `times` counts from
-    /// the start of the server on.
+    /// Its denied connections, each kind once; only in a response about one sandbox. `times` counts
+    /// since the start of the server.
     #[serde(default)]
     pub refused: Vec<Refused>,
-    /// How much more was refused than is told, or was lost.
+    /// How many more denied connections are not listed, or were lost.
     #[serde(default)]
     pub lost: u64,
-    /// How many connections were made outside, from the start of the server on.
+    /// The number of connections that were made outside, since the start of the server.
     #[serde(default)]
     pub connections: u64,
-    /// How many bytes were sent outside by those that have ended.
+    /// The number of bytes that the ended ones sent outside.
     #[serde(default)]
     pub sent_bytes: u64,
-    /// How many bytes came from outside by those that have ended.
+    /// The number of bytes that the ended ones received from outside.
     #[serde(default)]
     pub received_bytes: u64,
-    /// Why nothing is let through at this moment, where that is so.
+    /// Why no traffic is allowed at the moment, if that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
 }
 
 impl Reached {
-    /// What is known of one of which nothing was heard.
+    /// The status of a sandbox without any recorded traffic.
     pub const fn by(policy: Policy) -> Self {
         Self {
             policy,
@@ -183,7 +181,7 @@ mod tests {
             Ok(hosts(&["a.test", "b.test:443", "c.test"]))
         );
         assert_eq!(change(&["c.test"], &["a.test"]), Ok(hosts(&["b.test:443", "c.test"])));
-        // Who says both means the safer one.
+        // If a host is both added and removed, it is removed.
         assert_eq!(change(&["a.test"], &["a.test"]), Ok(hosts(&["b.test:443"])));
         for unknown in ["c.test", "b.test", "a.test:443", "*.test"] {
             let problem = change(&[], &[unknown]).unwrap_err();

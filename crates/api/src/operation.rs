@@ -1,4 +1,4 @@
-//! Operations as such: their ids and their records.
+//! Recorded operations: their ids and records.
 
 use serde::{Deserialize, Serialize};
 use stockade_core::{Problem, SandboxId};
@@ -18,19 +18,19 @@ impl std::fmt::Display for OperationId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ById {
-    /// Which.
+    /// The id.
     pub id: SandboxId,
 }
 
-/// Where a recorded operation stands.
+/// The status of a recorded operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OperationStatus {
     /// It waits for its turn.
     Waiting,
-    /// It is being done.
+    /// It is running.
     Running,
-    /// It is done.
+    /// It has succeeded.
     Succeeded,
     /// It failed.
     Failed,
@@ -38,17 +38,17 @@ pub enum OperationStatus {
     Cancelled,
 }
 
-/// What is known of a recorded operation (FireFlow's `ISandboxWorkflowHandle`).
+/// The record of an operation (FireFlow's `ISandboxWorkflowHandle`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationInfo {
     /// Its id.
     pub workflow_id: OperationId,
-    /// What was done, such as `sandbox.execute`.
+    /// Its name, such as `sandbox.execute`.
     pub name: String,
-    /// Where it stands.
+    /// Its status.
     pub status: OperationStatus,
-    /// What it answered with.
+    /// Its response.
     pub result: Option<serde_json::Value>,
     /// Why it failed.
     pub error: Option<Problem>,

@@ -1,4 +1,4 @@
-//! Sandboxes: what they are asked for with, and what is known of them.
+//! Sandboxes: the request for a new one, and their properties.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,67 +11,67 @@ use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State};
 
 use crate::network::{Network, Reached};
 
-/// A new sandbox. With no field set: one on the host's own programs, with no network.
+/// Creates a sandbox. The default has the host's own programs and no network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CreateSandbox {
-    /// Its id; one is made when absent.
+    /// Its id; generated when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<SandboxId>,
-    /// What its file system begins with: an absolute path of a directory or tar archive that holds
-    /// the root of a system, or an image's name where the runtime has images; the host's own programs when
-    /// absent.
+    /// The initial content of its file system: an absolute path of a directory or tar archive with
+    /// the root of a system, or the name of an image if the runtime has images; the host's own
+    /// programs when absent.
     pub image: Option<String>,
-    /// A directory of the host that is shown copy-on-write.
+    /// A host directory that the sandbox sees copy-on-write.
     pub workspace: Option<Workspace>,
-    /// Files and directories of the host that are shown as they are.
+    /// Host files and directories that are bind-mounted.
     pub mounts: Vec<HostMount>,
-    /// What every command finds in its environment. Kept in the sandbox's record: no place for
+    /// The environment of every command. Stored in the sandbox's record, so it must not contain
     /// secrets.
     pub environment: BTreeMap<String, String>,
-    /// Users that commands may name.
+    /// Users that commands may refer to by name.
     pub users: Vec<SandboxUser>,
-    /// Whom commands run as when they do not say.
+    /// The default user id of commands.
     pub default_uid: Option<u32>,
-    /// Where commands start when they do not say.
+    /// The default working directory of commands.
     pub working_directory: Option<PathBuf>,
-    /// What its processes may use together.
+    /// The resources that its processes may use together.
     pub limits: Limits,
-    /// What the sandbox may do without, where this host cannot give it.
+    /// Walls and limits that may be missing if this host does not support them.
     pub best_effort: BTreeSet<BestEffort>,
-    /// How many bytes each command may write to both streams together until it is killed, unless it
-    /// says otherwise.
+    /// How many bytes each command may write to both streams together before it is killed, unless
+    /// the command sets its own limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_limit_bytes: Option<u64>,
-    /// Which paths may be used how; every path in every way when empty.
-    /// Each is checked by itself, so that a bad one is told by its index.
+    /// The access rules; everything is allowed when empty. Each is parsed separately, so that an
+    /// error contains the index of the rule.
     pub access_rules: Vec<serde_json::Value>,
-    /// What it reaches; nothing when absent, and then there is no way out at all.
+    /// The hosts that it may connect to; when absent, it has no network access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// What it can be found by.
+    /// Labels by which it can be found.
     pub metadata: BTreeMap<String, String>,
-    /// When it ends by itself.
+    /// When it expires.
     #[serde(rename = "ttlSeconds", skip_serializing_if = "Expiry::is_default")]
     pub expiry: Expiry,
-    /// After how many seconds without an operation `onIdle` happens; never when absent.
+    /// After how many seconds without an operation `onIdle` takes effect; never when absent.
     pub idle_timeout_seconds: Option<f64>,
-    /// What happens to it when nobody uses it.
+    /// The action when it is idle.
     pub on_idle: IdleAction,
-    /// The runtime that is asked for, by name; the host's own when absent.
+    /// The name of the requested runtime; the host's own when absent.
     pub runtime: Option<String>,
-    /// Which of its ports a browser may reach.
+    /// The ports that a browser may reach.
     pub proxy: Option<Proxy>,
     /// The workspace of files that it belongs to.
     pub workspace_id: Option<String>,
-    /// Whether it waits to be started instead.
+    /// Whether it is created without being started.
     pub stopped: bool,
 }
 
-/// When a sandbox ends by itself. In JSON: absent, `null` for never, or a number of seconds.
+/// When a sandbox expires. In JSON: absent, `null` for never, or a number of seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Expiry {
-    /// When the service's default time is over.
+    /// After the service's default time.
     #[default]
     Default,
     /// Never.
@@ -81,7 +81,7 @@ pub enum Expiry {
 }
 
 impl Expiry {
-    /// Whether nothing was asked for.
+    /// Whether it is the default.
     pub fn is_default(&self) -> bool {
         *self == Self::Default
     }
@@ -102,18 +102,18 @@ impl<'de> Deserialize<'de> for Expiry {
     }
 }
 
-/// What happens to a sandbox that nobody uses.
+/// The action when a sandbox is idle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum IdleAction {
-    /// It is paused, and resumed by the next operation that needs it to run.
+    /// It is paused, and resumed by the next operation that needs it running.
     #[default]
     Pause,
     /// It is terminated.
     Terminate,
 }
 
-/// A user inside, by name.
+/// A user inside, with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SandboxUser {
@@ -121,141 +121,142 @@ pub struct SandboxUser {
     pub name: String,
     /// The user id.
     pub uid: u32,
-    /// The group id; the user id again when absent.
+    /// The group id; equal to the user id when absent.
     pub gid: Option<u32>,
 }
 
-/// Which ports a browser may reach through the endpoint proxy (FireFlow's `SandboxProxyConfig`).
+/// The ports that a browser may reach through the endpoint proxy (FireFlow's `SandboxProxyConfig`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Proxy {
-    /// The port that is meant when none is named.
+    /// The port for requests that name none.
     pub default_port: Option<u16>,
-    /// The ports that may be reached; none when empty.
+    /// The reachable ports; none when empty.
     pub exposed_ports: BTreeSet<u16>,
 }
 
-/// What is known of a sandbox.
+/// The properties of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sandbox {
     /// Its id.
     pub id: SandboxId,
-    /// Whose it is.
+    /// Its owner.
     pub owner_id: OwnerId,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// Why it is in that state, where that is not plain.
+    /// Why it is in that state, if that is not obvious.
     pub reason: Option<String>,
-    /// What its file system began with: a path, an image's name, `snapshot:ID`, or `host`.
+    /// The initial content of its file system: a path, an image's name, `snapshot:ID`, or `host`.
     pub image: String,
-    /// Who may see it: `private`.
+    /// Its visibility: `private`.
     pub visibility: String,
-    /// The runtime that was asked for, where one was.
+    /// The requested runtime, if there was one.
     pub requested_runtime: Option<String>,
     /// The runtime that holds it.
     pub runtime: String,
-    /// The execution that made it.
+    /// The execution that created it.
     pub execution_id: Option<ExecutionId>,
-    /// The operation that made it.
+    /// The operation that created it.
     pub workflow_id: Option<String>,
     /// The workspace of files that it belongs to.
     pub workspace_id: Option<String>,
-    /// The directory of the host that it shows copy-on-write, where it was made with one.
+    /// The host directory that it sees copy-on-write, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Workspace>,
-    /// What it can be found by.
+    /// Labels by which it can be found.
     pub metadata: BTreeMap<String, String>,
     /// Its access rules.
     pub access_rules: Vec<serde_json::Value>,
-    /// Whom commands run as when they do not say.
+    /// The default user id of commands.
     pub default_uid: Option<u32>,
-    /// Users that commands may name.
+    /// Users that commands may refer to by name.
     pub users: Vec<SandboxUser>,
-    /// What its processes may use together.
+    /// The resources that its processes may use together.
     pub limits: Limits,
-    /// Which ports a browser may reach.
+    /// The ports that a browser may reach.
     pub proxy: Option<Proxy>,
-    /// What it reaches; absent where there is no way out at all.
+    /// Its network status; absent if it has no network access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Reached>,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: Timestamp,
-    /// When it ends by itself; never when absent.
+    /// When it expires; never when absent.
     pub expires_at: Option<Timestamp>,
     /// When it was terminated.
     pub terminated_at: Option<Timestamp>,
-    /// Which walls and limits are in force; absent where nobody can be asked.
+    /// Its walls and limits; absent if they cannot be determined.
     pub isolation: Option<Isolation>,
-    /// What its processes use, where that was asked for and is known.
+    /// Its resource usage, if requested and known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
 }
 
-/// What a sandbox uses. What nobody can tell is absent.
+/// The resource usage of a sandbox. Unknown values are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
-    /// Commands that run.
+    /// The number of running commands.
     pub commands: u64,
-    /// Bytes of memory: with what is kept of files where a control group counts, else what belongs
-    /// to its processes.
+    /// Bytes of memory: including the page cache if a control group measures it, else only the
+    /// memory of its processes.
     pub memory_bytes: Option<u64>,
     /// Processor time so far, in milliseconds.
     pub cpu_ms: Option<u64>,
-    /// Processes, with those that the runtime itself has in it.
+    /// The number of processes, including those of the runtime.
     pub processes: Option<u64>,
-    /// Bytes that its own files take on disk.
+    /// Bytes on disk of its own files.
     pub disk_bytes: Option<u64>,
-    /// Why something is absent, in words.
+    /// Why values are absent, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
 }
 
-/// One sandbox, with or without what it uses.
+/// Gets one sandbox, with or without its resource usage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GetSandbox {
-    /// Which.
+    /// The sandbox.
     pub id: SandboxId,
-    /// Whether to ask what it uses.
+    /// Whether to include its resource usage.
     #[serde(default)]
     pub metrics: bool,
 }
 
-/// The caller's sandboxes.
+/// Lists the caller's sandboxes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ListSandboxes {
-    /// Only those in one of these states; all but the terminated when empty.
+    /// Only those in one of these states; all except terminated ones when empty.
     pub states: Vec<State>,
     /// Only those with all of this metadata.
     pub metadata: BTreeMap<String, String>,
-    /// Only those after this one, in the order of the list.
+    /// Only those after this one, in list order.
     pub after: Option<SandboxId>,
-    /// At most so many; 1000 when absent.
+    /// The most sandboxes to return; 1000 when absent.
     pub limit: Option<u32>,
 }
 
-/// Sandboxes, the newest first.
+/// Sandboxes, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxList {
     /// The sandboxes.
     pub sandboxes: Vec<Sandbox>,
-    /// Whether there are more after the last of them.
+    /// Whether there are more after the last one.
     pub more: bool,
 }
 
-/// A longer life for a sandbox.
+/// Extends the life of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Renew {
-    /// Which.
+    /// The sandbox.
     pub id: SandboxId,
-    /// How long it lives from now on, in seconds. It never lives shorter than before.
+    /// Its TTL from now on, in seconds. Unless `shorten` is set, it never expires earlier than
+    /// before.
     pub ttl_seconds: f64,
-    /// Whether it may live shorter than before.
+    /// Whether it may expire earlier than before.
     #[serde(default)]
     pub shorten: bool,
 }

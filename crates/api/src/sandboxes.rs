@@ -1,4 +1,4 @@
-//! [`Sandboxes`]: the one list of operations, and the way from an operation's name to it.
+//! [`Sandboxes`]: the one list of operations, and the dispatch by an operation's name.
 
 use std::fmt::Debug;
 
@@ -34,16 +34,16 @@ use crate::snapshot::{Restore, Snapshot, TakeSnapshot};
 use crate::stream::{Duplex, Items};
 use crate::tool::{RunTool, Tool, ToolResult};
 
-/// The answer of what has nothing to say but that it is done.
+/// The response of an operation without a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {}
 
-/// A question with nothing to say but its name.
+/// A request without fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Names {}
 
-/// Writes the trait, and from the same list what carries it over a wire.
+/// Defines the trait, and from the same list its transport over a connection.
 macro_rules! operations {
     (
         plain { $( $(#[$note:meta])* $name:ident($request:ty) -> $answer:ty; )* }
@@ -52,9 +52,9 @@ macro_rules! operations {
             $long:ident(caller $(, $argument:ident: $kind:ty)*) -> $long_answer:ty;
         )* }
     ) => {
-        /// What can be done with sandboxes, and with the bundles of changes that wait for a
-        /// decision. Every operation checks first that what it is about is the caller's; what is
-        /// not, and what does not exist, get the same answer.
+        /// The operations on sandboxes, and on the bundles that wait for a decision. Every
+        /// operation first checks that its object belongs to the caller; an object of another owner
+        /// gets the same response as one that does not exist.
         #[async_trait]
         pub trait Sandboxes: Debug + Send + Sync {
             $(
@@ -67,10 +67,10 @@ macro_rules! operations {
             )*
         }
 
-        /// What carries operations to a server.
+        /// A connection to a server that carries operations.
         #[async_trait]
         pub trait Transport: Debug + Send + Sync {
-            /// Asks for a plain operation by its name.
+            /// Calls a plain operation by its name.
             async fn call(&self, caller: &Caller, operation: &str, request: Value)
             -> Result<Value>;
             $(
@@ -112,14 +112,14 @@ macro_rules! operations {
         /// The names of the plain operations, which [`dispatch`] knows.
         pub const PLAIN: &[&str] = &[$( stringify!($name) ),*];
 
-        /// The names of the operations whose answers take their time.
+        /// The names of the operations with streamed responses.
         pub const LONG: &[&str] = &[$( stringify!($long) ),*];
 
-        /// Does a plain operation by its name, from JSON to JSON.
+        /// Calls a plain operation by its name, from JSON to JSON.
         ///
         /// # Errors
-        /// What the operation fails with; [`Code::InvalidInput`] for a name that is none, or a
-        /// request that cannot be read.
+        /// The error of the operation; [`Code::InvalidInput`] for an unknown name, or an invalid
+        /// request.
         pub async fn dispatch(
             sandboxes: &dyn Sandboxes,
             caller: &Caller,
@@ -141,111 +141,113 @@ macro_rules! operations {
     };
 }
 
-/// The operations of a server somewhere else.
+/// The operations of a remote server.
 #[derive(Debug, Clone)]
 pub struct Remote<T>(pub T);
 
-/// Where there are no operations: each is refused, with this.
+/// An implementation without operations: each is refused with this problem.
 #[derive(Debug, Clone)]
 pub struct Nowhere(pub Problem);
 
 operations! {
     plain {
-        /// Makes a sandbox, and starts it unless asked not to.
+        /// Creates a sandbox, and starts it unless the request says otherwise.
         create(CreateSandbox) -> Sandbox;
         /// Starts a sandbox that is new, stopped or failed.
         start(ById) -> Sandbox;
         /// Ends a sandbox's processes and keeps its files.
         stop(ById) -> Sandbox;
-        /// Stops every process where it is.
+        /// Freezes all processes of a sandbox.
         pause(ById) -> Sandbox;
-        /// Lets every process go on.
+        /// Continues all processes of a sandbox.
         resume(ById) -> Sandbox;
-        /// Lets a sandbox live longer.
+        /// Extends the life of a sandbox.
         renew(Renew) -> Sandbox;
-        /// Lets a sandbox reach more hosts, or no longer some.
+        /// Adds or removes hosts that a sandbox may connect to.
         change_network(ChangeNetwork) -> Sandbox;
-        /// Ends a sandbox with all that it has. Of one that is terminated, does nothing.
+        /// Terminates a sandbox and releases everything that it has. Has no effect on a terminated
+        /// one.
         kill(ById) -> Sandbox;
-        /// What is known of a sandbox, also of a terminated one.
+        /// Gets the properties of a sandbox, also of a terminated one.
         get_status(GetSandbox) -> Sandbox;
-        /// The caller's sandboxes.
+        /// Lists the caller's sandboxes.
         list(ListSandboxes) -> SandboxList;
         /// Runs a command and waits for its end.
         execute(Execute) -> Executed;
-        /// Starts a command; its output is kept as it is written, for `read_output`.
+        /// Starts a command; its output is stored as it is written, for `read_output`.
         execute_stream(Execute) -> OperationInfo;
-        /// What is known of a recorded operation.
+        /// Gets the record of an operation.
         operation(OperationId) -> OperationInfo;
-        /// Waits for a recorded operation to end, at most a minute.
+        /// Waits for the end of a recorded operation, at most a minute.
         wait_operation(OperationId) -> OperationInfo;
-        /// Cancels a recorded operation; a command of it is killed.
+        /// Cancels a recorded operation; its command is killed.
         cancel_operation(OperationId) -> OperationInfo;
-        /// What is known of a file.
+        /// Gets the properties of a file.
         stat_file(StatFile) -> FileEntry;
-        /// What is in a directory.
+        /// Lists a directory.
         list_directory(ListDirectory) -> Listing;
-        /// Makes a directory.
+        /// Creates a directory.
         make_directory(MakeDirectory) -> Done;
-        /// Gives a file or directory another name.
+        /// Renames or moves a file or directory.
         move_file(MoveFile) -> Done;
-        /// Removes a file, or a directory with all that is in it.
+        /// Removes a file, or a directory with its content.
         remove_file(RemoveFile) -> Done;
         /// Changes permissions or owner.
         set_permissions(SetPermissions) -> Done;
-        /// Finds files by a pattern on their paths.
+        /// Searches for files by a pattern for their paths.
         search_files(SearchFiles) -> Listing;
         /// Replaces texts in files.
         replace_text(ReplaceText) -> Replaced;
-        /// Tells whether a port can be reached.
+        /// Checks whether a port is reachable.
         resolve_endpoint(ResolveEndpoint) -> Endpoint;
         /// Sends a request to a port inside.
         http_request(HttpRequest) -> HttpAnswer;
-        /// Keeps the state of a sandbox's files.
+        /// Takes a snapshot of a sandbox's files.
         snapshot(TakeSnapshot) -> Snapshot;
-        /// Makes a sandbox from a snapshot.
+        /// Creates a sandbox from a snapshot.
         restore(Restore) -> Sandbox;
-        /// The caller's snapshots.
+        /// Lists the caller's snapshots.
         snapshots(Names) -> Vec<Snapshot>;
-        /// Removes a snapshot. Sandboxes that began with it keep what they have.
+        /// Removes a snapshot. Sandboxes that started from it keep their files.
         remove_snapshot(SnapshotId) -> Done;
-        /// Makes a bundle of what a sandbox has changed in its workspace, to be decided about.
+        /// Creates a bundle of a sandbox's changes in its workspace, for review.
         collect_changes(CollectChanges) -> CollectedChanges;
-        /// Copies a directory of a sandbox to a new one of the host, for whoever owns the server.
+        /// Copies a directory of a sandbox to a new one on the host; for the owner of the server.
         collect_directory(CollectDirectory) -> Done;
         /// Runs a tool in a sandbox.
         run_tool(RunTool) -> ToolResult;
-        /// The tools that there are.
+        /// Lists the available tools.
         tools(Names) -> Vec<Tool>;
-        /// The bundles that wait for a decision.
+        /// Lists the bundles that wait for a decision.
         bundles(ListBundles) -> BundleList;
-        /// What a bundle would change.
+        /// Shows the changes of a bundle.
         show_bundle(ShowBundle) -> BundleDetail;
-        /// Makes a bundle of changes that are proposed for a project, to be decided about.
+        /// Creates a bundle of changes that are proposed for a project, for review.
         propose_changes(ProposeChanges) -> CollectedChanges;
-        /// Makes a bundle's changes in its project, all of those that are chosen or none.
+        /// Applies the selected changes of a bundle to its project, all or none.
         apply_bundle(ApplyBundle) -> AppliedBundle;
-        /// Throws a bundle away.
+        /// Rejects a bundle.
         reject_bundle(RejectBundle) -> RejectedBundle;
     }
     long {
-        /// Runs a command with its streams in the caller's hands.
+        /// Runs a command whose streams the caller controls.
         open_session(caller, request: OpenSession) -> Result<Session>;
-        /// The output of `execute_stream`, from an offset on; ends after the command's end.
+        /// Reads the output of `execute_stream`, beginning at an offset; ends after the command's
+        /// end.
         read_output(caller, request: ReadOutput) -> Result<Items<OutputItem>>;
-        /// The events of the caller's sandboxes.
+        /// Reads the events of the caller's sandboxes.
         read_events(caller, request: ReadEvents) -> Result<Items<RecordedEvent>>;
-        /// The content of a file.
+        /// Reads the content of a file.
         read_file(caller, request: ReadFile) -> Result<FileContent>;
-        /// Writes a file, whole or not at all.
+        /// Writes a file, completely or not at all.
         write_file(caller, request: WriteFile, content: FileContent) -> Result<Written>;
         /// Connects to a port inside.
         connect(caller, request: Connect) -> Result<Box<dyn Duplex>>;
-        /// Sends a request to a port inside, and gives the answer's body as it comes.
+        /// Sends a request to a port inside, and streams the response body.
         http_stream(caller, request: HttpRequest) -> Result<HttpStream>;
         /// Opens a WebSocket to a port inside.
         web_socket(caller, request: WebSocket) -> Result<OpenWebSocket>;
-        /// The lines that a bundle would change, path by path.
+        /// Shows the changed lines of a bundle, path by path.
         diff_bundle(caller, request: DiffBundle) -> Result<Items<PathDiff>>;
     }
 }

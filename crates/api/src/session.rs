@@ -1,5 +1,4 @@
-//! Commands that somebody sits in front of: their streams are passed on as they come, and not
-//! recorded.
+//! Interactive commands: their streams are passed on immediately, and not recorded.
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -9,11 +8,11 @@ use crate::command::{Execute, OutputEnd, Terminal};
 use crate::operation::OperationId;
 use crate::stream::Items;
 
-/// A command whose streams the caller takes over.
+/// Runs a command whose streams the caller controls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct OpenSession {
-    /// The command. What it reads comes from the session.
+    /// The command. Its input comes from the session.
     pub execute: Execute,
     /// A terminal of this size instead of three pipes.
     #[serde(default)]
@@ -28,13 +27,13 @@ pub struct OpenSession {
 pub struct Session {
     /// The operation, for its record.
     pub workflow_id: OperationId,
-    /// What comes from it. The last one is [`SessionEvent::Ended`] or an error.
+    /// The events of the command. The last one is [`SessionEvent::Ended`] or an error.
     pub events: Items<SessionEvent>,
-    /// What goes to it. Dropping it ends the input and leaves the command alone.
+    /// The input for the command. Dropping it ends the input, but not the command.
     pub input: mpsc::Sender<SessionInput>,
 }
 
-/// Something that comes from a command.
+/// An event of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum SessionEvent {
@@ -48,17 +47,17 @@ pub enum SessionEvent {
         /// The bytes.
         data: Bytes,
     },
-    /// Bytes that are lost. A command waits for a caller that is slow; but what cannot be kept for want
-    /// of room, or went with the sandbox, is told here.
+    /// Lost bytes. A command waits for a slow caller; but output that could not be stored for lack
+    /// of space, or was lost with the sandbox, is reported here.
     Lost {
-        /// How many.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// The end.
+    /// The end of the command.
     Ended(OutputEnd),
 }
 
-/// Something that goes to a command.
+/// An input for a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum SessionInput {
@@ -69,7 +68,7 @@ pub enum SessionInput {
     },
     /// The end of its standard input.
     End,
-    /// Another size of its terminal.
+    /// A new size of its terminal.
     Resize(Terminal),
     /// A signal for its process group.
     Signal {

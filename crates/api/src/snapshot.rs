@@ -6,38 +6,38 @@ use stockade_core::{SandboxId, SnapshotId};
 
 use crate::sandbox::CreateSandbox;
 
-/// A snapshot that is taken now.
+/// Takes a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TakeSnapshot {
-    /// Of which sandbox.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Its id; one is made when absent.
+    /// Its id; generated when absent.
     #[serde(default)]
     pub id: Option<SnapshotId>,
 }
 
-/// What is known of a snapshot.
+/// The properties of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// Its id.
     pub id: SnapshotId,
-    /// The sandbox that it is of.
+    /// The sandbox from which it was taken.
     pub sandbox_id: SandboxId,
     /// When it was taken.
     pub created_at: Timestamp,
-    /// What its files take, in bytes.
+    /// The size of its files, in bytes.
     pub size_bytes: u64,
 }
 
-/// A new sandbox whose files are those of a snapshot.
+/// Creates a sandbox from the files of a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Restore {
-    /// Which snapshot.
+    /// The snapshot.
     pub snapshot_id: SnapshotId,
-    /// The sandbox.
+    /// The properties of the sandbox.
     #[serde(default)]
     pub sandbox: CreateSandbox,
 }

@@ -4,36 +4,36 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stockade_core::SandboxId;
 
-/// A call of a tool.
+/// Calls a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunTool {
-    /// Where.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
-    /// Which tool.
+    /// The tool.
     pub tool: String,
-    /// What it is called with.
+    /// The arguments.
     #[serde(default)]
     pub arguments: Map<String, Value>,
-    /// How long it may take, in seconds; 30 when absent.
+    /// Its timeout, in seconds; 30 when absent.
     #[serde(default)]
     pub timeout_seconds: Option<f64>,
 }
 
-/// What a tool answered.
+/// The result of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {
     /// The tool.
     pub tool: String,
-    /// What it was called with.
+    /// The arguments.
     pub arguments: Map<String, Value>,
     /// `ok` or `error`.
     pub status: String,
-    /// What it gave.
+    /// Its output.
     pub result: Value,
 }
 
-/// A tool that can be called.
+/// An available tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
     /// Its name.

@@ -1,34 +1,34 @@
-//! [`Wait`]: what a run waits for from outside, and where an answer to it goes.
+//! [`Wait`]: what a workflow run waits for, and where the answer goes.
 //!
-//! A child in a sandbox that can go on only with such answers writes [`Waiting`] into its result
-//! directory, as [`WAITING`], and ends with exit code 3. It is executed again in the same sandbox
-//! when there is one, and finds [`Answers`] there, as [`ANSWERS`].
+//! A child in a sandbox that needs such answers to continue writes [`Waiting`] into its result
+//! directory, as [`WAITING`], and exits with code 3. It is executed again in the same sandbox once
+//! there is an answer, and finds [`Answers`] in that directory, as [`ANSWERS`].
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The name of the file in which a child says what it waits for.
+/// The name of the file in which a child writes what it waits for.
 pub const WAITING: &str = "waiting.json";
-/// The name of the file in which it is answered.
+/// The name of the file with the answers.
 pub const ANSWERS: &str = "answers.json";
 
-/// What a child says of itself when it waits.
+/// The file of a child that waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// Its run.
+    /// The id of its run.
     pub run: String,
-    /// What that waits for, all of it.
+    /// Everything that the run waits for.
     pub waits: Vec<Wait>,
 }
 
-/// What a child is told that waited.
+/// The answers for a child that waited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answers {
-    /// Its run.
+    /// The id of its run.
     pub run: String,
-    /// How often it has waited, with this time.
+    /// How often it has waited so far, including this time.
     pub round: u32,
-    /// What came of it, in the order in which it was asked for. None when a time has come.
+    /// The answers, in the order of the requests. Empty if a timer has expired.
     pub answers: Vec<Answer>,
 }
 
@@ -38,16 +38,16 @@ pub struct Answers {
 pub enum Answer {
     /// A decision.
     Approval {
-        /// What asked, as the wait has it.
+        /// The node of the wait.
         node: String,
         /// See `node`.
         iteration: u32,
-        /// Yes or no.
+        /// Whether it is approved.
         approved: bool,
-        /// What was said with it.
+        /// The note of the user.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
-        /// All that was said, where it is about the changes of a sandbox. No child is told that.
+        /// The complete decision, if it is about the changes of a sandbox. No child receives it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decision: Option<Value>,
     },
@@ -57,28 +57,28 @@ pub enum Answer {
         node: String,
         /// See `Approval`.
         iteration: u32,
-        /// Its name, behind what the asking task is in.
+        /// Its name, with the ids of the outer tasks as a prefix.
         name: String,
-        /// Which one of that name.
+        /// The correlation id among signals of that name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         correlation: Option<String>,
-        /// What it says.
+        /// Its payload.
         #[serde(default)]
         payload: Value,
     },
-    /// What came of a sandbox that the host was asked for is there.
+    /// The result of a sandbox that was requested from the host is available.
     Sandbox {
         /// See `Approval`.
         node: String,
         /// See `Approval`.
         iteration: u32,
-        /// Which request that answers.
+        /// The id of the request.
         request: String,
     },
 }
 
 impl Answer {
-    /// What asked: its address, and the iteration of the loop that it is in.
+    /// The address of the task that waits, and the iteration of its loop.
     pub fn asked_by(&self) -> (&str, u32) {
         match self {
             Self::Approval { node, iteration, .. }
@@ -87,7 +87,7 @@ impl Answer {
         }
     }
 
-    /// Whether it is to what waits there.
+    /// Whether it answers this wait.
     pub fn is_to(&self, wait: &Wait) -> bool {
         let is_same = match (self, wait) {
             (Self::Sandbox { request, .. }, Wait::Sandbox { request: asked, .. }) => {
@@ -99,7 +99,8 @@ impl Answer {
         is_same && self.asked_by() == (wait.node(), wait.iteration())
     }
 
-    /// The same, seen from inside what is called so; `None` for what is elsewhere.
+    /// The same answer, as seen from inside the task of that name; `None` if it is for another
+    /// task.
     #[must_use]
     pub fn inside(mut self, outer: &str) -> Option<Self> {
         let below =
@@ -112,28 +113,28 @@ impl Answer {
     }
 }
 
-/// Something that a run waits for.
+/// What a run waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Wait {
-    /// Somebody's decision.
+    /// A decision of a user.
     Approval {
-        /// The task, by its id; behind those of what it is in: `BOX/DEPLOY` for the task `DEPLOY` of
-        /// the child of the `<Sandbox>` or `<Subflow>` `BOX`.
+        /// The id of the task, after those of its outer tasks: `BOX/DEPLOY` for the task `DEPLOY`
+        /// of the child of the `<Sandbox>` or `<Subflow>` `BOX`.
         node: String,
-        /// The iteration of the loop that it is in, else 0.
+        /// The iteration of its loop, else 0.
         #[serde(default)]
         iteration: u32,
-        /// What it is called for people.
+        /// Its label for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<String>,
         /// The question.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
-        /// What is said with it.
+        /// The text with the question.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         summary: Option<String>,
-        /// When it goes on without an answer, in milliseconds since 1970.
+        /// When the run continues without an answer, in milliseconds since 1970.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         due_ms: Option<i64>,
     },
@@ -149,7 +150,7 @@ pub enum Wait {
         label: Option<String>,
         /// The name of the signal.
         name: String,
-        /// Which one of that name.
+        /// The correlation id among signals of that name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         correlation: Option<String>,
         /// See `Approval`.
@@ -163,25 +164,25 @@ pub enum Wait {
         /// See `Approval`.
         #[serde(default)]
         iteration: u32,
-        /// When it is, in milliseconds since 1970.
+        /// When it expires, in milliseconds since 1970.
         due_ms: i64,
     },
-    /// A sandbox, which only the host can make.
+    /// A sandbox, which only the host can create.
     Sandbox {
         /// See `Approval`.
         node: String,
         /// See `Approval`.
         #[serde(default)]
         iteration: u32,
-        /// Which try of its task it is, from 1.
+        /// The attempt of its task, from 1.
         attempt: u32,
-        /// Names the request below `nested` in the child's result: hexadecimal digits.
+        /// The name of the request below `nested` in the child's result: hexadecimal digits.
         request: String,
     },
 }
 
 impl Wait {
-    /// The address of what waits.
+    /// The address of the task that waits.
     pub fn node(&self) -> &str {
         match self {
             Self::Approval { node, .. }
@@ -191,7 +192,7 @@ impl Wait {
         }
     }
 
-    /// The iteration of the loop that it is in.
+    /// The iteration of its loop.
     pub const fn iteration(&self) -> u32 {
         match self {
             Self::Approval { iteration, .. }
@@ -201,7 +202,7 @@ impl Wait {
         }
     }
 
-    /// When it goes on by itself, in milliseconds since 1970.
+    /// When it continues without an answer, in milliseconds since 1970.
     pub const fn due_ms(&self) -> Option<i64> {
         match self {
             Self::Approval { due_ms, .. } | Self::Signal { due_ms, .. } => *due_ms,
@@ -210,17 +211,17 @@ impl Wait {
         }
     }
 
-    /// Whether nobody but the host can do anything about it.
+    /// Whether only the host can answer it.
     pub const fn is_of_host(&self) -> bool {
         matches!(self, Self::Sandbox { .. })
     }
 
-    /// Whether the same task, in the same iteration, waits for this too.
+    /// Whether another wait is of the same task, in the same iteration.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.node(), self.iteration()) == (other.node(), other.iteration())
     }
 
-    /// The same, seen from where what has it is called so.
+    /// The same wait, as seen from outside of the task with that name.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
         let (Self::Approval { node, .. }
@@ -231,8 +232,8 @@ impl Wait {
         self
     }
 
-    /// The name that an answer to it has: the address of what asks, or the name of the signal
-    /// behind what the asking task is in.
+    /// The name for an answer to it: the address of the task, or the name of the signal with the
+    /// ids of the outer tasks as a prefix.
     pub fn answer_name(&self) -> Option<String> {
         match self {
             Self::Approval { node, .. } => Some(node.clone()),

@@ -1,9 +1,9 @@
-//! How operations travel over HTTP: the paths, the headers, and the frames of a session.
+//! The protocol for operations over HTTP: paths, headers, and the frames of a session.
 //!
-//! A plain operation is `POST /v0/call/NAME` with the request as JSON, answered by JSON. Long
-//! answers are lines of JSON; files are bodies as they are; sessions and connections take the
-//! connection over (`101`). A failure is `{"error": {…}}` with the status of its code; in lines of
-//! JSON it is the last line.
+//! A plain operation is `POST /v0/call/NAME` with the request as JSON, and the response is JSON.
+//! Streamed responses are lines of JSON; file content is the body itself; sessions and connections
+//! take over the connection (`101`). A failure is `{"error": {…}}` with the status of its code; in
+//! lines of JSON it is the last line.
 
 use std::io;
 
@@ -14,53 +14,52 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::{SessionEvent, SessionInput};
 
-/// The path of a plain operation, before its name.
+/// The prefix of the path of a plain operation, before its name.
 pub const CALL: &str = "/v0/call/";
-/// Opens a session; answered by `101`, then frames.
+/// Opens a session; the response is `101`, then frames.
 pub const SESSION: &str = "/v0/session";
-/// Connects to a port; answered by `101`, then its bytes.
+/// Connects to a port; the response is `101`, then its bytes.
 pub const CONNECT: &str = "/v0/connect";
-/// Sends a request to a port; answered by the body as it comes, its beginning in
-/// [`ANSWER_HEADER`].
+/// Sends a request to a port; the response body is streamed, its head is in [`ANSWER_HEADER`].
 pub const HTTP_STREAM: &str = "/v0/http-stream";
-/// Opens a WebSocket to a port; answered by `101`, the chosen protocol in [`ANSWER_HEADER`], then
-/// its bytes.
+/// Opens a WebSocket to a port; the response is `101`, the selected protocol in [`ANSWER_HEADER`],
+/// then its bytes.
 pub const WEB_SOCKET: &str = "/v0/web-socket";
-/// Reads the output of an operation; answered by lines of JSON.
+/// Reads the output of an operation; the response is lines of JSON.
 pub const OUTPUT: &str = "/v0/output";
-/// Reads events; answered by lines of JSON.
+/// Reads events; the response is lines of JSON.
 pub const EVENTS: &str = "/v0/events";
-/// Reads what a bundle would change; answered by lines of JSON.
+/// Shows the changed lines of a bundle; the response is lines of JSON.
 pub const DIFF: &str = "/v0/diff";
-/// Reads a file; answered by its bytes.
+/// Reads a file; the response is its bytes.
 pub const READ: &str = "/v0/read";
 /// Writes a file: the body is its content, the request is in [`REQUEST_HEADER`].
 pub const WRITE: &str = "/v0/write";
-/// Tells who serves.
+/// Identifies the server.
 pub const HEALTH: &str = "/v0/health";
 
-/// The caller's name for the operation.
+/// The idempotency key of the caller.
 pub const KEY_HEADER: &str = "idempotency-key";
 /// The execution that the operation is part of.
 pub const EXECUTION_HEADER: &str = "stockade-execution-id";
 /// A request whose body is something else: its JSON in base64.
 pub const REQUEST_HEADER: &str = "stockade-request";
-/// An answer whose body is something else: its JSON in base64.
+/// A response whose body is something else: its JSON in base64.
 pub const ANSWER_HEADER: &str = "stockade-answer";
-/// What a connection becomes.
+/// The protocol to which a connection is upgraded.
 pub const PROTOCOL: &str = "stockade";
 
 /// The longest frame, in bytes.
 const FRAME_BYTES: usize = 1 << 20;
 
-/// The way a failure is written.
+/// The JSON form of a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Failed {
     /// The failure.
     pub error: Problem,
 }
 
-/// What a frame holds; its first byte.
+/// The content of a frame; its first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -81,10 +80,11 @@ impl Kind {
     }
 }
 
-/// Writes what comes from a command as one frame. Output goes as it is, the rest as JSON.
+/// Writes an event of a command as one frame. Output is written as raw bytes, everything else as
+/// JSON.
 ///
 /// # Errors
-/// When the connection is gone.
+/// If the connection is closed.
 pub async fn write_event(
     to: &mut (impl AsyncWrite + Unpin),
     event: &crate::Result<SessionEvent>,
@@ -97,10 +97,10 @@ pub async fn write_event(
     }
 }
 
-/// Reads what comes from a command; `None` at the end of the connection.
+/// Reads an event of a command; `None` at the end of the connection.
 ///
 /// # Errors
-/// When the connection is gone within a frame, or holds something else.
+/// If the connection is closed within a frame, or a frame is invalid.
 pub async fn read_event(
     from: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<Option<crate::Result<SessionEvent>>> {
@@ -114,10 +114,10 @@ pub async fn read_event(
     }))
 }
 
-/// Writes what goes to a command as one frame.
+/// Writes an input for a command as one frame.
 ///
 /// # Errors
-/// When the connection is gone.
+/// If the connection is closed.
 pub async fn write_input(
     to: &mut (impl AsyncWrite + Unpin),
     input: &SessionInput,
@@ -128,7 +128,7 @@ pub async fn write_input(
     }
 }
 
-/// Reads what goes to a command; `None` at the end of the connection.
+/// Reads an input for a command; `None` at the end of the connection.
 ///
 /// # Errors
 /// As [`read_event`].

@@ -1,5 +1,4 @@
-//! [`Workflows`]: the list of operations on runs of workflows, and the way from an operation's name
-//! to it.
+//! [`Workflows`]: the list of operations on workflow runs, and the dispatch by an operation's name.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,21 +12,21 @@ use stockade_core::{Code, Problem};
 use crate::sandboxes::{Done, Remote, Transport, read, write};
 use crate::{Bytes, Caller, Measure, Measurements, Result, Wait};
 
-/// A run to be started.
+/// Starts a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Up {
     /// The file that exports the workflow, as an absolute path.
     pub file: PathBuf,
-    /// What the workflow is given.
+    /// The input of the workflow.
     pub input: Value,
-    /// The id of the run: 1 to 128 letters, digits, `-`, `_` and `.`; a new one when none is given.
+    /// The id of the run: 1 to 128 letters, digits, `-`, `_` and `.`; generated when absent.
     #[serde(default)]
     pub run_id: Option<String>,
-    /// What `process.env` holds for the workflow. It is kept with the run.
+    /// The content of `process.env` for the workflow. It is stored with the run.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// How many tasks of the run are done at once; `None` is no limit but those in its file.
+    /// How many tasks of the run may run concurrently; `None` means only the limits in its file.
     #[serde(default)]
     pub max_concurrency: Option<u32>,
 }
@@ -40,96 +39,96 @@ pub struct RunById {
     pub id: String,
 }
 
-/// The name that a person gives to a run.
+/// Finds a run by the name that a user gives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindRun {
-    /// Its id, the beginning of just one run's, or [`LATEST`].
+    /// An id, a unique prefix of one, or [`LATEST`].
     pub name: String,
 }
 
-/// The name of the run that was started last, of those that no other started. No run has it as id.
+/// The name of the last started run, without child runs. No run can have it as its id.
 pub const LATEST: &str = "latest";
 
-/// Which runs are asked for.
+/// Lists runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListRuns {
-    /// At most so many, the latest.
+    /// The most runs to return, the latest ones.
     pub limit: u32,
 }
 
-/// A run to be followed.
+/// Follows a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Follow {
     /// Its id.
     pub id: String,
-    /// The first event that is not known yet, from 0.
+    /// The number of the first event to return, from 0.
     pub from: i64,
-    /// How long to wait for something new, in milliseconds; at most half a minute.
+    /// How long to wait for a new event, in milliseconds; at most half a minute.
     #[serde(default)]
     pub wait_ms: u32,
 }
 
-/// What is new of a run.
+/// The news of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Followed {
-    /// The run as it is after these events, or later.
+    /// The run, as it is after these events or later.
     pub run: Run,
-    /// What happened, in order: objects with a `type`.
+    /// The events, in order: objects with a `type`.
     pub events: Vec<Value>,
-    /// The first event that is not known yet now.
+    /// The number of the next event to request.
     pub next: i64,
 }
 
-/// A run that has ended, to be taken up again.
+/// Resumes a run that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResumeRun {
     /// Its id.
     pub id: String,
-    /// Whether it goes on with its file as it is now, where that says something else than before.
+    /// Whether it continues with the current content of its file if that has changed.
     #[serde(default)]
     pub accept_changes: bool,
 }
 
-/// A decision.
+/// Decides an approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Decide {
     /// The run.
     pub id: String,
-    /// Its task that waits for it. One of a run below, or of a child in a sandbox, by the ids on the
-    /// way, as in `BOX/DEPLOY`, or by its own where no other has that.
+    /// The task that waits for it. A task of a child run, or of a child in a sandbox, is named with
+    /// the ids of its outer tasks, as in `BOX/DEPLOY`, or by its own id if that is unique.
     pub task: String,
-    /// Yes or no.
+    /// Whether it is approved.
     pub approved: bool,
-    /// What is said with it.
+    /// A note for it.
     #[serde(default)]
     pub note: Option<String>,
-    /// Of the changes of a sandbox, only what is at or below these paths of the project; all when
+    /// For the changes of a sandbox, only those at or below these paths of the project; all when
     /// empty.
     #[serde(default)]
     pub only: Vec<Bytes>,
-    /// Whether those of them are accepted too that tools of the host run by themselves.
+    /// Whether those changes to files that host tools execute automatically are accepted.
     #[serde(default)]
     pub allow_executed: bool,
 }
 
-/// A signal to a run.
+/// Sends a signal to a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendSignal {
     /// The run.
     pub id: String,
-    /// The name of the signal; behind the ids of what the task is in that waits for it, where it is
-    /// for that one, as in `BOX/GO`. A child in a sandbox that does not wait yet gets it by that only.
+    /// The name of the signal, for one task with the ids of its outer tasks as a prefix, as in
+    /// `BOX/GO`. A child in a sandbox that does not wait yet receives it only by such a name.
     pub name: String,
-    /// Which one of that name.
+    /// The correlation id among signals of that name.
     #[serde(default)]
     pub correlation: Option<String>,
-    /// What it says.
+    /// Its payload.
     #[serde(default)]
     pub payload: Value,
 }
@@ -144,29 +143,29 @@ pub struct Run {
     pub name: String,
     /// The file that it was started from.
     pub file: String,
-    /// Where it is in its life.
+    /// Its status.
     pub status: RunStatus,
-    /// What it was given.
+    /// Its input.
     pub input: Value,
-    /// What it gave.
+    /// Its output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// What it failed with: its `code`, `message` and `frames`, and the `task`, where it was one.
+    /// Its failure: `code`, `message` and `frames`, and the `task`, if a task failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
     /// The run that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<String>,
-    /// Names the program that it runs.
+    /// Identifies the program that it runs.
     pub program: String,
     /// When it was started, in milliseconds since 1970.
     pub created_at: i64,
-    /// When it changed last.
+    /// When it last changed.
     pub updated_at: i64,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<i64>,
-    /// When it goes on by itself, where it waits for a time.
+    /// When it continues by itself, if it waits for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<i64>,
 }
@@ -176,112 +175,113 @@ pub struct Run {
 pub struct Inspection {
     /// The run.
     pub run: Run,
-    /// Its tasks, in the order in which they began.
+    /// Its tasks, in the order of their starts.
     pub tasks: Vec<TaskInfo>,
-    /// Its sandboxes, the last try of each, in the order in which those began.
+    /// Its sandboxes, the last attempt of each, in the order of the starts of those.
     #[serde(default)]
     pub sandboxes: Vec<SandboxInfo>,
-    /// What it waits for from outside, with what runs below it and children in sandboxes do.
+    /// All its waits, including those of its child runs and of children in sandboxes.
     #[serde(default)]
     pub waits: Vec<Wait>,
 }
 
-/// One `<Sandbox>` of a run: what its row has.
+/// One `<Sandbox>` of a run, as in its database row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxInfo {
-    /// The task.
+    /// The id of the task.
     pub sandbox_id: String,
-    /// The iteration of the loop that it is in, else 0.
+    /// The iteration of its loop, else 0.
     pub iteration: u32,
-    /// Which try of the task it is, from 1.
+    /// The attempt of the task, from 1.
     pub attempt: u32,
-    /// The runtime that was asked for.
+    /// The requested runtime.
     pub runtime: String,
-    /// What it asked for, with which runtime was selected, and without what is secret.
+    /// Its request, with the selected runtime, and without secrets.
     pub config: Value,
     /// `pending`, `shipped`, `waiting`, `review`, `finished`, `failed` or `cancelled`.
     pub status: String,
-    /// The child's run, and what a provider calls its workspace and its container.
+    /// The child's run id, and a provider's ids of its workspace and its container.
     pub remote_run_id: Option<String>,
     /// See `remote_run_id`.
     pub workspace_id: Option<String>,
     /// See `remote_run_id`.
     pub container_id: Option<String>,
-    /// When it was begun, in milliseconds since 1970.
+    /// When it was started, in milliseconds since 1970.
     pub created_at_ms: i64,
-    /// When it was last known to live.
+    /// The time of its last heartbeat.
     pub heartbeat_at_ms: Option<i64>,
-    /// When its request had left.
+    /// When its request had been sent.
     pub shipped_at_ms: Option<i64>,
     /// When it ended.
     pub completed_at_ms: Option<i64>,
-    /// Where its result is on the host.
+    /// The path of its result on the host.
     pub bundle_path: Option<String>,
-    /// The bundles with its changes, while they wait or after.
+    /// The bundles with its changes, while they wait for a decision or after it.
     pub bundles: Vec<String>,
-    /// The sandbox that it is in, where it is in another.
+    /// The outer sandbox, if it is nested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_sandbox_id: Option<String>,
-    /// How many sandboxes are around it.
+    /// The number of outer sandboxes.
     #[serde(default)]
     pub depth: u32,
-    /// `sandbox-unreachable` when it should be alive and nothing was heard of it for a minute.
+    /// `sandbox-unreachable` if it should be alive but has sent no heartbeat for a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy: Option<String>,
 }
 
-/// One doing of a task.
+/// One execution of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskInfo {
-    /// The task.
+    /// The id of the task.
     pub id: String,
-    /// The iteration of the loop that it is in, else 0.
+    /// The iteration of its loop, else 0.
     pub iteration: u32,
-    /// What kind of work it is.
+    /// Its kind of work.
     pub kind: String,
-    /// What it is called for people.
+    /// Its label for people.
     pub label: String,
-    /// Where it is in its life.
+    /// Its status.
     pub status: TaskStatus,
-    /// Tries that were begun; one that a crash ended and its repetition are one.
+    /// The number of attempts that were started; an attempt that a crash ended counts once with its
+    /// repetition.
     pub attempts: u32,
-    /// How often its work was begun.
+    /// How often its work was started.
     pub executions: u32,
-    /// The table that has what it gave.
+    /// The table with its output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
-    /// What it gave.
+    /// Its output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// What it failed with last.
+    /// Its last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
-    /// What its author says of it.
+    /// The metadata from its author.
     pub meta: Value,
-    /// The bundle of what it changed in the project, which waits for a decision.
+    /// The bundle with its changes in the project, which waits for a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
-    /// When it goes on by itself, in milliseconds since 1970.
+    /// When it continues by itself, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<i64>,
-    /// When it began.
+    /// When it started.
     pub started_at: i64,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<i64>,
 }
 
-/// Where a run is in its life.
+/// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunStatus {
-    /// Something of it is being done.
+    /// A part of it is running.
     Running,
     /// It waits for a decision, a signal or a time.
     Waiting,
-    /// It is done.
+    /// It has succeeded.
     Finished,
     /// It has failed.
     Failed,
@@ -293,7 +293,7 @@ impl RunStatus {
     const ALL: [Self; 5] =
         [Self::Running, Self::Waiting, Self::Finished, Self::Failed, Self::Cancelled];
 
-    /// The word that is kept.
+    /// The stored name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -304,7 +304,7 @@ impl RunStatus {
         }
     }
 
-    /// The status that a word names.
+    /// The status with that name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }
@@ -315,27 +315,27 @@ impl RunStatus {
     }
 }
 
-/// Where a task is in its life.
+/// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskStatus {
-    /// It is being done.
+    /// It is running.
     Running,
-    /// It failed, and is tried again later.
+    /// It failed, and will be retried.
     Retrying,
-    /// It waits until somebody decides.
+    /// It waits for a decision.
     WaitingApproval,
     /// It waits for a signal.
     WaitingEvent,
     /// It waits for a time.
     WaitingTimer,
-    /// It is done.
+    /// It has succeeded.
     Finished,
-    /// It was left out while the run went on.
+    /// It was skipped while the run continued.
     Skipped,
-    /// It has failed for good.
+    /// It has failed permanently.
     Failed,
-    /// It was ended with its run.
+    /// It was cancelled with its run.
     Cancelled,
 }
 
@@ -352,7 +352,7 @@ impl TaskStatus {
         Self::Cancelled,
     ];
 
-    /// The word that is kept.
+    /// The stored name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -367,22 +367,22 @@ impl TaskStatus {
         }
     }
 
-    /// The status that a word names.
+    /// The status with that name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }
 
-    /// Whether it waits for something from outside.
+    /// Whether it waits for an external event.
     pub const fn is_waiting(self) -> bool {
         matches!(self, Self::WaitingApproval | Self::WaitingEvent | Self::WaitingTimer)
     }
 }
 
-/// Writes the trait, and from the same list what carries it over a wire.
+/// Defines the trait, and from the same list its transport over a connection.
 macro_rules! operations {
     ($( $(#[$note:meta])* $name:ident($request:ty) -> $answer:ty; )*) => {
-        /// What can be done with runs of workflows. Every operation checks first that the run is the
-        /// caller's; one that is not, and one that does not exist, get the same answer.
+        /// The operations on workflow runs. Every operation first checks that the run belongs to
+        /// the caller; a run of another owner gets the same response as one that does not exist.
         #[async_trait]
         pub trait Workflows: Debug + Send + Sync {
             $(
@@ -405,11 +405,10 @@ macro_rules! operations {
             )*
         }
 
-        /// Does an operation by its name, from JSON to JSON; `None` for a name that is none of
-        /// these.
+        /// Calls an operation by its name, from JSON to JSON; `None` for an unknown name.
         ///
         /// # Errors
-        /// What the operation fails with; [`Code::InvalidInput`] for a request that cannot be read.
+        /// The error of the operation; [`Code::InvalidInput`] for an invalid request.
         pub async fn dispatch_workflows(
             workflows: &dyn Workflows,
             caller: &Caller,
@@ -436,29 +435,29 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Starts a run. Its file is loaded, rendered and checked first, so that nothing is started
-    /// which cannot be done.
+    /// Starts a run. Its file is loaded, rendered and checked first, so that no invalid workflow is
+    /// started.
     up(Up) -> Run;
-    /// A run.
+    /// Gets a run.
     run(RunById) -> Run;
-    /// The run that a name stands for.
+    /// Finds a run by a name.
     find(FindRun) -> Run;
-    /// The latest runs.
+    /// Lists the latest runs.
     runs(ListRuns) -> Vec<Run>;
-    /// A run with its tasks.
+    /// Gets a run with its tasks.
     inspect(RunById) -> Inspection;
-    /// What is new of a run, waiting for it.
+    /// Waits for news of a run, and returns them.
     follow(Follow) -> Followed;
-    /// Takes a run up again that has failed or was cancelled: what is finished is not done again.
-    /// One that is under way or finished stays as it is.
+    /// Resumes a run that has failed or was cancelled: finished tasks do not run again. An active
+    /// or finished run is unchanged.
     resume_run(ResumeRun) -> Run;
-    /// Cancels a run. One that has ended stays as it is.
+    /// Cancels a run. One that has ended is unchanged.
     cancel_run(RunById) -> Run;
-    /// Decides what an approval of a run asks for.
+    /// Decides an approval of a run.
     decide(Decide) -> Done;
-    /// Sends a signal to a run, which takes it when it comes to wait for it.
+    /// Sends a signal to a run, which receives it when it waits for it.
     signal(SendSignal) -> Done;
-    /// What is measured of the sandboxes of the caller's runs.
+    /// The metrics of the sandboxes of the caller's runs.
     measure(Measure) -> Measurements;
 }
 

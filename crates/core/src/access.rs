@@ -1,13 +1,13 @@
-//! Access rules: which paths of a sandbox may be read, changed or executed. The rules alone are
-//! here; whoever opens a path asks them with the name it was given, and again with the name of
-//! what it opened.
+//! Access rules: which paths of a sandbox may be read, changed or executed. Only the rules are
+//! here; code that opens a path checks the requested name, and again the name of the file that it
+//! opened.
 //!
 //! - Any deny beats any allow; the order of rules never matters.
 //! - No rules allow everything; as soon as there is one, what no rule allows is denied.
 //! - An allow grants the levels that its own level includes; a deny blocks every level that
 //!   includes its own. So `deny read` closes a path, `deny readwrite` leaves it readable, and
 //!   `deny execute` stops nothing but execution.
-//! - A rule holds for its path and everything below, component by component.
+//! - A rule applies to its path and everything below it, component by component.
 
 mod path;
 
@@ -19,8 +19,8 @@ use crate::names::names;
 /// The most rules that one sandbox may have.
 const MAX_RULES: usize = 1_000;
 
-/// The directories of the system that a sandbox runs on. Processes may read and execute what is in
-/// them without a rule: without it, nothing would run.
+/// The system directories that a sandbox runs on. Processes may read and execute their content
+/// without a rule, because without it no program would run.
 pub const SYSTEM: &[&str] =
     &["/bin", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/sbin", "/usr"];
 
@@ -35,20 +35,20 @@ names! {
 }
 
 names! {
-    /// What is done to a path.
+    /// How a path is used.
     pub enum Level: "level" {
-        /// Looking at it: content, attributes, entries.
+        /// Reading: content, attributes, directory entries.
         Read = "read",
-        /// Looking at it and changing it.
+        /// Reading and writing.
         ReadWrite = "readwrite",
-        /// Looking at it and running it, or working in it.
+        /// Reading and executing, or using as the working directory.
         Execute = "execute",
     }
 }
 
 impl Level {
-    /// Whether whoever has this level has the other one too. `readwrite` and `execute` include
-    /// `read`, and do not include each other.
+    /// Whether this level also grants the other one. `readwrite` and `execute` include `read`, and
+    /// do not include each other.
     pub const fn includes(self, other: Self) -> bool {
         matches!(other, Self::Read) || self as u8 == other as u8
     }
@@ -60,17 +60,17 @@ impl Level {
 pub struct Rule {
     /// What the rule does.
     pub effect: Effect,
-    /// What it does it to.
+    /// The level that it grants or blocks.
     pub level: Level,
-    /// Where, with everything below: an absolute path inside the sandbox.
+    /// The path, which includes everything below it: absolute, inside the sandbox.
     pub path: String,
 }
 
-/// A rule that is refused.
+/// A rule that is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rule {index}: {reason}")]
 pub struct InvalidRule {
-    /// Which one, counted from 0.
+    /// Its index, from 0.
     pub index: usize,
     /// What is wrong with it.
     pub reason: String,
@@ -79,23 +79,23 @@ pub struct InvalidRule {
 /// Why a path may not be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The rules do not allow it. Says nothing on whether there is anything at the path.
+    /// The rules do not allow it. Does not reveal whether the path exists.
     #[error("the sandbox's rules deny {level} of {path}")]
     Denied {
-        /// What was asked.
+        /// The requested level.
         level: Level,
-        /// Of which path; for an operation on a whole tree, the path in it that is denied.
+        /// The path; for an operation on a whole tree, the path in it that is denied.
         path: String,
     },
-    /// It is no absolute path in normal form.
+    /// It is not an absolute path in normal form.
     #[error("{path:?} is not a valid path in a sandbox: {reason}")]
     InvalidPath {
-        /// What was asked.
+        /// The path.
         path: String,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The sandbox's own rules cannot be read, so everything is denied.
+    /// The sandbox's own rules are invalid, so everything is denied.
     #[error("the sandbox's stored rules cannot be read: {0}")]
     Unreadable(InvalidRule),
 }
@@ -118,7 +118,7 @@ impl From<Error> for Problem {
     }
 }
 
-/// The rules of one sandbox, checked: every path in them is absolute and in normal form.
+/// The rules of one sandbox, validated: every path in them is absolute and in normal form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules(Result<Vec<Rule>, InvalidRule>);
 
@@ -130,11 +130,11 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The rules, with their paths in normal form.
+    /// Validates rules, and brings their paths into normal form.
     ///
     /// # Errors
-    /// [`InvalidRule`] for the first one whose path is empty, relative, or holds `..` or a NUL,
-    /// and for the one that is too many.
+    /// [`InvalidRule`] for the first rule whose path is empty, relative, or contains `..` or a NUL,
+    /// and for the first one over the limit.
     pub fn new(rules: Vec<Rule>) -> Result<Self, InvalidRule> {
         let check = |(index, rule): (usize, Rule)| {
             if index >= MAX_RULES {
@@ -153,11 +153,11 @@ impl Rules {
             .map(|rules| Self(Ok(rules)))
     }
 
-    /// The rules that a JSON text holds, as a list of `{effect, level, path}`.
+    /// Parses rules from a JSON text, a list of `{effect, level, path}`.
     ///
     /// # Errors
-    /// [`InvalidRule`] for the first one with another shape, and as [`Rules::new`]. A text that is
-    /// no list is refused as its rule 0.
+    /// [`InvalidRule`] for the first rule with another shape, and as [`Rules::new`]. A text that is
+    /// not a list is refused as its rule 0.
     pub fn from_json(text: &str) -> Result<Self, InvalidRule> {
         let invalid = |index: usize, error: &serde_json::Error| InvalidRule {
             index,
@@ -168,7 +168,7 @@ impl Rules {
         Self::from_values(values)
     }
 
-    /// The same, from values that were parsed already.
+    /// The same, from parsed values.
     ///
     /// # Errors
     /// As [`Rules::from_json`].
@@ -180,7 +180,8 @@ impl Rules {
         Self::new(values.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?)
     }
 
-    /// The rules that were stored as JSON. What cannot be read denies everything, and says so.
+    /// Reads rules that were stored as JSON. Invalid rules deny everything, with an error that says
+    /// why.
     pub fn stored(text: &str) -> Self {
         Self::from_json(text).unwrap_or_else(|error| Self(Err(error)))
     }
@@ -188,7 +189,7 @@ impl Rules {
     /// The rules, in the order they were given.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] when they were stored and cannot be read.
+    /// [`Error::Unreadable`] if they were stored and are invalid.
     pub fn as_slice(&self) -> Result<&[Rule], Error> {
         self.0.as_deref().map_err(|error| Error::Unreadable(error.clone()))
     }
@@ -198,18 +199,18 @@ impl Rules {
         self.0.as_ref().is_ok_and(Vec::is_empty)
     }
 
-    /// Whether the rules let a path be used like that. Looks at the name alone: whoever follows a
-    /// link asks again with the name of what the link led to.
+    /// Whether the rules allow this use of a path. Checks only the name: code that follows a link
+    /// checks again with the name of its target.
     ///
     /// # Errors
-    /// [`Error::Denied`], and the other variants for a path or rules that are none.
+    /// [`Error::Denied`], and the other variants for an invalid path or invalid rules.
     pub fn allows(&self, level: Level, path: &[u8]) -> Result<(), Error> {
         self.allows_normal(level, &normal(path)?)
     }
 
-    /// Whether the rules let the sandbox's own processes use a path like that: as [`Rules::allows`],
-    /// and they may read and execute what is in a directory of [`SYSTEM`], unless a rule names that
-    /// directory itself or denies the path outright.
+    /// Whether the rules allow the sandbox's own processes this use of a path: like
+    /// [`Rules::allows`], but processes may also read and execute the content of a directory of
+    /// [`SYSTEM`], unless a rule names that directory itself or denies the path explicitly.
     ///
     /// # Errors
     /// As [`Rules::allows`].
@@ -226,11 +227,11 @@ impl Rules {
         self.allows_normal(level, &path)
     }
 
-    /// Whether the rules let a path and everything below it be used like that, as an operation
-    /// does that goes through a whole tree and must not stop in the middle.
+    /// Whether the rules allow this use of a path and everything below it, for an operation that
+    /// processes a whole tree and must not stop in the middle.
     ///
     /// # Errors
-    /// As [`Rules::allows`]; a denial names the path of the rule when it lies below.
+    /// As [`Rules::allows`]; a denial names the path of the rule if that is below.
     pub fn allows_tree(&self, level: Level, path: &[u8]) -> Result<(), Error> {
         let path = normal(path)?;
         self.allows_normal(level, &path)?;
@@ -240,9 +241,9 @@ impl Rules {
         }
     }
 
-    /// Whether the rules let something be moved, with everything below it: both ends must be
-    /// writable, and no rule may lose what it names. A move would take a tree away from under the
-    /// rules for its parts, so those that deny execution stop it too.
+    /// Whether the rules allow moving a path with everything below it: both paths must be writable,
+    /// and no deny rule may name a path inside the tree. A move would separate a tree from the
+    /// rules about its parts, so rules that deny execution prevent it too.
     ///
     /// # Errors
     /// As [`Rules::allows_tree`].
@@ -257,20 +258,20 @@ impl Rules {
         Ok(())
     }
 
-    /// The path of a rule that denies a level somewhere below a path, if there is one. Such a rule
-    /// may name something that does not exist.
+    /// The path of a rule that denies a level somewhere below a path, if there is one. The path of
+    /// such a rule need not exist.
     ///
     /// # Errors
-    /// For a path or rules that are none.
+    /// For an invalid path or invalid rules.
     pub fn denies_below(&self, level: Level, path: &[u8]) -> Result<Option<&str>, Error> {
         self.denied_below(level, &normal(path)?)
     }
 
-    /// Whether a rule denies a level of a path outright, so that nothing else can grant it. What is
-    /// merely not allowed is not denied outright.
+    /// Whether a rule explicitly denies a level of a path, so that no other rule can grant it. A
+    /// path that no rule allows is not explicitly denied.
     ///
     /// # Errors
-    /// For a path or rules that are none.
+    /// For an invalid path or invalid rules.
     pub fn denies(&self, level: Level, path: &[u8]) -> Result<bool, Error> {
         let path = normal(path)?;
         let denies = |rule: &Rule| {
@@ -317,7 +318,7 @@ fn normal(path: &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 impl Serialize for Rules {
-    /// Fails for rules that could not be read: nothing else may be stored in their place.
+    /// Fails for invalid stored rules: no other rules may be stored instead of them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.as_slice().map_err(ser::Error::custom)?.serialize(serializer)
     }

@@ -1,9 +1,9 @@
-//! Address classes: what kind of place an IP address or a host name is, so that whoever connects
-//! on behalf of code from inside reaches public hosts only. The classes alone are here; nothing is
-//! resolved and nothing is opened.
+//! Address classes: the kind of an IP address or host name, so that code that connects on behalf of
+//! a sandbox reaches public hosts only. Only the classes are here; nothing is resolved and no
+//! connection is made.
 //!
-//! An IPv6 address that carries an IPv4 address is what the carried one is. What no list names as
-//! public is not public: the answer for an unknown range is [`Class::Reserved`].
+//! An IPv6 address that contains an IPv4 address has the class of the latter. An address that no
+//! list names as public is not public: an unknown range is [`Class::Reserved`].
 
 pub mod hosts;
 #[cfg(test)]
@@ -15,31 +15,31 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::names::names;
 
 names! {
-    /// What kind of place an address is, after the special-purpose registries of IANA (RFC 6890).
+    /// The class of an address, by the special-purpose registries of IANA (RFC 6890).
     pub enum Class: "class of addresses" {
         /// A host of the public internet, the one class that may be connected to.
         Public = "public",
-        /// No address, or "this network": 0.0.0.0/8, `::`.
+        /// Not an address of a host, or "this network": 0.0.0.0/8, `::`.
         Unspecified = "unspecified",
-        /// The machine itself: 127.0.0.0/8, `::1`.
+        /// The local machine: 127.0.0.0/8, `::1`.
         Loopback = "loopback",
-        /// A network of one's own: RFC 1918, unique local and site-local IPv6.
+        /// A private network: RFC 1918, unique local and site-local IPv6.
         Private = "private",
         /// Addresses of a carrier's customers: 100.64.0.0/10 (RFC 6598).
         Carrier = "carrier",
         /// One link: 169.254.0.0/16, fe80::/10.
         LinkLocal = "link-local",
-        /// What gives a cloud's machines their credentials, in whatever range it lives.
+        /// The service that gives credentials to machines of a cloud, in any range.
         Metadata = "metadata",
-        /// Examples of documents: RFC 5737, RFC 3849, RFC 9637.
+        /// For examples in documents: RFC 5737, RFC 3849, RFC 9637.
         Documentation = "documentation",
-        /// Measurements of networks: 198.18.0.0/15, 2001:2::/48.
+        /// For network benchmarks: 198.18.0.0/15, 2001:2::/48.
         Benchmark = "benchmark",
-        /// Groups: 224.0.0.0/4, ff00::/8.
+        /// Multicast: 224.0.0.0/4, ff00::/8.
         Multicast = "multicast",
-        /// 6to4 and Teredo, by which an IPv4 address of anyone's choice is reached (RFC 7526).
+        /// 6to4 and Teredo, which tunnel to any chosen IPv4 address (RFC 7526).
         Tunnel = "tunnel",
-        /// Everything else that is not given to hosts.
+        /// Every other address that is not assigned to hosts.
         Reserved = "reserved",
     }
 }
@@ -89,7 +89,7 @@ const fn classify_v6(address: Ipv6Addr) -> Class {
         [0, 0, 0, 0, 0, 0, 0, 1] => Class::Loopback,
         // Mapped (RFC 4291) and the well-known prefix of NAT64 (RFC 6052): a host is behind it.
         [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => carried,
-        // Compatible (RFC 4291), translated (RFC 2765) and ISATAP (RFC 5214): given up.
+        // Compatible (RFC 4291), translated (RFC 2765) and ISATAP (RFC 5214): obsolete.
         [0, 0, 0, 0, 0, 0, ..]
         | [0, 0, 0, 0, 0xffff, 0, ..]
         | [_, _, _, _, 0 | 0x200, 0x5efe, ..] => never_public(carried),
@@ -110,8 +110,9 @@ const fn classify_v6(address: Ipv6Addr) -> Class {
     }
 }
 
-/// The IPv4 address that an IPv6 address carries, in whichever way: mapped, compatible (RFC 4291),
-/// translated (RFC 2765), NAT64 (RFC 6052), ISATAP (RFC 5214), 6to4 (RFC 3056) or Teredo (RFC 4380).
+/// The IPv4 address that an IPv6 address contains in any of the known forms: mapped, compatible
+/// (RFC 4291), translated (RFC 2765), NAT64 (RFC 6052), ISATAP (RFC 5214), 6to4 (RFC 3056) or
+/// Teredo (RFC 4380).
 pub const fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
@@ -149,9 +150,8 @@ const INTERNAL_SUFFIXES: &[&str] = &[
     "home.arpa",
 ];
 
-/// Whether a host name is of the machine or of a network of one's own, whatever it resolves to.
-/// Names are compared without regard to case and to a dot at the end; a name with no dot in it is
-/// only ever an internal one.
+/// Whether a host name belongs to the local machine or a private network, whatever it resolves to.
+/// Case and a trailing dot are ignored; a name without a dot is always internal.
 pub fn is_internal_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     let below = |suffix: &&str| {

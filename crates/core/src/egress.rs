@@ -1,6 +1,6 @@
-//! What a `<Sandbox>` says of its way to the network: the egress contract of Smithers ("Egress
-//! controls"). Read here, made uniform, turned into an environment and a policy, and stripped of what
-//! nobody may store. What lets traffic through is not here.
+//! The network part of a `<Sandbox>`: the egress contract of Smithers ("Egress controls"). It is
+//! parsed, normalized, converted to an environment and a policy, and redacted for storage.
+//! Enforcement is not here.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::access::Effect;
 use crate::address::{Class, classify};
 use crate::network::{Allowed, Host, shown};
 
-/// Where a certificate authority that is given as text lies, below the request bundle's root.
+/// The path of a certificate authority that is given as text, below the root of the request bundle.
 pub const CA_FILE: &str = ".smithers/egress/ca.crt";
 /// The same file as a process in a sandbox sees it.
 pub const CA_FILE_INSIDE: &str = "/workspace/.smithers/egress/ca.crt";
-/// What stands for a value that is not stored.
+/// Replaces a value that is not stored.
 pub const REDACTED: &str = "[redacted]";
 
 /// The longest name or key, in bytes.
@@ -24,11 +24,11 @@ const NAME_BYTES: usize = 512;
 /// The longest value, in bytes.
 const VALUE_BYTES: usize = 64 << 10;
 
-/// The uniform contract, as a provider receives it in `request.egress`.
+/// The normalized contract, as a provider receives it in `request.egress`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Contract {
-    /// Variables of the environment inside.
+    /// Environment variables inside.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The proxy for `http:` addresses.
@@ -37,16 +37,16 @@ pub struct Contract {
     /// The proxy for `https:` addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub https_proxy: Option<String>,
-    /// The hosts that are reached without a proxy, with commas between.
+    /// The hosts that are reached without a proxy, separated by commas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_proxy: Option<String>,
     /// A certificate authority to trust, as PEM text. Never together with `ca_cert_path`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_cert_pem: Option<String>,
-    /// Where one lies that is inside already.
+    /// The path of one that exists inside already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_cert_path: Option<String>,
-    /// Which placeholder stands for which secret.
+    /// The secret of each placeholder.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub secret_bindings: BTreeMap<String, String>,
     /// The only hosts that may be reached, besides the proxies. Smithers does not have this field.
@@ -54,24 +54,24 @@ pub struct Contract {
     pub allow_hosts: Option<Vec<Allowed>>,
 }
 
-/// Why a contract is refused: the code is `INVALID_INPUT`.
+/// Why a contract is refused; the code is `INVALID_INPUT`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is not an object.
     #[error("egress is not an object")]
     NotAnObject,
-    /// A field is of another kind.
+    /// A field has another type.
     #[error("egress.{field} is not {expected}")]
     Field {
         /// The field, with its own fields after a dot.
         field: String,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
     },
-    /// A host that is none.
+    /// A text that is not a host.
     #[error("egress.allowHosts: {host:?}: {reason}")]
     Host {
-        /// What stands there, shortened.
+        /// The text, shortened.
         host: String,
         /// What is wrong with it.
         reason: String,
@@ -82,10 +82,10 @@ pub enum Error {
 }
 
 impl Contract {
-    /// Reads the prop. Fields that it does not know are for providers and stay in the raw value.
+    /// Parses the prop. Unknown fields are for providers and stay in the raw value.
     ///
     /// # Errors
-    /// [`Error`] names the field that is not what it should be.
+    /// [`Error`] names the invalid field.
     pub fn read(raw: &Value) -> Result<Self, Error> {
         let Value::Object(raw) = raw else { return Err(Error::NotAnObject) };
         let contract = Self {
@@ -104,11 +104,11 @@ impl Contract {
         Ok(contract)
     }
 
-    /// Whom a sandbox reaches by this contract that has a network, and what becomes of all other
-    /// names: the hosts that it names and no other or, where it says nothing of hosts, every name that
-    /// leads to public addresses alone and every public address. The proxies are among them in each
-    /// case, but for one that is on a loopback, which is the sandbox's own, and for addresses that no
-    /// proxy has.
+    /// The hosts that a sandbox with a network may reach by this contract, and the default for all
+    /// other names: only the hosts that it names or, if it names none, every name with only public
+    /// addresses and every public address. The proxies are included in both cases, except for one
+    /// on a loopback address, which is the sandbox's own, and for addresses that a proxy cannot
+    /// have.
     pub fn reach(&self) -> (Effect, Vec<Allowed>) {
         let (default, hosts) = match &self.allow_hosts {
             Some(hosts) => (Effect::Deny, hosts.clone()),
@@ -119,8 +119,8 @@ impl Contract {
         (default, hosts.into_iter().chain(proxies).collect())
     }
 
-    /// The variables that a process inside gets after its own ones: `env`, the proxies under their
-    /// usual names, and `NODE_EXTRA_CA_CERTS`.
+    /// The variables that a process inside gets in addition to its own: `env`, the proxies under
+    /// their usual names, and `NODE_EXTRA_CA_CERTS`.
     pub fn environment(&self) -> BTreeMap<String, String> {
         let authority = match (&self.ca_cert_path, &self.ca_cert_pem) {
             (Some(path), _) => Some(path.clone()),
@@ -138,8 +138,8 @@ impl Contract {
     }
 }
 
-/// What of the raw prop may be stored: the names of its fields and variables. No value is, nor is
-/// either side of a binding, and of a field that is not known nothing is.
+/// The part of the raw prop that may be stored: the names of its fields and variables, but no
+/// value, neither side of a binding, and nothing of an unknown field.
 pub fn redacted(raw: &Value) -> Value {
     let Value::Object(raw) = raw else { return Value::from(REDACTED) };
     let field = |(name, value): (&String, &Value)| {
@@ -159,10 +159,10 @@ pub fn redacted(raw: &Value) -> Value {
     Value::Object(raw.iter().map(field).collect())
 }
 
-/// Every address; what is not public among them is granted by no rule about so many.
+/// Every address; a rule about a block this large does not allow the non-public ones in it.
 const PUBLIC: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
-/// The host of a proxy, as it is to be allowed.
+/// The host of a proxy, as an allow rule.
 fn host_of(proxy: &str) -> Option<Allowed> {
     let proxy = proxy.trim();
     let parsed = if proxy.contains("://") {
@@ -177,7 +177,7 @@ fn host_of(proxy: &str) -> Option<Allowed> {
     {
         return None;
     }
-    // Those of SOCKS listen there (RFC 1928).
+    // The port of SOCKS (RFC 1928).
     let usual = if parsed.scheme().starts_with("socks") { Some(1080) } else { None };
     Some(Allowed::of(&host, parsed.port_or_known_default().or(usual)))
 }
@@ -198,7 +198,7 @@ fn allowed(raw: &Map<String, Value>) -> Result<Option<Vec<Allowed>>, Error> {
     hosts.iter().map(host).collect::<Result<_, _>>().map(Some)
 }
 
-/// Whether the environment can have a variable of this name (POSIX, "Environment Variables").
+/// Whether an environment variable can have this name (POSIX, "Environment Variables").
 fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
@@ -207,7 +207,7 @@ fn is_variable(name: &str) -> bool {
 
 fn text(raw: &Map<String, Value>, field: &str) -> Result<Option<String>, Error> {
     match raw.get(field) {
-        // An optional prop that is computed: `process.env.SOMETHING` may be absent.
+        // An optional prop may be computed: `process.env.SOMETHING` may be absent.
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if is_value(text) => Ok(Some(text.clone())),
         Some(_) => {
@@ -227,7 +227,7 @@ fn pairs(
         Some(_) => return Err(Error::Field { field: field.to_owned(), expected: "an object" }),
     };
     let pair = |(name, value): (&String, &Value)| {
-        // A name may be a secret's placeholder: it is not told.
+        // The name is not reported, because it may be a placeholder of a secret.
         let wrong = |expected| Error::Field { field: format!("{field} (one of it)"), expected };
         if name.len() > NAME_BYTES || name.contains('\0') || !is_name(name) {
             return Err(wrong("with a valid name of at most 512 bytes"));

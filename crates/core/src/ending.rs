@@ -1,5 +1,5 @@
-//! How a command ended, the same for a run, a command in a sandbox and a workflow, and the exit code
-//! that follows from it.
+//! How a command ended, for one-shot runs, commands in sandboxes and workflows, and the exit code
+//! for it.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// By itself, with this code.
+    /// It exited with this code.
     Exited(u8),
-    /// By this signal, which it was sent by somebody or sent itself.
+    /// This signal ended it, sent by itself or another process.
     Signaled(i32),
     /// It was killed because it did not end in time after this signal was sent to it.
     Stopped(i32),
-    /// It was killed when its time was up.
+    /// It was killed when it timed out.
     TimedOut,
-    /// It was killed for want of memory.
+    /// It was killed because there was too little memory.
     OutOfMemory,
-    /// It was killed for writing more output than it may.
+    /// It was killed because it wrote more output than allowed.
     OutputExceeded,
-    /// It was killed because its sandbox used more than this limit.
+    /// It was killed because its sandbox exceeded this limit.
     LimitExceeded(String),
     /// It was killed on request.
     Killed,
-    /// It did not run, by this error number of the kernel.
+    /// It did not start, with this error number of the kernel.
     NotRun {
-        /// The number, such as 2 for a program that was not found.
+        /// The error number, such as 2 for a program that was not found.
         errno: i32,
         /// What failed.
         step: Step,
     },
     /// Its sandbox ended while it ran.
     SandboxEnded,
-    /// It was started, and how it ended is not known.
+    /// It was started, but how it ended is unknown.
     Unknown,
 }
 
@@ -44,11 +44,11 @@ pub enum Step {
     EnterDirectory,
     /// Its program could not be executed.
     RunProgram,
-    /// Another one, in words.
+    /// Another step, in words.
     Other(String),
 }
 
-/// An ending without its details: the values of `ending` in JSON.
+/// How a command ended, without details: the values of `ending` in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
@@ -78,16 +78,16 @@ pub enum Kind {
 
 /// The exit code of a command that a limit or a request killed: 128 and `SIGKILL`.
 pub const KILLED: u8 = 137;
-/// The exit code of a command whose ending is not known: a failure of Stockade's own.
+/// The exit code of a command whose ending is unknown: a failure of Stockade itself.
 pub const UNKNOWN: u8 = 125;
 
-/// The error number for something that does not exist, `ENOENT`.
+/// The error number of a missing file, `ENOENT`.
 const MISSING: i32 = 2;
 
 impl Ending {
-    /// The exit code, as shells and `timeout(1)` give it: the command's own, 128 and the number of a
-    /// signal, 124 for a time-out, 127 for a program that was not found, 126 for one that cannot be run,
-    /// 137 for one that was killed. `None` where the ending is not known.
+    /// The exit code, as shells and `timeout(1)` define it: the command's own, 128 plus the number
+    /// of a signal, 124 for a timeout, 127 for a program that was not found, 126 for one that
+    /// cannot be executed, 137 for a killed command. `None` if the ending is unknown.
     pub fn exit_code(&self) -> Option<u8> {
         Some(match self {
             Self::Exited(code) => *code,
@@ -102,12 +102,12 @@ impl Ending {
         })
     }
 
-    /// The exit code of a program that ran the command and ends as it did.
+    /// The exit code of a program that ran the command and reports its ending as its own.
     pub fn process_exit_code(&self) -> u8 {
         self.kind().process_exit_code(self.exit_code().map(i32::from))
     }
 
-    /// The signal that ended it, where one did.
+    /// The signal that ended it, if one did.
     pub const fn signal(&self) -> Option<i32> {
         match self {
             Self::Signaled(signal) | Self::Stopped(signal) => Some(*signal),
@@ -132,8 +132,8 @@ impl Ending {
         }
     }
 
-    /// What is known besides: the limit that was exceeded, or the step that failed and why, such as
-    /// ``run `cc`: No such file or directory``.
+    /// Details: the limit that was exceeded, or the step that failed and why, such as ``run `cc`:
+    /// No such file or directory``.
     pub fn reason(&self, program: Option<&str>, directory: Option<&str>) -> Option<String> {
         match self {
             Self::LimitExceeded(limit) => Some(limit.clone()),
@@ -152,8 +152,8 @@ impl Ending {
 }
 
 impl Kind {
-    /// The exit code of a program that ran the command and ends as it did, where `exit_code` is that
-    /// of the command: 137 where the sandbox ended, 125 where nothing is known.
+    /// The exit code of a program that ran the command and reports its ending as its own;
+    /// `exit_code` is that of the command: 137 if the sandbox ended, 125 if the ending is unknown.
     pub fn process_exit_code(self, exit_code: Option<i32>) -> u8 {
         let known = exit_code.and_then(|code| u8::try_from(code).ok());
         match self {
@@ -163,7 +163,7 @@ impl Kind {
     }
 }
 
-/// The exit code of a process that a signal ended, as shells give it.
+/// The exit code of a process that a signal ended, as in shells.
 pub fn of_signal(signal: i32) -> u8 {
     u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
 }

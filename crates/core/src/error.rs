@@ -1,7 +1,7 @@
 //! The catalogue of errors: each stable code with its exit code, HTTP status and remedy.
 //!
-//! Libraries return their own `Error` enums; the edge maps each to a [`Problem`]
-//! through this list. Each code has a page under `docs/errors/`.
+//! Libraries return their own `Error` enums; the outermost layer maps each to a [`Problem`] through
+//! this list. Each code has a page under `docs/errors/`.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,41 +10,43 @@ use crate::names::names;
 names! {
     /// A stable error code. The text of a code never changes once released.
     pub enum Code: "error code" {
-        /// An argument or value could not be understood.
+        /// An argument or value is invalid.
         InvalidInput = "INVALID_INPUT",
-        /// An access rule has a form that is not understood, or the stored rules have.
+        /// An access rule has an invalid form, or the stored rules have.
         RuleInvalid = "RULE_INVALID",
-        /// A path inside a sandbox is not absolute, or not one that can be used.
+        /// A path inside a sandbox is not absolute, or cannot be used.
         PathInvalid = "PATH_INVALID",
-        /// There is no such sandbox, snapshot, command or operation, or it is somebody else's.
+        /// There is no such sandbox, snapshot, command or operation, or it belongs to another
+        /// owner.
         NotFound = "NOT_FOUND",
         /// There is no such file or directory in the sandbox.
         FileNotFound = "FILE_NOT_FOUND",
         /// No tool is registered under that name.
         ToolUnknown = "TOOL_UNKNOWN",
-        /// The packages that snippets import cannot be had from where they were said to be.
+        /// The packages that snippets import are not available at the configured location.
         LibraryUnavailable = "LIBRARY_UNAVAILABLE",
-        /// The sandbox is in a state in which this cannot be done.
+        /// The sandbox is in a state that does not allow the operation.
         InvalidState = "INVALID_STATE",
-        /// The sandbox has ended for good.
+        /// The sandbox has ended permanently.
         SandboxTerminated = "SANDBOX_TERMINATED",
         /// The sandbox's access rules deny that use of a path.
         AccessDenied = "ACCESS_DENIED",
         /// The sandbox's network policy does not allow that host, port or address.
         EgressDenied = "EGRESS_DENIED",
-        /// A host leads to an address of the machine or of a network of one's own.
+        /// A host resolves to an address of the local machine or of a private network.
         EgressInternal = "EGRESS_INTERNAL",
-        /// What was sent names another host than the one that the connection is to.
+        /// The traffic names another host than the one that the connection is to.
         EgressMismatch = "EGRESS_MISMATCH",
-        /// A host that is allowed cannot be resolved or reached.
+        /// An allowed host cannot be resolved or reached.
         EgressUnreachable = "EGRESS_UNREACHABLE",
-        /// It does not fit to what there is: the name is taken, or it was made otherwise.
+        /// It conflicts with existing state: the name is taken, or the object exists with other
+        /// properties.
         Conflict = "CONFLICT",
-        /// The owner has as much of it as is allowed.
+        /// The owner has reached a quota.
         QuotaExceeded = "QUOTA_EXCEEDED",
         /// The operation was cancelled before it ended.
         Cancelled = "CANCELLED",
-        /// There is no bundle with that id, or the prefix names several.
+        /// There is no bundle with that id, or the prefix matches several.
         BundleNotFound = "BUNDLE_NOT_FOUND",
         /// The stored bundle does not match its content hash or its own rules.
         BundleInvalid = "BUNDLE_INVALID",
@@ -52,17 +54,17 @@ names! {
         BundleTooLarge = "BUNDLE_TOO_LARGE",
         /// The host's files changed since the view was taken.
         BundleConflict = "BUNDLE_CONFLICT",
-        /// A path was asked for that may never be applied.
+        /// A requested path may never be applied.
         PathRefused = "PATH_REFUSED",
         /// A change to a file that host tools execute was not accepted by name.
         ExecutedFile = "EXECUTED_FILE",
         /// The directory may not be used as a project.
         ProjectRefused = "PROJECT_REFUSED",
-        /// A wall that was asked for cannot be raised on this host.
+        /// A requested wall is unavailable on this host.
         WallUnavailable = "WALL_UNAVAILABLE",
-        /// A limit that was asked for cannot be held on this host.
+        /// A requested limit is unavailable on this host.
         LimitUnavailable = "LIMIT_UNAVAILABLE",
-        /// The sandbox failed while it was being set up.
+        /// Setting up the sandbox failed.
         LaunchFailed = "LAUNCH_FAILED",
         /// The command was ended by its time limit.
         TimedOut = "TIMED_OUT",
@@ -72,25 +74,25 @@ names! {
         DiskExceeded = "DISK_EXCEEDED",
         /// The command was ended because it wrote more output than allowed.
         OutputExceeded = "OUTPUT_EXCEEDED",
-        /// The sandbox's runtime, or this host, cannot do that.
+        /// The sandbox's runtime, or this host, does not support the operation.
         Unsupported = "UNSUPPORTED",
-        /// The server, or what holds the sandboxes, does not answer.
+        /// The server, or the process that holds the sandboxes, does not answer.
         Unreachable = "UNREACHABLE",
-        /// It may have happened or not, and nobody is left who knows.
+        /// It is unknown whether the operation happened, and no process knows.
         OutcomeUnknown = "OUTCOME_UNKNOWN",
         /// The database is damaged, or was written by a newer version.
         DatabaseInvalid = "DATABASE_INVALID",
-        /// There is no room on the disk for what Stockade has to write.
+        /// There is no disk space for data that Stockade has to write.
         StorageFull = "STORAGE_FULL",
-        /// A file or system operation of Stockade's own failed.
+        /// A file or system operation of Stockade itself failed.
         Io = "IO",
     }
 }
 
 impl Code {
-    /// The exit code of a command that ends with this error: 124 for a time-out, 137 for a
-    /// command that a limit killed, 2 for what was not understood, 1 for what was answered with no,
-    /// 125 for what Stockade could not do (as `docker run` and `env` do).
+    /// The exit code of a command that ends with this error: 124 for a timeout, 137 for a command
+    /// that a limit killed, 2 for invalid input, 1 for a negative answer, 125 for a failure of
+    /// Stockade (as `docker run` and `env` do).
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::TimedOut => 124,
@@ -162,7 +164,7 @@ impl Code {
         }
     }
 
-    /// Whether the same call may succeed later without any change.
+    /// Whether the same call may succeed later without a change.
     pub const fn retryable(self) -> bool {
         matches!(
             self,
@@ -175,23 +177,23 @@ impl Code {
     }
 }
 
-/// An error as it leaves Stockade, the same on every edge.
+/// An error as Stockade reports it, the same in every interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The stable code.
     pub code: Code,
     /// What failed, in one sentence.
     pub message: String,
-    /// Why, where that is known.
+    /// Why, if that is known.
     pub cause: Option<String>,
-    /// What to do about it: a command that can be pasted where there is one.
+    /// What to do about it: a command to paste, if there is one.
     pub remediation: Option<String>,
-    /// Whether the same call may succeed later without any change.
+    /// Whether the same call may succeed later without a change.
     pub retryable: bool,
 }
 
 impl Problem {
-    /// A problem with no cause and no remedy.
+    /// A problem without a cause and remedy.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -202,7 +204,7 @@ impl Problem {
         }
     }
 
-    /// The problem of a limit that this host cannot enforce, with the way to go on without it.
+    /// The problem of a limit that this host cannot enforce; its remedy is to run without it.
     pub fn limit_unavailable(limit: &str, reason: &str) -> Self {
         let message = format!(
             "the limit `{limit}` cannot be enforced on this host, so nothing was run (--best-effort \
@@ -211,7 +213,7 @@ impl Problem {
         Self::new(Code::LimitUnavailable, message).because(reason)
     }
 
-    /// The problem that an error is, with the errors behind it as its cause.
+    /// The problem for an error, with the sources of the error as its cause.
     pub fn caused(code: Code, error: &dyn std::error::Error) -> Self {
         let causes = std::iter::successors(error.source(), |cause| cause.source());
         let causes: Vec<_> = causes.map(ToString::to_string).collect();
@@ -219,14 +221,14 @@ impl Problem {
         if causes.is_empty() { problem } else { problem.because(causes.join(": ")) }
     }
 
-    /// The same problem with its cause.
+    /// The same problem with a cause.
     #[must_use]
     pub fn because(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());
         self
     }
 
-    /// The same problem with its remedy.
+    /// The same problem with a remedy.
     #[must_use]
     pub fn remedied_by(mut self, remediation: impl Into<String>) -> Self {
         self.remediation = Some(remediation.into());

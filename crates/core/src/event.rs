@@ -1,6 +1,5 @@
-//! What is recorded of each sandbox for those who watch (FireFlow, "Events"): its eight events and
-//! two of ours, and what each tells. An event never holds the content of a file, output, or an
-//! environment.
+//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and two of
+//! ours, with their content. An event never contains file content, output, or an environment.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,25 +11,25 @@ use crate::network::{Policy, Refused};
 names! {
     /// What happened.
     pub enum Kind: "event" {
-        /// A sandbox was made, and is ready.
+        /// A sandbox was created and is ready.
         SandboxCreated = "SANDBOX_CREATED",
-        /// It ended for good.
+        /// It ended permanently.
         SandboxKilled = "SANDBOX_KILLED",
         /// It was paused or stopped.
         SandboxPaused = "SANDBOX_PAUSED",
         /// It was resumed or started again.
         SandboxResumed = "SANDBOX_RESUMED",
-        /// The end of its life was moved.
+        /// Its expiry time was changed.
         SandboxRenewed = "SANDBOX_RENEWED",
-        /// A command ended, in whatever way.
+        /// A command ended, in any way.
         CommandCompleted = "COMMAND_COMPLETED",
         /// Files were copied into it.
         SyncFromVfsCompleted = "SYNC_FROM_VFS_COMPLETED",
         /// Files were copied out of it.
         SyncToVfsCompleted = "SYNC_TO_VFS_COMPLETED",
-        /// Something was refused on its way out, for the first time.
+        /// A connection was denied, for the first time.
         NetworkRefused = "NETWORK_REFUSED",
-        /// It was said anew what it reaches.
+        /// The network policy was changed.
         NetworkChanged = "NETWORK_CHANGED",
     }
 }
@@ -39,13 +38,13 @@ names! {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// Its place among all events of the store: later ones have greater numbers.
+    /// Its number among all events of the store: later ones have greater numbers.
     pub seq: u64,
-    /// Tells two events apart for good; the same when an operation is replayed.
+    /// Identifies the event permanently; the same when an operation is replayed.
     pub id: EventId,
     /// The sandbox that it happened to.
     pub sandbox_id: SandboxId,
-    /// Whose that sandbox is.
+    /// The owner of that sandbox.
     pub owner_id: OwnerId,
     /// The execution that the operation was part of.
     pub execution_id: Option<ExecutionId>,
@@ -56,15 +55,15 @@ pub struct Event {
     pub payload: Payload,
 }
 
-/// Names an event: an operation records at most one of each kind.
+/// Identifies an event: an operation records at most one of each kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EventId(String);
 
 impl EventId {
-    /// The id of the event that an operation records of a kind.
+    /// The id of the event of this kind that an operation records.
     pub fn of(operation_id: &str, kind: Kind) -> Self {
-        // No kind holds a colon, so that no two operations share an id.
+        // No kind contains a colon, so no two operations share an id.
         Self(format!("{operation_id}:{kind}"))
     }
 
@@ -80,7 +79,7 @@ impl std::fmt::Display for EventId {
     }
 }
 
-/// What an event tells, by its kind.
+/// The content of an event, by its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Payload {
@@ -107,7 +106,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// The kind of event that tells this.
+    /// The kind of event with this content.
     pub const fn kind(&self) -> Kind {
         match self {
             Self::SandboxCreated(_) => Kind::SandboxCreated,
@@ -124,78 +123,78 @@ impl Payload {
     }
 }
 
-/// What is told of a new sandbox.
+/// The content of the event of a new sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Created {
-    /// What its file system began with.
+    /// The initial content of its file system.
     pub image: String,
-    /// The end of its life, where it has one.
+    /// When it expires, if it does.
     pub expires_at: Option<Timestamp>,
 }
 
 names! {
     /// Why a sandbox was paused or ended.
     pub enum Reason: "reason" {
-        /// Its owner asked for it.
+        /// Its owner requested it.
         Requested = "requested",
-        /// The end of its life had come.
+        /// It expired.
         Expired = "expired",
-        /// Nobody had used it for as long as was agreed.
+        /// It was idle for its idle timeout.
         Idle = "idle",
         /// Its runtime does not have it any more.
         Gone = "gone",
-        /// It could not be made.
+        /// It could not be created.
         Failed = "failed",
     }
 }
 
-/// What is told of a sandbox that was paused or killed.
+/// The content of the event of a paused or killed sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ended {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// What is told where the kind says all: an empty object.
+/// The content of an event without details: an empty object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nothing {}
 
-/// What is told of a life that was moved.
+/// The content of the event of a renewed sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Renewed {
-    /// Its new end.
+    /// When it expires now.
     pub expires_at: Timestamp,
 }
 
-/// What is told of a network that was changed.
+/// The content of the event of a changed network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Changed {
-    /// Whom the sandbox may reach now.
+    /// The hosts that the sandbox may reach now.
     pub policy: Policy,
 }
 
-/// What is told of a command.
+/// The content of the event of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Command {
-    /// Its exit code, as a shell would give it; none when nobody knows it.
+    /// Its exit code, as a shell would report it; none if it is unknown.
     pub exit_code: Option<i32>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
-    /// Whether it was ended because its time was up.
+    /// Whether it was ended because it timed out.
     pub timed_out: bool,
-    /// How many bytes it wrote to its standard output.
+    /// The number of bytes that it wrote to its standard output.
     pub stdout_bytes: u64,
-    /// How many bytes it wrote to its standard error.
+    /// The number of bytes that it wrote to its standard error.
     pub stderr_bytes: u64,
 }
 
-/// What is told of a transfer of files. The first four count files and add up to all that were
-/// looked at.
+/// The content of the event of a file transfer. The first four count files, and their sum is the
+/// number of files that were examined.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sync {
@@ -203,15 +202,15 @@ pub struct Sync {
     pub copied: u64,
     /// Files that were the same on both sides.
     pub unchanged: u64,
-    /// Files that a filter or rule left out.
+    /// Files that a filter or rule excluded.
     pub skipped: u64,
-    /// Files that were removed because the source has them no more.
+    /// Files that were removed because they do not exist in the source any more.
     pub deleted: u64,
     /// Bytes that were copied.
     pub bytes: u64,
     /// Files that had changed on both sides.
     pub conflicts: u64,
-    /// The commit that was made of it, where one was.
+    /// The commit that was made, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit_id: Option<String>,
 }

@@ -1,25 +1,25 @@
-//! Ids. Those of sandboxes, of what runs in them and of snapshots are labels that callers choose:
-//! such an id is also the idempotency key of whatever it names, so that asking twice with the same
-//! one starts the thing once. Those of owners and executions come from other systems and are taken
-//! as they are. Making ids up takes a clock or chance, and is the caller's.
+//! Ids. Those of sandboxes, commands and snapshots are labels that callers choose: such an id is
+//! also the idempotency key of the object that it names, so that two requests with the same id
+//! create it once. Those of owners and executions come from other systems and are taken as they
+//! are. Generating ids needs a clock or randomness, and is the task of the caller.
 
 use serde::{Deserialize, Serialize};
 
-/// The longest id: a DNS label, so that it fits into container names, host names and labels.
+/// The longest id: a DNS label, so that it is valid in container names, host names and labels.
 const LENGTH: usize = 63;
 
 /// The longest name from another system, in bytes.
 const FOREIGN_LENGTH: usize = 200;
 
-/// A text that is no id.
+/// A text that is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidId {
-    /// It is no label.
+    /// It is not a label.
     #[error(
         "{0:?} is not a valid id: use up to {LENGTH} lower-case letters, digits and inner hyphens"
     )]
     Label(String),
-    /// It is no name that is taken over from another system.
+    /// It is not a valid name from another system.
     #[error(
         "{0:?} is not a valid name: use up to {FOREIGN_LENGTH} bytes of text without control characters"
     )]
@@ -47,7 +47,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// The id that a text is.
+            /// Parses an id.
             ///
             /// # Errors
             /// [`InvalidId`] for a text that this kind of id does not allow.
@@ -84,37 +84,36 @@ macro_rules! id {
 }
 
 id!(
-    /// Names a sandbox, in its runtime and in everything that is kept of it: 1 to 63 lower-case
-    /// letters, digits and hyphens, with no hyphen at either end.
+    /// Identifies a sandbox, in its runtime and in all its records: 1 to 63 lower-case letters,
+    /// digits and hyphens, with no hyphen at either end.
     SandboxId,
     label
 );
 id!(
-    /// Names one command that was started in a sandbox; unique within the sandbox, and formed as
-    /// [`SandboxId`].
+    /// Identifies one command in a sandbox; unique within the sandbox, and formed as [`SandboxId`].
     ExecId,
     label
 );
 id!(
-    /// Names a snapshot of a sandbox's file system; formed as [`SandboxId`].
+    /// Identifies a snapshot of a sandbox's file system; formed as [`SandboxId`].
     SnapshotId,
     label
 );
 id!(
-    /// Names whose a sandbox is, byte by byte: `u1` is not `U1`. 1 to 200 bytes of text without
-    /// control characters.
+    /// Identifies the owner of a sandbox, byte by byte: `u1` is not `U1`. 1 to 200 bytes of text
+    /// without control characters.
     OwnerId,
     foreign
 );
 id!(
-    /// Names the execution that a sandbox or an operation belongs to, for whoever started it; formed
-    /// as [`OwnerId`].
+    /// Identifies the execution that a sandbox or an operation belongs to, for the system that
+    /// started it; formed as [`OwnerId`].
     ExecutionId,
     foreign
 );
 
 impl OwnerId {
-    /// The owner that a user of this machine is.
+    /// The owner for a user of this machine.
     pub fn of_user(uid: u32) -> Self {
         Self(format!("uid:{uid}"))
     }

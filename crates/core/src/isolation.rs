@@ -1,47 +1,48 @@
-//! What a sandbox stands behind: which walls were raised, which limits hold, and why not.
+//! The isolation of a sandbox: which walls are enabled, which limits are enforced, and why others
+//! are not.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// How a limit is held.
+/// How a limit is enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Enforcement {
-    /// The kernel holds it: it cannot be exceeded.
+    /// By the kernel: it cannot be exceeded.
     Enforced,
-    /// Stockade looks at it from outside and ends the sandbox once it is exceeded.
+    /// By measurement from outside: Stockade ends the sandbox once it is exceeded.
     Watched,
-    /// It cannot be held here.
+    /// Not at all: it is unavailable here.
     Refused,
 }
 
-/// One limit and how it is held.
+/// One limit and how it is enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitReport {
     /// `memory`, `cpus`, `pids`, `disk`, `timeout` or `output`.
     pub name: Cow<'static, str>,
-    /// How it is held.
+    /// How it is enforced.
     pub enforcement: Enforcement,
-    /// What holds it (`cgroup v2`, `rlimit`, …) or why nothing does.
+    /// The mechanism (`cgroup v2`, `rlimit`, …) or why there is none.
     pub by: String,
 }
 
-/// One wall that stands, or the reason why it does not.
+/// One wall that is enabled, or the reason why it is not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WallReport {
     /// The wall's stable name, such as `network` or `seccomp`.
     pub name: Cow<'static, str>,
-    /// Whether it was raised.
+    /// Whether it is enabled.
     pub raised: bool,
-    /// What is different from the full wall, in words; empty when nothing is.
+    /// How it differs from the full wall, in words; empty if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl WallReport {
-    /// The wall `access`, in reports on sandboxes with access rules: whether their processes obey
-    /// the rules too, or why only the operations from outside do.
+    /// The wall `access`, in reports on sandboxes with access rules: whether the rules also
+    /// restrict their processes, or why they restrict only operations from outside.
     pub fn access(api_only: Option<&str>) -> Self {
         let reason = api_only.map(|why| format!("enforcement: api-only: {why}"));
         Self { name: "access".into(), raised: api_only.is_none(), reason }
@@ -52,21 +53,21 @@ impl WallReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Every wall that Stockade knows stands.
+    /// Every wall that Stockade knows is enabled.
     Full,
     /// The caller named walls that may be missing, and some are.
     Reduced,
 }
 
-/// What is in force around one sandbox; part of every answer.
+/// The isolation of one sandbox; part of every response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
-    /// Whether all walls stand.
+    /// Whether all walls are enabled.
     pub level: Level,
     /// Each wall.
     pub walls: Vec<WallReport>,
-    /// Each limit that was asked for or is set by default.
+    /// Each limit that was requested or is set by default.
     pub limits: Vec<LimitReport>,
-    /// Fallbacks that were taken, in words.
+    /// The fallbacks in use, in words.
     pub reasons: Vec<String>,
 }

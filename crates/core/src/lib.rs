@@ -1,9 +1,8 @@
-//! The nouns and rules of Stockade: ids, limits, sizes, the life of a sandbox, access rules, the
-//! network policy and the classes of addresses, events, what isolation was raised, and the catalogue
-//! of errors.
+//! The nouns and rules of Stockade: ids, limits, sizes, the lifecycle of a sandbox, access rules,
+//! the network policy and the classes of addresses, events, the isolation in force, and the
+//! catalogue of errors.
 //!
-//! Pure: no I/O, no clock, no async, no panics. Every other room may use this
-//! one; it uses none.
+//! Pure: no I/O, no clock, no async, no panics. Every other crate may use this one; it uses none.
 
 pub mod access;
 pub mod address;

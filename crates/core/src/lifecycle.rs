@@ -1,5 +1,5 @@
-//! The life of a sandbox: one machine, and which operations each of its states admits. Dialects have
-//! their own words for these states, each in the room that speaks it.
+//! The lifecycle of a sandbox: one state machine, and which operations each state allows. Dialects
+//! have their own names for these states, each defined in the crate of the dialect.
 //!
 //! ```text
 //!                         ┌──► paused ────┐
@@ -12,39 +12,39 @@
 //! each of these ──► terminated
 //! ```
 //!
-//! A sandbox is `running` only once it is ready. What is on its way from one state to another stays
-//! in the state it came from until it has arrived; what is under way is an [`Operation`].
+//! A sandbox is `running` only once it is ready. During a transition it stays in the state that it
+//! came from until the transition is complete; the transition in progress is an [`Operation`].
 
 use crate::error::{Code, Problem};
 use crate::names::names;
 
 names! {
-    /// Where a sandbox is in its life.
+    /// The state of a sandbox.
     pub enum State: "state" {
-        /// Known, and nothing was made for it yet.
+        /// Recorded, but nothing was created for it yet.
         New = "new",
-        /// Being made, for the first time.
+        /// Being created for the first time.
         Creating = "creating",
         /// Ready for commands.
         Running = "running",
-        /// Its processes stand still, in memory.
+        /// Its processes are frozen, in memory.
         Paused = "paused",
-        /// Its processes are gone, its files are there.
+        /// Its processes have ended, its files exist.
         Stopped = "stopped",
-        /// It failed; what it had made was given back.
+        /// It failed; its resources were released.
         Error = "error",
-        /// Gone for good.
+        /// Ended permanently.
         Terminated = "terminated",
     }
 }
 
-/// A step that the machine does not have.
+/// A transition that the state machine does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("Cannot transition from {from} to {to}")]
 pub struct CannotTransition<S: std::fmt::Display = State> {
-    /// The state that there is, and that stays.
+    /// The current state, which is unchanged.
     pub from: S,
-    /// The state that was wanted.
+    /// The requested state.
     pub to: S,
 }
 
@@ -61,10 +61,10 @@ impl State {
         }
     }
 
-    /// The state `to`, where that can follow.
+    /// The state `to`, if it can follow.
     ///
     /// # Errors
-    /// [`CannotTransition`] when the machine has no such step, also from a state to itself.
+    /// [`CannotTransition`] if the machine has no such transition, also from a state to itself.
     pub fn to(self, to: Self) -> Result<Self, CannotTransition> {
         if self.next().contains(&to) { Ok(to) } else { Err(CannotTransition { from: self, to }) }
     }
@@ -74,10 +74,10 @@ impl State {
         matches!(self, Self::Terminated)
     }
 
-    /// Whether an operation may begin now, and the state that it ends in when it succeeds.
+    /// Whether an operation may start now, and the state after it succeeds.
     ///
     /// # Errors
-    /// [`Refused`] with the reason. [`Operation::Kill`] is never refused: once is as good as twice.
+    /// [`Refused`] with the reason. [`Operation::Kill`] is never refused: it is idempotent.
     pub const fn after(self, operation: Operation) -> Result<Self, Refused> {
         use Operation::{Collect, Kill, Pause, Renew, Resume, Start, Stop, Use};
         match (operation, self) {
@@ -97,42 +97,42 @@ impl State {
 }
 
 names! {
-    /// What is asked of a sandbox, as far as its state matters.
+    /// An operation on a sandbox, as far as its state matters.
     pub enum Operation: "operation" {
-        /// Make it, or make it again.
+        /// Create it, or create it again.
         Start = "start",
         /// End its processes and keep its files.
         Stop = "stop",
-        /// Make its processes stand still.
+        /// Freeze its processes.
         Pause = "pause",
-        /// Let them go on.
+        /// Continue its processes.
         Resume = "resume",
-        /// Move the end of its life.
+        /// Change its expiry time.
         Renew = "renew",
         /// Anything that needs it running: a command, a file, a port, a snapshot.
         Use = "use",
-        /// Keep what it has changed of its workspace, which it has while its files are there.
+        /// Collect its workspace changes, which exist as long as its files do.
         Collect = "collect",
-        /// End it for good.
+        /// End it permanently.
         Kill = "kill",
     }
 }
 
-/// An operation that the state does not admit.
+/// An operation that the state does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The sandbox has ended for good.
+    /// The sandbox has ended permanently.
     #[error("cannot {operation} it: the sandbox is terminated")]
     Terminated {
-        /// What was asked.
+        /// The operation.
         operation: Operation,
     },
     /// The sandbox is in another state than the operation needs.
     #[error("cannot {operation} it: the sandbox is {state} but must be {}", operation.needs())]
     State {
-        /// What was asked.
+        /// The operation.
         operation: Operation,
-        /// The state it is in.
+        /// The current state.
         state: State,
     },
 }
@@ -154,7 +154,7 @@ impl<S: std::fmt::Display> From<CannotTransition<S>> for Problem {
 }
 
 impl Operation {
-    /// The states that it can begin in, in words.
+    /// The states in which it can start, in words.
     const fn needs(self) -> &'static str {
         match self {
             Self::Start => "new, stopped or in error",

@@ -1,17 +1,17 @@
-//! How large a bundle may be. One validator, several profiles.
+//! Limits on the size of a bundle. One validator, several profiles.
 
 use serde::Serialize;
 
-/// The limits that a bundle is held to, when it is read and when it is written.
+/// The limits that are checked when a bundle is read and when it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct BundleLimits {
-    /// The name of the profile, as errors print it.
+    /// The name of the profile, for error messages.
     pub profile: &'static str,
     /// All file contents of the bundle together, in bytes.
     pub total_bytes: u64,
     /// The manifest (`README.md` in a `<Sandbox>` bundle), in bytes.
     pub manifest_bytes: u64,
-    /// How many changed paths (patches) one bundle may hold.
+    /// How many changed paths (patches) one bundle may contain.
     pub entries: u64,
     /// The length of one path, in bytes.
     pub path_bytes: u64,

@@ -1,19 +1,20 @@
-//! Enums whose values have a name that is stored, sent and printed: one list gives the values,
+//! Enums whose values have a name that is stored, sent and printed: one list defines the values,
 //! their names, and the conversions between the two.
 
-/// A text that is the name of no value of its kind.
+/// A text that is not the name of any value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{given:?} is not a valid {kind}: use one of {known}")]
 pub struct UnknownName {
-    /// What kind of value was wanted.
+    /// The expected kind of value.
     pub kind: &'static str,
-    /// What was given.
+    /// The text.
     pub given: String,
-    /// The names that there are.
+    /// The known names.
     pub known: String,
 }
 
-/// Makes an enum from a list of its values with their names. A crate that uses it depends on serde.
+/// Defines an enum from a list of its values with their names. A crate that uses it depends on
+/// serde.
 #[macro_export]
 macro_rules! names {
     (

@@ -1,16 +1,15 @@
-//! The network policy of a sandbox: which hosts may be reached from inside. The rules alone are
-//! here; whoever connects asks them with the name, and again with every address that the name leads
-//! to.
+//! The network policy of a sandbox: which hosts it may connect to. Only the rules are here; code
+//! that connects checks the name, and again every address that the name resolves to.
 //!
-//! - Any deny beats any allow; the order of rules never matters. What no rule is about is decided by
-//!   the default.
+//! - Any deny beats any allow; the order of rules never matters. The default decides where no rule
+//!   matches.
 //! - A rule names a host (`api.example.com`), everything below a name and not the name itself
-//!   (`*.example.com`), an address, or a block of addresses; where it names ports, it is about those
-//!   alone.
-//! - An address that is written out in place of a name needs a rule with that address, whatever the
-//!   default is: else every rule about a name could be walked around.
-//! - A name that leads to an address of the machine or of a network of one's own is refused, also
-//!   where the name is allowed, unless a rule allows that very address, or a block that lies within
+//!   (`*.example.com`), an address, or a block of addresses; if it names ports, it applies to those
+//!   only.
+//! - An address literal instead of a name needs a rule with that address, whatever the default is:
+//!   otherwise it would bypass every rule about a name.
+//! - A name that resolves to an address of the local machine or of a private network is refused
+//!   even if the name is allowed, unless a rule allows exactly that address, or a block within the
 //!   addresses of its class.
 
 mod allowed;
@@ -47,7 +46,7 @@ pub const MAX_RULES: usize = 512;
 /// The most ports of a rule.
 pub const MAX_PORTS: usize = 64;
 
-/// Where systems keep the certificates of the authorities that they believe, in one file.
+/// The paths at which systems keep the certificates of trusted authorities, in one file.
 pub const AUTHORITIES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -56,12 +55,12 @@ pub const AUTHORITIES: &[&str] = &[
     "/etc/ssl/cert.pem",
 ];
 
-/// What a rule is about.
+/// The hosts that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// The host of that name.
+    /// The host with that name.
     Exactly(Name),
-    /// Every host below that name, and not the host of that name.
+    /// Every host below that name, but not the host with that name.
     Below(Name),
     /// Every address of a block.
     Block(Block),
@@ -77,7 +76,7 @@ impl FromStr for Target {
         if let Some(parent) = text.strip_prefix("*.") {
             return Name::parse(parent).map(Self::Below).map_err(|error| error.to_string());
         }
-        // Only a block has a slash, and only an address of IPv6 a colon.
+        // Only a block has a slash, and only an IPv6 address a colon.
         if text.contains(['/', ':']) {
             return text.parse().map(Self::Block).map_err(|error: InvalidBlock| error.to_string());
         }
@@ -106,9 +105,9 @@ as_text!(Target);
 pub struct Rule {
     /// What the rule does.
     pub action: Effect,
-    /// To whom.
+    /// The hosts.
     pub target: Target,
-    /// At which ports; all of them where it names none.
+    /// The ports; all if it names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
 }
@@ -118,12 +117,12 @@ impl Rule {
         self.ports.is_empty() || self.ports.contains(&port)
     }
 
-    /// Whether it denies that port or, without one, all.
+    /// Whether it denies that port or, without one, all ports.
     fn denies_at(&self, port: Option<u16>) -> bool {
         port.map_or(self.ports.is_empty(), |port| self.is_at(port))
     }
 
-    /// Whether it allows that port or, without one, some.
+    /// Whether it allows that port or, without one, at least one port.
     fn allows_at(&self, port: Option<u16>) -> bool {
         port.is_none_or(|port| self.is_at(port))
     }
@@ -144,11 +143,11 @@ impl Rule {
     }
 }
 
-/// A rule that is refused: the code is `RULE_INVALID`.
+/// A rule that is refused; the code is `RULE_INVALID`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("network rule {index}: {reason}")]
 pub struct InvalidRule {
-    /// Which one, counted from 0.
+    /// Its index, from 0.
     pub index: usize,
     /// What is wrong with it.
     pub reason: String,
@@ -161,7 +160,7 @@ impl From<InvalidRule> for Problem {
     }
 }
 
-/// The policy of one sandbox. The one that is made by default lets nothing through.
+/// The policy of one sandbox. The default value denies everything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Policy {
     default: Effect,
@@ -175,10 +174,10 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// A policy of checked rules.
+    /// A policy of validated rules.
     ///
     /// # Errors
-    /// [`InvalidRule`] for one that is too many, or has too many ports or the port 0.
+    /// [`InvalidRule`] for a rule over the limit, or with too many ports or the port 0.
     pub fn new(default: Effect, rules: Vec<Rule>) -> Result<Self, InvalidRule> {
         for (index, rule) in rules.iter().enumerate() {
             let invalid = |reason| Err(InvalidRule { index, reason });
@@ -195,7 +194,7 @@ impl Policy {
         Ok(Self { default, rules })
     }
 
-    /// The policy that rules make which were read as JSON.
+    /// A policy from rules that were parsed as JSON values.
     ///
     /// # Errors
     /// [`InvalidRule`] for the first one with another shape, and as [`Policy::new`].
@@ -210,7 +209,7 @@ impl Policy {
         Self::new(default, rules.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?)
     }
 
-    /// What is done where no rule is about the host.
+    /// The effect where no rule matches the host.
     pub const fn default_effect(&self) -> Effect {
         self.default
     }
@@ -220,8 +219,8 @@ impl Policy {
         &self.rules
     }
 
-    /// Whether a port of a host may be asked for. Of a name this says nothing about where it leads:
-    /// ask [`Policy::check_resolved`] for that.
+    /// Whether a connection to a port of a host may be requested. For a name, this does not check
+    /// its addresses: call [`Policy::check_resolved`] for that.
     ///
     /// # Errors
     /// Why not.
@@ -232,7 +231,7 @@ impl Policy {
         }
     }
 
-    /// Whether a name may be looked up: some port of it may be asked for.
+    /// Whether a name may be looked up: at least one port of it may be requested.
     ///
     /// # Errors
     /// Why not.
@@ -279,8 +278,8 @@ impl Policy {
         Err(Refusal::AddressNotAllowed { address })
     }
 
-    /// Whether a name that is allowed leads to where it may, at one port or, without one, at some.
-    /// Each address counts: one that is refused spoils the name.
+    /// Whether the addresses of an allowed name are allowed, at one port or, without one, at any
+    /// port. Each address counts: one refused address makes the name refused.
     ///
     /// # Errors
     /// Why not, for the first such address.
@@ -301,13 +300,13 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether a rule allows that one address and no other: as good as any class.
+    /// Whether a rule allows exactly this address: such a rule permits any class.
     pub fn allows_exactly(&self, address: IpAddr, port: u16) -> bool {
         let is_exact = |rule: &Rule| rule.block().is_some_and(|block| block.is_exactly(address));
         self.allowing(address).any(|rule| is_exact(rule) && rule.is_at(port))
     }
 
-    /// The rules that allow a block with an address in it.
+    /// The rules that allow a block that contains an address.
     fn allowing(&self, address: IpAddr) -> impl Iterator<Item = &Rule> {
         let is_about = move |rule: &&Rule| {
             rule.action == Effect::Allow && rule.block().is_some_and(|block| block.holds(address))

@@ -1,18 +1,18 @@
-//! Reading sizes, durations and processor shares as people write them.
+//! Parsing of sizes, durations and processor shares as people write them.
 
 use std::time::Duration;
 
-/// A value that a person wrote and that could not be understood.
+/// A value that could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is invalid: expected {wanted}")]
 pub struct ParseError {
-    /// What was given.
+    /// The value.
     pub given: String,
-    /// What would have been understood, with an example.
+    /// The expected form, with an example.
     pub wanted: &'static str,
 }
 
-/// Reads a number of bytes: `1048576`, `64k`, `512M`, `1.5g`, `2GiB`. Units are powers of 1024.
+/// Parses a number of bytes: `1048576`, `64k`, `512M`, `1.5g`, `2GiB`. Units are powers of 1024.
 pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
     let wanted = "a size such as 512M, 2g or 1048576";
     let units = |unit: &str| match unit.to_ascii_lowercase().as_str() {
@@ -27,7 +27,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
     whole(value, text, wanted)
 }
 
-/// Reads a duration: `30` (seconds), `1.5s`, `250ms`, `10m`, `2h`.
+/// Parses a duration: `30` (seconds), `1.5s`, `250ms`, `10m`, `2h`.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     let wanted = "a duration such as 30s, 250ms, 10m or 2h";
     let units = |unit: &str| match unit {
@@ -45,7 +45,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
     }
 }
 
-/// Reads a share of processors, such as `0.5` or `2`, as thousandths of one processor.
+/// Parses a share of processors, such as `0.5` or `2`, as thousandths of one processor.
 pub fn parse_cpus(text: &str) -> Result<u64, ParseError> {
     let wanted = "a number of processors such as 0.5 or 2";
     let value = with_unit(text, |unit| unit.is_empty().then_some(1000.0), wanted)?;
@@ -65,7 +65,7 @@ fn with_unit(
 }
 
 fn whole(value: f64, text: &str, wanted: &'static str) -> Result<u64, ParseError> {
-    // 2^53: up to here every whole number is exact in a float.
+    // 2^53: up to here every whole number has an exact float.
     if value.is_finite() && (1.0..=9_007_199_254_740_992.0).contains(&value) {
         #[expect(
             clippy::cast_possible_truncation,

@@ -1,7 +1,6 @@
-//! What a sandbox is made from: the request that every runtime understands.
+//! The specification of a sandbox: the request that every runtime supports.
 //!
-//! Only data. Which parts of it a runtime can give is said by that runtime; what it cannot give
-//! it refuses.
+//! Only data. Each runtime defines which parts it supports, and refuses the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,74 +12,74 @@ use crate::access::Rules;
 use crate::id::SnapshotId;
 use crate::network::Policy;
 
-/// Everything about a sandbox that is decided before it exists.
+/// All properties of a sandbox that are decided before it exists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxSpec {
-    /// What its file system begins with.
+    /// The initial content of its file system.
     pub root: Root,
-    /// A directory of the host that is shown copy-on-write.
+    /// A host directory that the sandbox sees copy-on-write.
     pub workspace: Option<Workspace>,
-    /// Directories and files of the host that are shown as they are.
+    /// Host directories and files that are bind-mounted.
     pub mounts: Vec<HostMount>,
-    /// What every command finds in its environment, before its own additions.
+    /// The environment of every command, before the command's own additions.
     pub environment: BTreeMap<String, String>,
-    /// Whom commands run as when they do not say; the runtime's ordinary user when absent.
+    /// The default user of commands; the runtime's ordinary user when absent.
     pub user: Option<User>,
-    /// Where commands start when they do not say; the user's home directory when absent.
+    /// The default working directory of commands; the user's home directory when absent.
     pub working_directory: Option<PathBuf>,
-    /// What the processes may use together.
+    /// The resources that all processes may use together.
     pub limits: Limits,
-    /// What the sandbox may do without, where this host cannot give it.
+    /// Walls and limits that may be missing if this host does not support them.
     pub best_effort: BTreeSet<BestEffort>,
-    /// Which paths inside its processes may use, and how. The system's own directories can be read
-    /// and executed as well, unless a rule names them.
+    /// Which paths inside its processes may use, and how. The system directories can also be read
+    /// and executed, unless a rule names them.
     #[serde(skip_serializing_if = "Rules::is_empty")]
     pub access: Rules,
-    /// Who may be reached from it; without a policy nobody is, and there is no way out at all.
+    /// The hosts that it may connect to; without a policy there is no network access at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Policy>,
-    /// What it can be found by.
+    /// Labels by which it can be found.
     pub labels: BTreeMap<String, String>,
-    /// How long it lives unless the lease is renewed; without one, until it is destroyed.
+    /// How long it lives unless the lease is renewed; if absent, until it is destroyed.
     pub lease: Option<Duration>,
 }
 
-/// What the file system of a sandbox begins with. It is writable in all cases, but for the
-/// system's own directories with [`Root::Host`].
+/// The initial content of a sandbox's file system. It is writable, except for the system
+/// directories with [`Root::Host`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Root {
-    /// The host's own programs, read-only, and nothing else of the host.
+    /// The host's programs, read-only, and nothing else of the host.
     #[default]
     Host,
-    /// A directory of the host that holds the root of a system, copy-on-write.
+    /// A host directory that contains the root of a system, copy-on-write.
     Directory(PathBuf),
-    /// An image by its name, for runtimes that have a store of images.
+    /// An image by its name, for runtimes with an image store.
     Image(String),
-    /// What another sandbox's file system was when a snapshot was taken of it.
+    /// A snapshot of another sandbox's file system.
     Snapshot(SnapshotId),
 }
 
-/// A directory of the host that is shown copy-on-write: what is changed in it is kept apart.
+/// A host directory that the sandbox sees copy-on-write: changes are stored separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workspace {
     /// The directory.
     pub host: PathBuf,
-    /// Where it is inside.
+    /// Its path inside.
     pub inside: PathBuf,
 }
 
-/// A directory or file of the host that is shown as it is.
+/// A host directory or file that is bind-mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostMount {
-    /// What is shown.
+    /// Its path on the host.
     pub host: PathBuf,
-    /// Where it is inside.
+    /// Its path inside.
     pub inside: PathBuf,
-    /// Whether it may be changed, on the host itself.
+    /// Whether the sandbox may change it, on the host itself.
     pub writable: bool,
 }
 
@@ -94,7 +93,7 @@ pub struct User {
     pub group: u32,
 }
 
-/// What the processes of a sandbox may use together; `None` is the runtime's default.
+/// The resources that the processes of a sandbox may use together; `None` is the runtime's default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -104,7 +103,7 @@ pub struct Limits {
     pub cpu_millis: Option<u64>,
     /// Processes and threads.
     pub processes: Option<u64>,
-    /// Bytes that its own files may take on disk.
+    /// Bytes on disk of the sandbox's own files.
     pub disk_bytes: Option<u64>,
 }
 
@@ -123,7 +122,7 @@ pub enum LimitName {
 }
 
 impl LimitName {
-    /// The name as people write it.
+    /// The name in arguments.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -134,7 +133,7 @@ impl LimitName {
     }
 }
 
-/// What a sandbox may do without. Every other wall is always required.
+/// The walls and limits that a sandbox may run without. Every other wall is always required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BestEffort {
@@ -144,7 +143,7 @@ pub enum BestEffort {
     Memory,
     /// [`Limits::cpu_millis`].
     Cpus,
-    /// [`Limits::processes`]. Records have it under this name.
+    /// [`Limits::processes`], stored under this name.
     #[serde(rename = "processes", alias = "pids")]
     Pids,
     /// [`Limits::disk_bytes`].

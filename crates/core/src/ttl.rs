@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A length of life: at least a millisecond, at most 30 days, in JSON a number of seconds.
+/// A TTL: at least a millisecond, at most 30 days, in JSON a number of seconds.
 ///
-/// The upper bound is Stockade's own: a life that nobody renews in a month belongs to nobody. A
-/// sandbox that shall live for as long as it is wanted has no such length at all.
+/// The upper bound is Stockade's own: a sandbox that is not renewed within a month has no user. A
+/// sandbox without an end has no TTL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "f64", into = "f64")]
 pub struct Ttl(Duration);
 
-/// A number that is no length of life.
+/// A number that is not a valid TTL.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("{0} seconds is not a valid time to live: use 0.001 seconds to 30 days")]
 pub struct InvalidTtl(pub f64);
@@ -20,13 +20,13 @@ pub struct InvalidTtl(pub f64);
 impl Ttl {
     const MIN: Duration = Duration::from_millis(1);
 
-    /// The longest.
+    /// The longest TTL.
     pub const MAX: Duration = Duration::from_hours(30 * 24);
 
-    /// The length that a number of seconds is, to the millisecond.
+    /// Converts a number of seconds, to the millisecond.
     ///
     /// # Errors
-    /// [`InvalidTtl`] for what is not a number between a millisecond and [`Ttl::MAX`].
+    /// [`InvalidTtl`] for a number outside the range from a millisecond to [`Ttl::MAX`].
     pub fn from_seconds(seconds: f64) -> Result<Self, InvalidTtl> {
         let given = Duration::try_from_secs_f64(seconds).map_err(|_| InvalidTtl(seconds))?;
         let length = Duration::from_millis(u64::try_from(given.as_millis()).unwrap_or(u64::MAX));
@@ -34,7 +34,7 @@ impl Ttl {
         if fits { Ok(Self(length)) } else { Err(InvalidTtl(seconds)) }
     }
 
-    /// The length.
+    /// The duration.
     pub const fn as_duration(self) -> Duration {
         self.0
     }

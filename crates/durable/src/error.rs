@@ -1,4 +1,4 @@
-//! What can go wrong between a caller, the engine and its store.
+//! The errors of the engine and its store.
 
 use std::path::PathBuf;
 
@@ -14,12 +14,12 @@ pub enum Error {
     /// The workflow failed.
     #[error(transparent)]
     Failed(Failure),
-    /// The workflow was cancelled, by someone or by its time-out.
+    /// The workflow was cancelled by a caller or by its timeout.
     #[error("workflow {id} {}", if *timed_out { "timed out" } else { "was cancelled" })]
     Cancelled {
-        /// Which one.
+        /// The workflow.
         id: WorkflowId,
-        /// Whether its time-out did it.
+        /// Whether its timeout expired.
         timed_out: bool,
     },
     /// The workflow was taken over too often without recording anything.
@@ -27,61 +27,61 @@ pub enum Error {
         "workflow {id} was abandoned: each of its attempts ended with its executor; resume it after removing the cause"
     )]
     AttemptsExceeded {
-        /// Which one.
+        /// The workflow.
         id: WorkflowId,
     },
-    /// This process stopped running the workflow; it goes on when its executor or another takes
+    /// This process stopped running the workflow; it continues when this or another executor takes
     /// it over.
     #[error("workflow {id} was interrupted: {why}")]
     Interrupted {
-        /// Which one.
+        /// The workflow.
         id: WorkflowId,
-        /// What stopped it here.
+        /// Why it stopped.
         why: String,
     },
     /// Another execution of the workflow holds the lease, or the workflow has ended.
     #[error("this executor no longer runs workflow {id}")]
     LeaseLost {
-        /// Which one.
+        /// The workflow.
         id: WorkflowId,
-        /// What the workflow is now, where it is known.
+        /// The current status of the workflow, where it is known.
         status: Option<Status>,
     },
-    /// A change was made that rules this one out; nothing of it was committed.
+    /// An earlier change excludes this one; nothing of it was committed.
     #[error("conflict: {what}")]
     Conflict {
-        /// What stands against it.
+        /// The conflicting fact.
         what: String,
     },
     /// A workflow with that deduplication id waits or runs in the queue.
     #[error("{id} holds the deduplication id {deduplication_id:?} in queue {queue:?}")]
     Deduplicated {
-        /// The one that holds it.
+        /// The workflow that has it.
         id: WorkflowId,
         /// The queue.
         queue: String,
-        /// What both have in common.
+        /// The common deduplication id.
         deduplication_id: String,
     },
     /// No workflow has that id.
     #[error("there is no workflow {id}")]
     NotFound {
-        /// Which one was asked for.
+        /// The requested id.
         id: WorkflowId,
     },
-    /// An id cannot be one.
+    /// A text is not a valid id.
     #[error(transparent)]
     InvalidId(#[from] InvalidId),
-    /// The call contradicts itself or what the engine was built with.
+    /// The call contradicts itself or the configuration of the engine.
     #[error("{what}")]
     Invalid {
         /// What is wrong.
         what: String,
     },
-    /// A value cannot be recorded, or a record is no such value.
+    /// A value cannot be recorded, or a record does not have the expected type.
     #[error("a value cannot be recorded or read back: {message}")]
     Json {
-        /// What the encoder says.
+        /// The message of the encoder or decoder.
         message: String,
     },
     /// The engine takes no more work.
@@ -90,21 +90,21 @@ pub enum Error {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
-    /// There is no room for the record; nothing was lost, and the store goes on when there is.
+    /// There is no space for the record; nothing was lost, and the store works again when there is.
     #[error("the disk with the database is full; free space on it")]
     StorageFull,
     /// The store cannot read or write.
     #[error("the database failed: {message}")]
     Storage {
-        /// What it says.
+        /// Its message.
         message: String,
     },
-    /// Another process has the database.
+    /// Another process uses the database.
     #[error("{} is in use{}; end that process or use another data directory", path.display(), holder.map_or_else(String::new, |pid| format!(" by process {pid}")))]
     Locked {
         /// The database.
         path: PathBuf,
-        /// The process that has it, where it is known.
+        /// The process that uses it, where it is known.
         holder: Option<u32>,
     },
     /// The database was written by a later version.
@@ -112,17 +112,17 @@ pub enum Error {
     NewerDatabase {
         /// The database.
         path: PathBuf,
-        /// The schema that it has.
+        /// Its schema version.
         found: u32,
-        /// The latest schema that this program knows.
+        /// The latest schema version of this program.
         known: u32,
     },
-    /// The file is no database of this engine.
+    /// The file is not a database of this engine.
     #[error("{} is not a database of this program ({why}); move it away, or use another data directory", path.display())]
     ForeignDatabase {
         /// The file.
         path: PathBuf,
-        /// How that was seen.
+        /// Why.
         why: String,
     },
     /// The database is damaged.
@@ -130,23 +130,23 @@ pub enum Error {
     CorruptDatabase {
         /// The database.
         path: PathBuf,
-        /// What was found.
+        /// The damage.
         detail: String,
     },
-    /// The file cannot be opened, made or locked.
+    /// The file cannot be opened, created or locked.
     #[error("{operation} {}: {message}", path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The message of the system.
         message: String,
     },
 }
 
 impl Error {
-    /// A stable word for programs.
+    /// A stable code for programs.
     pub fn code(&self) -> &str {
         match self {
             Self::Failed(failure) => &failure.code,
@@ -171,7 +171,7 @@ impl Error {
         }
     }
 
-    /// Whether the same may succeed later.
+    /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Failed(failure) => failure.retryable,
@@ -184,8 +184,8 @@ impl Error {
         }
     }
 
-    /// Whether the store works and what it was given cannot be: the workflow that gave it learns
-    /// of it and goes on.
+    /// Whether the store works but rejects its input: the workflow that submitted the input
+    /// receives the error and continues.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(
             self,

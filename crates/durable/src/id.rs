@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Names one workflow for ever: starting another under the same id joins the first.
+/// Identifies one workflow permanently: starting another one under the same id joins the first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkflowId(String);
 
-/// A text that cannot be the id of a workflow.
+/// A text that is not a valid workflow id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the workflow id is invalid: {why}")]
 pub struct InvalidId {
@@ -21,7 +21,7 @@ pub struct InvalidId {
 const MAX_BYTES: usize = 200;
 
 impl WorkflowId {
-    /// An id of 1 to 200 bytes without control characters, else [`InvalidId`].
+    /// Checks an id: 1 to 200 bytes without control characters, else [`InvalidId`].
     pub fn new(id: impl Into<String>) -> Result<Self, InvalidId> {
         let id = id.into();
         let why = if id.is_empty() {
@@ -36,7 +36,7 @@ impl WorkflowId {
         Err(InvalidId { why })
     }
 
-    /// An id that nothing else has; later ones sort behind earlier ones.
+    /// A unique id; later ones sort after earlier ones.
     pub fn unique() -> Self {
         Self(uuid::Uuid::now_v7().to_string())
     }

@@ -1,15 +1,15 @@
-//! Durable execution on an embedded store: what a workflow has done is recorded step by step, so
-//! that after any crash it goes on where it was, and nothing recorded is done again.
+//! Durable execution on an embedded store: the steps of a workflow are recorded, so that after any
+//! crash it continues where it stopped, and no recorded step runs again.
 //!
 //! The names and rules are those of DBOS (workflow status, recorded operation outputs, streams,
-//! events, notifications, queues, application versions); leases with fencing are added, so that
-//! any live executor takes over the work of a dead one. Steps are at least once: what acts
-//! outside carries the idempotency key [`Step::key`].
+//! events, notifications, queues, application versions); leases with fencing are added, so that any
+//! live executor takes over the work of a dead one. Steps run at least once: a step with external
+//! effects passes on the idempotency key [`Step::key`].
 //!
-//! Knows no sandbox and no other crate of the workspace.
+//! Does not know sandboxes and uses no other crate of the workspace.
 //!
 //! Reading order: `engine` (starts, finds and ends workflows; `engine::context` is what a workflow
-//! may do), `store` (what a backend must keep), then `sqlite`, the embedded backend.
+//! can do), `store` (what a backend must guarantee), then `sqlite`, the embedded backend.
 
 mod engine;
 mod error;
@@ -41,5 +41,5 @@ pub use status::Status;
 pub use store::{Pending, Store};
 pub use wakes::{Channel, Wakes};
 
-/// A value as it is recorded.
+/// A recorded value.
 pub type Json = serde_json::Value;

@@ -1,5 +1,5 @@
-//! What the engine gives to a store and gets from it. Values are JSON text where the engine
-//! only carries them, and times are milliseconds since 1970.
+//! What the engine and a store exchange. Values are JSON text where the engine does not read them;
+//! times are milliseconds since 1970.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use crate::{Error, Failure, Json, Result, Statement, Status, WorkflowId};
 pub struct Executor {
     /// Its name, the same after a restart.
     pub id: String,
-    /// Which start of it this is; later ones are greater.
+    /// The number of its current start; later ones are greater.
     pub incarnation: i64,
-    /// What it runs; it takes over only what was started by the same.
+    /// The version of its workflows; it takes over only workflows of the same version.
     pub application_version: String,
-    /// The workflows that it knows; it takes no others.
+    /// The names of the workflows that it has registered; it takes no others.
     pub names: Vec<String>,
 }
 
-/// The right to write for a workflow: its row must be PENDING, of this executor, in this run.
+/// The right to write for a workflow: its row must be PENDING, of this executor, with this epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The workflow.
     pub id: WorkflowId,
-    /// Who runs it.
+    /// The executor that runs it.
     pub executor: String,
-    /// Which run it is; each take-over adds one.
+    /// The number of the run; each take-over adds one.
     pub epoch: i64,
 }
 
-/// A workflow that this executor shall run now.
+/// A workflow that this executor must run now.
 #[derive(Debug, Clone)]
 pub struct Claimed {
     /// Its id.
@@ -38,15 +38,15 @@ pub struct Claimed {
     pub name: String,
     /// Its input.
     pub input: String,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Option<String>,
-    /// Which run this is; the first is 1.
+    /// The number of this run; the first is 1.
     pub epoch: i64,
-    /// When it runs out of time.
+    /// When its timeout expires.
     pub deadline: Option<i64>,
 }
 
-/// A workflow to be recorded.
+/// A workflow that is to be recorded.
 #[derive(Debug, Clone)]
 pub struct NewWorkflow {
     /// Its id.
@@ -55,17 +55,17 @@ pub struct NewWorkflow {
     pub name: String,
     /// Its input.
     pub input: String,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Option<String>,
-    /// Who runs it at once, with its incarnation; else it waits in its queue.
+    /// The executor that runs it immediately, with its incarnation; else it waits in its queue.
     pub executor: Option<(String, i64)>,
-    /// What started it.
+    /// The version that starts it.
     pub application_version: String,
     /// The queue that it waits in.
     pub queue: Option<String>,
-    /// No two that wait or run in one queue have the same.
+    /// A queue accepts no second waiting or running workflow with the same one.
     pub deduplication_id: Option<String>,
-    /// Lower ones leave the queue first.
+    /// Workflows with lower values leave the queue first.
     pub priority: i32,
     /// When it is put into its queue.
     pub delay_until: Option<i64>,
@@ -73,25 +73,25 @@ pub struct NewWorkflow {
     pub timeout_ms: Option<i64>,
     /// The workflow that started it.
     pub parent: Option<WorkflowId>,
-    /// Committed together with it; not when it is known already.
+    /// Statements that are committed together with it; not when it exists already.
     pub with: Vec<Statement>,
 }
 
-/// What came of recording a workflow.
+/// The result of recording a workflow.
 #[derive(Debug, Clone)]
 pub enum Created {
-    /// It is recorded now; when it runs out of time, where it runs at once and may.
+    /// It is new. The deadline is set where it runs immediately and has a timeout.
     New {
         /// See [`Claimed::deadline`].
         deadline: Option<i64>,
     },
-    /// The same was recorded before.
+    /// The same workflow was recorded before.
     Existing,
 }
 
 impl NewWorkflow {
-    /// Whether a workflow that has the id was started with the same name and input; else this is
-    /// an [`Error::Conflict`].
+    /// Fails with [`Error::Conflict`] unless the existing workflow with the id was started with the
+    /// same name and input.
     pub fn joins(&self, known: &WorkflowInfo) -> Result<()> {
         let input: Json = serde_json::from_str(&self.input)?;
         let other = if known.name != self.name {
@@ -107,34 +107,34 @@ impl NewWorkflow {
     }
 }
 
-/// What is known of a workflow.
+/// The stored state of a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowInfo {
     /// Its id.
     pub id: WorkflowId,
     /// Its name.
     pub name: String,
-    /// Where it is in its life.
+    /// Its status.
     pub status: Status,
     /// Its input.
     pub input: Json,
-    /// What it returned.
+    /// Its result.
     pub output: Option<Json>,
-    /// What it failed with, or why it was cancelled.
+    /// Its failure, or why it was cancelled.
     pub failure: Option<Failure>,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Option<String>,
     /// Its queue.
     pub queue: Option<String>,
     /// Its deduplication id, while it waits or runs.
     pub deduplication_id: Option<String>,
-    /// Lower ones leave the queue first.
+    /// Workflows with lower values leave the queue first.
     pub priority: i32,
-    /// Who runs it or ran it last.
+    /// The executor that runs it or ran it last.
     pub executor_id: Option<String>,
-    /// What started it.
+    /// The version that started it.
     pub application_version: String,
-    /// How often a run of it was begun.
+    /// How many runs of it were started.
     pub recovery_attempts: i64,
     /// The workflow that started it.
     pub parent: Option<WorkflowId>,
@@ -146,32 +146,32 @@ pub struct WorkflowInfo {
     pub started_at: Option<i64>,
     /// When it ended.
     pub completed_at: Option<i64>,
-    /// When it runs out of time.
+    /// When its timeout expires.
     pub deadline: Option<i64>,
 }
 
-/// Which workflows are asked for; what is `None` is not looked at.
+/// Selects workflows; a field that is `None` selects all.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Those of that name.
+    /// Those with that name.
     pub name: Option<String>,
-    /// Those of that status.
+    /// Those in that status.
     pub status: Option<Status>,
-    /// Those of that queue.
+    /// Those in that queue.
     pub queue: Option<String>,
     /// Those of that owner.
     pub owner: Option<String>,
-    /// Those that this one started.
+    /// Those that this workflow started.
     pub parent: Option<WorkflowId>,
     /// Those recorded before that time.
     pub before: Option<i64>,
     /// Those recorded at that time or later.
     pub after: Option<i64>,
-    /// At most so many, the oldest first.
+    /// At most this many, the oldest first.
     pub limit: Option<u32>,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepOutcome {
     /// The value that it returned.
@@ -180,18 +180,18 @@ pub enum StepOutcome {
     Failure(Failure),
 }
 
-/// A step that was done.
+/// A step that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepRecord {
-    /// Its place in the workflow, from 0.
+    /// Its position in the workflow, from 0.
     pub function_id: u32,
     /// Its name; another name on replay is a failure.
     pub name: String,
-    /// What came of it.
+    /// Its result.
     pub outcome: StepOutcome,
     /// The workflow that it started.
     pub child: Option<WorkflowId>,
-    /// When it began.
+    /// When it started.
     pub started_at: i64,
     /// When it ended.
     pub completed_at: i64,
@@ -200,18 +200,18 @@ pub struct StepRecord {
 /// A row of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamRow {
-    /// Which stream of the workflow.
+    /// The name of the stream.
     pub key: String,
-    /// The value; `None` closes the stream. Rows behind that are dropped.
+    /// The value; `None` closes the stream. Later rows are dropped.
     pub value: Option<String>,
     /// The step that wrote it, where one did.
     pub function_id: Option<u32>,
 }
 
-/// An event that is set, in place of an earlier one with that key.
+/// An event that is set; it replaces an earlier one with that key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRecord {
-    /// Which event of the workflow.
+    /// The name of the event.
     pub key: String,
     /// Its value.
     pub value: String,
@@ -222,20 +222,20 @@ pub struct EventRecord {
 pub struct Message {
     /// A second message with the same id is dropped.
     pub id: String,
-    /// Who gets it.
+    /// The receiving workflow.
     pub destination: WorkflowId,
-    /// What it is about; empty where nothing was said.
+    /// Its topic; empty where none was named.
     pub topic: String,
-    /// What it says.
+    /// Its content.
     pub body: String,
 }
 
-/// What a workflow leaves in the store besides its own row.
+/// The records that a workflow writes to the store besides its own row.
 #[derive(Debug, Clone, Default)]
 pub struct Records {
-    /// Steps that were done.
+    /// Steps that have ended.
     pub steps: Vec<StepRecord>,
-    /// Rows at the ends of streams.
+    /// Rows that are appended to streams.
     pub stream: Vec<StreamRow>,
     /// Events that are set.
     pub events: Vec<EventRecord>,
@@ -259,7 +259,7 @@ impl Records {
     }
 }
 
-/// How a workflow ended by itself.
+/// How a workflow ended without being cancelled.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// The value that it returned.
@@ -268,14 +268,14 @@ pub enum Outcome {
     Failure(Failure),
 }
 
-/// All that a workflow writes at once: together or not at all, and only under its claim.
+/// One write of a workflow: all or nothing, and only under its claim.
 #[derive(Debug, Clone)]
 pub struct Commit {
-    /// Under which right.
+    /// The claim.
     pub claim: Claim,
-    /// Records of earlier steps; kept even where the rest meets a conflict.
+    /// Records of earlier steps; they are committed even when the rest meets a conflict.
     pub carried: Records,
-    /// Records that are kept only together with all that follows.
+    /// Records that are committed only together with all that follows.
     pub records: Records,
     /// Rows of the application.
     pub statements: Vec<Statement>,
@@ -283,50 +283,50 @@ pub struct Commit {
     pub outcome: Option<Outcome>,
 }
 
-/// What came of a commit.
+/// The result of a commit.
 #[derive(Debug, Clone, Default)]
 pub struct Committed {
-    /// What came of each child, in order.
+    /// The result for each child, in order.
     pub children: Vec<Created>,
 }
 
-/// What shall be taken over.
+/// A request to take over workflows.
 #[derive(Debug, Clone)]
 pub struct Recovery {
-    /// Who takes it.
+    /// The executor that takes them over.
     pub executor: Executor,
-    /// How long an executor may be silent before it counts as dead.
+    /// How long an executor may miss heartbeats before it is considered dead.
     pub silence_ms: i64,
     /// How many take-overs without a record are allowed.
     pub max_attempts: u32,
-    /// Workflows of this executor itself that it holds and does not run, with their epochs.
+    /// Workflows that this executor has claimed and does not run, with their epochs.
     pub strays: Vec<Owned>,
 }
 
-/// A workflow that an executor holds.
+/// A workflow that an executor has claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owned {
-    /// Which one.
+    /// The workflow.
     pub id: WorkflowId,
-    /// In which run.
+    /// Its run.
     pub epoch: i64,
 }
 
-/// What left the queues.
+/// The workflows that left the queues.
 #[derive(Debug, Clone, Default)]
 pub struct Dequeued {
-    /// To be run now.
+    /// Workflows to run now.
     pub workflows: Vec<Claimed>,
-    /// When there may be more without anything being committed.
+    /// When more may be ready without another commit.
     pub next_at: Option<i64>,
 }
 
-/// Rows of a stream, and the status that the workflow had with them.
+/// Rows of a stream, and the status of the workflow in the same snapshot.
 #[derive(Debug, Clone)]
 pub struct StreamPage {
     /// Rows with their offsets; `None` closes the stream.
     pub rows: Vec<(u64, Option<Json>)>,
-    /// What the workflow was at that moment.
+    /// The status of the workflow at that moment.
     pub status: Status,
 }
 
@@ -335,7 +335,7 @@ pub struct StreamPage {
 pub struct Received {
     /// Its id.
     pub id: String,
-    /// What it says.
+    /// Its content.
     pub body: String,
 }
 
@@ -344,10 +344,10 @@ pub struct Received {
 pub struct Queue {
     /// Its name.
     pub name: &'static str,
-    /// How many of it run at once.
+    /// How many of its workflows may run at a time.
     pub concurrency: Option<u32>,
-    /// How many of it run at once in one executor.
+    /// How many of its workflows may run at a time in one executor.
     pub worker_concurrency: Option<u32>,
-    /// How many of it begin within any such time.
+    /// How many of its workflows may start within such a period.
     pub rate_limit: Option<(u32, Duration)>,
 }

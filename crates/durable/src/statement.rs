@@ -1,5 +1,6 @@
-//! The application's own rows: statements in portable SQL (`?1` parameters; TEXT, INTEGER, REAL
-//! and BLOB columns) that are committed together with the engine's records, and their answers.
+//! Rows of the application: statements in portable SQL (`?1` parameters; TEXT, INTEGER, REAL and
+//! BLOB columns) that are committed together with the engine's records, and the rows that they
+//! return.
 
 use std::borrow::Cow;
 
@@ -30,13 +31,13 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// A statement; `?1` stands for the first parameter.
+    /// A statement; `?1` is the first parameter.
     pub fn new(sql: impl Into<Cow<'static, str>>, parameters: Vec<Value>) -> Self {
         Self { sql: sql.into(), parameters, expected_rows: None, topics: Vec::new() }
     }
 
-    /// The same, which must change that many rows: else nothing of its commit is kept and the
-    /// commit fails with [`Error::Conflict`].
+    /// The same, which must change that many rows: else its commit is rolled back and fails with
+    /// [`Error::Conflict`].
     #[must_use]
     pub fn expecting(mut self, rows: u64) -> Self {
         self.expected_rows = Some(rows);
@@ -60,17 +61,17 @@ impl Statement {
         &self.parameters
     }
 
-    /// How many rows it must change, where that was said.
+    /// How many rows it must change, where that is set.
     pub fn expected_rows(&self) -> Option<u64> {
         self.expected_rows
     }
 
-    /// Whose subscribers it wakes.
+    /// The topics whose subscribers it wakes.
     pub fn topics(&self) -> &[&'static str] {
         &self.topics
     }
 
-    /// What a store answers when the statement changed another number of rows than it must.
+    /// The error for a statement that changed another number of rows than it must.
     pub fn conflict(&self, changed: u64) -> Error {
         let expected = self.expected_rows.unwrap_or_default();
         let verb = self.sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
@@ -78,12 +79,12 @@ impl Statement {
     }
 }
 
-/// One row that a query answers.
+/// One row of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row(Vec<Value>);
 
 impl Row {
-    /// A row of these columns.
+    /// A row with these columns.
     pub fn new(columns: Vec<Value>) -> Self {
         Self(columns)
     }
@@ -95,22 +96,22 @@ impl Row {
         self.0.get(index).ok_or_else(missing)
     }
 
-    /// Text, where null is no answer.
+    /// Text; null is an error.
     pub fn text(&self, index: usize) -> Result<&str> {
         self.optional_text(index)?.ok_or_else(|| null(index))
     }
 
-    /// A whole number, where null is no answer.
+    /// A whole number; null is an error.
     pub fn integer(&self, index: usize) -> Result<i64> {
         self.optional_integer(index)?.ok_or_else(|| null(index))
     }
 
-    /// A number, where null is no answer.
+    /// A number; null is an error.
     pub fn real(&self, index: usize) -> Result<f64> {
         self.optional_real(index)?.ok_or_else(|| null(index))
     }
 
-    /// Bytes, where null is no answer.
+    /// Bytes; null is an error.
     pub fn blob(&self, index: usize) -> Result<&[u8]> {
         self.optional_blob(index)?.ok_or_else(|| null(index))
     }
@@ -172,13 +173,13 @@ fn wrong(index: usize, wanted: &str, found: &Value) -> Error {
     Error::invalid(format!("column {index} is {found}, not {wanted}"))
 }
 
-/// One change of the application's own schema. They are applied in order when the store is
-/// opened, each in a transaction of its own, and never changed once released.
+/// One change of the application's own schema. Migrations are applied in order when the store is
+/// opened, each in its own transaction, and never change once released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
-    /// Its place in the order, from 1.
+    /// Its position in the order, from 1.
     pub number: u32,
-    /// What it does; must stay the same.
+    /// Its description; must stay the same.
     pub name: &'static str,
     /// Its statements.
     pub sql: &'static str,
@@ -235,7 +236,7 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 impl TryFrom<u64> for Value {
     type Error = Error;
 
-    /// Numbers past what a column holds are refused.
+    /// Numbers larger than a column can store are refused.
     fn try_from(number: u64) -> Result<Self> {
         let too_large = |_| Error::invalid(format!("{number} is too large for a column"));
         i64::try_from(number).map(Self::Integer).map_err(too_large)

@@ -1,4 +1,4 @@
-//! Where a workflow is in its life, in the words of DBOS.
+//! The status of a workflow, with the names of DBOS.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,13 @@ pub enum Status {
     Pending,
     /// Waits in a queue.
     Enqueued,
-    /// Is put into its queue later.
+    /// Enters its queue later.
     Delayed,
     /// Returned a value.
     Success,
     /// Failed.
     Error,
-    /// Was cancelled, or ran out of time.
+    /// Was cancelled, or its timeout expired.
     Cancelled,
     /// Was taken over too often without recording anything.
     MaxRecoveryAttemptsExceeded,
@@ -33,7 +33,7 @@ impl Status {
         Self::MaxRecoveryAttemptsExceeded,
     ];
 
-    /// The word that is recorded.
+    /// The recorded name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "PENDING",
@@ -46,7 +46,7 @@ impl Status {
         }
     }
 
-    /// The status that a word names.
+    /// The status with that name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }

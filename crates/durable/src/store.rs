@@ -1,5 +1,5 @@
-//! What a backend must keep. The engine holds no state that is not here; the rules of each
-//! operation are tested by the contract suite.
+//! What a backend must guarantee. The engine has no state that is not in the store; the contract
+//! suite tests the rules of each operation.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -13,28 +13,28 @@ use crate::{
     WorkflowId, WorkflowInfo,
 };
 
-/// An operation that was submitted.
+/// A submitted operation.
 pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// A store of workflows. Each write is one transaction that is on disk when it answers; after
-/// it, the store wakes whoever waits for what changed.
+/// A store of workflows. Each write is one transaction that is on disk when the call returns; after
+/// it, the store wakes all that wait for the changes.
 #[async_trait]
 pub trait Store: Send + Sync + Debug {
-    /// Who waits on this store.
+    /// The waiters of this store.
     fn wakes(&self) -> &Wakes;
 
     // Executors.
 
-    /// Begins a new incarnation of an executor, which ends the leases of earlier ones; the
+    /// Starts a new incarnation of an executor, which ends the leases of earlier ones; returns the
     /// incarnation.
     async fn register(&self, executor_id: &str, application_version: &str) -> Result<i64>;
     /// Renews the lease; false when a later incarnation has it.
     async fn heartbeat(&self, executor: &Executor) -> Result<bool>;
-    /// Gives up the lease, so that others take over at once; what it still held was not at
-    /// fault and loses no attempt.
+    /// Releases the lease, so that others can take over immediately. The workflows that it still
+    /// owned did not cause this and lose no attempt.
     async fn release(&self, executor: &Executor) -> Result<()>;
-    /// Takes over what dead executors held: workflows of no queue are claimed and answered, the
-    /// others go back into their queues, and those taken over too often are parked.
+    /// Takes over the workflows of dead executors: those without a queue are claimed and returned,
+    /// the others go back into their queues, and those taken over too often are parked.
     async fn recover(&self, recovery: Recovery) -> Result<Vec<Claimed>>;
     /// The workflows that are PENDING under this incarnation.
     async fn owned(&self, executor: &Executor) -> Result<Vec<Owned>>;
@@ -42,38 +42,38 @@ pub trait Store: Send + Sync + Debug {
     // Workflows.
 
     /// Records a workflow together with its statements, unless one with its id
-    /// [is known](NewWorkflow::joins).
+    /// [exists](NewWorkflow::joins).
     async fn create(&self, workflow: NewWorkflow) -> Result<Created>;
-    /// Commits for a workflow, or fails with [`crate::Error::LeaseLost`]. It is submitted by the
-    /// call itself, not when the answer is first awaited: commits of one workflow are made in
-    /// the order of the calls.
+    /// Commits for a workflow, or fails with [`crate::Error::LeaseLost`]. The call itself submits
+    /// it, not the first poll of the future: commits of one workflow are made in the order of the
+    /// calls.
     fn commit(&self, commit: Commit) -> Pending<Committed>;
-    /// What is known of a workflow.
+    /// The stored state of a workflow.
     async fn info(&self, id: &WorkflowId) -> Result<Option<WorkflowInfo>>;
-    /// The workflows that a filter lets through, the oldest first.
+    /// The workflows that match a filter, the oldest first.
     async fn list(&self, filter: Filter) -> Result<Vec<WorkflowInfo>>;
     /// The recorded steps of a workflow, in order.
     async fn steps(&self, id: &WorkflowId) -> Result<Vec<StepRecord>>;
-    /// Cancels a workflow and all below it that have not ended; those that it cancelled.
+    /// Cancels a workflow and its descendants that have not ended; returns those that it cancelled.
     async fn cancel(&self, id: &WorkflowId, timed_out: bool) -> Result<Vec<WorkflowId>>;
-    /// Puts what was cancelled or parked into its queue, or into `queue` where it had none: the
-    /// workflow and what was cancelled below it.
+    /// Puts a cancelled or parked workflow and its cancelled descendants into their queues, or into
+    /// `queue` where they had none.
     async fn resume(&self, id: &WorkflowId, queue: &str) -> Result<()>;
-    /// Removes workflows that ended so long ago, with all that is theirs, except those whose
-    /// parent has not ended; how many.
+    /// Removes workflows that ended longer ago than this, with all their records, except those
+    /// whose parent has not ended; returns their number.
     async fn collect(&self, older_than: Duration) -> Result<u64>;
 
     // Queues.
 
-    /// Records the limits of a queue, in place of earlier ones.
+    /// Records the limits of a queue, and replaces earlier ones.
     async fn declare_queue(&self, queue: Queue) -> Result<()>;
-    /// Claims what the limits of these queues let through.
+    /// Claims the workflows that the limits of these queues allow.
     async fn dequeue(&self, executor: &Executor, queues: &[String]) -> Result<Dequeued>;
 
     // Streams, events, messages.
 
-    /// Rows of a stream from an offset on, at most `limit`; fewer, but one at least, where they
-    /// are large.
+    /// Rows of a stream from an offset on, at most `limit`; fewer, but at least one, where they are
+    /// large.
     async fn stream(
         &self,
         id: &WorkflowId,
@@ -83,9 +83,9 @@ pub trait Store: Send + Sync + Debug {
     ) -> Result<StreamPage>;
     /// The value of an event.
     async fn event(&self, id: &WorkflowId, key: &str) -> Result<Option<Json>>;
-    /// Sends a message; [`crate::Error::NotFound`] when there is no such destination.
+    /// Sends a message; [`crate::Error::NotFound`] when the destination does not exist.
     async fn send(&self, message: Message) -> Result<()>;
-    /// The oldest message on a topic that was not received.
+    /// The oldest unreceived message on a topic.
     async fn message(&self, id: &WorkflowId, topic: &str) -> Result<Option<Received>>;
 
     // The application's rows.
@@ -95,6 +95,6 @@ pub trait Store: Send + Sync + Debug {
     /// Changes rows of the application in one transaction.
     async fn execute(&self, statements: Vec<Statement>) -> Result<()>;
 
-    /// Writes what was submitted, then refuses everything else and lets the database go.
+    /// Completes submitted writes, then refuses all others and closes the database.
     async fn close(&self) -> Result<()>;
 }

@@ -1,5 +1,5 @@
-//! Small helpers of concurrent code: locks that a panic elsewhere does not close, futures whose
-//! panics are caught, and the clock.
+//! Small helpers for concurrent code: locks that ignore poisoning, futures whose panics are caught,
+//! and the clock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,30 +8,30 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::Failure;
 
-/// Locks; what a panicking holder left is used as it is. Every critical section of this crate
-/// leaves its value whole at each line.
+/// Locks, and ignores poisoning: every critical section of this crate leaves its value consistent
+/// at each line.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Milliseconds since 1970, as all times are recorded.
+/// Milliseconds since 1970, the form of all recorded times.
 pub(crate) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     millis(since)
 }
 
-/// A duration in milliseconds, capped at what a record holds.
+/// A duration in milliseconds, capped at the largest recordable value.
 pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// How long it is from now until a recorded time; zero when it has passed.
+/// The time from now until a recorded time; zero when it has passed.
 pub(crate) fn until_ms(time: i64) -> Duration {
     Duration::from_millis(u64::try_from(time.saturating_sub(now_ms())).unwrap_or(0))
 }
 
-/// Sleeps until a recorded time. That is looked at again now and then: the clock may be set, and
-/// timers stand still while the machine is suspended.
+/// Sleeps until a recorded time. Checks the clock from time to time: it may be set, and timers do
+/// not advance while the machine is suspended.
 pub(crate) async fn sleep_until_ms(time: i64) {
     const LONGEST: Duration = Duration::from_secs(30);
     loop {
@@ -43,7 +43,7 @@ pub(crate) async fn sleep_until_ms(time: i64) {
     }
 }
 
-/// Makes a future and polls it to its end; a panic in either becomes a failure.
+/// Creates a future and polls it to its end; a panic in either becomes a failure.
 pub(crate) async fn catching<T, F>(make: impl FnOnce() -> F) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, Failure>>,

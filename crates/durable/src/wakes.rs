@@ -1,6 +1,6 @@
-//! Who is woken when something was committed. Waiters subscribe, look into the store, then wait:
-//! what is committed in between wakes them. A store wakes after each commit; one that others
-//! write to as well passes on what it hears of them.
+//! Wake-ups after commits. Waiters subscribe, read the store, then wait: a commit in between wakes
+//! them. A store wakes after each commit; a store that other processes write to as well forwards
+//! their notifications.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -19,9 +19,9 @@ pub enum Channel {
     Stream(WorkflowId),
     /// An event of the workflow was set.
     Events(WorkflowId),
-    /// A message came for the workflow.
+    /// A message arrived for the workflow.
     Messages(WorkflowId),
-    /// A workflow was put into a queue, or left a place in one.
+    /// A workflow entered a queue, or freed a slot in one.
     Queues,
     /// Rows of the application changed.
     Topic(&'static str),
@@ -39,11 +39,11 @@ struct Channels {
     sweep_at: usize,
 }
 
-/// How many channels may gather before those that nobody waits on are looked for.
+/// The number of channels at which those without waiters are removed.
 const SWEEP_EVERY: usize = 1024;
 
 impl Wakes {
-    /// Changes after each commit to what the channel names.
+    /// A counter that changes after each commit that concerns the channel.
     pub fn subscribe(&self, channel: Channel) -> watch::Receiver<u64> {
         let mut channels = lock(&self.channels);
         if channels.senders.len() >= channels.sweep_at {
@@ -53,14 +53,14 @@ impl Wakes {
         channels.senders.entry(channel).or_insert_with(|| watch::Sender::new(0)).subscribe()
     }
 
-    /// Wakes all who wait on the channel.
+    /// Wakes all waiters of the channel.
     pub fn wake(&self, channel: &Channel) {
         if let Some(sender) = lock(&self.channels).senders.get(channel) {
             sender.send_modify(|count| *count = count.wrapping_add(1));
         }
     }
 
-    /// Wakes all who wait for anything of a workflow that has ended.
+    /// Wakes all that wait for anything of a workflow that has ended.
     pub fn wake_all_of(&self, id: &WorkflowId) {
         for of in [Channel::Workflow, Channel::Stream, Channel::Events, Channel::Messages] {
             self.wake(&of(id.clone()));

@@ -1,5 +1,6 @@
-//! The certificate authorities that this host trusts. The egress process knows hosts by them when it
-//! speaks TLS itself, and programs inside have to trust them beside the process's own authority.
+//! The certificate authorities that this host trusts. The egress process verifies hosts with them
+//! when it speaks TLS itself, and programs inside have to trust them beside the process's own
+//! authority.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};

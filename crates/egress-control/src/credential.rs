@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
-    /// Where it belongs.
+    /// The binding.
     pub binding: Binding,
     /// The value, which is erased from memory after its use.
     pub value: Zeroizing<String>,

@@ -8,7 +8,7 @@ pub enum Error {
     /// The process cannot be started.
     #[error("the egress process cannot be started: {0}")]
     Start(String),
-    /// The process has ended, or did not answer and was ended. Another one is started.
+    /// The process has ended, or did not answer and was killed. Another one is started.
     #[error("the egress process exited: {0}")]
     Ended(String),
     /// The request does not fit into one message.
@@ -17,10 +17,11 @@ pub enum Error {
     /// The source does not know the sandbox any more.
     #[error("the sandbox is no longer served")]
     Withdrawn,
-    /// The source has no values for the credentials.
+    /// The source cannot provide values for the credentials.
     #[error("the credentials cannot be read: {}", .0.message)]
     Credentials(Problem),
-    /// This host has no certificate authorities, by which the hosts of credentials are known.
+    /// This host has no certificate authorities, which are needed to verify the hosts of
+    /// credentials.
     #[error("the certificate authorities of this host cannot be read: {0}")]
     Authorities(String),
     /// The process refused the request.

@@ -1,4 +1,4 @@
-//! What is reported of a sandbox's traffic: which host was requested, by which way, and the outcome.
+//! The events of a sandbox's traffic: the requested host, how it was requested, and the outcome.
 //! Never the content.
 
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use stockade_core::{Code, SandboxId};
 pub enum Outcome {
     /// A connection was made.
     Opened {
-        /// To which address.
+        /// The address.
         address: IpAddr,
     },
     /// A connection that was made ended.
     Closed {
-        /// To which address it was.
+        /// The address.
         address: IpAddr,
         /// How many bytes were sent outside.
         sent_bytes: u64,
@@ -41,9 +41,9 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// Which sandbox's traffic it is.
+    /// The sandbox.
     pub sandbox_id: SandboxId,
     /// How the host was requested.
     pub way: Way,
@@ -60,7 +60,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// What was refused, where something was.
+    /// The denied connection, if it was denied.
     pub fn refused(&self) -> Option<Refused> {
         let Outcome::Refused { reason, code, message } = &self.outcome else { return None };
         let why = (*reason, *code, message.clone());

@@ -1,5 +1,5 @@
 //! The protocol between the egress process and its owner, and the owner's side: how the process is
-//! started, what is requested of it, and what a restarted one is given again.
+//! started, which requests it receives, and what a restarted process is sent again.
 //!
 //! ```text
 //!   owner (`stockade run`, the server)                         egress process (`stockade-egress`)

@@ -41,35 +41,35 @@ pub enum Request {
     /// datagrams, resolver for streams. Without listeners the sandbox is only known until
     /// [`Request::Listen`].
     Add {
-        /// Which sandbox.
+        /// The sandbox.
         sandbox: SandboxId,
-        /// What it may reach.
+        /// Its network policy.
         policy: Policy,
     },
     /// Serve a sandbox that was added without listeners, which come with this message.
     Listen {
-        /// Which sandbox.
+        /// The sandbox.
         sandbox: SandboxId,
     },
     /// Replace a sandbox's policy.
     Change {
-        /// Which sandbox.
+        /// The sandbox.
         sandbox: SandboxId,
-        /// What it may reach from now on.
+        /// Its new network policy.
         policy: Policy,
     },
     /// Replace a sandbox's credentials, which the process puts into requests to the hosts that they
-    /// are bound to. With this message comes the file of certificate authorities (PEM) by which those
-    /// hosts are known.
+    /// are bound to. With this message comes the file of certificate authorities (PEM) that
+    /// verifies those hosts.
     Credentials {
-        /// Which sandbox.
+        /// The sandbox.
         sandbox: SandboxId,
         /// The credentials.
         credentials: Vec<Credential>,
     },
     /// Stop serving a sandbox.
     Remove {
-        /// Which sandbox.
+        /// The sandbox.
         sandbox: SandboxId,
     },
     /// Resolve names as these files say.

@@ -8,9 +8,9 @@
 //!      └── Report::Ended, then a pause ─┘
 //! ```
 //!
-//! It waits for nothing. Whoever drives it sends when the socket is writable ([`Owner::flush`]),
-//! receives when it is readable ([`Owner::receive`]), calls [`Owner::tick`] at its
-//! [deadline](Owner::deadline), and takes its [reports](Owner::next_report).
+//! It never blocks. Its driver sends when the socket is writable ([`Owner::flush`]), receives when
+//! it is readable ([`Owner::receive`]), calls [`Owner::tick`] at its [deadline](Owner::deadline),
+//! and takes its [reports](Owner::next_report).
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,7 +35,7 @@ pub struct Owner<T> {
     program: Program,
     source: Arc<dyn Source>,
     running: Option<Running<T>>,
-    /// Why no process runs, where none does.
+    /// Why no process runs, if none does.
     not_running: Error,
     backoff: Backoff,
     start_at: Option<Instant>,
@@ -68,8 +68,8 @@ impl<T> Owner<T> {
         });
     }
 
-    /// Adds a sandbox, with the policy and the credentials of the source. It reaches nothing before
-    /// [`Owner::listen`].
+    /// Adds a sandbox, with the policy and the credentials of the source. It has no network access
+    /// before [`Owner::listen`].
     pub fn add(&mut self, sandbox: SandboxId, token: T) {
         self.start();
         self.request(sandbox, token, added);
@@ -82,7 +82,7 @@ impl<T> Owner<T> {
         });
     }
 
-    /// Replaces the policy of a sandbox by that of the source. Connections that it allows go on.
+    /// Replaces the policy of a sandbox by that of the source. Connections that it allows continue.
     pub fn change_policy(&mut self, sandbox: SandboxId, token: T) {
         self.request(sandbox, token, |sandbox, source| {
             let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
@@ -129,7 +129,7 @@ impl<T> Owner<T> {
     /// Sends the messages that wait.
     ///
     /// # Errors
-    /// `WouldBlock` where the socket is not writable now, and nothing else: a process that cannot be
+    /// `WouldBlock` if the socket is not writable now, and nothing else: a process that cannot be
     /// reached has ended, which is reported.
     pub fn flush(&mut self) -> io::Result<()> {
         let Some(running) = &mut self.running else { return Ok(()) };
@@ -144,8 +144,8 @@ impl<T> Owner<T> {
     /// Receives one message.
     ///
     /// # Errors
-    /// `WouldBlock` where there is none now, and nothing else: a process that cannot be understood is
-    /// ended, which is reported.
+    /// `WouldBlock` if there is none now, and nothing else: a process that sends an invalid message
+    /// is killed, which is reported.
     pub fn receive(&mut self) -> io::Result<()> {
         let Some(running) = &mut self.running else { return Ok(()) };
         match running.process.socket().receive() {
@@ -173,8 +173,8 @@ impl<T> Owner<T> {
         }
     }
 
-    /// Does what is due: ends a process that did not answer, gives a running one the files of names,
-    /// and starts the next one.
+    /// Does the work that is due: kills a process that did not answer, sends the name resolution
+    /// files to a running one, and starts the next one.
     pub fn tick(&mut self, now: Instant) {
         self.expire(now);
         if let Some(running) = &mut self.running {
@@ -194,7 +194,7 @@ impl<T> Owner<T> {
         }
     }
 
-    /// When the process has to have answered, where it owes an answer.
+    /// When the process must have answered, if a request has no response.
     pub(crate) fn answer_deadline(&self) -> Option<Instant> {
         self.running.as_ref().and_then(Running::answer_deadline)
     }

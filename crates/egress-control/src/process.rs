@@ -63,7 +63,7 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Kills it, and gives what it wrote to its standard error; `None` where that is nothing.
+    /// Kills it, and returns what it wrote to its standard error; `None` if it wrote nothing.
     pub fn kill(&mut self) -> Option<String> {
         let _ = self.child.kill();
         let mut text = String::new();
@@ -71,8 +71,8 @@ impl Process {
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// Sends no more requests, and kills the process where it has not ended within that time. Another
-    /// thread has to receive what it reports meanwhile. Gives how it ended, where it ended by itself.
+    /// Sends no more requests, and kills the process if it has not ended within that time. Another
+    /// thread must receive its reports meanwhile. Returns how it ended, if it ended by itself.
     pub fn end(&mut self, grace: Duration) -> Option<ExitStatus> {
         self.socket.shut_down_writing();
         if let Ok(process) = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()) {

@@ -5,10 +5,11 @@ use stockade_core::SandboxId;
 use crate::error::Error;
 use crate::event::Event;
 
-/// What the owner reports. `T` is what the caller gave with its request.
+/// A report of the owner. `T` is the token that the caller passed with its request.
 #[derive(Debug)]
 pub enum Report<T> {
-    /// A new process runs, and serves no sandbox yet: each of the source's is to be served anew.
+    /// A new process runs, and serves no sandbox yet: each sandbox of the source must be served
+    /// again.
     Started,
     /// The process has ended, or cannot be started: no sandbox is served. Unless the source has no
     /// sandbox, another process is started at the owner's
@@ -18,11 +19,11 @@ pub enum Report<T> {
     Answered {
         /// The request.
         token: T,
-        /// The sandbox that it was about.
+        /// The sandbox.
         sandbox: SandboxId,
-        /// Where credentials were given: all certificates (PEM) that programs inside have to trust.
+        /// If credentials were given: all certificates (PEM) that programs inside have to trust.
         outcome: Result<Option<String>, Error>,
     },
-    /// Something that happened.
+    /// An event.
     Event(Box<Event>),
 }

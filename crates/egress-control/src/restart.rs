@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// How long a process has to run so that its end counts as the first failure.
+/// How long a process must run so that its end counts as a first failure.
 const STEADY: Duration = Duration::from_secs(10);
-/// The pause after the second failure in a row. Each further one is twice as long; after the first the
-/// process is started at once.
+/// The pause after the second failure in a row. Each further one is twice as long; after the first
+/// failure the process is restarted immediately.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 

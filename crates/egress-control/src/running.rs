@@ -1,4 +1,4 @@
-//! A running egress process with what is under way: messages that wait to be sent, messages without a
+//! A running egress process with its state: messages that wait to be sent, messages without a
 //! response, and the requests of the caller that they belong to.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,11 +20,11 @@ use crate::source::Source;
 
 /// How long the process may take to answer, on a machine under heavy load.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// How often the process gets the files by which names are resolved. One that does not answer then
-/// has ended.
+/// How often the process receives the files for name resolution. A process that does not respond to
+/// them is dead.
 const NAMES_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Where this host finds names.
+/// The files with the name servers and host names of this machine.
 const NAME_SERVERS: &str = "/etc/resolv.conf";
 const HOSTS: &str = "/etc/hosts";
 
@@ -33,7 +33,7 @@ const HOSTS: &str = "/etc/hosts";
 pub(crate) struct Running<T> {
     pub(crate) process: Process,
     pub(crate) since: Instant,
-    /// When the process gets the files of names next.
+    /// When the process receives the name resolution files next.
     names_at: Instant,
     /// The number of the last message.
     last_number: u64,
@@ -53,9 +53,9 @@ struct Outgoing {
 
 #[derive(Debug)]
 struct Unanswered {
-    /// When the process is taken for dead.
+    /// When the process is considered dead.
     until: Instant,
-    /// The request of the caller that the message belongs to, where there is one.
+    /// The request of the caller that the message belongs to, if there is one.
     pending: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ struct Pending<T> {
     unanswered: usize,
     /// The first refusal of one of them.
     refused: Option<Problem>,
-    /// The certificates that this host trusts, where the request gives credentials.
+    /// The certificates that this host trusts, if the request contains credentials.
     host_authorities: Option<String>,
     /// The same with the authority of the process.
     authorities: Option<String>,
@@ -112,15 +112,15 @@ pub(crate) fn added(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<Step
     Ok(steps)
 }
 
-/// The files by which names are resolved, as they are now. A file that is missing is empty: the
-/// process then asks the name server of this machine, and knows no name by itself.
+/// The current files for name resolution. A missing file is empty: the process then queries the
+/// name server of this machine, and knows no host names.
 fn names() -> Request {
     let text = |path| std::fs::read_to_string(path).unwrap_or_default();
     Request::Names { resolv_conf: text(NAME_SERVERS), hosts: text(HOSTS) }
 }
 
 impl<T> Running<T> {
-    /// A process that was started. The files of names are its first message.
+    /// A process that was just started. Its first message is the name resolution files.
     pub(crate) fn new(process: Process) -> io::Result<Self> {
         let since = Instant::now();
         let mut running = Self {
@@ -141,7 +141,7 @@ impl<T> Running<T> {
         self.answer_deadline().map_or(self.names_at, |deadline| deadline.min(self.names_at))
     }
 
-    /// When the process is taken for dead, where it owes a response.
+    /// When the process is considered dead, if it owes a response.
     pub(crate) fn answer_deadline(&self) -> Option<Instant> {
         self.unanswered.values().map(|unanswered| unanswered.until).min()
     }
@@ -154,12 +154,12 @@ impl<T> Running<T> {
         self.pending.values().any(|pending| pending.sandbox == *sandbox)
     }
 
-    /// Gives the process the files of names where that is due: they change with the networks of this
-    /// machine.
+    /// Sends the name resolution files to the process if that is due: they change with the networks
+    /// of this machine.
     pub(crate) fn refresh_names(&mut self, now: Instant) {
         if self.names_at <= now {
             self.names_at = now + NAMES_INTERVAL;
-            // Files that have become too long are left as they were.
+            // If the files have become too long, the process keeps the old ones.
             let _ = self.send_names();
         }
     }
@@ -171,7 +171,7 @@ impl<T> Running<T> {
         Ok(())
     }
 
-    /// Puts a message into the outbox; its number. Its response is ignored.
+    /// Puts a message into the outbox, and returns its number. Its response is ignored.
     ///
     /// # Errors
     /// It is too long.
@@ -183,8 +183,8 @@ impl<T> Running<T> {
         Ok(number)
     }
 
-    /// Puts all messages of a request into the outbox, or gives the request back where one of them is
-    /// too long.
+    /// Puts all messages of a request into the outbox, or returns the request if one of them is too
+    /// long.
     pub(crate) fn request(
         &mut self,
         sandbox: SandboxId,
@@ -240,7 +240,7 @@ impl<T> Running<T> {
         let first = self.unanswered.remove(&number)?.pending?;
         let pending = self.pending.get_mut(&first)?;
         pending.unanswered -= 1;
-        // Those after it are refused as well, because of it.
+        // Later refusals are consequences of the first one.
         pending.refused = pending.refused.take().or(problem);
         if let Some(authority) = authority {
             let host = pending.host_authorities.take().unwrap_or_default();

@@ -1,22 +1,23 @@
-//! Where the owner gets the policy and the credentials of each sandbox ([`Source`]).
+//! The interface through which the owner gets the policy and the credentials of each sandbox
+//! ([`Source`]).
 
 use stockade_core::network::Policy;
 use stockade_core::{Problem, SandboxId};
 
 use crate::credential::Credential;
 
-/// What each sandbox is served with.
+/// Provides the policy and credentials of each sandbox.
 ///
-/// The owner asks for it whenever a process begins to serve a sandbox, so that a process that is
-/// started again gets the policies and credentials that hold then. It keeps neither. The calls must
-/// not block: a source that fetches values from elsewhere does so before it requests that a sandbox be
-/// served, and holds them in memory for as long as the sandbox is served.
+/// The owner calls it whenever a process starts to serve a sandbox, so that a restarted process
+/// gets the current policies and credentials. It stores neither. The calls must not block: a source
+/// that fetches values from elsewhere does so before it requests that a sandbox be served, and
+/// keeps them in memory for as long as the sandbox is served.
 pub trait Source: std::fmt::Debug + Send + Sync {
     /// The sandboxes that are to be served. While there is none, a process that ended is not started
     /// again.
     fn sandboxes(&self) -> Vec<SandboxId>;
 
-    /// What a sandbox may reach; `None` for one that is not to be served any more.
+    /// The network policy of a sandbox; `None` if it is not to be served any more.
     fn policy(&self, sandbox: &SandboxId) -> Option<Policy>;
 
     /// The credentials of a sandbox with their values.

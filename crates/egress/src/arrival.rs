@@ -1,5 +1,5 @@
-//! Connections to anybody: they arrive here, wherever they were to. Nothing inside has to know of
-//! that.
+//! Direct connections from a sandbox to any address: they arrive here, whatever their destination.
+//! Programs inside need no configuration for this.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,10 +17,11 @@ use crate::refuse;
 use crate::relay::{Broken, First, Traffic, opening, relay};
 use crate::sandbox::Sandbox;
 
-/// How long is waited when nothing can be accepted, for want of descriptors.
+/// The pause after `accept` failed because no file descriptor was left.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the listener of everything. `destination` tells where an accepted connection was to.
+/// Serves the listener for direct connections. `destination` returns the original destination of an
+/// accepted connection.
 pub(crate) async fn serve(
     sandbox: &Arc<Sandbox>,
     listener: TcpListener,
@@ -30,7 +31,7 @@ pub(crate) async fn serve(
         let to = destination(&stream);
         let sandbox = Arc::clone(sandbox);
         async move {
-            // One that is gone already.
+            // The client has disconnected already.
             let Ok(to) = to else { return };
             direct(&sandbox, stream, to).await;
         }
@@ -38,7 +39,8 @@ pub(crate) async fn serve(
     .await;
 }
 
-/// Accepts connections, and serves each beside the others. Does not end; they end when it is dropped.
+/// Accepts connections, and serves them concurrently. Does not end; dropping it ends all
+/// connections.
 pub(crate) async fn accept<F>(listener: &TcpListener, mut serve: impl FnMut(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -57,9 +59,9 @@ where
     }
 }
 
-/// The next connection to a listener. The sandbox's side has the listener too, and with it the flag that
-/// says whether calls on it wait, which would keep every other sandbox waiting. So that is set before
-/// each call: `accept(2)` cannot be told by itself.
+/// The next connection to a listener. The sandbox's side shares the open file description and so
+/// its `O_NONBLOCK` flag; a blocking call would delay every other sandbox. The flag is therefore
+/// set before each call, because `accept(2)` has no flag for a single non-blocking call.
 async fn next(listener: &TcpListener) -> io::Result<TcpStream> {
     poll_fn(|context| {
         rustix::io::ioctl_fionbio(listener, true)?;
@@ -72,7 +74,7 @@ async fn next(listener: &TcpListener) -> io::Result<TcpStream> {
 async fn direct(sandbox: &Sandbox, stream: TcpStream, to: SocketAddr) {
     let port = Some(to.port());
     let literal = Host::Address(to.ip().to_canonical());
-    // First of all: whoever is refused is here for a moment as well.
+    // Before all checks: a refused connection also uses resources for a moment.
     let permit = match sandbox.admit_connection() {
         Ok(permit) => permit,
         Err(refusal) => {
@@ -87,7 +89,7 @@ async fn direct(sandbox: &Sandbox, stream: TcpStream, to: SocketAddr) {
             return refuse::unread(stream, &refusal).await;
         }
     };
-    // The sandbox's own loopback: nobody is let through by the name of that.
+    // The sandbox's own loopback: a rule for a loopback address does not apply to it.
     let reached = match host {
         Host::Address(address) if address.is_loopback() => {
             Err(Refusal::AddressNotAllowed { address })
@@ -110,8 +112,8 @@ async fn direct(sandbox: &Sandbox, stream: TcpStream, to: SocketAddr) {
     drop(permit);
 }
 
-/// Carries what a connection from inside and one to a host and port have to say to each other, for as
-/// long as the policy lets it, and records it.
+/// Relays bytes between a connection from inside and one to a host and port, for as long as the
+/// policy allows it, and records the connection.
 pub(crate) async fn carry(
     sandbox: &Sandbox,
     way: Way,
@@ -139,7 +141,7 @@ pub(crate) async fn carry(
     match relayed {
         Ok(()) => {}
         Err(Broken::Io) => {
-            // Whoever reads must not take what has arrived for all of it.
+            // The reader must not take a partial transfer for a complete one.
             refuse::reset(inside);
             refuse::reset(outside);
         }
@@ -153,7 +155,7 @@ pub(crate) async fn carry(
     record(Outcome::Closed { address, sent_bytes, received_bytes });
 }
 
-/// Carries bytes as they are, or looks into them where the host has credentials.
+/// Relays bytes unchanged, or intercepts them if the host has credentials.
 async fn pass(
     sandbox: &Sandbox,
     (inside, outside): (&mut TcpStream, &mut TcpStream),
@@ -173,7 +175,7 @@ async fn pass(
     relay(inside, outside, first, limits, traffic).await
 }
 
-/// Ends when a policy comes that would not have let a connection be made.
+/// Ends when a new policy does not allow the connection.
 async fn overruled(
     sandbox: &Sandbox,
     (host, port): (&Host, u16),

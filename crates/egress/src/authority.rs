@@ -1,5 +1,5 @@
-//! A certificate authority of one sandbox's own. What runs inside trusts it, nobody else does; its key
-//! never leaves this process and is gone with the sandbox.
+//! The certificate authority of one sandbox. Only programs inside trust it; its key never leaves
+//! this process and is dropped with the sandbox.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,13 +15,13 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// For how many hosts certificates are kept.
+/// The largest number of hosts whose certificates are cached.
 const MAX_KEPT: usize = 256;
 
-/// Why there is no certificate.
+/// Why a certificate is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be made.
+    /// It could not be created.
     #[error("create a certificate")]
     Make(#[from] rcgen::Error),
     /// It cannot be used.
@@ -55,7 +55,7 @@ impl Authority {
         Ok(Self { certificate, issuer, kept: Mutex::new(HashMap::new()) })
     }
 
-    /// Its certificate, for whoever is to trust it (RFC 7468).
+    /// Its certificate, for programs that must trust it (RFC 7468).
     pub(crate) fn pem(&self) -> String {
         let text = STANDARD.encode(&self.certificate);
         let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
@@ -66,7 +66,8 @@ impl Authority {
         pem + "-----END CERTIFICATE-----\n"
     }
 
-    /// What a server of that name shows. It speaks HTTP/1.1 alone, which can be looked at.
+    /// The configuration of a server with that name. It offers HTTP/1.1 only, which can be
+    /// inspected.
     pub(crate) fn server(&self, name: &Name) -> Result<Arc<ServerConfig>, Error> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(config) = kept().get(name) {
@@ -74,7 +75,8 @@ impl Authority {
         }
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec![name.as_str().to_owned()])?;
-        // Verified are the names beside it; this one is for people, and has room for 64 characters.
+        // Clients verify the subject alternative names; the common name is for people, and limited
+        // to 64 characters.
         let shown = if name.as_str().len() <= 64 { name.as_str() } else { "a host" };
         params.distinguished_name.push(DnType::CommonName, shown);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -1,5 +1,5 @@
-//! The credentials of one sandbox, and how they come into requests that go out, and are taken out of
-//! what comes back.
+//! The credentials of one sandbox: how they are put into outgoing requests, and redacted from
+//! responses.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use crate::redaction::Redaction;
 
 /// The longest value, in bytes.
 const VALUE_BYTES: usize = 8 << 10;
-/// What stands in the place of a credential that came back, and had no placeholder.
+/// Replaces a credential without a placeholder in a response.
 const REDACTED: &str = "[redacted]";
 
-/// Why credentials are not taken.
+/// Why credentials are refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Their bindings are refused.
+    /// Their bindings are invalid.
     #[error(transparent)]
     Binding(#[from] InvalidBinding),
-    /// A value is not one that a header can have.
+    /// A value cannot be the value of a header.
     #[error(
         "the value of credential {0:?} is empty, too long, or not one line of visible ASCII characters"
     )]
     Value(String),
-    /// There is no authority for them.
+    /// There is no certificate authority for them.
     #[error(transparent)]
     Authority(#[from] authority::Error),
 }
@@ -41,7 +41,8 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Credentials that fit to a policy, with an authority for the hosts that they are bound to.
+    /// Validates credentials against a policy, and creates an authority for the hosts that they are
+    /// bound to.
     pub(crate) fn new(all: Vec<Credential>, policy: &Policy) -> Result<Self, Error> {
         check(&all, policy)?;
         Ok(Self { all, authority: Arc::new(Authority::new()?) })
@@ -53,11 +54,11 @@ impl Credentials {
         Ok(Self { all, authority: Arc::clone(&self.authority) })
     }
 
-    /// Whether another policy leaves no binding without its rule.
+    /// Whether each binding still has its rule under another policy.
     pub(crate) fn check(&self, policy: &Policy) -> Result<(), InvalidBinding> {
         check_bindings(&bindings(&self.all), policy)
     }
-    /// Whether requests to a host are looked into.
+    /// Whether requests to a host are intercepted.
     pub(crate) fn are_for(&self, name: &Name, port: u16) -> bool {
         self.of(name, port).next().is_some()
     }
@@ -66,7 +67,8 @@ impl Credentials {
         self.all.iter().filter(move |credential| credential.binding.is_for(name, port))
     }
 
-    /// Puts the credentials of a host into a request to it, and gives what its response may not tell.
+    /// Puts the credentials of a host into a request to it, and returns the redaction for its
+    /// response.
     pub(crate) fn put(&self, name: &Name, port: u16, head: &mut Head) -> Redaction {
         let mut redaction = Redaction::default();
         for Credential { binding, value } in self.of(name, port) {

@@ -1,5 +1,5 @@
-//! Names inside: questions are answered by the policy, with addresses that stand for names. `message`
-//! is the format, `stub` asks the name servers of the host's side.
+//! The resolver for sandboxes: queries are answered by the policy, with addresses that stand for
+//! names. `message` is the format, `stub` queries the name servers of the host.
 
 pub mod message;
 mod stub;
@@ -21,12 +21,12 @@ use crate::sandbox::Sandbox;
 use message::{Kind, Query, Reply};
 pub use stub::{Configuration, Stub};
 
-/// The longest question that is read.
+/// The longest query that is read, in bytes.
 const QUESTION_BYTES: usize = 1232;
-/// How long a connection may take for its next question.
+/// How long a connection may wait for its next query.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Serves questions that come as datagrams.
+/// Serves queries over UDP.
 pub(crate) async fn serve_datagrams(sandbox: &Arc<Sandbox>, socket: UdpSocket) {
     let socket = Arc::new(socket);
     let mut answering = JoinSet::new();
@@ -35,7 +35,8 @@ pub(crate) async fn serve_datagrams(sandbox: &Arc<Sandbox>, socket: UdpSocket) {
         let (length, asker) = tokio::select! {
             received = receive(&socket, &mut bytes) => match received {
                 Ok(received) => received,
-                // Most likely of an earlier answer, and if not, not to be asked for at once.
+                // Probably an error of an earlier response; if not, an immediate retry would be too
+                // early.
                 Err(_) => {
                     tokio::time::sleep(PAUSE).await;
                     continue;
@@ -43,7 +44,7 @@ pub(crate) async fn serve_datagrams(sandbox: &Arc<Sandbox>, socket: UdpSocket) {
             },
             Some(_) = answering.join_next() => continue,
         };
-        // Whoever is not answered asks again.
+        // A client without a response retries.
         let Some(permit) = sandbox.admit_lookup() else { continue };
         let question = bytes.get(..length).unwrap_or_default().to_vec();
         let (sandbox, socket) = (Arc::clone(sandbox), Arc::clone(&socket));
@@ -56,8 +57,8 @@ pub(crate) async fn serve_datagrams(sandbox: &Arc<Sandbox>, socket: UdpSocket) {
     }
 }
 
-/// The next datagram, and who has sent it. The sandbox's side shares the flag that says whether calls on
-/// the socket wait, so this call says itself that it does not.
+/// The next datagram and its sender. The sandbox's side shares the `O_NONBLOCK` flag of the socket,
+/// so each call is made non-blocking by itself.
 async fn receive(socket: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
     let receive = || {
         let (length, _, from) = recvfrom(socket, &mut *bytes, RecvFlags::DONTWAIT)?;
@@ -67,19 +68,19 @@ async fn receive(socket: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, Soc
     socket.async_io(Interest::READABLE, receive).await
 }
 
-/// Sends a datagram, in the same way.
+/// Sends a datagram, non-blocking in the same way.
 async fn send(socket: &UdpSocket, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
     let send = || Ok(sendto(socket, bytes, SendFlags::DONTWAIT, &to)?);
     socket.async_io(Interest::WRITABLE, send).await
 }
 
-/// Serves questions that come over connections (RFC 7766).
+/// Serves queries over TCP (RFC 7766).
 pub(crate) async fn serve_streams(sandbox: &Arc<Sandbox>, listener: TcpListener) {
     accept(&listener, |stream| {
         let sandbox = Arc::clone(sandbox);
         async move {
             let Ok(permit) = sandbox.admit_connection() else { return };
-            // It ends when the other side does, or says something else.
+            // It ends when the client disconnects, or sends something else.
             let _ = questions(&sandbox, stream).await;
             drop(permit);
         }
@@ -105,7 +106,7 @@ async fn questions(sandbox: &Sandbox, mut stream: TcpStream) -> std::io::Result<
     }
 }
 
-/// The answer to a question, where it is one.
+/// The response to a query, if it is a query.
 async fn answer(sandbox: &Sandbox, question: &[u8]) -> Option<Vec<u8>> {
     let query = match Query::parse(question) {
         Ok(query) => query,

@@ -1,5 +1,5 @@
-//! Looks into connections to hosts that have credentials: ends TLS here with the sandbox's own
-//! authority, puts the credentials into the one request, and speaks TLS with the host itself.
+//! Intercepts connections to hosts that have credentials: terminates TLS with the sandbox's own
+//! authority, puts the credentials into the one request, and makes a TLS connection to the host.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::refuse;
 use crate::relay::{Broken, First, Halves, Traffic, relay_halves};
 use crate::trust::Trust;
 
-/// Who is spoken with, and what for.
+/// The host, and the credentials for it.
 pub(crate) struct Interception {
     pub(crate) name: Name,
     pub(crate) port: u16,
@@ -28,7 +28,7 @@ pub(crate) struct Interception {
 }
 
 impl Interception {
-    /// Carries one request and its response. `hello` has arrived already, and is for the host.
+    /// Relays one request and its response. `hello` has been received already, and is for the host.
     pub(crate) async fn carry(
         &self,
         (inside, outside): (&mut TcpStream, &mut TcpStream),
@@ -43,7 +43,7 @@ impl Interception {
         let mut inside = timeout(limits.opening, accepting).await.map_err(|_| Broken::Io)??;
 
         let read = match timeout(limits.opening, proxy::head(&mut inside)).await {
-            // It said nothing, or is gone.
+            // The client sent nothing, or has disconnected.
             Ok(Ok(None)) => return Ok(()),
             Ok(Ok(Some(read))) => Ok(read),
             Ok(Err(refusal)) => Err(refusal),
@@ -55,7 +55,7 @@ impl Interception {
         let first = read.and_then(|(mut head, rest)| {
             let (rest, body) = check(&host, &self.name, &head)?.split(&rest);
             let redaction = self.credentials.put(&self.name, self.port, &mut head);
-            // What is compressed cannot be looked at.
+            // A compressed response cannot be inspected.
             head.set("Accept-Encoding", b"identity");
             let first = First::Request([&head.to_origin(None), rest].concat(), body);
             Ok((first, redaction))
@@ -84,7 +84,7 @@ impl Interception {
         relay_halves(halves, first, Some(redaction), limits, traffic).await
     }
 
-    /// Speaks TLS with the host, which must show who it is.
+    /// Makes a TLS connection to the host and verifies its certificate.
     async fn secure<'a>(
         &self,
         outside: &'a mut TcpStream,

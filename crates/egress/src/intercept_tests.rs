@@ -1,5 +1,5 @@
-//! Credentials on their way: a program inside that believes the sandbox's authority, and hosts outside
-//! that have certificates of an authority of the test's.
+//! Credentials in traffic: a program inside that trusts the sandbox's authority, and outside hosts
+//! with certificates of an authority of the test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ fn header(host: &str) -> Credential {
     credential(host, json!({"header": {"name": "Authorization", "prefix": "Bearer "}}))
 }
 
-/// A host with TLS, known by an authority of its own, that answers with the head of what it was sent
-/// and a header and a body which repeat its headers. Where, and who is to be believed.
+/// A TLS host with its own authority. It responds with the head of the request and a header and a
+/// body that repeat its headers. Returns its address, and the authority.
 async fn host(name: &str) -> (SocketAddr, String) {
     let authority = Authority::new().unwrap();
     let acceptor = TlsAcceptor::from(authority.server(&Name::parse(name).unwrap()).unwrap());
@@ -74,7 +74,7 @@ async fn host(name: &str) -> (SocketAddr, String) {
     (address, authority.pem())
 }
 
-/// What a program inside, which believes `authority`, is answered when it sends a request over a
+/// The response to a program inside, which trusts `authority`, when it sends a request over a
 /// connection to api.example, port 443.
 async fn ask(
     world: &World,
@@ -83,7 +83,7 @@ async fn ask(
     server_name: &str,
     request: &str,
 ) -> Result<String, String> {
-    // The port outside is another one than 443, for which nobody listens in a test.
+    // The port outside is not 443, at which no test server listens.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let inside = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (arrived, _) = listener.accept().await.unwrap();
@@ -156,7 +156,8 @@ fn cases() {
     });
 }
 
-/// Whether a binding is, under a policy that allows everybody, and one host by its name.
+/// The result of validating a binding, under a policy that allows everything, and one host by its
+/// name.
 fn refused(host: &str, place: &Value) -> Result<(), String> {
     let rule = json!({"action": "allow", "target": "api.example"});
     let policy = json!({"default": "allow", "rules": [rule]});
@@ -177,14 +178,14 @@ async fn a_placeholder_is_the_value_outside_only() {
     assert!(answer.contains(&"*".repeat(VALUE.len())), "repeated in the body: {answer}");
     assert!(answer.contains("Accept-Encoding: identity"), "{answer}");
     assert!(answer.contains("Connection: close"), "{answer}");
-    // Also where a program has encoded it.
+    // Also if a program has encoded it.
     let basic = |password: &str| STANDARD.encode(format!("user:{password}"));
     let headers = format!("Authorization: basic {}\r\n", basic(PLACEHOLDER));
     let answer = ask(&world, outside, &authority, "api.example", &request(&headers)).await.unwrap();
     assert!(answer.contains(&format!("Authorization: Basic {}", basic(PLACEHOLDER))), "{answer}");
     assert!(answer.contains(&"*".repeat(basic(VALUE).len())), "{answer}");
     assert!(!answer.contains(&basic(VALUE)), "{answer}");
-    // Without the placeholder nothing is put anywhere.
+    // Without the placeholder nothing is inserted.
     let answer =
         ask(&world, outside, &authority, "api.example", &request("X-Key: other\r\n")).await;
     assert!(answer.unwrap().ends_with("seen: false"));
@@ -252,7 +253,7 @@ async fn bindings_and_policy_hold_each_other() {
     let refused = world.sandbox.set_credentials(vec![placeholder("other.example")], trust.clone());
     assert!(refused.is_err());
     assert!(world.sandbox.policy().borrow().rules().len() == 2, "nothing is changed");
-    // The authority that programs were given stays.
+    // The authority that programs received first is kept.
     let again = world.sandbox.set_credentials(vec![header("api.example")], trust.clone());
     assert_eq!(again.unwrap(), authority);
     let mut broken = header("api.example");

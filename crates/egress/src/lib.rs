@@ -1,5 +1,6 @@
-//! The only way out of a sandbox. Listeners in the sandbox's own network are given to this room; it
-//! decides by the sandbox's policy who may be reached, connects outside, and carries bytes between.
+//! The egress proxy: the only network access of a sandbox. It receives listeners in the sandbox's
+//! own network, decides by the sandbox's policy which connections are allowed, connects outside,
+//! and relays bytes.
 //!
 //! ```text
 //!   inside                          here                                 outside
@@ -8,16 +9,15 @@
 //!   any TCP ─── everything ──────── arrival ┘       └──── connect, relay ── a checked address
 //! ```
 //!
-//! Reading order: `sandbox` (who may be reached: policy, resolve, check, connect), `names` (the
-//! addresses that stand for names), `arrival` and `proxy` (the two ways to connect), `opening` (what
-//! the first bytes say of the host), `relay`, `dns`; then `intercept`,
-//! `credentials` and `redaction`, which programs inside never see. `process` is all of it for many
-//! sandboxes, on request of its owner over a socket; `stockade-egress-control` has the messages and the
-//! owner's side.
+//! Reading order: `sandbox` (policy, resolve, check, connect), `names` (the addresses that stand
+//! for names), `arrival` and `proxy` (the two ways to connect), `opening` (the host that the first
+//! bytes name), `relay`, `dns`; then `intercept`, `credentials` and `redaction`, which are
+//! invisible to programs inside. `process` serves many sandboxes, on requests of its owner over a
+//! socket; `stockade-egress-control` contains the messages and the owner's side.
 //!
-//! What comes from inside is hostile: it is bounded, parsed defensively, and has no way to a host
-//! that the policy does not name. The process opens no file and starts nothing: its owner, which does,
-//! sends it what it has to know of this machine.
+//! Traffic from inside is hostile: it is bounded, parsed defensively, and cannot reach a host that
+//! the policy does not allow. The process opens no file and starts no process: its owner sends it
+//! what it needs to know of this machine.
 
 mod arrival;
 mod authority;

@@ -1,23 +1,24 @@
-//! How much of what one sandbox may have, and how long anything may take.
+//! How many resources one sandbox may use, and how long operations may take.
 
 use std::time::Duration;
 
 /// The limits of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time, by all ways together.
+    /// Concurrent connections, direct and through the proxy together.
     pub connections: usize,
-    /// Questions for names that are looked up at a time.
+    /// Concurrent DNS queries.
     pub lookups: usize,
-    /// Names that get an address in the sandbox's life.
+    /// Names that get an address during the life of the sandbox.
     pub names: usize,
     /// How long looking up a name may take.
     pub lookup: Duration,
-    /// How long a connection to one address may take to be made.
+    /// How long connecting to one address may take.
     pub connect: Duration,
-    /// How long what is sent first may take to say which host it is for, from its first byte on.
+    /// How long the first bytes of a connection may take to name their host, from the first byte
+    /// on.
     pub opening: Duration,
-    /// How long nothing may be sent in either direction.
+    /// How long a connection may be idle in both directions.
     pub idle: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! The sockets in a sandbox's network at which everything from inside arrives. They come from the
-//! sandbox's side, so what they are is asked of the kernel.
+//! The sockets in a sandbox's network that receive all traffic from inside. The sandbox's side
+//! creates them, so their types are checked with the kernel.
 
 use std::io;
 use std::net;
@@ -12,41 +12,42 @@ use tokio::net::{TcpListener, UdpSocket};
 /// The sockets of one sandbox.
 #[derive(Debug)]
 pub struct Listeners {
-    /// Takes each connection that is to anybody but the sandbox itself; its own address is the one
-    /// that was connected to.
+    /// Accepts connections to any destination outside the sandbox; the local address of a
+    /// connection is its original destination.
     pub everything: TcpListener,
-    /// Takes connections to the proxy.
+    /// Accepts connections to the proxy.
     pub proxy: TcpListener,
-    /// Takes questions for names.
+    /// Receives DNS queries over UDP.
     pub datagrams: UdpSocket,
-    /// Takes connections with questions for names.
+    /// Accepts connections with DNS queries.
     pub streams: TcpListener,
 }
 
-/// Descriptors that are not these sockets.
+/// File descriptors that are not these sockets.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidListeners {
-    /// There are more or fewer.
+    /// The number is wrong.
     #[error("received {0} file descriptors instead of {LISTENERS}")]
     Count(usize),
-    /// One is something else.
+    /// One is not such a socket.
     #[error("file descriptor {0} is not a socket of the expected kind")]
     Kind(usize),
     /// One cannot be used.
     #[error("using file descriptor {index} failed")]
     Use {
-        /// Which one, from 0.
+        /// Its index, from 0.
         index: usize,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
 impl Listeners {
-    /// The sockets that descriptors are, in the order of the fields. To be called within a runtime.
+    /// Converts file descriptors to sockets, in the order of the fields. Must be called within a
+    /// runtime.
     ///
     /// # Errors
-    /// Which descriptor is none, and why.
+    /// Which descriptor is invalid, and why.
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> Result<Self, InvalidListeners> {
         let count = descriptors.len();
         let descriptors: [OwnedFd; LISTENERS] =

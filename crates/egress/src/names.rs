@@ -1,6 +1,6 @@
-//! The addresses that stand for names inside of one sandbox: each name has one of its own, from the
-//! range for measurements of networks, which leads nowhere outside (RFC 2544, RFC 5180). An address
-//! is never given to another name, so whoever connects to it means the name that it was given for.
+//! The addresses that stand for names inside one sandbox: each name gets its own, from the range
+//! for network benchmarks, which is not routed outside (RFC 2544, RFC 5180). An address is never
+//! reused for another name, so a connection to it identifies the name.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,21 +13,21 @@ use tokio::time::Instant;
 const FIRST_4: u32 = 0xc612_0000;
 /// 2001:2::/48.
 const FIRST_6: u128 = 0x2001_0002 << 96;
-/// How many addresses both ranges have, but the last, which looks like a broadcast's.
+/// How many addresses both ranges have, except the last one, which looks like a broadcast address.
 const ADDRESSES: u32 = (1 << 17) - 1;
 
-/// For how long an answer of a name server may be believed, at least and at most.
+/// The shortest and longest validity of a response of a name server.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What an address stands for.
+/// The meaning of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// For itself.
+    /// It is a real address.
     Itself,
-    /// For a name.
+    /// It stands for a name.
     Name(Name),
-    /// For a name to be, that nobody has asked for.
+    /// It is in the range for names, but not assigned.
     Nothing,
 }
 
@@ -42,12 +42,12 @@ pub(crate) struct Names {
 #[derive(Debug)]
 struct Entry {
     name: Name,
-    /// Where the name led when it was last looked up, and until when that may be believed.
+    /// The resolved addresses of the name, and until when they are valid.
     pinned: Option<(Vec<IpAddr>, Instant)>,
 }
 
 impl Names {
-    /// No names yet, and never more than so many.
+    /// An empty table for at most so many names.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             by_name: HashMap::new(),
@@ -56,10 +56,10 @@ impl Names {
         }
     }
 
-    /// Notes where a name leads, and for how long that may be believed.
+    /// Stores the addresses of a name, and how long they are valid.
     ///
     /// # Errors
-    /// [`Refusal::TooMany`] for a new name once there are as many as there may be.
+    /// [`Refusal::TooMany`] for a new name once the table is full.
     pub(crate) fn pin(
         &mut self,
         name: &Name,
@@ -79,22 +79,22 @@ impl Names {
         Ok(())
     }
 
-    /// Where a name leads, where that was looked up a short time ago.
+    /// The addresses of a name, if they are still valid.
     pub(crate) fn pinned(&self, name: &Name) -> Option<Vec<IpAddr>> {
         let entry = self.entries.get(*self.by_name.get(name)?)?;
         let (addresses, until) = entry.pinned.as_ref()?;
         (Instant::now() < *until).then(|| addresses.clone())
     }
 
-    /// The addresses that stand for a name that was looked up.
+    /// The addresses that stand for a name that was resolved.
     pub(crate) fn addresses(&self, name: &Name) -> Option<(Ipv4Addr, Ipv6Addr)> {
-        // The first address of a range is nobody's.
+        // The first address of a range is not assigned.
         let number = u32::try_from(*self.by_name.get(name)?).ok()?.checked_add(1)?;
         let v4 = Ipv4Addr::from_bits(FIRST_4.checked_add(number)?);
         Some((v4, Ipv6Addr::from_bits(FIRST_6 | u128::from(v4.to_bits()))))
     }
 
-    /// What an address stands for.
+    /// The meaning of an address.
     pub(crate) fn meaning(&self, address: IpAddr) -> Meaning {
         let bits = match address.to_canonical() {
             IpAddr::V4(v4) => v4.to_bits(),

@@ -1,8 +1,8 @@
-//! What the first bytes of a connection say of the host that they are for. A connection is to a name;
-//! a TLS handshake and an HTTP request name a host as well, and where that is another one, somebody
-//! else than the policy allowed is meant ("domain fronting").
+//! The host that the first bytes of a connection name. A connection is to a name; a TLS handshake
+//! and an HTTP request name a host as well. If that is another one, the traffic is for a host that
+//! the policy has not allowed ("domain fronting").
 //!
-//! Nothing is read here: [`admit`] judges what has arrived so far.
+//! Nothing is read here: [`admit`] checks the bytes that have arrived so far.
 
 pub mod http;
 pub mod tls;
@@ -11,29 +11,29 @@ use stockade_core::network::{Evidence, Host, Name, Refusal};
 
 use http::{Body, Head};
 
-/// The most that may have to arrive before it can be told what it is, in bytes.
+/// The most bytes that may be needed to recognize the protocol.
 pub const MAX_BYTES: usize = 64 << 10;
 
-/// What is done with the first bytes.
+/// The decision about the first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// More have to arrive before it can be told.
+    /// More bytes are needed.
     More,
-    /// These go outside in their place.
+    /// These bytes are sent outside instead.
     Forward {
-        /// What goes first.
+        /// The first bytes to send.
         bytes: Vec<u8>,
         /// How much may follow.
         body: Body,
     },
-    /// None goes outside.
+    /// Nothing is sent outside.
     Refuse(Refusal),
 }
 
-/// Judges the first bytes that somebody inside sends to a host of that name.
+/// Checks the first bytes that a program inside sends to a host of that name.
 ///
-/// A request of HTTP/1 is sent on with `Connection: close`, so that it stays the only one of its
-/// connection (RFC 9112, section 9.6): the next could name another host.
+/// An HTTP/1 request is forwarded with `Connection: close`, so that it stays the only one of its
+/// connection (RFC 9112, section 9.6): the next one could name another host.
 pub fn admit(name: &Name, bytes: &[u8]) -> Admission {
     let host = Host::Name(name.clone());
     if tls::is_handshake(bytes) {
@@ -80,7 +80,7 @@ fn more(bytes: &[u8]) -> Admission {
     Admission::Refuse(Refusal::InvalidRequest { what: "its first bytes are too long" })
 }
 
-/// Whether a request is for the host that the connection is to.
+/// Checks that a request is for the host that the connection is to.
 pub(crate) fn check(host: &Host, name: &Name, head: &Head) -> Result<Body, Refusal> {
     let mismatch = |evidence, said: &str| Err(Refusal::mismatch(host, evidence, said));
     let is_of_name = |text: &str| {

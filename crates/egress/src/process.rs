@@ -1,5 +1,6 @@
-//! The process that serves the sandboxes of one owner: it takes requests over a socket, and ends when
-//! that is closed. It is to be confined before: it needs the network, its socket, and no file.
+//! The egress process, which serves the sandboxes of one owner: it receives requests over a socket,
+//! and ends when that is closed. It must be confined before: it needs the network and its socket,
+//! but no file.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -24,23 +25,23 @@ use crate::record::Queue;
 use crate::sandbox::{Options, Sandbox};
 use crate::trust::Trust;
 
-/// How many events wait for the owner to receive them.
+/// How many events may wait for the owner to receive them.
 const EVENTS: usize = 1024;
 /// How many responses may wait for the owner to receive them.
 const MAX_OUTBOX: usize = 4096;
 /// The most sandboxes.
 const MAX_SANDBOXES: usize = 4096;
 
-/// How long an owner may take to receive what is left.
+/// How long an owner may take to receive the remaining messages.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Why the process ended otherwise than with its owner.
+/// Why the process ended before its owner.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket cannot be used.
     #[error("using the owner's socket failed")]
     Socket(#[source] io::Error),
-    /// A request cannot be received or understood.
+    /// A request cannot be received or is invalid.
     #[error("receiving a request from the owner failed")]
     Receive(#[source] io::Error),
     /// A message cannot be sent.
@@ -48,11 +49,11 @@ pub enum Error {
     Send(#[source] io::Error),
 }
 
-/// Serves sandboxes on request of the owner at the other end of a socket, until that is closed. To be
-/// called within a runtime.
+/// Serves sandboxes on requests of the owner at the other end of a socket, until that is closed.
+/// Must be called within a runtime.
 ///
 /// # Errors
-/// [`Error`]; all connections have ended then as well.
+/// [`Error`]; all connections have ended then, too.
 pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
     // The runtime only waits for it to be ready; `stockade-egress-control` reads and writes it.
     let owner = net::UnixDatagram::from(owner);
@@ -64,7 +65,8 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
         resolve: Arc::new(Stub::new(Configuration::parse("", ""))),
         record: Arc::new(record),
     };
-    // What is to be sent. It is never waited for: the owner may be busy with requests of its own.
+    // The outgoing messages. Sending never blocks the process: the owner may be busy with its own
+    // requests.
     let mut outbox: VecDeque<Message> = VecDeque::new();
     loop {
         tokio::select! {
@@ -102,13 +104,13 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
     }
 }
 
-/// Sends a message once the socket is writable; waits for ever where there is none.
+/// Sends a message once the socket is writable; waits forever if there is none.
 async fn send_message(owner: &UnixDatagram, message: Option<&Message>) -> io::Result<()> {
     let Some(message) = message else { return std::future::pending().await };
     owner.async_io(Interest::WRITABLE, || send(owner, message, &[])).await
 }
 
-/// Sends what is left to an owner that makes no more requests, and may still receive.
+/// Sends the remaining messages to an owner that makes no more requests, but may still receive.
 async fn send_rest(
     owner: &UnixDatagram,
     mut outbox: VecDeque<Message>,
@@ -127,15 +129,15 @@ async fn send_rest(
     let _ = tokio::time::timeout(DRAIN, send_all).await;
 }
 
-/// What is served.
+/// The sandboxes that are served.
 struct Served {
-    /// Each with what serves it, once it has listeners.
+    /// Each with its serving task, once it has listeners.
     sandboxes: HashMap<SandboxId, (Arc<Sandbox>, Option<Ending>)>,
     resolve: Arc<Stub>,
     record: Arc<Queue>,
 }
 
-/// Whom to believe, as the file says that came with credentials.
+/// The trusted authorities, from the file that came with the credentials.
 fn trust(descriptors: Vec<OwnedFd>) -> Result<Trust, Problem> {
     let file = descriptors.into_iter().next().map(File::from);
     let file = file.ok_or_else(|| io::Error::other("no file with CA certificates was given"));
@@ -148,7 +150,7 @@ fn invalid(message: &str, error: &dyn std::error::Error) -> Problem {
     Problem::new(Code::InvalidInput, message).because(error.to_string())
 }
 
-/// Ends what it is of when it is dropped.
+/// Aborts its task when it is dropped.
 struct Ending(AbortHandle);
 
 impl Drop for Ending {
@@ -158,8 +160,8 @@ impl Drop for Ending {
 }
 
 impl Served {
-    /// Carries out a request. Gives the certificate that programs inside have to trust, in answer to
-    /// [`Request::Credentials`].
+    /// Carries out a request. Returns the certificate that programs inside have to trust, in
+    /// response to [`Request::Credentials`].
     fn handle(
         &mut self,
         envelope: Envelope,

@@ -1,5 +1,5 @@
-//! The HTTP proxy that programs inside are pointed to: tunnels (`CONNECT`, RFC 9110, section 9.3.6)
-//! and requests with an absolute target. Each connection has one request.
+//! The HTTP proxy for programs inside: tunnels (`CONNECT`, RFC 9110, section 9.3.6) and requests
+//! with an absolute target. Each connection has one request.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::refuse;
 use crate::relay::First;
 use crate::sandbox::Sandbox;
 
-/// What a tunnel is answered with.
+/// The response to a tunnel request.
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// Serves the proxy's listener.
@@ -35,7 +35,7 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
         Ok(permit) => permit,
         Err(refusal) => {
             sandbox.record(Way::Proxy, None, None, &refusal);
-            // Whoever is too many is not waited for.
+            // The response to a connection over the limit is not waited for.
             let _ = stream.try_write(&refuse::response(&refusal));
             return;
         }
@@ -43,7 +43,7 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
     let read = timeout(sandbox.limits().opening, head(&mut stream)).await;
     let (head, rest) = match read {
         Ok(Ok(Some(read))) => read,
-        // It said nothing, or is gone.
+        // The client sent nothing, or has disconnected.
         Ok(Ok(None)) => return,
         Ok(Err(refusal)) => return refused(stream, None, None, &refusal).await,
         Err(_) => {
@@ -68,7 +68,7 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
     drop(permit);
 }
 
-/// The head of a request, and what has arrived after it; `None` when nothing arrives.
+/// The head of a request, and the bytes after it; `None` if nothing arrives.
 pub(crate) async fn head(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<Option<(Head, Vec<u8>)>, Refusal> {
@@ -88,7 +88,7 @@ pub(crate) async fn head(
     }
 }
 
-/// What a request is for.
+/// The target of a request.
 struct Wanted {
     host: Host,
     port: u16,
@@ -97,7 +97,7 @@ struct Wanted {
 }
 
 fn wanted(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Wanted, Refusal> {
-    // An address that stands for a name is that name.
+    // An address that stands for a name is replaced by that name.
     let meant = |host: Host| match host {
         Host::Address(address) => sandbox.host(address),
         name @ Host::Name(_) => Ok(name),
@@ -131,7 +131,7 @@ fn wanted(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Wanted, Refus
         let (rest, body) = head.body()?.split(&rest);
         (rest.to_vec(), body)
     };
-    // The name as it was understood, so that nobody understands another one.
+    // The name in its parsed form, so that no other parser reads it differently.
     let shown = match &named {
         Host::Address(address) if address.is_ipv6() => format!("[{address}]"),
         other => other.to_string(),

@@ -1,18 +1,18 @@
-//! How events of a sandbox's traffic are queued for the owner.
+//! The queue of traffic events for the owner.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stockade_egress_control::Event;
 use tokio::sync::mpsc;
 
-/// Takes events. Never waits: traffic does not stand still for its records.
+/// Receives events. Must not block: traffic does not wait for its records.
 pub trait Record: std::fmt::Debug + Send + Sync {
-    /// Takes one event.
+    /// Receives one event.
     fn record(&self, event: Event);
 }
 
-/// A queue of so many events. What does not fit is counted, and the next event that fits says how
-/// many are missing.
+/// A queue with a limited capacity. Events that do not fit are counted, and the next event that
+/// fits contains their number.
 #[derive(Debug)]
 pub struct Queue {
     events: mpsc::Sender<Event>,
@@ -20,7 +20,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The queue, and where its events come out.
+    /// The queue, and its receiver.
     pub fn new(capacity: usize) -> (Self, mpsc::Receiver<Event>) {
         let (events, receiver) = mpsc::channel(capacity);
         (Self { events, lost: AtomicU64::new(0) }, receiver)

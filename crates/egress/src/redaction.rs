@@ -1,29 +1,30 @@
-//! What a host may not tell: a host that repeats what it was sent would tell credentials to whoever is
-//! inside. They are taken out of the head of its response, and covered in the body, whose length stays.
+//! Redaction of responses: a host that repeats its request would reveal credentials to programs
+//! inside. They are replaced in the head of its response, and covered in the body, which keeps its
+//! length.
 
 use zeroize::Zeroizing;
 
 use crate::opening::http::replaced;
 
-/// What a byte of a value is in a body.
+/// Replaces each byte of a value in a body.
 const COVER: u8 = b'*';
 
-/// What is taken out of one response.
+/// The redaction of one response.
 #[derive(Default)]
 pub(crate) struct Redaction {
-    /// Each value, and what is in its place in a head.
+    /// Each value, and its replacement in a head.
     values: Vec<(Zeroizing<Vec<u8>>, Vec<u8>)>,
-    /// The end of what has come, where it may be the beginning of a value.
+    /// The end of the received bytes, if it may be the beginning of a value.
     held: Zeroizing<Vec<u8>>,
 }
 
 impl Redaction {
-    /// Takes out a value too, which is not empty.
+    /// Adds a value, which must not be empty.
     pub(crate) fn add(&mut self, value: &[u8], instead: &[u8]) {
         self.values.push((Zeroizing::new(value.to_vec()), instead.to_vec()));
     }
 
-    /// A head without the values.
+    /// A head with the values replaced.
     pub(crate) fn head(&self, bytes: &[u8]) -> Vec<u8> {
         let take_out = |bytes: Vec<u8>, (value, instead): &(Zeroizing<Vec<u8>>, Vec<u8>)| {
             replaced(&bytes, value, instead)
@@ -31,7 +32,7 @@ impl Redaction {
         self.values.iter().fold(bytes.to_vec(), take_out)
     }
 
-    /// What can be told of a body now that these bytes have come.
+    /// The part of a body that can be forwarded after these bytes.
     pub(crate) fn body(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(bytes);
         let mut told = std::mem::take(&mut *self.held);
@@ -54,7 +55,7 @@ impl Redaction {
         told
     }
 
-    /// What is left of a body that ends.
+    /// The remaining part of a body that has ended.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut *self.held)
     }
@@ -72,7 +73,7 @@ mod tests {
         redaction
     }
 
-    /// What comes of a body that arrives in these parts.
+    /// The redacted body, from a body that arrives in these parts.
     fn body(values: &[&str], parts: &[&str]) -> String {
         let mut redaction = redaction(values);
         let mut told: Vec<u8> =

@@ -1,5 +1,5 @@
-//! How whoever is inside is told that a connection was refused, in the words of what it speaks: HTTP
-//! gets the problem as JSON, TLS an alert, and everything else a reset.
+//! How a program inside is notified of a refused connection, in its own protocol: HTTP gets the
+//! problem as JSON, TLS an alert, and every other protocol a reset.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use tokio::time::timeout;
 
 use crate::opening::{http, tls};
 
-/// The header that has the name of the reason.
+/// The header with the name of the reason.
 pub(crate) const HEADER: &str = "Stockade-Egress-Refused";
 
 /// `access_denied`, fatal, in a record of its own (RFC 8446, section 6). Programs print its name.
 const ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 49];
 
-/// How long is waited for what the other side speaks, once it is refused.
+/// How long to wait for the first bytes of a refused connection, which show its protocol.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How long, and how much, is read of one that was answered: closing earlier would reset it, and take
-/// the answer away.
+/// How long, and how many bytes, are read after the response: closing earlier would reset the
+/// connection and discard the response.
 const FAREWELL: Duration = Duration::from_secs(1);
 const FAREWELL_BYTES: usize = 1 << 20;
 
-/// Refuses a connection of which nothing was read yet, and waits a moment for what it speaks.
+/// Refuses a connection of which no byte was read yet; waits a moment to recognize its protocol.
 pub(crate) async fn unread(stream: TcpStream, refusal: &Refusal) {
     let mut bytes = [0; 256];
-    // Looked at and not taken, so that a blank beginning is no special case.
+    // Peeked, not read, so that a connection without data is no special case.
     let length = match timeout(PATIENCE, stream.peek(&mut bytes)).await {
         Ok(Ok(length)) => length,
         _ => 0,
@@ -35,14 +35,14 @@ pub(crate) async fn unread(stream: TcpStream, refusal: &Refusal) {
     after(stream, bytes.get(..length).unwrap_or_default(), refusal).await;
 }
 
-/// Refuses a connection that began with these bytes.
+/// Refuses a connection with these first bytes.
 pub(crate) async fn after(stream: TcpStream, bytes: &[u8], refusal: &Refusal) {
     if tls::is_handshake(bytes) {
         return answer(stream, ALERT).await;
     }
     let is_request = match http::guess(bytes) {
         http::Guess::Version1 => true,
-        // A long first line: nothing but a request begins with a method and a path.
+        // A long first line: only a request begins with a method and a path.
         http::Guess::Unknown => bytes.windows(2).any(|pair| pair == b" /"),
         http::Guess::Version2 | http::Guess::No => false,
     };
@@ -52,12 +52,12 @@ pub(crate) async fn after(stream: TcpStream, bytes: &[u8], refusal: &Refusal) {
     reset(stream);
 }
 
-/// Answers, and ends the connection so that the answer arrives.
+/// Responds, and closes the connection so that the response arrives.
 pub(crate) async fn answer(mut stream: TcpStream, bytes: &[u8]) {
     say(&mut stream, bytes).await;
 }
 
-/// The same, over whatever is between.
+/// The same, over any stream.
 pub(crate) async fn say(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) {
     let farewell = async {
         stream.write_all(bytes).await?;
@@ -72,18 +72,18 @@ pub(crate) async fn say(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), byte
         }
         std::io::Result::Ok(())
     };
-    // Whoever does not listen is not told.
+    // A client that does not read misses the response.
     let _ = timeout(FAREWELL, farewell).await;
 }
 
-/// Ends a connection without an answer.
+/// Closes a connection without a response.
 pub(crate) fn reset(stream: TcpStream) {
-    // Where that fails the connection ends in the ordinary way.
+    // If that fails, the connection is closed in the ordinary way.
     let _ = stream.set_zero_linger();
     drop(stream);
 }
 
-/// The response of HTTP that has a refusal.
+/// The HTTP response for a refusal.
 pub(crate) fn response(refusal: &Refusal) -> Vec<u8> {
     let problem = json!({ "error": refusal.problem() });
     let body = format!("{problem}\n");

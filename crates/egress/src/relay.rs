@@ -1,5 +1,5 @@
-//! Carries bytes between a connection from inside and one to outside. What goes out first is looked
-//! at before anything does; what comes in is not, but for what a redaction takes out of it.
+//! Relays bytes between a connection from inside and one to outside. The first outgoing bytes are
+//! checked before any is sent; incoming bytes are not checked, except for redaction.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,18 +17,18 @@ use crate::redaction::Redaction;
 
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// What is sent first.
+/// The first bytes.
 #[derive(Debug)]
 pub(crate) enum First {
-    /// Anything: the connection is to an address that is allowed as such.
+    /// Any bytes: the connection is to an address that is allowed as such.
     Anything(Vec<u8>),
-    /// What is for this host. Some of it may have arrived.
+    /// Bytes for this host. Some of them may have arrived.
     For(Name, Vec<u8>),
-    /// A request that was looked at already, of which so much is still to come.
+    /// A request that was checked already, with so much of its body still to come.
     Request(Vec<u8>, Body),
 }
 
-/// How many bytes were carried.
+/// The number of relayed bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     sent: AtomicU64,
@@ -36,20 +36,20 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Bytes that went out, and bytes that came in.
+    /// The number of bytes sent outside and received from outside.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
     }
 }
 
-/// How a connection ended that did not end well.
+/// Why a connection failed.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// What was sent first is refused; it began with these bytes.
+    /// Its first bytes are refused; they begin with these.
     Refused(Refusal, Vec<u8>),
-    /// It is refused, and whoever is inside was told so.
+    /// It is refused, and the client was notified.
     Told(Refusal),
-    /// Either side broke off, or was silent for too long.
+    /// Either side disconnected, or was idle for too long.
     Io,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Halves<FromInside, ToInside, FromOutside, ToOutside> {
     pub(crate) to_outside: ToOutside,
 }
 
-/// Carries bytes until both sides are done.
+/// Relays bytes until both sides are done.
 pub(crate) async fn relay(
     inside: &mut TcpStream,
     outside: &mut TcpStream,
@@ -81,7 +81,7 @@ pub(crate) async fn relay(
     relay_halves(halves, first, None, limits, traffic).await
 }
 
-/// The same. Where `redaction` is given, the response is carried as it makes it.
+/// The same. If `redaction` is given, it is applied to the response.
 pub(crate) async fn relay_halves(
     halves: Halves<
         impl AsyncRead + Unpin,
@@ -106,7 +106,8 @@ pub(crate) async fn relay_halves(
                 is_request.store(true, Ordering::Relaxed);
                 let mut body = (&mut from_inside).take(length);
                 activity.copy(&mut body, &mut to_outside, &traffic.sent).await?;
-                // Nothing may follow. The other side is not told: some take that for giving up.
+                // Nothing may follow. The direction is not shut down: some servers take that for a
+                // cancelled request.
             }
             Body::Open => {
                 activity.copy(&mut from_inside, &mut to_outside, &traffic.sent).await?;
@@ -122,7 +123,7 @@ pub(crate) async fn relay_halves(
             None => activity.copy(from, to, count).await?,
         }
         to_inside.shutdown().await?;
-        // What of the request was not sent by now is not wanted any more.
+        // The rest of an unfinished request is not needed any more.
         if is_request.load(Ordering::Relaxed) { Err(End::Answered) } else { Ok(()) }
     };
     match tokio::try_join!(out, back) {
@@ -133,7 +134,7 @@ pub(crate) async fn relay_halves(
 
 /// Why one direction ends both.
 enum End {
-    /// The only response came to its end.
+    /// The only response is complete.
     Answered,
     Broken(Broken),
 }
@@ -144,7 +145,7 @@ impl<E: Into<Broken>> From<E> for End {
     }
 }
 
-/// What goes out first, once that is known, and how much may follow.
+/// The first outgoing bytes, once they are checked, and how much may follow.
 pub(crate) async fn opening(
     inside: &mut (impl AsyncRead + Unpin),
     first: First,
@@ -155,7 +156,7 @@ pub(crate) async fn opening(
         First::Request(bytes, body) => return Ok((bytes, body)),
         First::For(name, bytes) => (name, bytes),
     };
-    // Some wait for the other side to speak first, for as long as they like.
+    // Some clients wait for the server to send first, for any time.
     let mut deadline = Instant::now() + if bytes.is_empty() { limits.idle } else { limits.opening };
     loop {
         match admit(&name, &bytes) {
@@ -171,7 +172,7 @@ pub(crate) async fn opening(
         };
         if count == 0 {
             if is_first {
-                // Nothing will be sent; what comes in is still wanted.
+                // The client sends nothing, but may still receive.
                 return Ok((Vec::new(), Body::Open));
             }
             let refusal = Refusal::InvalidRequest { what: "its first bytes are incomplete" };
@@ -183,7 +184,7 @@ pub(crate) async fn opening(
     }
 }
 
-/// The head of a response, and what has arrived after it.
+/// The head of a response, and the bytes after it.
 async fn response(
     activity: &Activity,
     outside: &mut (impl AsyncRead + Unpin),
@@ -202,7 +203,7 @@ async fn response(
     }
 }
 
-/// When something was last carried, in either direction.
+/// The time of the last transfer, in either direction.
 struct Activity {
     began: Instant,
     last_millis: AtomicU64,
@@ -230,14 +231,14 @@ impl Activity {
         bytes: &[u8],
         count: &AtomicU64,
     ) -> io::Result<()> {
-        // A reader that takes nothing is as good as none, whatever comes from it.
+        // A peer that reads nothing is treated as disconnected, whatever it sends.
         timeout(self.idle, to.write_all(bytes)).await??;
         count.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.note();
         Ok(())
     }
 
-    /// Waits for more bytes for as long as something is carried, in whichever direction.
+    /// Waits for more bytes until both directions are idle for too long.
     async fn read(
         &self,
         from: &mut (impl AsyncRead + Unpin),
@@ -247,14 +248,14 @@ impl Activity {
             let deadline = self.deadline();
             match timeout_at(deadline, from.read_buf(buffer)).await {
                 Ok(length) => return length,
-                // The other direction may have gone on meanwhile.
+                // There may have been traffic in the other direction.
                 Err(_) if self.deadline() > deadline => {}
                 Err(_) => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
     }
 
-    /// Carries bytes until there are no more.
+    /// Copies bytes until the end of the stream.
     async fn copy(
         &self,
         from: &mut (impl AsyncRead + Unpin),
@@ -272,7 +273,7 @@ impl Activity {
         }
     }
 
-    /// Carries a response until its end, as a redaction makes it.
+    /// Copies a redacted response until its end.
     async fn answer(
         &self,
         from: &mut (impl AsyncRead + Unpin),

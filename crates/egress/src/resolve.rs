@@ -1,4 +1,4 @@
-//! Where the addresses of names come from, on the host's side.
+//! How the addresses of names are found, on the host.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use stockade_core::network::Name;
 
-/// What is known of a name.
+/// The addresses of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// All of its addresses, at least one.
     pub addresses: Vec<IpAddr>,
-    /// For how long that may be believed.
+    /// How long they are valid.
     pub valid: Duration,
 }
 
@@ -21,10 +21,10 @@ pub enum NotFound {
     /// There is no such name.
     #[error("there is no such name")]
     NoSuchName,
-    /// The name exists and has no address.
+    /// The name exists, but has no address.
     #[error("it has no address")]
     NoAddress,
-    /// Nobody could say in time, or at all.
+    /// No name server answered in time, or the lookup failed.
     #[error("{0}")]
     Failed(String),
 }
@@ -32,7 +32,7 @@ pub enum NotFound {
 /// Finds the addresses of names.
 #[async_trait]
 pub trait Resolve: std::fmt::Debug + Send + Sync {
-    /// The addresses of a name. The caller sets the deadline.
+    /// The addresses of a name. The caller sets a timeout.
     ///
     /// # Errors
     /// Why there are none.

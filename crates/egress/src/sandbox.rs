@@ -1,5 +1,5 @@
-//! One sandbox as this room knows it: its policy, the names that it has asked for, and how much it
-//! may have. Whoever is to be reached from inside is reached through here.
+//! The state of one sandbox: its policy, the names that it has looked up, and its limits. All
+//! connections from inside are checked and made through it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -24,22 +24,22 @@ use crate::resolve::{NotFound, Resolve};
 use crate::trust::Trust;
 use crate::{arrival, dns, proxy};
 
-/// The most addresses of a name that are looked at. One that has more is judged by these, and
-/// connected to at these alone.
+/// The most addresses of a name that are used. If there are more, only these are checked and
+/// connected to.
 const MAX_ADDRESSES: usize = 16;
 
-/// What a sandbox is made from.
+/// The options of a sandbox.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Which sandbox it is.
     pub id: SandboxId,
-    /// Who may be reached from it.
+    /// Its network policy.
     pub policy: Policy,
-    /// How much it may have.
+    /// Its limits.
     pub limits: Limits,
-    /// Finds the addresses of names.
+    /// Resolves names.
     pub resolve: Arc<dyn Resolve>,
-    /// Takes what is to be recorded.
+    /// Receives events.
     pub record: Arc<dyn Record>,
 }
 
@@ -58,7 +58,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox of which nobody has asked for anything yet.
+    /// A sandbox that has made no connection yet.
     pub fn new(options: Options) -> Arc<Self> {
         let Options { id, policy, limits, resolve, record } = options;
         Arc::new(Self {
@@ -74,10 +74,10 @@ impl Sandbox {
         })
     }
 
-    /// Lets another policy hold from now on. Connections that it would not allow end.
+    /// Replaces the policy. Connections that it does not allow end.
     ///
     /// # Errors
-    /// [`InvalidBinding`] where a credential would be bound to a host that it does not name.
+    /// [`InvalidBinding`] if a credential would be bound to a host that it does not name.
     pub fn set_policy(&self, policy: Policy) -> Result<(), InvalidBinding> {
         let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((credentials, _)) = credentials.as_ref() {
@@ -87,11 +87,11 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Gives the sandbox these credentials in the place of all others. The certificate of the
-    /// authority (PEM) that programs inside have to believe, for the hosts that they are bound to.
+    /// Replaces all credentials of the sandbox. Returns the certificate of the authority (PEM) that
+    /// programs inside have to trust, for the hosts that the credentials are bound to.
     ///
     /// # Errors
-    /// Why they are not taken; nothing is changed then.
+    /// Why they are refused; nothing is changed then.
     pub fn set_credentials(
         &self,
         credentials: Vec<Credential>,
@@ -99,7 +99,7 @@ impl Sandbox {
     ) -> Result<String, credentials::Error> {
         let mut current = self.credentials.write().unwrap_or_else(PoisonError::into_inner);
         let credentials = match current.take() {
-            // Programs inside believe the authority that they were given first.
+            // Programs inside trust the authority that they received first.
             Some((old, old_trust)) => match old.with(credentials, &self.current_policy()) {
                 Ok(new) => new,
                 Err(error) => {
@@ -114,7 +114,7 @@ impl Sandbox {
         Ok(pem)
     }
 
-    /// How connections to a port of a host are looked into, where they are.
+    /// The interception of connections to a port of a host, if they are intercepted.
     pub(crate) fn interception(&self, host: &Host, port: u16) -> Option<Interception> {
         let Host::Name(name) = host else { return None };
         let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
@@ -127,8 +127,7 @@ impl Sandbox {
         })
     }
 
-    /// Serves what arrives at the sandbox's listeners. Does not end; all connections end when it is
-    /// dropped.
+    /// Serves the sandbox's listeners. Does not end; dropping it ends all connections.
     pub fn serve(self: Arc<Self>, listeners: Listeners) -> impl Future<Output = ()> + Send {
         let Listeners { everything, proxy, datagrams, streams } = listeners;
         async move {
@@ -141,12 +140,12 @@ impl Sandbox {
         }
     }
 
-    /// How much it may have.
+    /// The limits.
     pub(crate) const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The policy that holds now, and word of the next ones.
+    /// The current policy; the receiver is notified of later ones.
     pub(crate) fn policy(&self) -> watch::Receiver<Arc<Policy>> {
         self.policy.subscribe()
     }
@@ -156,26 +155,26 @@ impl Sandbox {
     }
 
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
-        // Whoever panicked with it left whole entries.
+        // A panic cannot leave an incomplete entry.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among the connections.
+    /// A permit for one connection.
     pub(crate) fn admit_connection(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         let limit = self.limits.connections;
         let permit = Arc::clone(&self.connections).try_acquire_owned();
         permit.map_err(|_| Refusal::TooMany { what: "connections", limit })
     }
 
-    /// A place among the questions for names.
+    /// A permit for one DNS query.
     pub(crate) fn admit_lookup(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.lookups).try_acquire_owned().ok()
     }
 
-    /// Who is meant by an address: the name that it was given for, or itself.
+    /// The host of an address: the name that it stands for, or the address itself.
     ///
     /// # Errors
-    /// [`Refusal::AddressNotAllowed`] for one that was given for nothing.
+    /// [`Refusal::AddressNotAllowed`] for an unassigned address of the range for names.
     pub(crate) fn host(&self, address: IpAddr) -> Result<Host, Refusal> {
         let address = address.to_canonical();
         match self.names().meaning(address) {
@@ -185,7 +184,7 @@ impl Sandbox {
         }
     }
 
-    /// Where a name leads, at one port or, without one, at some, if the policy lets it.
+    /// The addresses of a name, at one port or, without one, at any, if the policy allows them.
     pub(crate) async fn lookup(
         &self,
         name: &Name,
@@ -218,8 +217,7 @@ impl Sandbox {
         Ok(found.addresses)
     }
 
-    /// A connection to a port of a host, if the policy lets it: to an address that was checked, and
-    /// to no other.
+    /// Connects to a port of a host, if the policy allows it: only to an address that was checked.
     pub(crate) async fn reach(
         &self,
         host: &Host,
@@ -240,7 +238,7 @@ impl Sandbox {
             let connecting = TcpStream::connect(SocketAddr::new(address, port));
             match timeout(self.limits.connect, connecting).await {
                 Ok(Ok(stream)) => {
-                    // Delays what is small; where it fails, it does.
+                    // If this fails, small packets are delayed.
                     let _ = stream.set_nodelay(true);
                     return Ok((stream, address));
                 }
@@ -251,8 +249,8 @@ impl Sandbox {
         Err(Refusal::Unreachable { host: host.clone(), port, cause })
     }
 
-    /// Refuses an address of this very machine, whatever its class: what listens there has not been
-    /// made for everybody. Only a rule for that address allows it.
+    /// Refuses an address of this machine, whatever its class: services that listen there may not
+    /// be meant for everyone. Only a rule for exactly that address allows it.
     async fn check_own(&self, host: &Host, address: IpAddr, port: u16) -> Result<(), Refusal> {
         if classify(address) == Class::Loopback
             || self.current_policy().allows_exactly(address, port)
@@ -263,7 +261,7 @@ impl Sandbox {
         Err(Refusal::InternalAddress { host: host.clone(), address, class: Class::Loopback })
     }
 
-    /// Records what came of something.
+    /// Records an outcome.
     pub(crate) fn record(
         &self,
         way: Way,
@@ -283,8 +281,8 @@ impl Sandbox {
     }
 }
 
-/// Whether an address is one of this machine's: to such a one the kernel would connect from itself.
-/// Nothing is sent for that.
+/// Whether an address belongs to this machine: for such an address the kernel chooses the same
+/// address as the source. No packet is sent for that.
 async fn is_own(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
@@ -295,7 +293,7 @@ async fn is_own(address: IpAddr) -> bool {
         socket.connect((address, 1)).await?;
         socket.local_addr()
     };
-    // Where there is no way to it, there will be none for a connection either.
+    // If there is no route to it, connecting will fail, too.
     from.await.is_ok_and(|from| from.ip().to_canonical() == address.to_canonical())
 }
 

@@ -1,5 +1,5 @@
-//! For tests: a sandbox whose listeners are on the machine's own loopback, names that lead where the
-//! test says, and servers that play the outside.
+//! For tests: a sandbox whose listeners are on the machine's own loopback, names with addresses
+//! that the test chooses, and servers that act as the outside.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,10 +23,10 @@ use crate::resolve::{Found, NotFound, Resolve};
 use crate::sandbox::{Options, Sandbox};
 use crate::{arrival, dns, proxy};
 
-/// How long a test waits for what must happen.
+/// How long a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Names that lead where the test says.
+/// A resolver with addresses that the test chooses.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     known: Mutex<HashMap<Name, Result<Found, NotFound>>>,
@@ -58,7 +58,7 @@ impl Resolve for Book {
     }
 }
 
-/// A policy of `allow TARGET` and `deny TARGET`, whose default is to deny.
+/// A policy of `allow TARGET` and `deny TARGET`, with the default deny.
 pub(crate) fn policy(rules: &[&str]) -> Policy {
     let rule = |text: &&str| {
         let (action, target) = text.split_once(' ').unwrap();
@@ -68,7 +68,7 @@ pub(crate) fn policy(rules: &[&str]) -> Policy {
     serde_json::from_value(json!({"default": "deny", "rules": rules})).unwrap()
 }
 
-/// A sandbox, served.
+/// A sandbox that is served.
 pub(crate) struct World {
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) book: Arc<Book>,
@@ -77,7 +77,7 @@ pub(crate) struct World {
     pub(crate) datagrams: SocketAddr,
     pub(crate) streams: SocketAddr,
     everything: SocketAddr,
-    /// Where connections to `everything` are to.
+    /// The original destination of connections to `everything`.
     destination: Arc<Mutex<SocketAddr>>,
     serving: JoinHandle<()>,
 }
@@ -137,13 +137,13 @@ impl World {
         world
     }
 
-    /// A connection from inside to an address, as the sandbox's network makes one.
+    /// A connection from inside to an address, as through the sandbox's network.
     pub(crate) async fn connect(&self, address: IpAddr, port: u16) -> TcpStream {
         *self.destination.lock().unwrap() = SocketAddr::new(address, port);
         TcpStream::connect(self.everything).await.unwrap()
     }
 
-    /// The address that a name has inside.
+    /// The address that stands for a name inside.
     pub(crate) async fn address_of(&self, name: &str) -> IpAddr {
         let name = Name::parse(name).unwrap();
         self.sandbox.lookup(&name, None).await.unwrap();
@@ -151,7 +151,7 @@ impl World {
         address.into()
     }
 
-    /// Sends a request to the proxy; the connection, and what is answered first.
+    /// Sends a request to the proxy; returns the connection and its first response.
     pub(crate) async fn ask_proxy(&self, request: &str) -> (TcpStream, String) {
         let mut stream = TcpStream::connect(self.proxy).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -160,12 +160,12 @@ impl World {
         (stream, String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
-    /// What came of the next thing that is recorded.
+    /// The outcome of the next event.
     pub(crate) async fn outcome(&mut self) -> Outcome {
         timeout(PATIENCE, self.events.recv()).await.unwrap().unwrap().outcome
     }
 
-    /// The reason of the next refusal that is recorded.
+    /// The reason of the next refusal event.
     pub(crate) async fn refusal(&mut self) -> &'static str {
         loop {
             if let Outcome::Refused { reason, .. } = self.outcome().await {
@@ -175,8 +175,8 @@ impl World {
     }
 }
 
-/// A server that sends a greeting, and then gives back what it gets. When the other side has sent all,
-/// it says so and closes.
+/// A server that sends a greeting, and then echoes its input. After the end of the input it sends a
+/// notice and closes.
 pub(crate) async fn echo(greeting: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -193,8 +193,8 @@ pub(crate) async fn echo(greeting: &'static [u8]) -> SocketAddr {
     address
 }
 
-/// A server of HTTP that answers one request of each connection with the request itself. The bytes
-/// that come after it are told as well.
+/// An HTTP server that responds to one request of each connection with the request itself. The
+/// bytes after the request are reported as well.
 pub(crate) async fn mirror() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -220,7 +220,7 @@ pub(crate) async fn mirror() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     (address, hearing)
 }
 
-/// All that comes until the other side closes; an error's kind where it ends otherwise.
+/// All bytes until the other side closes; the kind of error if the connection fails.
 pub(crate) async fn rest(stream: &mut TcpStream) -> Result<String, std::io::ErrorKind> {
     let mut bytes = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap();

@@ -1,5 +1,5 @@
-//! Traffic of honest programs and of those that want to get out, from the listeners to servers that
-//! the tests start.
+//! Traffic of honest programs and of programs that try to escape, from the listeners to servers
+//! that the tests start.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,7 +15,7 @@ use crate::testing::{PATIENCE, World, echo, mirror, policy, rest, sandbox};
 
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// What opens a handshake of TLS for a host.
+/// The first message of a TLS handshake for a host.
 fn hello(host: &str) -> Vec<u8> {
     let sized = |content: &[u8]| {
         [&u16::try_from(content.len()).unwrap().to_be_bytes()[..], content].concat()
@@ -54,7 +54,7 @@ async fn a_tunnel_leads_to_the_host_that_is_allowed() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let mut text = answer.split_once("\r\n\r\n").unwrap().1.to_owned();
     stream.write_all(b"def").await.unwrap();
-    // Half of it closes, and the other half goes on.
+    // One direction closes, and the other one continues.
     stream.shutdown().await.unwrap();
     text += &rest(&mut stream).await.unwrap();
     assert_eq!(text, "hi\u{1}abcdef.");
@@ -160,7 +160,7 @@ async fn an_address_that_stands_for_a_name_leads_to_it() {
     let server = echo(b"220 ready\r\n").await;
     let world = world(&["allow api.example"]).await;
     let address = world.address_of("api.example").await;
-    // A server that speaks first.
+    // A server that sends first.
     let mut stream = world.connect(address, server.port()).await;
     assert_eq!(read(&mut stream, 11).await, "220 ready\r\n");
     stream.write_all(b"EHLO me\r\n").await.unwrap();
@@ -192,7 +192,7 @@ async fn what_is_sent_must_be_for_the_host_of_the_connection() {
     assert_eq!((answer.as_deref(), reason), (Ok(ALERT), "name-mismatch"));
     let (answer, reason) = refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     assert_eq!((answer, reason), (Err(std::io::ErrorKind::ConnectionReset), "name-hidden"));
-    // A tunnel is looked into as well.
+    // A tunnel is checked as well.
     let request = format!("CONNECT api.example:{} HTTP/1.1\r\n\r\n", server.port());
     let (mut stream, _) = world.ask_proxy(&request).await;
     stream.write_all(&hello("evil.example")).await.unwrap();
@@ -233,7 +233,7 @@ async fn an_address_that_nobody_was_given_leads_nowhere() {
             "address-not-allowed",
         ),
         ("8.8.8.8", b"\0\x1d", "reset", "address-not-allowed"),
-        // Allowed by a rule, and still nobody's way to the machine that all of this runs on.
+        // Allowed by a rule, but it still does not reach the loopback of the host.
         ("127.0.0.1", b"\0\x1d", "reset", "address-not-allowed"),
     ] {
         let mut stream = world.connect(address.parse().unwrap(), server.port()).await;
@@ -280,7 +280,7 @@ async fn a_sandbox_has_so_many_connections() {
     assert_eq!(world.refusal().await, "too-many");
     first.shutdown().await.unwrap();
     rest(&mut first).await.unwrap();
-    // Closed is recorded before the place is free.
+    // The close is recorded before the permit is released.
     loop {
         if world.ask_proxy(&request).await.1.starts_with("HTTP/1.1 200 ") {
             break;
@@ -288,7 +288,8 @@ async fn a_sandbox_has_so_many_connections() {
     }
 }
 
-/// Asks for a name as programs do; the code of the answer, its address's bytes, and all of it as text.
+/// Queries a name like a program; returns the response code, the bytes of its address, and the
+/// whole response as text.
 async fn resolve(world: &World, name: &str, kind: u8, over_stream: bool) -> (u8, Vec<u8>, String) {
     let mut question = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
     for label in name.split('.') {

@@ -1,4 +1,5 @@
-//! Whose certificates are believed, when this room itself speaks TLS with a host.
+//! The certificate authorities that are trusted when this crate itself makes TLS connections to
+//! hosts.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -12,15 +13,16 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 /// The longest file of authorities that is read, in bytes.
 const FILE_BYTES: u64 = 4 << 20;
 
-/// The authorities that are believed.
+/// The trusted authorities.
 #[derive(Debug, Clone)]
 pub struct Trust(Arc<ClientConfig>);
 
 impl Trust {
-    /// Those in a text (RFC 7468); what is no certificate in it is passed over, as programs do.
+    /// Parses a text (RFC 7468); anything in it that is not a certificate is skipped, as in other
+    /// programs.
     ///
     /// # Errors
-    /// There is none.
+    /// It contains no certificate.
     pub fn from_pem(text: &[u8]) -> io::Result<Self> {
         let mut roots = RootCertStore::empty();
         let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
@@ -36,7 +38,7 @@ impl Trust {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Those in a file.
+    /// Reads a file.
     ///
     /// # Errors
     /// It cannot be read, or as [`Trust::from_pem`].

@@ -1,9 +1,9 @@
-//! A process that is in a sandbox itself: it can make no sandbox, and executes the commands of
-//! workflows beside it.
+//! A process that is inside a sandbox itself: it can create no sandbox, and executes the commands
+//! of workflows in the sandbox that it is in.
 //!
-//! The kernel says whether the process is confined ([`stockade_jail::confined`]), never a variable or an
-//! argument. A variable says besides that Stockade has confined it: in a container of somebody else
-//! there may be a network and files that commands must not reach.
+//! The kernel reports whether the process is confined ([`stockade_jail::confined`]), never a
+//! variable or an argument. A variable additionally shows that Stockade has confined it: another
+//! container may have a network and files that commands must not access.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,17 +17,17 @@ use stockade_jail::confined;
 use stockade_jail::network::PROXY_PORT;
 use stockade_workflow::engine::Inside;
 
-/// The variable that processes in Stockade's sandboxes find in their environment.
+/// The variable that processes in Stockade's sandboxes have in their environment.
 const OURS: &str = "STOCKADE";
-/// How long a connection to the loopback may take.
+/// The timeout of a connection to the loopback.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The child of a `<Sandbox>`, which has no sandboxes.
+/// The child of a `<Sandbox>`, which has no sandboxes of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Child<'a> {
-    /// The directory with its state.
+    /// The directory of its state.
     pub(crate) state: &'a Path,
-    /// Where it asks the host for sandboxes, if it may.
+    /// The directory for requests for nested sandboxes, if they are allowed.
     pub(crate) nested: Option<&'a Path>,
 }
 
@@ -36,30 +36,32 @@ pub(crate) fn is_confined() -> bool {
     confined::is_within()
 }
 
-/// Whether it is a sandbox of Stockade's that is around this process.
+/// Whether this process is in a sandbox of Stockade.
 pub(crate) fn is_ours(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     is_confined() && variable(OURS).is_some()
 }
 
-/// The sandbox around this process, for commands that work where their workflow file is.
+/// The sandbox that this process is in, for commands that run in the directory of their workflow
+/// file.
 pub(crate) fn around() -> Inside {
     Inside::default().reaching(reaches())
 }
 
-/// The same for commands that work in a directory, and may ask the host for sandboxes in another.
+/// The same for commands that run in `directory`; requests for nested sandboxes are made in
+/// `nested`.
 pub(crate) fn around_at(directory: PathBuf, nested: Option<PathBuf>) -> Inside {
     Inside::at(directory, nested).reaching(reaches())
 }
 
-/// Whether the sandbox around this process has a network: its proxy listens at a port that no process
-/// inside can have.
+/// Whether the sandbox that this process is in has network access: its proxy listens at a port that
+/// no process inside can bind.
 fn reaches() -> bool {
     let proxy = SocketAddr::from(([127, 0, 0, 1], PROXY_PORT));
     TcpStream::connect_timeout(&proxy, PATIENCE).is_ok()
 }
 
-/// The data directory inside a confinement: the one that is named, else one of the user's own. It is
-/// never in a workspace, whose changes are reviewed when the sandbox has ended.
+/// The data directory in a confined process: the given one, else one of the user. It is never in a
+/// workspace, whose changes are reviewed after the sandbox has ended.
 pub(crate) fn data(named: Option<PathBuf>) -> Result<PathBuf, Problem> {
     if let Some(named) = named {
         return Ok(named);

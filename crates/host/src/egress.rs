@@ -1,5 +1,5 @@
-//! The egress process itself, confined: its standard input is the socket of its owner, which is a run
-//! or a server.
+//! The confined egress process: its standard input is the socket of its owner, a one-shot run or a
+//! server.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd as _;
@@ -9,16 +9,16 @@ use stockade_cli::programs::of_this_build;
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{confined, seccomp};
 
-/// Serves the owner until it closes its socket. The exit code of the process.
+/// Serves the owner until it closes its socket. Returns the exit code of the process.
 pub(crate) fn process(arguments: &[OsString]) -> u8 {
     let serve = || -> Result<(), Box<dyn std::error::Error>> {
         let [] = of_this_build(arguments).map_err(|problem| problem.message)? else {
             return Err("it has no arguments".into());
         };
         let owner = std::io::stdin().as_fd().try_clone_to_owned()?;
-        // Made before the walls, behind which no thread can be started and no file opened.
+        // Created before the walls, which prevent starting threads and opening files.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // Each connection needs two descriptors, and many systems give 1024 to begin with.
+        // Each connection needs two file descriptors, and the soft limit of many systems is 1024.
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
         confined::confine(&ResourceLimits::default())?;

@@ -1,4 +1,4 @@
-//! [`Host`]: the rooms, put together on a data directory.
+//! [`Host`]: the crates of Stockade, combined on a data directory.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,17 +18,17 @@ use stockade_workflow::engine::{self, Workflows as Runs};
 use crate::options::{Options, Programs, Realms};
 use crate::settings::Settings;
 
-/// How long operations may take to end when a host does, and how long the process before may take to
-/// let the database go.
+/// How long operations may take to end when a host shuts down, and how long the previous process
+/// may take to close the database.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The executor of runs of workflows, among those that share the database.
+/// The executor of workflow runs, among those that share the database.
 const WORKFLOW_EXECUTOR: &str = "local-workflows";
 
-/// The operations on a data directory. As long as it lives, no other process has the directory.
+/// The operations on a data directory. While it exists, no other process can use the directory.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// None where there are no sandboxes.
+    /// `None` if sandboxes are unavailable.
     pub(crate) service: Option<Service>,
     pub(crate) workflows: Runs,
     pub(crate) directory: ServerDirectory,
@@ -37,17 +37,17 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Opens the data directory and goes on with what the last host left in it; `None` while another
-    /// process has it.
+    /// Opens the data directory and continues the work that the last host left in it; `None` if
+    /// another process uses it.
     ///
     /// # Errors
-    /// When the directory or its database cannot be used.
+    /// If the directory or its database cannot be used.
     pub(crate) async fn launch(options: Options) -> Result<Option<Self>, Problem> {
         let Options { data, programs, sandboxes, inside, realms } = options;
         let directory = ServerDirectory::open(&data)?;
         let Some(lock) = directory.lock()? else { return Ok(None) };
         let first = (realms == Realms::Now).then(|| self::realms(&programs, realms));
-        // A sandbox does not outlive the loss of power, and so its own state need not either.
+        // A sandbox does not survive a power failure, so its own state need not either.
         let synchronous = if sandboxes.is_some() { Synchronous::Full } else { Synchronous::Off };
         let store = open_store(&data, synchronous).await?;
         let service = match &sandboxes {
@@ -62,7 +62,7 @@ impl Host {
             sandboxes: service.as_ref().map(|service| Arc::new(service.clone()) as _),
             inside,
             agents: Some(data.join("agents.json")),
-            // Only the owner of a service grants programs of the host: in this file, and nowhere else.
+            // Only the owner of a service may allow host programs: in this file, and nowhere else.
             providers: service.as_ref().map(|_| data.join("providers.json")),
             built: Vec::new(),
         };
@@ -70,7 +70,7 @@ impl Host {
         Ok(Some(Self { service, workflows, directory, store, _lock: lock }))
     }
 
-    /// The operations on sandboxes. Where there are no sandboxes, each is refused.
+    /// The operations on sandboxes. If sandboxes are unavailable, each is refused.
     pub(crate) fn sandboxes(&self) -> Arc<dyn Sandboxes> {
         match &self.service {
             Some(service) => Arc::new(service.clone()),
@@ -78,19 +78,19 @@ impl Host {
         }
     }
 
-    /// The operations on runs of workflows.
+    /// The operations on workflow runs.
     pub(crate) fn workflows(&self) -> Arc<dyn Workflows> {
         Arc::new(self.workflows.clone())
     }
 
-    /// Ends it. The next host goes on with what has not ended.
+    /// Shuts the host down. The next host continues the work that has not ended.
     pub(crate) async fn end(self) {
         self.shut_down().await;
-        // The next process that reads the database finds it whole.
+        // The next process finds a complete database file.
         let _ = self.store.close().await;
     }
 
-    /// Takes nothing new, and waits a while for what runs.
+    /// Accepts no new work, and waits a limited time for operations in progress.
     pub(crate) async fn shut_down(&self) {
         let service = async {
             if let Some(service) = &self.service {
@@ -125,7 +125,7 @@ async fn service(
     let options = native::Options { data: data.to_owned(), keeper, pool: settings.pool };
     let native = Native::open(options).map_err(|error| Problem::caused(Code::Io, &error))?;
     let owner = OwnerId::of_user(rustix::process::geteuid().as_raw());
-    // The processes that a service starts inherit no descriptor of this one.
+    // Processes that a service starts inherit no file descriptor of this one.
     stockade_jail::inherit_nothing().map_err(|error| Problem::caused(Code::Io, &error))?;
     let options = stockade_service::Options {
         home: Some(Home { path: data.to_owned(), owner }),
@@ -135,7 +135,7 @@ async fn service(
     Service::launch(store, vec![Arc::new(native)], options).await
 }
 
-/// The database of a data directory. A process that was killed a moment ago may still have it.
+/// Opens the database of a data directory. A process that was just killed may still use it.
 async fn open_store(data: &Path, synchronous: Synchronous) -> Result<Arc<dyn Store>, Problem> {
     let path = data.join("stockade.db");
     let options = sqlite::Options { path, synchronous, migrations: MIGRATIONS };
@@ -156,7 +156,7 @@ fn database(data: &Path, error: &Error) -> Problem {
         error,
         Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } | Error::CorruptDatabase { .. }
     ) {
-        // A full disk, or a process that has it open: nothing is wrong with the database.
+        // A full disk, or another process that has it open: the database itself is valid.
         return Problem::caused(Code::Io, error);
     }
     Problem::caused(Code::DatabaseInvalid, error).remedied_by(format!(

@@ -1,4 +1,5 @@
-//! The operations in this process, without a server: `--in-process`, and the child of a `<Sandbox>`.
+//! The operations within this process, without a server: for `--in-process`, and for the child of a
+//! `<Sandbox>`.
 
 use stockade_cli::problem::Failure;
 use stockade_cli::remote::{Local, Remote, Work, block_on};
@@ -10,7 +11,7 @@ use crate::host::Host;
 use crate::options::Options;
 use crate::programs;
 
-/// Launches them for `--in-process`.
+/// Starts the operations for `--in-process`.
 pub(crate) fn launch() -> Work<Result<Local, Failure>> {
     Box::pin(async {
         let programs = programs::programs()?;
@@ -21,7 +22,7 @@ pub(crate) fn launch() -> Work<Result<Local, Failure>> {
     })
 }
 
-/// Does something with the operations that a child has, which has no sandboxes.
+/// Runs `act` with the operations of a child, which has no sandboxes.
 pub(crate) fn run<T, F, Fut>(child: Child<'_>, act: F) -> Result<T, Failure>
 where
     F: FnOnce(Remote) -> Fut,

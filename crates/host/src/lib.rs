@@ -1,12 +1,13 @@
-//! The program `stockade-server`, and its composition root: puts the rooms together on a data directory.
+//! The program `stockade-server`, and its composition root: it combines the crates on a data
+//! directory.
 //!
-//! Only here is decided which runtime, which store and which processes there are. Nothing of the
-//! product is decided here. What the program prints goes through `stockade_cli`.
+//! Only this crate chooses the runtime, the store and the processes. It contains no product logic.
+//! The output of the program goes through `stockade_cli`.
 //!
-//! Reading order: `options` (what a host is made of), `host` (how it is put together), `serve` (the
-//! local server); `confined` is for a process that is in a sandbox itself. `processes` lists what is
-//! started by its first argument, `programs` how that is done, and `commands` has what only this program can do; `in_process` has
-//! the operations without a server.
+//! Reading order: `options` (the configuration of a host), `host` (its construction), `serve` (the
+//! local server); `confined` is for a process inside a sandbox. `processes` lists the processes by
+//! their first argument, `programs` how they are started, and `commands` contains the commands that
+//! only this program has; `in_process` has the operations without a server.
 
 mod commands;
 mod confined;
@@ -24,7 +25,7 @@ use std::ffi::OsString;
 
 use stockade_cli::Engine;
 
-/// Does what the arguments behind the program's name ask; the exit code.
+/// Runs the command in the arguments after the program's name; returns the exit code.
 #[must_use]
 pub fn run(words: &[OsString]) -> u8 {
     let engine = Engine { command: commands::run, launch: in_process::launch };

@@ -1,4 +1,4 @@
-//! What a host is made of.
+//! The options of a host.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,17 @@ use stockade_workflow::engine::Inside;
 use crate::confined::{self, Child};
 use crate::settings::Settings;
 
-/// What a host is made of.
+/// The options of a host.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     /// The data directory.
     pub(crate) data: PathBuf,
     /// The processes that it starts.
     pub(crate) programs: Programs,
-    /// How its sandboxes are set up; without it there are none, and it only does runs of workflows.
+    /// The settings of its sandboxes; if absent, there are none, and it only executes workflow
+    /// runs.
     pub(crate) sandboxes: Option<Settings>,
-    /// The sandbox around this process, whose commands are executed beside it.
+    /// The sandbox that this process is in, where it executes commands.
     pub(crate) inside: Option<Inside>,
     /// When the processes of workflow files are started.
     pub(crate) realms: Realms,
@@ -30,24 +31,25 @@ pub(crate) struct Options {
 pub(crate) enum Realms {
     /// When a run needs one.
     OnDemand,
-    /// The first one at once.
+    /// The first one immediately.
     Now,
-    /// One is always ready for the next run.
+    /// One is always ready in advance for the next run.
     Ready,
 }
 
 /// The processes that a host starts: each is a program with its first arguments.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
-    /// The keeper of held sandboxes; the data directory and the size of its pool follow.
+    /// The keeper of persistent sandboxes; the data directory and the size of its pool are
+    /// appended.
     pub(crate) keeper: Vec<OsString>,
     /// The process that runs a workflow file.
     pub(crate) realm: Vec<OsString>,
-    /// The process that starts one command inside a confinement.
+    /// The process that starts one command in a confined environment.
     pub(crate) command: Vec<OsString>,
     /// The egress process.
     pub(crate) egress: Program,
-    /// What the child workflow of a `<Sandbox>` finds among its programs: names and paths here.
+    /// The programs that a child workflow of a `<Sandbox>` finds: names, and paths on this host.
     pub(crate) child: Vec<(String, PathBuf)>,
 }
 
@@ -55,7 +57,7 @@ impl Options {
     /// A host with sandboxes that outlives the command that started it.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for a setting in the environment that cannot be used.
+    /// [`Code::InvalidInput`] for an invalid setting in the environment.
     pub(crate) fn for_server(
         data: PathBuf,
         programs: Programs,
@@ -65,12 +67,12 @@ impl Options {
         Ok(Self { data, programs, sandboxes, inside: None, realms: Realms::Ready })
     }
 
-    /// A host for one command in this process. Where the process is confined, there are no sandboxes,
-    /// and the data is kept in the directory that is `named`, else in one of the user's own.
+    /// A host for one command in this process. If the process is confined, there are no sandboxes,
+    /// and the data is stored in the directory `named`, else in one of the user.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for a setting in the environment that cannot be used, [`Code::Io`] when
-    /// there is no place for the data.
+    /// [`Code::InvalidInput`] for an invalid setting in the environment, [`Code::Io`] if there is
+    /// no directory for the data.
     pub(crate) fn for_command(
         data: impl FnOnce() -> Result<PathBuf, Problem>,
         named: Option<PathBuf>,
@@ -89,7 +91,7 @@ impl Options {
     /// A host for the child of a `<Sandbox>` in this process, which has no sandboxes.
     ///
     /// # Errors
-    /// [`Code::Io`] when the current directory cannot be told.
+    /// [`Code::Io`] if the current directory cannot be determined.
     pub(crate) fn for_child(
         child: Child<'_>,
         programs: Programs,
@@ -97,7 +99,7 @@ impl Options {
     ) -> Result<Self, Problem> {
         let data = child.state.to_owned();
         let inside = if confined::is_ours(variable) {
-            // Its file is in the request, and its work in the current directory.
+            // Its file is in the request, and its commands run in the current directory.
             let here = std::env::current_dir();
             let here = here.map_err(|error| Problem::caused(Code::Io, &error))?;
             Some(confined::around_at(here, child.nested.map(Path::to_owned)))

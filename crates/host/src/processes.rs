@@ -1,5 +1,5 @@
-//! The processes of the server's program that are started by their first argument: the server itself,
-//! and those that run one of its engines behind walls of their own.
+//! The processes that the server's program runs depending on its first argument: the server itself,
+//! and those that run one of its engines with their own walls.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ use stockade_workflow::{authoring, engine};
 use crate::programs::{COMMAND, REALM};
 use crate::{egress, server};
 
-/// Runs the process that the arguments name; `None` where they name none of these.
+/// Runs the process that the arguments name; `None` if they name none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     if first == SERVER {

@@ -1,4 +1,4 @@
-//! How the processes are started that this program needs.
+//! How the processes of this program are started.
 
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -17,15 +17,15 @@ use crate::options::Programs;
 
 /// The only argument of the process that runs a workflow file.
 pub(crate) const REALM: &str = "__realm";
-/// The first argument of the process that starts one command inside a confinement.
+/// The first argument of the process that starts one command in a confined environment.
 pub(crate) const COMMAND: &str = "__command";
 
-/// The program that workers of snippets are forked from.
+/// The zygote program, from which snippet workers are forked.
 pub(crate) fn snippets() -> Program {
     Program { path: OURSELVES.into(), arguments: vec![worker::ARGUMENT.into()] }
 }
 
-/// The processes that workflow files run in, for one command.
+/// The processes of workflow files, for one command.
 pub(crate) fn realms() -> Processes {
     Processes::new(realm())
 }
@@ -33,7 +33,7 @@ pub(crate) fn realms() -> Processes {
 /// The processes that a host starts.
 ///
 /// # Errors
-/// [`Code::Unsupported`] where `stockade` is missing, which runs the keeper.
+/// [`Code::Unsupported`] if `stockade` is missing, which runs the keeper.
 pub(crate) fn programs() -> Result<Programs, Problem> {
     let front = beside(FRONT)?;
     let server = front.with_file_name(programs::SERVER);
@@ -53,8 +53,8 @@ pub(crate) fn programs() -> Result<Programs, Problem> {
     })
 }
 
-/// How the keeper is started. Its program is opened once: a server starts keepers for as long as it
-/// runs, also after the file was replaced by one of another build.
+/// The command line of the keeper. Its program is opened once: a server starts keepers for as long
+/// as it runs, even after the file was replaced by another build.
 pub(crate) fn keeper() -> Result<Vec<OsString>, Problem> {
     static PROGRAM: OnceLock<OwnedFd> = OnceLock::new();
     let program = match PROGRAM.get() {

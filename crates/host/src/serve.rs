@@ -1,5 +1,5 @@
-//! The local server: a host whose operations are served on the socket of its data directory, until it
-//! has nothing to do or is stopped.
+//! The local server: a host whose operations are served on the socket of its data directory, until
+//! it is idle or stopped.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,23 @@ use tokio::sync::watch;
 use crate::host::Host;
 use crate::options::Options;
 
-/// How often a server looks whether it is still needed.
+/// How often a server checks whether it is still needed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// When a server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// When it has held nothing for a while: a command that needed it has started it.
+    /// When it has been idle for a while: it was started by a command that needed it.
     WhileNeeded,
-    /// When it is stopped: a person has started it.
+    /// When it is stopped: a user started it.
     UntilStopped,
 }
 
-/// Serves until there is nothing to do, or a signal stops it. `ready` is called once it listens. Where
-/// another process has the data directory, a server that was started on demand has nothing to do.
+/// Serves until it is idle, or a signal stops it. `ready` is called once it listens. If another
+/// process uses the data directory, a server that was started on demand exits successfully.
 ///
 /// # Errors
-/// When the data directory cannot be used, or another process has it.
+/// If the data directory cannot be used, or another process uses it.
 pub(crate) fn run(
     options: Options,
     lifetime: Lifetime,
@@ -40,7 +40,7 @@ pub(crate) fn run(
         .build()
         .map_err(|error| Problem::caused(Code::Io, &error))?;
     let served = tokio.block_on(serve(options, lifetime, ready));
-    // The next server takes over what does not end in time.
+    // The next server takes over the work that does not end in time.
     tokio.shutdown_timeout(Duration::from_secs(1));
     served
 }
@@ -82,15 +82,15 @@ async fn serve(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Re
         _ = interrupted.recv() => {}
     }
     stop.send_replace(true);
-    // A client that comes from now on starts another server, which waits for the lock.
+    // A client that connects from now on starts another server, which waits for the lock.
     host.directory.remove_socket();
     let _ = serving.await;
     host.shut_down().await;
     Ok(())
 }
 
-/// Waits until there has been no sandbox, no operation, no run and no client for a while; but for runs
-/// that wait, and the sandboxes that are kept for them.
+/// Waits until there has been no sandbox, operation, run or client for a while. Runs that wait, and
+/// the sandboxes that are kept for them, do not count.
 async fn unneeded(host: &Host, connections: &Connections, idle: Duration) {
     let mut since = Instant::now();
     while since.elapsed() < idle {
@@ -101,10 +101,10 @@ async fn unneeded(host: &Host, connections: &Connections, idle: Duration) {
     }
 }
 
-/// Whether a host has something to do. What cannot be read counts as something.
+/// Whether a host has work. If that cannot be determined, it has.
 async fn is_busy(host: &Host) -> bool {
-    // The keeper looks after the sandboxes of children that wait, and ends them in time. Each has a
-    // workflow that watches it.
+    // The keeper supervises the sandboxes of waiting children, and ends them in time. Each has a
+    // watcher workflow.
     let resting = host.workflows.resting().await.unwrap_or_default();
     let holds_sandboxes = match &host.service {
         None => false,
@@ -116,8 +116,8 @@ async fn is_busy(host: &Host) -> bool {
     holds_sandboxes || host.workflows.is_needed().await.unwrap_or(true)
 }
 
-/// Waits until the server's directory is removed. The keeper sees the same of its own directory, and
-/// ends the sandboxes.
+/// Waits until the server's directory is removed. The keeper detects the same for its own
+/// directory, and ends the sandboxes.
 async fn removed(host: &Host) {
     while !host.directory.is_removed() {
         tokio::time::sleep(LOOK_AGAIN).await;

@@ -1,5 +1,5 @@
-//! The local server as a process of this program: what `stockade serve` is, and what a command starts
-//! that needs a server.
+//! The local server as a process of this program: for `stockade serve`, and for commands that need
+//! a server.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use crate::options::Options;
 use crate::programs;
 use crate::serve::{self, Lifetime};
 
-/// Serves as a process that was started on demand. A failure is printed on the standard output, for the
+/// Runs a server that was started on demand. A failure is printed on the standard output, for the
 /// process that started it.
 pub(crate) fn process(arguments: &[OsString]) -> u8 {
-    // Signals of the starter's terminal are not for a server.
+    // Terminal signals for the starting process must not reach the server.
     let _ = rustix::process::setsid();
     let served = of_this_build(arguments).map_err(Failure::from).and_then(|arguments| {
         let [data] = arguments else {
@@ -33,7 +33,7 @@ pub(crate) fn process(arguments: &[OsString]) -> u8 {
     }
 }
 
-/// Serves until there is nothing to do, or a signal stops it.
+/// Serves until it is idle, or a signal stops it.
 pub(crate) fn run(data: PathBuf, lifetime: Lifetime) -> Result<(), Failure> {
     let variable = |name: &str| std::env::var_os(name);
     let options = Options::for_server(data.clone(), programs::programs()?, variable)?;

@@ -1,5 +1,4 @@
-//! The settings of sandboxes, as the environment of a server has them; `stockade serve --help` lists
-//! them.
+//! The settings of sandboxes from the environment of a server; `stockade serve --help` lists them.
 
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -8,27 +7,27 @@ use std::time::Duration;
 use stockade_core::{Code, Problem};
 use stockade_service::{Options, Quotas};
 
-/// How sandboxes are set up.
+/// The settings of sandboxes.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// How long a server without work waits before it ends.
+    /// How long an idle server waits before it exits.
     pub(crate) idle: Duration,
-    /// How many never-used sandboxes are kept ready.
+    /// The size of the pool of unused sandboxes.
     pub(crate) pool: usize,
     /// The options of the service.
     pub(crate) service: Options,
 }
 
-/// How many never-used sandboxes are kept ready unless the environment says.
+/// The default size of the pool.
 const POOL: usize = 64;
-/// The most.
+/// The largest size.
 const LARGEST_POOL: usize = 512;
 
 impl Settings {
-    /// The settings that the environment has, else the defaults.
+    /// The settings from the environment, or the defaults.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] for a value that is no number, or too large.
+    /// [`Code::InvalidInput`] for a value that is not a number, or too large.
     pub(crate) fn from_environment(
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Problem> {

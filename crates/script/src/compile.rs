@@ -1,5 +1,5 @@
-//! From a file that the user wrote to a module that the engine runs: parsed, checked, inspected and
-//! freed of types. Deep nesting costs stack: compile on a thread, or in a process, that may fail.
+//! Compiles a source file of the user to a module for the engine: parsing, checks, inspection, and
+//! removal of types. Deep nesting costs stack: compile on a thread, or in a process, that may fail.
 
 use std::path::Path;
 
@@ -18,22 +18,23 @@ use crate::position::{Map, line_and_column};
 use crate::source::{Fault, SourceFile};
 use crate::survey::requested;
 
-/// What an inspector has against a file.
+/// A problem that an inspector found in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where, in bytes from the start of the file.
+    /// The position, in bytes from the start of the file.
     pub offset: u32,
     /// What is wrong.
     pub message: String,
 }
 
-/// Decides what a module may say. Findings of both looks are told in the order of their places.
+/// Decides which code a module may contain. The findings of both inspections are reported in the
+/// order of their positions.
 pub trait Inspector {
-    /// Looks at the file as it was written, with its types.
+    /// Inspects the file as it was written, with its types.
     fn written(&mut self, program: &Program<'_>, findings: &mut Vec<Finding>);
 
-    /// Looks at what will run: no type is left that could make a name look declared. Places are
-    /// still those of the file.
+    /// Inspects the code that will run, in which no type can make a name look declared. Positions
+    /// are still those of the file.
     fn transformed(
         &mut self,
         program: &Program<'_>,
@@ -42,7 +43,7 @@ pub trait Inspector {
     );
 }
 
-/// Has nothing against anything.
+/// Accepts every module.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Lenient;
 
@@ -54,23 +55,23 @@ impl Inspector for Lenient {
 /// A module that the engine can run.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Module {
-    /// The name of the file that it was made from.
+    /// The name of its source file.
     pub path: String,
     /// JavaScript.
     pub code: String,
-    /// What it imports, or exports from elsewhere, in order.
+    /// Its static imports and re-exports, in order.
     pub imports: Vec<Import>,
-    /// What it imports while it runs, in order.
+    /// Its dynamic imports, in order.
     pub lazy: Vec<Lazy>,
     map: Map,
 }
 
-/// An import that is left when types are gone.
+/// A static import that remains after the removal of types.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Import {
-    /// What is imported.
+    /// The imported module.
     pub specifier: String,
-    /// The names of it that are used, where they are named.
+    /// The imported names that are used, if they are named.
     pub names: Vec<String>,
     /// The line of the import, from 1.
     pub line: u32,
@@ -78,10 +79,10 @@ pub struct Import {
     pub column: u32,
 }
 
-/// An `import()`.
+/// A dynamic import, `import()`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Lazy {
-    /// What is imported, where that is written out; `None` where it is made while the module runs.
+    /// The imported module, if it is a literal; `None` if it is computed at run time.
     pub specifier: Option<String>,
     /// The line of the import, from 1.
     pub line: u32,
@@ -90,29 +91,30 @@ pub struct Lazy {
 }
 
 impl Module {
-    /// A module of JavaScript that needs no checks: ours, or a library's.
+    /// A JavaScript module that needs no checks: one of ours, or of a library.
     pub fn plain(path: &str, code: String) -> Self {
         let (imports, lazy) = (Vec::new(), Vec::new());
         Self { path: path.to_owned(), code, imports, lazy, map: Map::default() }
     }
 
-    /// The line and column that the user wrote, for those that the engine names; all from 1.
+    /// Maps a position in the generated code to the user's source; lines and columns count from 1.
     pub fn written(&self, line: u32, column: u32) -> (u32, u32) {
         self.map.written(line, column)
     }
 }
 
-/// Makes a module of a file: TypeScript unless its name ends in `.js`, `.mjs`, `.jsx` or `.tsx`.
+/// Compiles a file: TypeScript unless its name ends in `.js`, `.mjs`, `.jsx` or `.tsx`.
 ///
 /// # Errors
-/// Everything that is wrong with the file, at its places: syntax, early errors of the language, and
-/// what the inspector finds.
+/// All problems of the file with their positions: syntax, early errors of the language, and the
+/// findings of the inspector.
 pub fn compile(file: &SourceFile, inspector: &mut dyn Inspector) -> Result<Module, Vec<Fault>> {
     compile_with(file, inspector, &TransformOptions::default())
 }
 
-/// The same for a file whose elements are made by a library of that name, unless the file itself
-/// names another (`@jsxImportSource`), and know their places: `NAME/jsx-dev-runtime` is imported.
+/// The same for a file with JSX elements, which a library of that name creates, unless the file
+/// itself names another (`@jsxImportSource`). Elements know their source positions:
+/// `NAME/jsx-dev-runtime` is imported.
 ///
 /// # Errors
 /// As [`compile`].
@@ -139,7 +141,7 @@ fn compile_with(
     let lazy = lazy_imports(source, &parsed.module_record);
     let mut program = parsed.program;
 
-    // The transformer adds scopes and symbols of its own.
+    // The transformer adds its own scopes and symbols.
     let semantic =
         SemanticBuilder::new().with_excess_capacity(2.0).with_enum_eval(true).build(&program);
     faults(file, semantic.diagnostics)?;
@@ -300,7 +302,7 @@ mod tests {
         let module = elements("export const e = (\n  <p>x</p>\n);");
         assert_eq!(module.imports[0].specifier, "ours/jsx-dev-runtime");
         assert!(module.code.contains("lineNumber: 2") && module.code.contains("a.tsx"));
-        // One value for each place.
+        // One value for each source position.
         let twice = elements("const f = (_jsxPlace) => [<p/>, <b>{[<i/>]}</b>];").code;
         assert_eq!(twice.matches("??=").count(), 3, "{twice}");
         assert!(twice.ends_with("var _jsxPlace_0, _jsxPlace_1, _jsxPlace_2;\n"), "{twice}");

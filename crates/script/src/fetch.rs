@@ -1,6 +1,6 @@
-//! The guarded fetch: what a program may have from the network, fetched by the host for it. Each URL
-//! is checked, that of every redirect too; its host is resolved here; and the address that was
-//! checked is the one that is connected to, so that no second answer of a name server counts.
+//! The guarded fetch: the host makes HTTP requests for a program. Each URL is checked, also that of
+//! every redirect; its host is resolved here; and the connection is made to the checked address, so
+//! that a second DNS response has no effect.
 
 mod connect;
 mod exchange;
@@ -22,17 +22,17 @@ pub use guard::{Resolve, SystemResolver};
 use crate::outside::{Redirect, Request, Response};
 use guard::Guard;
 
-/// Redirects that are followed, as browsers do (Fetch Standard, 4.4).
+/// The most redirects that are followed, as in browsers (Fetch Standard, 4.4).
 const MAX_REDIRECTS: usize = 20;
 
-/// What one fetch may take.
+/// The limits of one fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes that are sent as a body.
+    /// The size of a request body, in bytes.
     pub request_bytes: usize,
-    /// Bytes of a response's body.
+    /// The size of a response body, in bytes.
     pub response_bytes: usize,
-    /// From the first lookup to the last byte.
+    /// The time from the first lookup to the last byte.
     pub timeout: Duration,
 }
 
@@ -42,19 +42,19 @@ impl Default for Limits {
     }
 }
 
-/// Why there is no response. The texts are for the program that asked.
+/// Why there is no response. The texts are for the requesting program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It may not be fetched, for this reason.
+    /// The URL is not allowed, for this reason.
     #[error("sandbox: outbound fetch blocked — {0}")]
     Blocked(String),
-    /// The request itself is wrong.
+    /// The request itself is invalid.
     #[error("fetch failed: {0}")]
     Invalid(String),
-    /// The host cannot be resolved, reached or understood.
+    /// The host cannot be resolved or reached, or its response is invalid.
     #[error("fetch failed: {0}")]
     Network(String),
-    /// More was sent or answered than the limit.
+    /// The request or response is larger than the limit.
     #[error("fetch failed: the {what} is larger than {limit_bytes} bytes")]
     TooLarge {
         /// `request` or `response`.
@@ -62,15 +62,15 @@ pub enum Error {
         /// The limit.
         limit_bytes: usize,
     },
-    /// It took too long.
+    /// It timed out.
     #[error("fetch failed: no response after {} ms", .0.as_millis())]
     Timeout(Duration),
-    /// It was redirected, and was not to be, or too often.
+    /// It was redirected although redirects are not allowed, or too often.
     #[error("fetch failed: {0}")]
     Redirected(&'static str),
 }
 
-/// Fetches for programs, by one policy.
+/// Makes requests for programs, under one policy.
 #[derive(Debug, Clone)]
 pub struct Fetcher {
     guard: Guard,
@@ -79,12 +79,12 @@ pub struct Fetcher {
 }
 
 impl Fetcher {
-    /// What fetches from these hosts, with the system's resolver and certificates.
+    /// A fetcher for these hosts, with the system's resolver and certificates.
     pub fn new(hosts: Hosts) -> Self {
         Self::with(hosts, Arc::new(SystemResolver), Arc::new(Direct::default()), Limits::default())
     }
 
-    /// What fetches from these hosts by these ways to resolve and to connect.
+    /// A fetcher for these hosts, with this resolver and connector.
     pub fn with(
         hosts: Hosts,
         resolve: Arc<dyn Resolve>,
@@ -94,7 +94,7 @@ impl Fetcher {
         Self { guard: Guard { hosts, resolve }, connect, limits }
     }
 
-    /// Fetches, and reads the response whole.
+    /// Sends a request, and reads the whole response.
     ///
     /// # Errors
     /// Why there is none.
@@ -128,7 +128,7 @@ impl Fetcher {
                 }
                 Redirect::Follow => {}
             }
-            // Relative to where it came from; judged as if it had been asked for.
+            // Relative to the redirecting URL; checked like the first URL.
             let next = url.join(place).map_err(|error| Error::Network(error.to_string()))?;
             let next = self.guard.check(next.as_str())?;
             exchange::turn(&mut request, response.status, url.origin() == next.origin());

@@ -1,22 +1,22 @@
-//! Which file of a payload an import means. TypeScript writes `./x.js` for the file `x.ts`.
+//! Resolves imports to files of a payload. TypeScript writes `./x.js` for the file `x.ts`.
 
-/// An import that no file of the payload answers.
+/// An import that matches no file of the payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot resolve \"{specifier}\" from \"{importer}\" — tried {}", .tried.join(", "))]
 pub struct Unresolved {
-    /// What is imported.
+    /// The imported module.
     pub specifier: String,
-    /// The file that imports it.
+    /// The importing file.
     pub importer: String,
-    /// The names that were looked for, in order.
+    /// The names that were tried, in order.
     pub tried: Vec<String>,
 }
 
-/// The name of the file that a relative import means: first as seen from the importing file, then as
-/// seen from the root of the payload. `exists` says which files there are.
+/// Resolves a relative import: first relative to the importing file, then to the root of the
+/// payload. `exists` says which files there are.
 ///
 /// # Errors
-/// [`Unresolved`] when there is none, also for an import that leaves the payload.
+/// [`Unresolved`] if there is none, also for an import that leaves the payload.
 pub fn resolve(
     importer: &str,
     specifier: &str,
@@ -44,7 +44,7 @@ pub fn resolve(
     }
 }
 
-/// A relative path below a folder, without `.` and `..`; `None` when it leaves the top.
+/// A relative path below a folder, without `.` and `..`; `None` if it leaves the root.
 pub fn joined(folder: &str, relative: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in folder.split('/').chain(relative.split('/')) {

@@ -1,8 +1,8 @@
-//! A worker that lives on: a process behind the same walls as [`worker`](crate::worker), whose
-//! standard streams are those of the process that called for it. It ends when its input does.
+//! A persistent worker: a process behind the same walls as a [`worker`](crate::worker), whose
+//! standard streams are connected to those of the process that started it. It ends when its input does.
 //!
-//! Where no namespace can be made because this process is confined by somebody else already, it is
-//! that process itself which serves, behind the filters and Landlock alone, and says so.
+//! If no namespace can be created because this process is already confined by another sandbox, this
+//! process itself serves, confined by seccomp and Landlock only, and reports that.
 
 use std::ffi::CString;
 use std::io::{self, Write as _};
@@ -20,49 +20,50 @@ use stockade_jail::{
 use crate::walls::{self, STACK_BYTES};
 use crate::worker::Raised;
 
-/// Who a worker is inside when it has a range of ids.
+/// The user id of a worker inside, if it has a uid range.
 const USER: u32 = 1_000;
-/// The engine, and threads for it.
+/// The process limit: the engine and its threads.
 const PROCESSES: u64 = 16;
-/// All of its memory; the engine's heap has a limit of its own, far below.
+/// The limit of its whole memory; the engine's heap has a limit of its own, far below.
 const ADDRESS_SPACE_BYTES: u64 = 4 << 30;
-/// How long it may take to end when it was asked to.
+/// How long it may take to end after the request to end.
 const GRACE: Duration = Duration::from_secs(1);
-/// The exit code of a worker whose last wall could not be raised.
+/// The exit code of a worker whose last wall could not be enabled.
 const NO_WALLS: u8 = 125;
-/// That of one whose thread could not be had, or panicked.
+/// The exit code of a worker whose thread could not be started, or panicked.
 const NO_THREAD: u8 = 3;
-/// What is added to the number of the signal that has ended a worker, as shells do.
+/// Added to the number of the signal that ended a worker, as in shells.
 const SIGNALED: u8 = 128;
 
-/// What a worker does.
+/// The work of a worker.
 pub trait Serve {
-    /// Serves on standard input and output, behind these walls; the exit code.
+    /// Serves on standard input and output, behind these walls; returns the exit code.
     fn serve(raised: Raised) -> u8;
 }
 
-/// Why there was no worker.
+/// Why a worker could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No ids could be had for it.
+    /// No ids are available for it.
     #[error("choose the ids of a worker")]
     Identity(#[source] identity::Error),
-    /// Its streams could not be laid down.
+    /// Its streams could not be duplicated.
     #[error("send a worker its streams")]
     Streams(#[source] io::Error),
-    /// Signals could not be held back.
+    /// Signals could not be blocked.
     #[error("block signals")]
     Signals(#[source] io::Error),
-    /// The jail could not be raised, or failed.
+    /// The jail could not be launched, or failed.
     #[error("jail a worker")]
     Jail(#[source] jail::Error),
 }
 
-/// Serves in a jail, its standard streams joined to those of this process, and waits for its end: the
-/// exit code, which is 128 more than the signal where one has ended it. This process must have a single thread, and nothing in memory that the worker may not know.
+/// Serves in a jail, whose standard streams are connected to those of this process, and waits for
+/// its end. Returns the exit code, which is 128 plus the signal number if a signal ended it. This
+/// process must have a single thread, and no data in its memory that the worker must not see.
 ///
 /// # Errors
-/// When a wall cannot be raised: nothing has been served then.
+/// If a wall is unavailable: nothing was served then.
 pub fn serve<S: Serve>() -> Result<u8, Error> {
     let address_space_bytes = Some(ADDRESS_SPACE_BYTES);
     let limits = ResourceLimits { address_space_bytes, ..ResourceLimits::default() };
@@ -89,7 +90,7 @@ pub fn serve<S: Serve>() -> Result<u8, Error> {
         not_before: None,
     };
     let task = Task::Once { command, streams: Streams::Pipes };
-    // Where there is no namespace of users, all processes of the user would count.
+    // Without a user namespace, the limit would count all processes of the user.
     let limits = ResourceLimits { processes: Some(PROCESSES), ..limits };
     let jail = jail::launch(walls::jail(identity, task, limits)).map_err(Error::Jail)?;
     let supervision = Supervision {
@@ -106,12 +107,13 @@ pub fn serve<S: Serve>() -> Result<u8, Error> {
     Ok(match outcome.ending {
         Ending::Exited(code) => code,
         Ending::Signaled(signal) => SIGNALED.saturating_add(u8::try_from(signal).unwrap_or(0)),
-        // Whatever else there is, it was not let go on.
+        // Every other ending means that the jail did not let it run.
         _ => NO_WALLS,
     })
 }
 
-/// The signal that has ended a worker, where one has: by how the process ended that called [`serve`].
+/// The signal that ended a worker, if one did, from the exit status of the process that called
+/// [`serve`].
 pub fn signal(status: ExitStatus) -> Option<i32> {
     let coded = status.code().map(|code| code - i32::from(SIGNALED));
     status.signal().or(coded).filter(|signal| *signal > 0)
@@ -125,7 +127,8 @@ fn jailed<S: Serve>() -> u8 {
     alone::<S>(true)
 }
 
-/// Serves on a thread with room to read files, which can do nothing but compute and speak.
+/// Serves on a thread with enough stack to parse files, which can only compute and use its open
+/// streams.
 fn alone<S: Serve>(namespaces: bool) -> u8 {
     let serving = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         let landlock = landlock::abi().map_err(io::Error::from);
@@ -136,7 +139,7 @@ fn alone<S: Serve>(namespaces: bool) -> u8 {
         match walls {
             Ok(raised) => S::serve(raised),
             Err(error) => {
-                // Whoever started it reads this.
+                // The starting process reads this.
                 let _ = write!(
                     io::stderr(),
                     "enable the last isolation mechanisms of a worker: {error}"

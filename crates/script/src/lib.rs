@@ -1,5 +1,5 @@
-//! The JavaScript engine room: modules of TypeScript and JavaScript are read, checked, transformed,
-//! linked and run in a realm of their own. What a module may say is decided by whoever runs it.
+//! The JavaScript engine: modules of TypeScript and JavaScript are parsed, checked, transformed,
+//! linked and run in their own realm. The caller decides which code a module may contain.
 
 mod compile;
 mod graph;

@@ -1,25 +1,25 @@
-//! Library sets: packages that programs import, as source. They are read and compiled once, before
-//! any program runs; no bytecode is ever loaded.
+//! Library sets: packages that programs import, as source. They are loaded and compiled once,
+//! before any program runs; no bytecode is ever loaded.
 
 use std::collections::BTreeMap;
 
-/// Packages, and what they import from each other. Nothing else can be imported by them.
+/// Packages, and the links between their modules. They can import nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LibrarySet {
-    /// What the set is called where it is told of.
+    /// The name of the set in messages.
     pub name: String,
-    /// Every module that is needed, each specifier once.
+    /// Every module, each specifier once.
     pub modules: Vec<LibraryModule>,
-    /// The packages that the modules are of.
+    /// The packages of the modules.
     pub packages: Vec<LibraryPackage>,
-    /// What programs could import if it could be had, and why it cannot.
+    /// Imports that are allowed but unavailable, with the reason.
     pub absent: BTreeMap<String, String>,
 }
 
 /// A package of a library set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LibraryPackage {
-    /// Its name, as imports begin with it.
+    /// Its name, the prefix of its imports.
     pub name: String,
     /// Its version; `None` for one that is built in.
     pub version: Option<String>,
@@ -28,13 +28,13 @@ pub struct LibraryPackage {
 /// A module of a library set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LibraryModule {
-    /// The name by which it is loaded, and imported by programs if it is exported.
+    /// The name under which it is loaded, and under which programs import it if it is exported.
     pub specifier: String,
-    /// An ECMAScript module, in JavaScript.
+    /// Its source: an ECMAScript module in JavaScript.
     pub source: String,
-    /// What its imports mean: the text of each, and the specifier of a module of the set.
+    /// Its imports: the text of each, and the specifier of a module of the set.
     pub imports: BTreeMap<String, String>,
-    /// Whether programs can import it; else only other modules of the set can.
+    /// Whether programs can import it, and not only other modules of the set.
     pub exported: bool,
 }
 
@@ -44,13 +44,13 @@ impl LibrarySet {
         self.modules.iter().any(|module| module.exported && module.specifier == specifier)
     }
 
-    /// The names that a program can import, in the order of the modules.
+    /// The specifiers that a program can import, in the order of the modules.
     pub fn exported(&self) -> impl Iterator<Item = &str> {
         let exported = self.modules.iter().filter(|module| module.exported);
         exported.map(|module| module.specifier.as_str())
     }
 
-    /// The package that an import is of.
+    /// The package of an import.
     pub fn package(&self, specifier: &str) -> Option<&LibraryPackage> {
         self.packages.iter().find(|package| {
             let below = specifier.strip_prefix(package.name.as_str());
@@ -58,7 +58,7 @@ impl LibrarySet {
         })
     }
 
-    /// The bytes of source in it.
+    /// The total size of its sources, in bytes.
     pub fn source_bytes(&self) -> usize {
         self.modules.iter().map(|module| module.source.len()).sum()
     }

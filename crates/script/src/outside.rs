@@ -1,28 +1,29 @@
-//! What a realm asks of the outside, and what it is answered. A realm itself reaches nothing.
+//! The interface between a realm and the outside: requests and their responses. A realm itself has
+//! no access to anything outside.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Whatever a realm speaks to. All of its texts are the program's own.
+/// The outside of a realm. All texts from a realm are under the control of the program.
 pub trait Outside {
-    /// Takes a line of the console: its level (`log`, `warn`, `error`) and its text.
+    /// Receives a line of the console: its level (`log`, `warn`, `error`) and its text.
     fn write(&mut self, level: &str, text: &str);
 
-    /// Begins to fetch; [`Outside::wait`] answers under the same number.
+    /// Starts a fetch; [`Outside::wait`] returns the response under the same number.
     ///
     /// # Errors
-    /// Why nothing is fetched, in words for the program.
+    /// Why nothing is fetched, as a message for the program.
     fn fetch(&mut self, id: u32, request: Request) -> Result<(), String>;
 
-    /// Gives a fetch up; there may be an answer nevertheless.
+    /// Cancels a fetch; there may still be a response.
     fn abort(&mut self, id: u32);
 
-    /// Waits for an answer at most so long.
+    /// Waits for a response, at most so long.
     fn wait(&mut self, timeout: Duration) -> Option<Answer>;
 }
 
-/// An outside that is needed again after the run.
+/// An outside that is used again after the run.
 impl<O: Outside> Outside for Rc<RefCell<O>> {
     fn write(&mut self, level: &str, text: &str) {
         self.borrow_mut().write(level, text);
@@ -41,32 +42,32 @@ impl<O: Outside> Outside for Rc<RefCell<O>> {
     }
 }
 
-/// The answer to a fetch: a response, or why there is none.
+/// The result of a fetch: a response, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Which.
+    /// The number of the fetch.
     pub id: u32,
-    /// What came of it.
+    /// Its result.
     pub result: Result<Response, String>,
 }
 
-/// A request that a program makes.
+/// A request of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
-    /// As `GET`.
+    /// Such as `GET`.
     pub method: String,
     /// The absolute URL.
     pub url: String,
     /// Names and values, in order.
     pub headers: Vec<(String, String)>,
-    /// What is sent, if anything.
+    /// The body, if there is one.
     pub body: Option<Vec<u8>>,
-    /// What becomes of a redirect.
+    /// How redirects are handled.
     pub redirect: Redirect,
 }
 
 impl Request {
-    /// How large it is in all.
+    /// The total size of the request, in bytes.
     pub fn bytes(&self) -> usize {
         let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
         let body = self.body.as_ref().map_or(0, Vec::len);
@@ -74,36 +75,36 @@ impl Request {
     }
 }
 
-/// What becomes of an answer that names another place.
+/// How a redirect is handled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Redirect {
-    /// It is followed, and what it names is checked as the first URL was.
+    /// It is followed, and its URL is checked like the first one.
     #[default]
     Follow,
     /// It is an error.
     Error,
-    /// It is the response.
+    /// It is returned as the response.
     Manual,
 }
 
-/// A response, whole.
+/// A complete response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Response {
-    /// As 200.
+    /// Such as 200.
     pub status: u16,
     /// The reason phrase.
     pub status_text: String,
-    /// The URL that answered.
+    /// The URL of the response.
     pub url: String,
-    /// Whether that is another one than was asked.
+    /// Whether that differs from the requested URL.
     pub redirected: bool,
     /// Names and values, in order.
     pub headers: Vec<(String, String)>,
-    /// All of what was sent.
+    /// The whole body.
     pub body: Vec<u8>,
 }
 
-/// The outside that takes lines and has nothing else.
+/// An outside that prints console lines and supports nothing else.
 pub struct Console<W>(pub W);
 
 impl<W> std::fmt::Debug for Console<W> {

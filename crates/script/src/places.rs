@@ -1,5 +1,6 @@
-//! The places of elements, as the JSX runtime is told them: each is made once, however often its element
-//! is. So an element that is made again is seen to be written where it was by looking at one value.
+//! The source positions of JSX elements, as arguments of the JSX runtime: each position object is
+//! created once, however often its element is. So the position of two elements can be compared by
+//! identity.
 
 use oxc_allocator::{Allocator, TakeIn as _};
 use oxc_ast::ast::{
@@ -10,12 +11,13 @@ use oxc_ast::builder::AstBuilder;
 use oxc_ast_visit::{VisitMut, walk_mut};
 use oxc_span::SPAN;
 
-/// Which argument of the runtime's function is the place.
+/// The index of the position among the arguments of the runtime's function.
 const ARGUMENT: usize = 4;
-/// What the transformer calls the variable that has the name of the file.
+/// The name that the transformer gives the variable with the file name.
 const FILE_NAME: &str = "_jsxFileName";
 
-/// Has every place of a transformed program made once; what is to be written after its code.
+/// Changes a transformed program so that every position object is created once; returns the code to
+/// append to it.
 pub(crate) fn make_once<'a>(
     program: &mut Program<'a>,
     allocator: &'a Allocator,
@@ -28,7 +30,7 @@ pub(crate) fn make_once<'a>(
     let builder = AstBuilder::new(allocator);
     let mut places = Places { builder, prefix, names: Vec::new() };
     places.visit_program(program);
-    // Variables of this kind are there from the beginning of the module.
+    // `var` declarations are hoisted to the beginning of the module.
     if places.names.is_empty() {
         String::new()
     } else {
@@ -38,7 +40,7 @@ pub(crate) fn make_once<'a>(
 
 struct Places<'a> {
     builder: AstBuilder<'a>,
-    /// What the names of the places begin with, and no other name.
+    /// The prefix of the variables for positions; no other name begins with it.
     prefix: String,
     names: Vec<String>,
 }
@@ -61,7 +63,8 @@ impl<'a> VisitMut<'a> for Places<'a> {
     }
 }
 
-/// Whether an object is a place as the transformer writes it: the name of the file, and two numbers.
+/// Whether an object is a position as the transformer writes it: the name of the file, and two
+/// numbers.
 fn is_place(object: &ObjectExpression<'_>) -> bool {
     let value = |property: &ObjectPropertyKind<'_>| match property {
         ObjectPropertyKind::ObjectProperty(property) => match &property.value {

@@ -1,5 +1,5 @@
-//! Places in a file: from byte offsets to lines and columns, and from what the engine runs back to
-//! what the user wrote.
+//! Positions in a file: conversion of byte offsets to lines and columns, and of generated code to
+//! the user's source.
 
 use oxc_codegen::CodegenReturn;
 
@@ -12,15 +12,15 @@ pub(crate) fn line_and_column(text: &str, offset: u32) -> (u32, u32) {
     (count(line), count(column))
 }
 
-/// From 0 to 1; payloads are far smaller than what would not fit.
+/// From 0-based to 1-based; payloads are far smaller than the maximum.
 fn count(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX - 1) + 1
 }
 
-/// Where each piece of generated code comes from, in the order of the generated code.
+/// The source map: the origin of each piece of generated code, in the order of the generated code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Map {
-    /// Line and column generated, line and column written; from 0.
+    /// Generated line and column, source line and column; from 0.
     pieces: Vec<[u32; 4]>,
 }
 
@@ -33,8 +33,8 @@ impl Map {
         Self { pieces: map.get_tokens().map(piece).collect() }
     }
 
-    /// The place that the user wrote, for a place in the generated code; both count from 1. A place
-    /// before everything written is the first line; code that nothing was made from is its own.
+    /// The source position for a position in the generated code; both count from 1. A position
+    /// before all source code is the first line; code without a source keeps its own position.
     pub(crate) fn written(&self, line: u32, column: u32) -> (u32, u32) {
         if self.pieces.is_empty() {
             return (line, column);

@@ -1,6 +1,6 @@
-//! A realm: one engine with the modules of one program, its limits, and nothing of the host but what
-//! is here. Nothing is ever evaluated from text that the program makes. The engine is written in C:
-//! what is not trusted runs in a realm in a process of its own, behind walls.
+//! A realm: one engine with the modules of one program, its limits, and only the host functions
+//! that are defined here. Text that the program makes is never evaluated. The engine is written in
+//! C: untrusted code runs in a realm in its own jailed process.
 
 mod call;
 mod failure;
@@ -30,16 +30,16 @@ use crate::outside::Outside;
 pub use call::Call;
 pub use failure::Failure;
 
-/// What a program may use.
+/// The resources that a program may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Memory of the engine's heap.
     pub heap_bytes: usize,
-    /// Stack of the thread that the engine may use: deeper recursion is a `RangeError`.
+    /// Stack of the thread that the engine may use: deeper recursion throws a `RangeError`.
     pub stack_bytes: usize,
-    /// Source of all modules together, those of the library set among them.
+    /// Source of all modules together, including the library set.
     pub code_bytes: usize,
-    /// All that it may write to its console.
+    /// Total console output.
     pub output_bytes: usize,
 }
 
@@ -54,20 +54,20 @@ impl Default for Limits {
     }
 }
 
-/// Modules and what their imports mean.
+/// Modules and the targets of their imports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Program {
-    /// Every module that can be reached, by name.
+    /// Every reachable module, by name.
     pub modules: BTreeMap<String, Module>,
-    /// The module that an import means, by the importing module and the text of the import. What is
-    /// not here cannot be imported.
+    /// The imported module, by the importing module and the text of the import. An import that is
+    /// not listed fails.
     pub links: BTreeMap<(String, String), String>,
-    /// Why an import that is done while a module runs cannot be done, by the same; for messages.
+    /// Why a dynamic import is not available, by the same key; for messages.
     pub missing: BTreeMap<(String, String), String>,
 }
 
 impl Program {
-    /// The modules of a library set alone.
+    /// Only the modules of a library set.
     fn of(library: &LibrarySet) -> Self {
         let mut program = Self::default();
         for LibraryModule { specifier, source, imports, .. } in &library.modules {
@@ -89,51 +89,51 @@ impl Program {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// The entry has run to its end.
+    /// The entry has completed.
     Settled,
-    /// The entry, or something that it imports, threw.
+    /// The entry, or one of its imports, threw.
     Threw(Failure),
-    /// The time was over.
+    /// It timed out.
     TimedOut,
-    /// The entry waits for something that nothing can bring about any more.
+    /// The entry waits for a promise that can never settle.
     NeverSettles,
-    /// It was not run, for there is more code than the limit.
+    /// It was not run because there is more code than the limit.
     TooMuchCode(CodeTooLarge),
 }
 
-/// More code than a realm takes.
+/// There is more code than a realm accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the code is {bytes} bytes (max {limit_bytes})")]
 pub struct CodeTooLarge {
-    /// All modules together.
+    /// The size of all modules together.
     pub bytes: usize,
     /// The limit.
     pub limit_bytes: usize,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// How it ended.
     pub ended: Ended,
-    /// Rejections that nobody has looked at, except that of the entry itself.
+    /// Unhandled rejections, except that of the entry itself.
     pub unhandled: Vec<Failure>,
-    /// Whether output was thrown away because there was too much.
+    /// Whether output was discarded because there was too much.
     pub output_cut: bool,
 }
 
-/// Why a realm could not be made.
+/// Why a realm could not be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The engine has not enough memory for its own objects.
+    /// The engine does not have enough memory for its own objects.
     #[error("the engine could not be started: {0}")]
     Engine(String),
     /// A module of the library set cannot be compiled.
     #[error("the module \"{specifier}\" cannot be compiled: {why}")]
     Library {
-        /// Which.
+        /// The module.
         specifier: String,
-        /// What the engine says.
+        /// The error of the engine.
         why: String,
     },
     /// The library set alone is too large.
@@ -144,7 +144,7 @@ pub enum Error {
 /// An engine, which runs one program. See the [module](self).
 pub struct Realm {
     drives: Option<Drives>,
-    // After what refers to it, so that it is freed last.
+    // After the fields that refer to it, so that it is dropped last.
     context: Context,
     runtime: Runtime,
     state: Rc<State>,
@@ -156,14 +156,14 @@ impl std::fmt::Debug for Realm {
     }
 }
 
-/// The functions by which the realm's timers and fetches are driven.
+/// The script functions that drive the realm's timers and fetches.
 struct Drives {
     due: Persistent<Function<'static>>,
     fire: Persistent<Function<'static>>,
     settle: Persistent<Function<'static>>,
 }
 
-/// What the engine's callbacks share.
+/// The state that the engine's callbacks share.
 struct State {
     code_limit_bytes: usize,
     program: RefCell<Program>,
@@ -173,17 +173,17 @@ struct State {
     output_left: Cell<usize>,
     output_cut: Cell<bool>,
     outside: RefCell<Option<Box<dyn Outside>>>,
-    /// Fetches that are not answered.
+    /// Fetches without a response.
     fetches: RefCell<BTreeSet<u32>>,
     last_fetch: Cell<u32>,
-    /// Random bytes that were not used yet.
+    /// Random bytes that are still unused.
     random: RefCell<Vec<u8>>,
     /// Unhandled rejections, by the hash of their promise.
     rejections: RefCell<Vec<(u64, Failure)>>,
 }
 
 impl State {
-    /// Whether the time is over; remembers it.
+    /// Whether the deadline has passed; the answer stays true.
     fn is_over(&self) -> bool {
         if self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline) {
             self.expired.set(true);
@@ -198,11 +198,11 @@ impl State {
 }
 
 impl Realm {
-    /// Makes a realm with a library set, whose modules are compiled from their source, and not run
+    /// Creates a realm with a library set, whose modules are compiled from source, but not run
     /// before a program imports them.
     ///
     /// # Errors
-    /// When the set cannot be used, or the engine not be started.
+    /// If the set cannot be used, or the engine cannot be started.
     pub fn new(library: &LibrarySet, limits: &Limits) -> Result<Self, Error> {
         let state = Rc::new(State {
             code_limit_bytes: limits.code_bytes,
@@ -241,7 +241,7 @@ impl Realm {
         for module in &library.modules {
             realm.declare(module)?;
         }
-        // What is garbage now would be copied by every process that is forked from here.
+        // Every forked process would copy the current garbage.
         realm.runtime.run_gc();
         Ok(realm)
     }
@@ -259,7 +259,8 @@ impl Realm {
         })
     }
 
-    /// Runs a program beside the library set, to the end of its entry with all that it waits for.
+    /// Runs a program with the library set, until its entry and everything that it waits for has
+    /// ended.
     pub fn run(
         &self,
         program: Program,
@@ -272,7 +273,7 @@ impl Realm {
         all.links.extend(program.links);
         all.missing.extend(program.missing);
         drop(all);
-        // What was drawn before a fork would be drawn by every copy.
+        // All forked processes would use the same random bytes if they were drawn before the fork.
         self.state.random.borrow_mut().clear();
         self.state.outside.replace(Some(outside));
         self.state.deadline.set(Some(Instant::now() + timeout));
@@ -289,11 +290,11 @@ impl Realm {
         }
     }
 
-    /// Calls a function that a module exports and that answers with a text, whatever has become of
-    /// the run, with time of its own.
+    /// Calls an exported function without arguments that returns a text, whatever the result of the
+    /// run, with a separate time limit.
     ///
     /// # Errors
-    /// What it throws, or that its time was over.
+    /// The exception, or that it timed out.
     pub fn ask(&self, module: &str, function: &str, grace: Duration) -> Result<String, Failure> {
         self.state.expired.set(false);
         self.state.deadline.set(Some(Instant::now() + grace));
@@ -307,7 +308,7 @@ impl Realm {
         })
     }
 
-    /// Evaluates and drives a module; answers with the hash of its promise, too.
+    /// Evaluates and drives a module; also returns the hash of its promise.
     fn evaluate(&self, entry: &str) -> (Ended, Option<u64>) {
         let started = self.context.with(|ctx| {
             let promise = rquickjs::Module::import(&ctx, entry).catch(&ctx);
@@ -323,7 +324,7 @@ impl Realm {
         };
         loop {
             while !self.state.is_over() && self.runtime.is_job_pending() {
-                // A job that fails has told its promise, or was cut off.
+                // A failed job has rejected its promise, or was interrupted.
                 drop(self.runtime.execute_pending_job());
             }
             let step = self.context.with(|ctx| self.step(&ctx, &promise));
@@ -337,7 +338,7 @@ impl Realm {
         }
     }
 
-    /// Looks at where the entry stands when there is no job left.
+    /// Checks the state of the entry when there is no job left.
     fn step<'js>(&self, ctx: &Ctx<'js>, promise: &Persistent<Promise<'static>>) -> Step {
         if self.state.is_over() {
             return Step::Ended(Ended::TimedOut, None);
@@ -364,7 +365,7 @@ impl Realm {
         Step::Ended(ended, Some(hash))
     }
 
-    /// Waits for the outside, and lets the program have what comes.
+    /// Waits for the outside, and passes results to the program.
     fn wait(&self, timeout: Duration) {
         let mut outside = self.state.outside.borrow_mut();
         let Some(answer) = outside.as_mut().and_then(|outside| outside.wait(timeout)) else {
@@ -377,20 +378,21 @@ impl Realm {
         self.context.with(|ctx| {
             let settle = self.drives.as_ref().map(|drives| drives.settle.clone().restore(&ctx));
             if let Some(Ok(settle)) = settle {
-                // Out of memory, the program waits for its end.
+                // This fails only if the engine is out of memory; the program then waits until its
+                // timeout.
                 drop(services::settle(&ctx, &settle, answer).catch(&ctx));
             }
         });
     }
 
-    /// How long until the next timer, if there is one.
+    /// The time until the next timer, if there is one.
     fn due(&self, ctx: &Ctx<'_>) -> Option<Duration> {
         let due = self.drives.as_ref()?.due.clone().restore(ctx).ok()?;
         let milliseconds = due.call::<_, f64>(()).ok()?;
         Duration::try_from_secs_f64(milliseconds / 1_000.0).ok()
     }
 
-    /// Calls the next timer when it is due; what it throws ends the run.
+    /// Calls the next timer when it is due; an exception in it ends the run.
     fn fire(&self) -> Option<Result<(), Failure>> {
         let drives = self.drives.as_ref()?;
         self.context.with(|ctx| {
@@ -412,7 +414,7 @@ impl Realm {
 }
 
 impl Drop for Realm {
-    /// What refers to the engine's values goes before the engine.
+    /// Values of the engine must be dropped before the engine.
     fn drop(&mut self) {
         self.drives = None;
     }
@@ -423,7 +425,7 @@ enum Step {
     Wait(Duration),
 }
 
-/// Gives a realm what it has besides the language, and takes away what makes code of text.
+/// Adds host functions to a realm, and removes the functions that create code from text.
 fn furnish<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Drives> {
     let host = services::host(ctx, state)?;
     let drives: Object<'_> =
@@ -441,7 +443,7 @@ fn furnish<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Drives> {
     })
 }
 
-/// One of our own scripts: an expression that is a function.
+/// Evaluates one of our own scripts: an expression that is a function.
 fn part<'js>(ctx: &Ctx<'js>, name: &str, source: &str) -> rquickjs::Result<Function<'js>> {
     let mut options = EvalOptions::default();
     options.filename = Some(format!("{}{name}", failure::OWN));
@@ -462,13 +464,13 @@ fn track<'js>(
     }
     let failure = Failure::of_value(ctx, reason, &state.program.borrow());
     let mut rejections = state.rejections.borrow_mut();
-    // A program that rejects without end is told of once.
+    // Bounds the memory for a program that rejects without end.
     if rejections.len() < MAX_REJECTIONS {
         rejections.push((promise, failure));
     }
 }
 
-/// The most unhandled rejections that are told of.
+/// The most unhandled rejections that are reported.
 const MAX_REJECTIONS: usize = 100;
 
 fn hash(value: &Value<'_>) -> u64 {
@@ -477,7 +479,7 @@ fn hash(value: &Value<'_>) -> u64 {
     hasher.finish()
 }
 
-/// Finds and loads the modules of the program, and no others.
+/// Resolves and loads the modules of the program, and no others.
 struct Modules(Rc<State>);
 
 impl Resolver for Modules {
@@ -497,7 +499,8 @@ impl Resolver for Modules {
         if let Some(why) = missing.get(&import) {
             return Err(Exception::throw_reference(ctx, why));
         }
-        // Asked for from outside of every module: the entry, and what is asked after the run.
+        // Imported from outside all modules: the entry, and the module that is called after the
+        // run.
         if !modules.contains_key(base) && modules.contains_key(name) {
             return Ok(name.to_owned());
         }
@@ -512,7 +515,7 @@ impl Loader for Modules {
         name: &str,
         _: Option<ImportAttributes<'js>>,
     ) -> rquickjs::Result<rquickjs::Module<'js, Declared>> {
-        // The engine may ask for the next module while it has this one.
+        // The engine may request the next module while it uses this one.
         let code = self.0.program.borrow().modules.get(name).map(|module| module.code.clone());
         let code = code.ok_or_else(|| rquickjs::Error::new_loading(name))?;
         rquickjs::Module::declare(ctx.clone(), name, code)

@@ -1,17 +1,17 @@
-//! Source files and what is wrong in them.
+//! Source files and the problems in them.
 
 use std::fmt;
 
-/// A file of a payload: nothing of it is on disk.
+/// A file of a payload, in memory only.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SourceFile {
     /// Its name, to which imports refer; relative, with `/`.
     pub path: String,
-    /// What is in it.
+    /// Its text.
     pub source: String,
 }
 
-/// Something wrong at a place in a file.
+/// A problem at a position in a file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Fault {
     /// The file.

@@ -1,5 +1,5 @@
-//! What a file of plain JavaScript imports. The file is not changed by it: libraries run as they
-//! were written.
+//! The imports of a plain JavaScript file. The file is not changed: libraries run as they were
+//! written.
 
 use oxc_allocator::Allocator;
 use oxc_parser::Parser;
@@ -10,27 +10,27 @@ use oxc_syntax::module_record::{DynamicImport, ExportExportName};
 use crate::position::line_and_column;
 use crate::source::{Fault, SourceFile};
 
-/// What a file says about other files.
+/// The imports and exports of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// Whether it imports or exports anything, and so is a module whatever else is known of it.
+    /// Whether it has an import or export, which makes it a module in any case.
     pub is_module: bool,
-    /// What it imports, or exports from elsewhere, each once.
+    /// Its static imports and re-exports, each once.
     pub imports: Vec<String>,
-    /// What it imports while it runs, where that is a plain text; each once.
+    /// Its dynamic imports with a plain text; each once.
     pub lazy: Vec<String>,
-    /// Whether it exports something as its default.
+    /// Whether it has a default export.
     pub has_default: bool,
-    /// The names that it exports, but for those of an `export *`.
+    /// The names that it exports, except for those of an `export *`.
     pub exports: Vec<String>,
     /// Whether it has an `export *`.
     pub passes_on: bool,
 }
 
-/// Reads a file of JavaScript, whatever its name says.
+/// Parses a JavaScript file, whatever its extension.
 ///
 /// # Errors
-/// The first thing that is wrong with its syntax.
+/// The first syntax error.
 pub fn survey(file: &SourceFile) -> Result<Survey, Fault> {
     let source = file.source.as_str();
     let allocator = Allocator::default();
@@ -68,8 +68,8 @@ pub fn survey(file: &SourceFile) -> Result<Survey, Fault> {
     })
 }
 
-/// Whether a file of JavaScript uses a name that it declares nowhere. One that cannot be read uses
-/// none.
+/// Whether a JavaScript file uses a name that it does not declare. False for a file with syntax
+/// errors.
 pub fn uses_free(file: &SourceFile, name: &str) -> bool {
     let allocator = Allocator::default();
     let parsed = Parser::new(&allocator, &file.source, SourceType::mjs()).parse();
@@ -85,7 +85,7 @@ fn is_default(name: &ExportExportName<'_>) -> bool {
     }
 }
 
-/// What an `import()` is of, where that is written out.
+/// The module of an `import()`, if it is a literal.
 pub(crate) fn requested(source: &str, import: &DynamicImport) -> Option<String> {
     let span = import.module_request;
     plain_text(source.get(span.start as usize..span.end as usize)?)

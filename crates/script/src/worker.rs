@@ -1,10 +1,10 @@
-//! Workers: processes of their own behind all walls of a jail, with no network, no file and no
-//! variable, each of which serves one call and is gone. They are forked from a zygote, which has
-//! prepared what they all need; it runs in a jail of its own, and nothing of the caller's memory is
-//! in it, for it comes from a program that was just executed.
+//! Workers: separate processes behind all walls of a jail, without network, files and variables.
+//! Each serves one call and ends. They are forked from a zygote, which has prepared their common
+//! state. The zygote runs in its own jail and contains none of the caller's memory, because it is a
+//! newly executed program.
 //!
-//! The caller speaks to each worker over one stream ([`wire`]). Every word of a worker is checked,
-//! and what it wants from the outside is done by the caller, who may refuse.
+//! The caller communicates with each worker over one stream ([`wire`]). Every message of a worker
+//! is validated, and the caller makes the worker's requests to the outside, or refuses them.
 
 mod call;
 mod inside;
@@ -32,22 +32,22 @@ pub use inside::Wire;
 pub use stockade_jail::Error as JailError;
 pub use stockade_jail::zygote::{NotReady as NoZygote, Raised, Serve};
 
-/// All memory that a worker may have for itself: its stack, the engine's heap, which has a limit of
-/// its own far below, and what reading files takes.
+/// The limit of a worker's private memory: its stack, the engine's heap, which has a limit of its
+/// own far below, and the memory for parsing files.
 const DATA_BYTES: u64 = 256 << 20;
-/// Workers, and the zygote's own threads.
+/// The limit of processes: workers, and the zygote's own threads.
 const PROCESSES: u64 = 300;
-/// Processor time of a worker: more than any call may last.
+/// Processor time of a worker: more than the longest call.
 const CPU_SECONDS: u64 = 20;
-/// The most fetches of one call, and the bytes that all their requests may have.
+/// The most fetches of one call, and the total size of their requests in bytes.
 const MAX_FETCHES: usize = 100;
 const MAX_ASKED_BYTES: usize = 8 << 20;
-/// How long preparing may take, on a machine under heavy load.
+/// How long the preparation may take, on a machine under heavy load.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a zygote may take to end once nobody asks it any more.
+/// How long a zygote may take to end after its socket is closed.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The program that becomes a zygote, when its first action is to call [`process`].
+/// The program that becomes a zygote: its first action must be to call [`process`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// Its path.
@@ -56,7 +56,7 @@ pub struct Program {
     pub arguments: Vec<OsString>,
 }
 
-/// A zygote that has prepared its workers. Dropping it ends them all.
+/// A zygote that has prepared its workers. Dropping it kills them all.
 #[derive(Debug)]
 pub struct Zygote {
     requests: Option<Requests>,
@@ -67,28 +67,28 @@ pub struct Zygote {
 /// Why there was no worker.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was to be prepared could not be handed over.
+    /// The data for the preparation could not be written.
     #[error("send the libraries to a zygote")]
     Input(#[source] io::Error),
     /// The program could not be started.
     #[error("start the program that becomes a zygote")]
     Start(#[source] io::Error),
-    /// It does not serve.
+    /// It is not ready.
     #[error(transparent)]
     NotReady(#[from] NotReady),
-    /// It is gone.
+    /// It no longer exists.
     #[error("fork a worker")]
     Fork(#[source] io::Error),
-    /// The stream to a worker failed here.
+    /// The stream to a worker failed on this side.
     #[error("communicate with a worker")]
     Wire(#[source] io::Error),
 }
 
 impl Zygote {
-    /// Starts a zygote, and waits until it has prepared its workers.
+    /// Starts a zygote, and waits until it is prepared.
     ///
     /// # Errors
-    /// Why it does not serve.
+    /// Why it is not ready.
     pub fn start(program: &Program, prepared: &[u8]) -> Result<Self, Error> {
         let input = memfd_create("prepared", MemfdFlags::CLOEXEC);
         let mut input = File::from(input.map_err(|error| Error::Input(error.into()))?);
@@ -103,7 +103,7 @@ impl Zygote {
             .stderr(Stdio::null())
             .spawn()
             .map_err(Error::Start)?;
-        // Ends the process from here on, whatever happens.
+        // From here on, dropping this ends the process.
         let mut zygote =
             Self { requests: None, raised: Raised { namespaces: false, landlock: 0 }, process };
         zygote.raised = requests.prepare(input.as_fd(), PATIENCE)?;
@@ -111,14 +111,14 @@ impl Zygote {
         Ok(zygote)
     }
 
-    /// What stands around its workers.
+    /// The walls of its workers.
     pub const fn raised(&self) -> Raised {
         self.raised
     }
 }
 
 impl Zygote {
-    /// Waits for the end of the process, a while.
+    /// Waits a limited time for the end of the process.
     fn ends_by_itself(&self) -> bool {
         let Ok(process) = pidfd_open(Pid::from_child(&self.process), PidfdFlags::empty()) else {
             return false;
@@ -130,18 +130,18 @@ impl Zygote {
 
 impl Drop for Zygote {
     fn drop(&mut self) {
-        // It ends when nobody can ask it any more.
+        // Closing the socket makes it end.
         self.requests = None;
         if !self.ends_by_itself() {
-            // Fails only when it is gone.
+            // Fails only if it has ended.
             let _ = self.process.kill();
         }
         let _ = self.process.wait();
     }
 }
 
-/// Is the process of a zygote, from its first action to its end: standard input is the socket on
-/// which workers are asked for. The exit code.
+/// Runs the process of a zygote, which must call this first: standard input is the socket for
+/// requests to fork workers. Returns the exit code.
 pub fn process(prepare: fn(OwnedFd) -> Result<Serve, String>) -> u8 {
     let Ok(requests) = stand_alone() else { return 1 };
     let identity = match Identity::of_caller() {
@@ -169,7 +169,7 @@ pub fn process(prepare: fn(OwnedFd) -> Result<Serve, String>) -> u8 {
     zygote::run(walls::jail(identity, Task::Fork(work), limits))
 }
 
-/// Takes the socket from standard input, which it leaves empty.
+/// Takes the socket from standard input, and replaces that by `/dev/null`.
 fn stand_alone() -> io::Result<OwnedFd> {
     let requests = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let null = File::options().read(true).write(true).open("/dev/null")?;

@@ -1,50 +1,50 @@
-//! Authentication: which caller a connection is from. A dialect describes the connection, and an
-//! [`Authenticate`] turns that into the [`Caller`] in whose name its requests are done.
+//! Authentication: the caller of a connection. A dialect describes the connection, and an
+//! [`Authenticate`] maps that to the [`Caller`] on whose behalf its requests are executed.
 
 use std::fmt::Debug;
 
 use stockade_api::Caller;
 use stockade_core::OwnerId;
 
-/// What is known of the other end of a connection.
+/// The known properties of a connection.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Connection {
-    /// The process at the other end, as the kernel names it; for a Unix socket.
+    /// The peer process, as the kernel reports it; for a Unix socket.
     pub peer: Option<Peer>,
 }
 
 impl Connection {
-    /// A connection from a process of this machine.
+    /// A connection from a local process.
     pub const fn from_peer(peer: Peer) -> Self {
         Self { peer: Some(peer) }
     }
 }
 
-/// A process at the other end of a Unix socket.
+/// The peer process of a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its user id when it connected.
+    /// Its user id at the time of the connection.
     pub uid: u32,
 }
 
 /// Why a connection is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Nothing says who is at the other end.
+    /// The peer is unknown.
     #[error("the connection has no peer credentials")]
     Anonymous,
     /// The user may not use this server.
     #[error("the user {uid} may not use this server")]
     User {
-        /// The user id of the process at the other end.
+        /// The user id of the peer process.
         uid: u32,
     },
 }
 
-/// Decides who a connection is from.
+/// Determines the caller of a connection.
 pub trait Authenticate: Debug + Send + Sync {
-    /// The caller at the other end.
+    /// The caller of a connection.
     ///
     /// # Errors
     /// Why the connection is not served.
@@ -59,7 +59,7 @@ pub struct OneUser {
 }
 
 impl OneUser {
-    /// Serves the user of that id, in the name of that owner.
+    /// Serves the user with that id, as that owner.
     pub const fn new(uid: u32, owner: OwnerId) -> Self {
         Self { uid, owner }
     }

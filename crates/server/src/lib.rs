@@ -1,8 +1,10 @@
-//! The dialects in which the operations on sandboxes can be asked for. Translates and
-//! authenticates, and decides nothing: each request becomes one operation of `stockade_api`.
+//! The dialects in which clients can request the operations on sandboxes. Translates and
+//! authenticates requests, and makes no decisions: each request becomes one operation of
+//! `stockade_api`.
 //!
-//! `auth` says whose a connection is. `local` is Stockade's own dialect, on a socket of the data
-//! directory's owner. `mcp` is that of agents, over a pair of streams; of `opensandbox` only the states of a sandbox are here yet.
+//! `auth` determines the owner of a connection. `local` is Stockade's own dialect, on a socket of
+//! the data directory's owner. `mcp` is the protocol of agents, over a pair of streams;
+//! `opensandbox` defines only the states of a sandbox so far.
 
 pub mod auth;
 pub mod local;

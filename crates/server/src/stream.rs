@@ -1,4 +1,4 @@
-//! Bodies that are made while they are sent.
+//! Bodies that are generated while they are sent.
 
 use std::io;
 use std::pin::Pin;

@@ -1,27 +1,27 @@
-//! Examples in Markdown: the fenced code blocks of a document that are programs, and where in the
-//! document each place of them is.
+//! Examples in Markdown: the fenced code blocks of a document that are programs, and the mapping of
+//! their positions to the document.
 //!
-//! A block runs as it stands when its language is TypeScript or JavaScript. Blocks that say
-//! `file=PATH` behind their language are files of one example, which runs at its `src/main.ts`; a
-//! name that comes again begins the next one. `skip` behind the language, or `<!-- stockade: skip
-//! -->` before the block, leaves a block out.
+//! A block is a program by itself if its language is TypeScript or JavaScript. Blocks with
+//! `file=PATH` after their language are files of one example, whose entry is `src/main.ts`; a
+//! repeated name starts the next example. `skip` after the language, or `<!-- stockade: skip -->`
+//! before the block, excludes a block.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use stockade_script::SourceFile;
 
 use crate::payload::{ENTRY, Input};
 
-/// Before a block that is not to be run.
+/// Before a block that is not run.
 const SKIP: &str = "<!-- stockade: skip -->";
-/// The file of a block whose language is not that of the entry, without its ending.
+/// The file name of a block whose language differs from that of the entry, without its extension.
 const EXAMPLE: &str = "src/example";
 
 /// A program in a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Example {
-    /// The line of the fence that it begins with, from 1.
+    /// The line of its opening fence, from 1.
     pub line: u32,
-    /// Whether it is to be left out.
+    /// Whether it is excluded.
     pub skipped: bool,
     blocks: Vec<Block>,
 }
@@ -31,14 +31,14 @@ pub struct Example {
 struct Block {
     line: u32,
     skipped: bool,
-    /// Whether it says itself which file it is.
+    /// Whether it names its file.
     named: bool,
     file: SourceFile,
-    /// Where in the file and where in the document each piece of text begins, in bytes.
+    /// The offsets of each piece of text in the file and in the document, in bytes.
     pieces: Vec<(usize, usize)>,
 }
 
-/// The programs in a document, in their order.
+/// The programs in a document, in order.
 pub fn examples(document: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
     let mut several: Option<Example> = None;
@@ -62,7 +62,7 @@ pub fn examples(document: &str) -> Vec<Example> {
 }
 
 impl Example {
-    /// What is to be run.
+    /// The input of a run.
     pub fn input(&self, timeout_ms: Option<f64>) -> Input {
         let mut files: Vec<_> = self.blocks.iter().map(|block| block.file.clone()).collect();
         if let [SourceFile { path, .. }] = files.as_slice()
@@ -74,8 +74,8 @@ impl Example {
         Input { source: None, files: Some(files), timeout_ms }
     }
 
-    /// A text of the transcript with the places of the example's files as those of the document,
-    /// which is called so.
+    /// A text of the transcript with positions in the example's files replaced by positions in the
+    /// document of that name.
     pub fn placed(&self, text: &str, name: &str, document: &str) -> String {
         let mut placed = String::with_capacity(text.len());
         let mut rest = text;
@@ -95,7 +95,7 @@ impl Example {
         placed
     }
 
-    /// The place in the document that `PATH:LINE:COLUMN` at the beginning of a text means, and its
+    /// The position in the document for a `PATH:LINE:COLUMN` at the start of a text, and its
     /// length.
     fn place(&self, text: &str, document: &str) -> Option<(usize, usize, usize)> {
         self.blocks.iter().find_map(|block| {
@@ -108,7 +108,7 @@ impl Example {
 }
 
 impl Block {
-    /// The offset in the document of a line and column of the file.
+    /// The offset in the document for a line and column of the file.
     fn offset(&self, line: usize, column: usize) -> usize {
         let source = self.file.source.as_str();
         let starts = source.match_indices('\n').map(|(at, _)| at + 1);
@@ -126,7 +126,7 @@ impl Block {
     }
 }
 
-/// The number behind a colon, and what follows it.
+/// The number after a colon, and the rest of the text.
 fn number(text: &str) -> Option<(usize, &str)> {
     let text = text.strip_prefix(':')?;
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -175,7 +175,7 @@ fn blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
-/// What stands behind the fence of a program.
+/// The info string after the fence of a program.
 struct Info<'i> {
     ending: &'static str,
     skip: bool,
@@ -183,7 +183,7 @@ struct Info<'i> {
 }
 
 impl<'i> Info<'i> {
-    /// `None` for a language that does not run.
+    /// `None` for a language that cannot run.
     fn of(info: &'i str) -> Option<Self> {
         let end = info.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(info.len());
         let (language, rest) = info.split_at(end);

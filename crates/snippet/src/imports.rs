@@ -1,16 +1,16 @@
-//! Which imports a snippet may have: files of its own, and packages of a library set.
+//! The allowed imports of a snippet: its own files, and packages of a library set.
 
 /// The packages of a library set, all of one scope.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Imports {
-    /// The scope, as `@directive-run`.
+    /// The scope, such as `@directive-run`.
     pub scope: String,
-    /// The packages that may be imported, with everything below them.
+    /// The packages that may be imported, with all their subpaths.
     pub allowed: Vec<String>,
-    /// Packages that are refused with a reason of their own: tools that run on a developer's
-    /// machine and have no meaning in a snippet.
+    /// Packages that are refused with a special message: tools for a developer's machine that make
+    /// no sense in a snippet.
     pub tools: Vec<String>,
-    /// Packages of other scopes, or of none, that may be imported.
+    /// Packages of other scopes, or without a scope, that may be imported.
     pub packages: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ impl Default for Imports {
 }
 
 impl Imports {
-    /// Says what is wrong with an import, if anything.
+    /// Why an import is not allowed, if it is not.
     pub(crate) fn refusal(&self, specifier: &str) -> Option<String> {
         if is_relative(specifier) {
             return None;
@@ -64,14 +64,14 @@ impl Imports {
         ))
     }
 
-    /// Every package that may be imported, and whether it was asked for by its whole name.
+    /// Every package that may be imported, and whether it was requested by its full name.
     pub(crate) fn packages(&self) -> impl Iterator<Item = (String, bool)> {
         let of_scope = self.allowed.iter().map(|name| (format!("{}/{name}", self.scope), false));
         of_scope.chain(self.packages.iter().map(|name| (name.clone(), true)))
     }
 }
 
-/// Whether an import means a file of the payload: `./X.js` or `../X.js`.
+/// Whether an import is relative, of a file of the payload: `./X.js` or `../X.js`.
 fn is_relative(specifier: &str) -> bool {
     let rest = specifier.strip_prefix("./").or_else(|| specifier.strip_prefix("../"));
     rest.is_some_and(|rest| rest.len() > ".js".len() && rest.ends_with(".js"))

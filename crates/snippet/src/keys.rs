@@ -5,12 +5,12 @@ use stockade_script::syntax::tree::ast::{Expression, ObjectProperty, ObjectPrope
 use stockade_script::syntax::visit::{Visit, walk};
 use stockade_script::{Finding, Inspector, SourceFile, compile};
 
-/// Their names, each once, in the order in which they are first declared. A file that does not
-/// parse declares none.
+/// Their names, each once, in the order of the first declaration. A file with syntax errors
+/// declares none.
 pub fn derivation_keys(files: &[SourceFile]) -> Vec<String> {
     let mut keys = Keys::default();
     for file in files {
-        // What is wrong with a file is for the validator to say.
+        // The validator reports the problems of a file.
         drop(compile(file, &mut keys));
     }
     keys.found

@@ -1,6 +1,6 @@
-//! Snippets: small programs of one or several files that are checked, run behind the walls of a
-//! realm, and answered with a transcript. What a snippet may say, its limits and every text come
-//! from the reference sandbox; the walls do not depend on any of them.
+//! Snippets: small programs of one or several files that are checked, run in a jailed realm, and
+//! reported in a transcript. The rules, limits and texts of snippets come from the reference
+//! sandbox; the walls do not depend on them.
 
 pub mod documents;
 mod imports;

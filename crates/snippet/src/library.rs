@@ -1,5 +1,5 @@
-//! Library sets: the packages that snippets import. One is built in, so that nothing needs to be
-//! installed; others are read from a `node_modules` directory.
+//! Library sets: the packages that snippets import. One is built in, so that no installation is
+//! needed; others are read from a `node_modules` directory.
 
 mod error;
 mod installed;
@@ -17,13 +17,13 @@ pub use packages::Packages;
 pub use quoted::imports;
 pub use resolve::is_of_package;
 
-/// The module in which systems are kept, known to libraries only. Every set has it.
+/// The module that records systems; only libraries can import it. Every set has it.
 pub(crate) const SYSTEMS: &str = "stockade:systems";
 
-/// The package whose systems are told of in a transcript.
+/// The package whose systems appear in a transcript.
 const CORE: &str = "@directive-run/core";
 
-/// The set that is built in: a small `@directive-run/core`.
+/// The built-in set: a small `@directive-run/core`.
 pub fn built_in() -> LibrarySet {
     LibrarySet {
         name: "built-in".to_owned(),
@@ -43,7 +43,8 @@ fn core() -> LibraryModule {
     }
 }
 
-/// The module [`SYSTEMS`]: what makes systems registers them with it, and in the end they are read.
+/// The module [`SYSTEMS`]: functions that create systems register them with it, and their state is
+/// read at the end.
 pub(crate) fn systems() -> LibraryModule {
     LibraryModule {
         specifier: SYSTEMS.to_owned(),

@@ -1,4 +1,4 @@
-//! What is given to be run: its forms and its limits. Refused in the words of the reference.
+//! The payload of a request: its forms and its limits. Error messages are those of the reference.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,35 +14,35 @@ const DEFAULT_TIMEOUT_MS: u64 = 5_000;
 const MIN_TIMEOUT_MS: u64 = 100;
 const MAX_TIMEOUT_MS: u64 = 10_000;
 
-/// A request as it comes in.
+/// A request before validation.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Input {
-    /// One file, which is run.
+    /// A single file, which is run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Several files, of which `src/main.ts` is run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<SourceFile>>,
-    /// How long it may take, in milliseconds; brought into 100 to 10 000, 5 000 when missing.
+    /// The timeout in milliseconds; clamped to 100 to 10 000, 5 000 when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<f64>,
 }
 
-/// Files that keep the limits.
+/// Files within the limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
     files: Vec<SourceFile>,
     timeout: Duration,
 }
 
-/// Why a request is refused before anything is looked at.
+/// Why a request is refused before its files are checked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidInput {
-    /// Two forms at once.
+    /// Both forms were given.
     #[error("pass either `source` or `files`, not both")]
     Both,
-    /// No form.
+    /// No form was given.
     #[error("must pass either `source` or `files`")]
     Neither,
     /// No file.
@@ -54,13 +54,13 @@ pub enum InvalidInput {
     /// A file without a name.
     #[error("every file must have a non-empty path")]
     NoPath,
-    /// A name that is no relative path.
+    /// A name that is not a relative path.
     #[error("file path \"{0}\" is not a relative path of plain names")]
     Path(String),
     /// Two files with one name.
     #[error("file path \"{0}\" is given twice")]
     Twice(String),
-    /// A file with nothing in it.
+    /// An empty file.
     #[error("file \"{0}\" has empty source")]
     NoSource(String),
     /// More bytes than the limit.
@@ -72,10 +72,10 @@ pub enum InvalidInput {
 }
 
 impl Payload {
-    /// Takes a request that keeps the limits.
+    /// Validates a request.
     ///
     /// # Errors
-    /// The first limit that it breaks.
+    /// The first violated limit.
     pub fn new(input: Input) -> Result<Self, InvalidInput> {
         let files = match (input.source, input.files) {
             (Some(_), Some(_)) => return Err(InvalidInput::Both),
@@ -119,13 +119,14 @@ impl Payload {
         &self.files
     }
 
-    /// How long a run may take.
+    /// The timeout of a run.
     pub const fn timeout(&self) -> Duration {
         self.timeout
     }
 }
 
-/// Whether a path is relative and made of names that mean nothing to an engine or a file system.
+/// Whether a path is relative and has only names without a special meaning for an engine or a file
+/// system.
 fn is_plain(path: &str) -> bool {
     let name = |name: &str| !matches!(name, "" | "." | "..");
     !path.contains(|c: char| c.is_control() || matches!(c, ':' | '\\' | '@'))

@@ -1,11 +1,11 @@
-//! How many snippets run at once. Who comes when all places are taken waits, and gets a place in the
-//! order of coming; who gives up waiting takes none.
+//! Limits how many snippets run concurrently. If no permit is free, callers wait and get one in the
+//! order of arrival; a caller that stops waiting uses none.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The places, and who waits for them.
+/// The permits, and the callers that wait for them.
 #[derive(Debug)]
 pub(crate) struct Queue {
     places: Arc<Semaphore>,
@@ -15,11 +15,11 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 struct Count {
     cap: usize,
-    /// Places that are taken and will not be given again, since the cap was lowered.
+    /// The number of permits to withhold when they are returned, since the limit was lowered.
     surplus: usize,
 }
 
-/// A place, as long as the value lives.
+/// A permit, returned when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     permit: Option<OwnedSemaphorePermit>,
@@ -27,14 +27,15 @@ pub(crate) struct Place {
 }
 
 impl Queue {
-    /// A queue with so many places.
+    /// A queue with so many permits.
     pub(crate) fn new(cap: usize) -> Self {
         let cap = within(cap);
         let places = Arc::new(Semaphore::new(cap));
         Self { places, count: Arc::new(Mutex::new(Count { cap, surplus: 0 })) }
     }
 
-    /// Changes the number of places, at least one; gives what it was. Who has a place keeps it.
+    /// Changes the number of permits, at least one; returns the old number. Permits in use stay
+    /// valid.
     pub(crate) fn set(&self, cap: usize) -> usize {
         let cap = within(cap);
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,9 +51,9 @@ impl Queue {
         before
     }
 
-    /// Waits for a place. Dropping the future gives up waiting.
+    /// Waits for a permit. Dropping the future stops waiting.
     pub(crate) async fn enter(&self) -> Place {
-        // Nobody closes it; without a permit, a place would still be one.
+        // The semaphore is never closed; if it were, the snippet would run without a permit.
         let permit = Arc::clone(&self.places).acquire_owned().await.ok();
         Place { permit, count: Arc::clone(&self.count) }
     }
@@ -82,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a place can be had now.
+    /// Whether a permit is available now.
     async fn is_free(queue: &Queue) -> bool {
         timeout(Duration::ZERO, queue.enter()).await.is_ok()
     }

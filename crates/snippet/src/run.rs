@@ -1,6 +1,6 @@
-//! The way of a snippet: its request is taken, its files are checked and linked, it runs, and what
-//! it holds in the end is read. Everything here happens in the calling process, the engine too: what
-//! is not trusted is run by a worker, which calls this.
+//! The steps of a snippet: its request is validated, its files are checked and linked, it runs, and
+//! the final state of its systems is read. All of this happens in the calling process, including
+//! the engine: for untrusted code, a worker calls it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,13 +18,13 @@ use crate::stack::sanitize_stack;
 use crate::transcript::{ErrorCode, Phase, Transcript, UsedLibrary};
 use crate::validator::check;
 
-/// The most names that are told of a package that has others than what is imported.
+/// The most names that an error lists if a package lacks the imported name.
 const MAX_NAMES: usize = 20;
 
-/// Time to read what systems hold, after the snippet's own time.
+/// Time to read the state of systems, after the snippet's own time.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// The most that facts and derivations may be, as JSON.
+/// The largest size of facts and derivations, as JSON.
 const MAX_SNAPSHOT_BYTES: usize = 1 << 20;
 
 /// A snippet that was checked and linked.
@@ -34,7 +34,7 @@ pub(crate) struct Ready {
     libraries: Vec<UsedLibrary>,
 }
 
-/// Runs a snippet in this process and this thread, to its end, without a network.
+/// Runs a snippet to its end in this process and thread, without network access.
 pub fn execute(input: Input, imports: &Imports, library: &LibrarySet) -> Transcript {
     let ready = match read(input, imports, library) {
         Ok(ready) => ready,
@@ -53,7 +53,7 @@ pub fn execute(input: Input, imports: &Imports, library: &LibrarySet) -> Transcr
     Transcript { logs: logs.take(), ..transcript }
 }
 
-/// Checks and links the files of a snippet; else the transcript of the refusal.
+/// Checks and links the files of a snippet; if they are refused, returns the transcript of that.
 pub(crate) fn read(
     input: Input,
     imports: &Imports,
@@ -99,7 +99,7 @@ fn used(modules: &[Module], library: &LibrarySet) -> Vec<UsedLibrary> {
     library.packages.iter().filter(is_used).map(told).collect()
 }
 
-/// Finds what each import means.
+/// Resolves each import.
 fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<String>> {
     let mut program = Program::default();
     let mut errors = Vec::new();
@@ -128,7 +128,7 @@ fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<Strin
     if errors.is_empty() { Ok(program) } else { Err(errors) }
 }
 
-/// Why a library set does not have what is imported.
+/// Why a library set lacks an import.
 fn lacking(library: &LibrarySet, specifier: &str) -> String {
     if let Some(why) = library.absent.get(specifier) {
         return why.clone();
@@ -143,8 +143,8 @@ fn lacking(library: &LibrarySet, specifier: &str) -> String {
     format!("the library set has only {}", names.join(", "))
 }
 
-/// Runs a snippet in a realm that holds its library set. The lines of its console are the
-/// outside's to keep: the transcript has none.
+/// Runs a snippet in a realm with its library set. The outside receives the console lines: the
+/// transcript contains none.
 pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Transcript {
     let Ready { program, timeout, libraries } = ready;
     let started = Instant::now();
@@ -201,7 +201,7 @@ pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Tra
     }
 }
 
-/// What `library/systems.js` answers.
+/// The result of `library/systems.js`.
 #[derive(Default, serde::Deserialize)]
 struct Held {
     facts: Map<String, Value>,
@@ -209,7 +209,7 @@ struct Held {
     errors: Vec<String>,
 }
 
-/// Reads what the systems hold, also after a time-out: the realm is still there.
+/// Reads the state of the systems, also after a timeout, when the realm still exists.
 fn snapshot(realm: &Realm, errors: &mut Vec<String>) -> Held {
     let held = match realm.ask(SYSTEMS, "snapshot", GRACE) {
         Ok(text) if text.len() > MAX_SNAPSHOT_BYTES => {

@@ -1,6 +1,6 @@
-//! Runs snippets in workers: waits for a place, has a worker forked, and makes a transcript of what
-//! the worker says. Every byte of that is the worker's word: it is read as what it should be, or
-//! thrown away.
+//! Runs snippets in workers: waits for a permit, forks a worker, and builds a transcript from the
+//! worker's messages. Every byte of them is untrusted: it is parsed as the expected type, or
+//! discarded.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -19,34 +19,34 @@ use crate::queue::Queue;
 use crate::transcript::{ErrorCode, Phase, Transcript};
 use crate::worker::{Question, Reply, Setup};
 
-/// What a worker may take beyond the time of its snippet: to start, and to read the facts.
+/// Time for a worker beyond that of its snippet: to start, and to read the facts.
 const ALLOWANCE: Duration = Duration::from_secs(2);
 /// How long checking may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most that its lines may take here. A realm lets fewer through.
+/// The largest size of its lines here. A realm's limit is lower.
 const LINE_BYTES: usize = 10 << 20;
 
 const ABORTED: &str = "sandbox: aborted by caller signal";
 const BARE: &str = "the worker had no namespaces of its own, because none can be created here: only its seccomp filter and Landlock isolated it";
 
-/// How snippets run.
+/// The options of a runner.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program that becomes the process that workers are forked from: it calls
-    /// [`crate::worker::process`] and nothing else.
+    /// The zygote program, from which workers are forked: it must call [`crate::worker::process`]
+    /// and nothing else.
     pub program: Program,
-    /// What snippets may import.
+    /// The allowed imports.
     pub imports: Imports,
-    /// The packages that there are.
+    /// The available packages.
     pub library: LibrarySet,
-    /// What packages may fetch.
+    /// The fetcher for packages.
     pub fetcher: Fetcher,
-    /// How many snippets run at once.
+    /// How many snippets may run concurrently.
     pub max_concurrent: usize,
 }
 
 impl Options {
-    /// The built-in library set, public hosts, and as many at once as there are processors.
+    /// The built-in library set, public hosts, and one concurrent snippet per processor.
     pub fn new(program: Program) -> Self {
         Self {
             program,
@@ -61,7 +61,7 @@ impl Options {
 /// Why nothing was run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Whoever asked took it back before its turn came.
+    /// The caller cancelled the snippet before its turn.
     #[error("{ABORTED}")]
     Aborted,
     /// There is no worker.
@@ -76,39 +76,39 @@ pub struct Runner {
     program: Program,
     fetcher: Fetcher,
     queue: Queue,
-    /// Started when it is first needed, and again when it is gone.
+    /// Started at first use, and again after it has ended.
     zygote: Mutex<Option<Arc<Zygote>>>,
 }
 
 impl Runner {
-    /// Starts nothing yet.
+    /// A runner; does not start a process yet.
     pub fn new(options: Options) -> Self {
         let Options { program, imports, library, fetcher, max_concurrent } = options;
-        // Texts and lists are always written.
+        // Serializing texts and lists cannot fail.
         let setup = serde_json::to_vec(&Setup { imports, library }).unwrap_or_default();
         let queue = Queue::new(max_concurrent);
         Self { setup: setup.into(), program, fetcher, queue, zygote: Mutex::default() }
     }
 
-    /// Starts what workers are forked from, so that the first snippet need not wait for it.
+    /// Starts the zygote, so that the first snippet need not wait for it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why it could not be started.
     pub async fn warm(&self) -> Result<Raised, Error> {
         Ok(self.zygote().await?.raised())
     }
 
-    /// Changes how many snippets run at once, at least one; gives how many it were. Who runs goes
-    /// on.
+    /// Changes how many snippets may run concurrently, at least one; returns the old number.
+    /// Running snippets continue.
     pub fn set_max_concurrent(&self, cap: usize) -> usize {
         self.queue.set(cap)
     }
 
-    /// Runs a snippet when its turn comes. `abort` takes it back; dropping the future does so, too.
+    /// Runs a snippet when its turn comes. `abort` cancels it; dropping the future does so, too.
     ///
     /// # Errors
-    /// When no worker can be jailed, or the snippet was taken back before its turn. All else is told
-    /// by the transcript.
+    /// If no worker can be jailed, or the snippet was cancelled before its turn. All other failures
+    /// are part of the transcript.
     pub async fn run(
         &self,
         input: Input,
@@ -150,10 +150,10 @@ impl Runner {
         Ok(Transcript { logs, ..transcript })
     }
 
-    /// Tells what is wrong with files, without running them.
+    /// Checks files without running them, and returns their problems.
     ///
     /// # Errors
-    /// When no worker can be jailed.
+    /// If no worker can be jailed.
     pub async fn check(&self, files: Vec<SourceFile>) -> Result<Vec<Fault>, Error> {
         let _place = self.queue.enter().await;
         let path = files.first().map(|file| file.path.clone()).unwrap_or_default();
@@ -166,7 +166,7 @@ impl Runner {
         })
     }
 
-    /// Has a worker asked, of a new zygote where the one that was there is gone.
+    /// Sends a request to a worker, with a new zygote if the old one has ended.
     async fn ask(
         &self,
         question: &Question,
@@ -191,7 +191,7 @@ impl Runner {
                     }
                     return Ok((told, zygote.raised()));
                 }
-                // Nothing was asked of anybody yet.
+                // No worker has received the request yet.
                 Err(worker::Error::Fork(_)) if again => {
                     again = false;
                     self.forget(&zygote).await;
@@ -212,7 +212,7 @@ impl Runner {
         Ok(Arc::clone(zygote.insert(Arc::new(started))))
     }
 
-    /// Uses a zygote no more, if it is still the one.
+    /// Stops using a zygote, if it is still the current one.
     async fn forget(&self, gone: &Arc<Zygote>) {
         let mut zygote = self.zygote.lock().await;
         if zygote.as_ref().is_some_and(|zygote| Arc::ptr_eq(zygote, gone)) {
@@ -221,7 +221,7 @@ impl Runner {
     }
 }
 
-/// The transcript of what a worker told; without an answer, the worker has failed.
+/// The transcript from the output of a worker; without a response, the worker has failed.
 fn transcript(told: &Told, timeout: Duration, raised: Raised) -> Transcript {
     let mut transcript = match reply(told) {
         Ok(Reply::Ran(transcript)) => *transcript,
@@ -244,7 +244,7 @@ fn transcript(told: &Told, timeout: Duration, raised: Raised) -> Transcript {
     transcript
 }
 
-/// The reply of a worker, or how it ended without one that is understood.
+/// The response of a worker, or how it ended without a valid one.
 fn reply(told: &Told) -> Result<Reply, Ended> {
     let answer = told.answer.as_deref().map_err(|ended| *ended)?;
     serde_json::from_slice(answer).map_err(|_| Ended::Misspoke)

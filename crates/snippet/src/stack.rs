@@ -1,7 +1,7 @@
-//! Paths of a host taken out of error texts. What our own realm says names files of the payload
-//! only; texts of libraries, and what a snippet throws, may carry anything.
+//! Removes host paths from error texts. Messages of our own realm name files of the payload only;
+//! texts of libraries and snippets may contain anything.
 
-/// Where paths of a host begin, and what stands for them. The first that fits is taken.
+/// Prefixes of host paths, and their replacements. The first match is used.
 const PATHS: &[(&str, &str)] = &[
     ("file:///", "<sandbox>"),
     ("/Users/", "/<home>"),
@@ -21,15 +21,15 @@ const PATHS: &[(&str, &str)] = &[
     ("/root/", "<root>"),
 ];
 
-/// The text without paths of a host: each is replaced, up to the next blank or closing bracket, by
-/// a word for where it was. Nothing is an empty text.
+/// The text with host paths removed: each is replaced, up to the next space or closing bracket, by
+/// a word for its location. An absent text is empty.
 pub fn sanitize_stack(text: Option<&str>) -> String {
     let text = text.unwrap_or_default();
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
     let mut before = None;
     while let Some(character) = rest.chars().next() {
-        // In `src/app/x.ts` no path begins, for it goes on from a name.
+        // In `src/app/x.ts` no absolute path begins, because a name precedes the slash.
         let begins = !before.is_some_and(|c: char| c.is_alphanumeric() || "._-/\\".contains(c));
         match host_path(rest).filter(|_| begins) {
             Some((length, word)) => {
@@ -47,7 +47,7 @@ pub fn sanitize_stack(text: Option<&str>) -> String {
     clean
 }
 
-/// The length of the path that a text begins with, in bytes, and the word for it.
+/// The length of the path at the start of a text, in bytes, and its replacement.
 fn host_path(text: &str) -> Option<(usize, &'static str)> {
     let end = |c: char| c.is_whitespace() || c == ')';
     let whole = text.find(end).unwrap_or(text.len());
@@ -61,7 +61,7 @@ fn host_path(text: &str) -> Option<(usize, &'static str)> {
     if !drive.is_ascii_alphabetic() {
         return None;
     }
-    // A user's name goes, what is below it stays.
+    // The name of the user is removed, the path below it stays.
     match text[..whole].get(3..).and_then(|path| path.strip_prefix("Users\\")) {
         Some(below) => {
             let name = below.find('\\').unwrap_or(below.len());

@@ -1,8 +1,8 @@
-//! What is answered to whoever runs a snippet. The first six fields are those of the reference.
+//! The result of a snippet. The first six fields are those of the reference.
 
 use serde_json::{Map, Value};
 
-/// What happened.
+/// The transcript of a snippet.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transcript {
@@ -14,15 +14,15 @@ pub struct Transcript {
     pub derived: Map<String, Value>,
     /// What went wrong, in order; empty when nothing did.
     pub errors: Vec<String>,
-    /// How long the run took, in milliseconds; 0 when there was none.
+    /// How long the run took, in milliseconds; 0 if it did not run.
     pub duration_ms: u64,
-    /// Whether it was ended because its time was over.
+    /// Whether it timed out.
     pub timed_out: bool,
-    /// How far it came.
+    /// The phase that it reached.
     pub phase: Phase,
-    /// What kind of thing went wrong first, if anything did.
+    /// The kind of the first failure, if there was one.
     pub error_code: Option<ErrorCode>,
-    /// What the user should know although nothing went wrong.
+    /// Warnings for the user that are not failures.
     pub warnings: Vec<String>,
     /// The packages that the files import.
     #[serde(default)]
@@ -35,24 +35,23 @@ pub struct Transcript {
 pub struct UsedLibrary {
     /// Its name.
     pub name: String,
-    /// Its version; `None` when it is not the package, but the small implementation of it that is
-    /// built in.
+    /// Its version; `None` for the small built-in implementation.
     pub version: Option<String>,
     /// Whether it is built in.
     pub built_in: bool,
 }
 
-/// A part of the way of a snippet.
+/// A phase of a snippet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// The request was looked at.
+    /// The request is validated.
     Input,
-    /// The files were checked.
+    /// The files are checked.
     Validate,
-    /// Imports were resolved.
+    /// Imports are resolved.
     Bundle,
-    /// The snippet ran.
+    /// The snippet runs.
     Run,
 }
 
@@ -62,26 +61,26 @@ pub enum Phase {
 pub enum ErrorCode {
     /// The request breaks a limit.
     InputInvalid,
-    /// A file says what a snippet may not say.
+    /// A file contains code that is not allowed in a snippet.
     ValidationFailed,
-    /// An import means nothing.
+    /// An import cannot be resolved.
     BundleFailed,
     /// The snippet threw, or left a rejection unhandled.
     RuntimeError,
-    /// The snippet waits for something that cannot happen.
+    /// The snippet waits for a promise that cannot settle.
     NeverSettles,
-    /// Its code, with that of the library set, is more than a realm takes.
+    /// Its code and the library set are larger than a realm accepts.
     CodeTooLarge,
-    /// Its time was over.
+    /// It timed out.
     Timeout,
-    /// Whoever asked has taken it back.
+    /// The caller cancelled it.
     Aborted,
-    /// What runs snippets failed.
+    /// The runner failed.
     WorkerError,
 }
 
 impl Transcript {
-    /// A transcript of something that ended before it ran.
+    /// The transcript of a snippet that was refused before it ran.
     pub(crate) fn refused(phase: Phase, code: ErrorCode, errors: Vec<String>) -> Self {
         Self {
             logs: Vec::new(),
@@ -97,12 +96,12 @@ impl Transcript {
         }
     }
 
-    /// The transcript of a run that what runs snippets has failed.
+    /// The transcript of a run in which the runner failed.
     pub(crate) fn failed(error: String) -> Self {
         Self::refused(Phase::Run, ErrorCode::WorkerError, vec![error])
     }
 
-    /// Whether everything went well.
+    /// Whether there was no failure.
     pub const fn is_clean(&self) -> bool {
         self.errors.is_empty() && !self.timed_out
     }

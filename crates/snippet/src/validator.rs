@@ -1,9 +1,9 @@
-//! The validator: good messages, at exact places, for what a snippet has no use for. It is default
-//! deny: a name that is declared nowhere is refused unless a snippet may know it. It is no wall; the
-//! realm and its process are.
+//! The validator: good messages, with exact positions, for code that is useless in a snippet. Names
+//! are denied by default: an undeclared name is refused unless it is on the list of allowed ones.
+//! It is not an isolation mechanism; the realm and its process are.
 //!
-//! Names are judged in what will run, after types are gone, so that no declaration that exists for
-//! the compiler only can hide one.
+//! Names are checked in the code that will run, without types, so that a declaration for the
+//! compiler only cannot hide one.
 
 mod fold;
 mod names;
@@ -26,7 +26,7 @@ use fold::Constants;
 /// Checks every file.
 ///
 /// # Errors
-/// Everything that is wrong, file by file, in the order of the places.
+/// All problems, file by file, in the order of positions.
 pub fn check(files: &[SourceFile], imports: &Imports) -> Result<Vec<Module>, Vec<Fault>> {
     let mut modules = Vec::new();
     let mut faults = Vec::new();
@@ -39,10 +39,10 @@ pub fn check(files: &[SourceFile], imports: &Imports) -> Result<Vec<Module>, Vec
     if faults.is_empty() { Ok(modules) } else { Err(faults) }
 }
 
-/// Checks one file, and makes of it what is run.
+/// Checks one file, and compiles it.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the places.
+/// All problems, in the order of positions.
 pub fn check_file(file: &SourceFile, imports: &Imports) -> Result<Module, Vec<Fault>> {
     compile(file, &mut Validator { imports })
 }
@@ -68,11 +68,11 @@ impl Inspector for Validator<'_> {
     }
 }
 
-/// Looks at names: those that are free, and those by which a free one could be reached.
+/// Inspects names: free ones, and those through which a free one could be reached.
 struct Names<'p> {
     scoping: &'p Scoping,
     constants: Constants<'p>,
-    /// Where `globalThis` stands in an expression that has been judged as a whole.
+    /// The positions of each `globalThis` in an expression that was already checked as a whole.
     judged: BTreeSet<u32>,
     findings: &'p mut Vec<Finding>,
 }
@@ -82,7 +82,7 @@ impl Names<'_> {
         self.findings.push(Finding { offset: span.start, message });
     }
 
-    /// The name of an expression that is a name declared nowhere.
+    /// The free name, if an expression is one.
     fn free<'e>(&self, expression: &'e Expression<'_>) -> Option<&'e str> {
         let Expression::Identifier(name) = expression.get_inner_expression() else { return None };
         self.is_free(name).then(|| name.name.as_str())
@@ -97,12 +97,12 @@ impl Names<'_> {
         self.free(expression) == Some("globalThis")
     }
 
-    /// Marks the `globalThis` of an expression that is dealt with as a whole.
+    /// Marks the `globalThis` of an expression that is checked as a whole.
     fn judge(&mut self, expression: &Expression<'_>) {
         self.judged.insert(expression.get_inner_expression().span().start);
     }
 
-    /// Judges the key by which a pattern takes something out of a value.
+    /// Checks the key of a destructuring pattern.
     fn pattern_key(&mut self, key: &PropertyKey<'_>) {
         let name = match key.static_name() {
             Some(name) => Some(name.into_owned()),
@@ -124,7 +124,7 @@ impl Names<'_> {
         }
     }
 
-    /// Judges `Reflect.get(globalThis, "X")` and its like.
+    /// Checks `Reflect.get(globalThis, "X")` and similar calls.
     fn reflection(&mut self, call: &CallExpression<'_>) {
         let Expression::StaticMemberExpression(callee) = call.callee.get_inner_expression() else {
             return;

@@ -1,6 +1,5 @@
-//! What a worker does: it has the engine with its library set from the zygote that it was forked
-//! from, reads one snippet, and runs it. What it says is its own word, and read as such
-//! ([`crate::runner`]).
+//! The worker process: it inherits the engine with its library set from the zygote that it was
+//! forked from, reads one snippet, and runs it. Its output is untrusted ([`crate::runner`]).
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -19,33 +18,33 @@ use crate::run::{read, run};
 use crate::transcript::Transcript;
 use crate::validator::check;
 
-/// The one argument of a program that is several, when it is to call [`process`].
+/// The only argument with which a multi-purpose program has to call [`process`].
 pub const ARGUMENT: &str = "__snippets";
 
-/// What a zygote prepares.
+/// The data from which a zygote prepares.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Setup {
     pub(crate) imports: Imports,
     pub(crate) library: LibrarySet,
 }
 
-/// What is asked of a worker.
+/// A request to a worker.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Question {
     Run(Input),
     Check(Vec<SourceFile>),
 }
 
-/// What it answers.
+/// The response of a worker.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Reply {
-    /// The transcript, but for the lines, which went before it.
+    /// The transcript without the lines, which were sent before it.
     Ran(Box<Transcript>),
     Checked(Vec<Fault>),
 }
 
-/// Is the process that workers are forked from: the first and only action of a program that
-/// [`crate::Options`] names. The exit code.
+/// Runs the zygote process: the first and only action of the program in [`crate::Options`]. Returns
+/// the exit code.
 pub fn process() -> u8 {
     stockade_script::worker::process(prepare)
 }
@@ -61,7 +60,7 @@ fn prepare(input: OwnedFd) -> Result<Serve, String> {
     Ok(Box::new(move |wire| serve(Wire::new(wire), &setup, &realm)))
 }
 
-/// Serves one question; the exit code.
+/// Serves one request; returns the exit code.
 fn serve(mut wire: Wire, setup: &Setup, realm: &Realm) -> u8 {
     let Ok(question) = wire.question() else { return 1 };
     let Ok(question) = serde_json::from_slice::<Question>(&question) else { return 2 };

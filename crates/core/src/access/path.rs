@@ -1,9 +1,9 @@
-//! Absolute paths inside a sandbox as bytes: their normal form, and which lies below which.
+//! Absolute paths inside a sandbox as bytes: their normal form, and which path is below which.
 
-/// The longest path, as Linux has it (`PATH_MAX`, with its final NUL).
+/// The longest path in bytes, as on Linux (`PATH_MAX` without its final NUL).
 const MAX_BYTES: usize = 4_095;
 
-/// The path with single slashes, without `.` and without a slash at its end; `/` is itself.
+/// The path with single slashes, without `.` and without a trailing slash; `/` stays as it is.
 pub(super) fn normal(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     if path.is_empty() {
         return Err("it is empty");
@@ -34,7 +34,7 @@ pub(super) fn normal(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(normal)
 }
 
-/// Whether a path in normal form is another one or lies below it.
+/// Whether a path in normal form equals another one or is below it.
 pub(super) fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
     match path.strip_prefix(top) {
         Some(rest) => rest.is_empty() || rest[0] == b'/' || top == b"/",

@@ -1,4 +1,4 @@
-//! The rules as a whole, against a second reading of the same sentences.
+//! The rules as a whole, compared with an independent implementation of the same sentences.
 
 use super::*;
 
@@ -23,7 +23,8 @@ fn levels_include_reading_and_not_each_other() {
     assert_eq!(included, [[true, false, false], [true, true, false], [true, false, true]]);
 }
 
-/// Each rule alone, beside an allow of everything: row is the denied level, column the request.
+/// Each rule alone, together with an allow of everything: row is the denied level, column the
+/// request.
 #[test]
 fn a_deny_blocks_what_includes_it() {
     for (denied, open) in [

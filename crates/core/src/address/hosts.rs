@@ -1,5 +1,5 @@
 //! The hosts that a program may fetch from ([`Hosts`]), as they are written in an argument or a
-//! variable. Addresses are not judged here: internal ones are refused whatever this list allows
+//! variable. Addresses are not checked here: internal ones are refused whatever this list allows
 //! ([`url`](super::url)).
 
 use std::str::FromStr;
@@ -7,8 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use url::Host;
 
-/// The hosts that programs may fetch from. Whatever is allowed, internal names and addresses never
-/// are.
+/// The hosts that programs may fetch from. Internal names and addresses are never allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hosts {
@@ -21,7 +20,7 @@ pub enum Hosts {
     Only(Vec<String>),
 }
 
-/// A text that is no list of hosts.
+/// A text that is not a list of hosts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{0}\" is not `public`, `none`, or a list of host names as `example.com,*.example.org`")]
 pub struct InvalidHosts(String);
@@ -36,7 +35,7 @@ impl FromStr for Hosts {
             "none" => Ok(Self::Nowhere),
             list => {
                 let names: Vec<String> = list.split(',').map(|one| one.trim().to_owned()).collect();
-                // As a URL has it, but that the first label may be an asterisk.
+                // The form that URLs use, except that the first label may be an asterisk.
                 let is_name = |name: &String| {
                     let bare = name.strip_prefix("*.").unwrap_or(name);
                     let is_host = |host: Host| host.to_string().eq_ignore_ascii_case(bare);
@@ -53,7 +52,7 @@ impl FromStr for Hosts {
 }
 
 impl Hosts {
-    /// Whether a URL with this host may be fetched, as far as this list decides.
+    /// Whether this list allows fetching a URL with this host.
     #[must_use]
     pub fn allow(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);

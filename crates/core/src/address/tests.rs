@@ -1,4 +1,4 @@
-//! One address of each range and each edge, and the ways to write a host that hide it.
+//! One address of each range and each boundary, and the notations that hide a host.
 
 use super::url::{Refused, check, check_resolved};
 use super::*;

@@ -1,8 +1,8 @@
-//! The URLs that code from inside may fetch: of a public host, by HTTP. Parsed as browsers do
-//! (WHATWG), so that every way to write an address comes to one form before it is judged.
+//! The URLs that sandboxed code may fetch: of public hosts, by HTTP. Parsed as browsers do
+//! (WHATWG), so that every notation of an address has one form before it is checked.
 //!
-//! Whoever fetches asks [`check`] for each URL, those of redirects too, then [`check_resolved`] for
-//! the addresses of its host, and connects to one of the addresses that were checked.
+//! A fetcher calls [`check`] for each URL, also for those of redirects, then [`check_resolved`] for
+//! the addresses of its host, and connects to one of the checked addresses.
 
 use std::net::IpAddr;
 
@@ -13,24 +13,24 @@ use super::{classify, is_internal_name};
 /// Why a URL may not be fetched. The texts are those of the reference sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The text is no URL.
+    /// The text is not a URL.
     #[error("not a valid URL: \"{0}\"")]
     Invalid(String),
     /// Not HTTP.
     #[error("protocol \"{0}:\" is not allowed (only http:, https:)")]
     Protocol(String),
-    /// A name of the machine or of a network of one's own.
+    /// A name of the local machine or of a private network.
     #[error("hostname \"{0}\" resolves to localhost or internal-only")]
     Internal(String),
-    /// An address that no public host has.
+    /// An address that is not public.
     #[error("IPv{version} {host} is in a private / loopback / link-local range")]
     Address {
         /// 4 or 6.
         version: u8,
-        /// As the URL has it, in its canonical form.
+        /// As in the URL, in canonical form.
         host: String,
     },
-    /// A name with an address that no public host has.
+    /// A name with an address that is not public.
     #[error("hostname \"{host}\" resolves to private IPv{} {address}", version(*.address))]
     Resolved {
         /// The name.
@@ -40,14 +40,14 @@ pub enum Refused {
     },
 }
 
-/// Parses a URL and checks everything that can be told without resolving its host.
+/// Parses a URL and does all checks that need no name resolution.
 ///
-/// Credentials in it are no reason to refuse: they do not change which host is meant.
+/// Credentials in it are allowed: they do not change the host.
 ///
 /// # Errors
 /// Why it may not be fetched.
 pub fn check(url: &str) -> Result<Url, Refused> {
-    // The parser takes an empty host of HTTP for an error as well.
+    // The parser also rejects an empty host of HTTP.
     let parsed = Url::parse(url).map_err(|_| Refused::Invalid(url.to_owned()))?;
     if !matches!(parsed.scheme(), "http" | "https") {
         return Err(Refused::Protocol(parsed.scheme().to_owned()));
@@ -68,11 +68,11 @@ pub fn check(url: &str) -> Result<Url, Refused> {
     Err(Refused::Address { version: version(address), host })
 }
 
-/// Checks what a host resolved to. A host that is an address itself passes, since [`check`] has
-/// judged it; so does one with no addresses, which nobody can connect to.
+/// Checks the addresses of a host. A host that is an address itself passes, because [`check`] has
+/// checked it; so does a host without addresses, to which no connection is possible.
 ///
 /// # Errors
-/// The first address that no public host has: one such address spoils the name.
+/// The first address that is not public: one such address makes the name refused.
 pub fn check_resolved(host: &str, addresses: &[IpAddr]) -> Result<(), Refused> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     if bare.parse::<IpAddr>().is_ok() {

@@ -1,4 +1,4 @@
-//! The egress contract of the example of Smithers, and invalid ones.
+//! The example of an egress contract from Smithers, and invalid ones.
 
 use serde_json::json;
 
@@ -44,7 +44,7 @@ fn what_is_named_is_reached_and_the_proxies() {
     let all = |more: &[&'static str]| [&["0.0.0.0/0", "::/0"], more].concat();
     for (contract, default, rules) in [
         (json!({}), Effect::Allow, all(&[])),
-        // A proxy on the loopback is one inside.
+        // A proxy on the loopback is inside the sandbox.
         (example(), Effect::Allow, all(&[])),
         (json!({"httpProxy": "http://10.1.2.3"}), Effect::Allow, all(&["10.1.2.3:80"])),
         (json!({"httpProxy": "http://169.254.169.254"}), Effect::Allow, all(&[])),

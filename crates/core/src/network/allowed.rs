@@ -1,4 +1,4 @@
-//! What is allowed as people write it: `HOST`, or `HOST:PORT`.
+//! An allowed host as people write it: `HOST`, or `HOST:PORT`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use super::name::as_text;
 use super::{Block, Host, Rule, Target};
 use crate::access::Effect;
 
-/// A host that is allowed, at one port or at all.
+/// An allowed host, at one port or at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
     target: Target,
@@ -15,7 +15,7 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// What allows a host that was asked for, as it was asked for.
+    /// The value that allows a requested host.
     pub fn of(host: &Host, port: Option<u16>) -> Self {
         let target = match host {
             Host::Name(name) => Target::Exactly(name.clone()),
@@ -29,12 +29,12 @@ impl Allowed {
         &self.target
     }
 
-    /// The port, where it is one alone.
+    /// The port, if it is a single one.
     pub const fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// Whether addresses are allowed, and no names.
+    /// Whether it allows addresses rather than names.
     pub const fn is_addresses(&self) -> bool {
         matches!(self.target, Target::Block(_))
     }
@@ -46,7 +46,7 @@ impl From<Allowed> for Rule {
     }
 }
 
-/// Addresses of version 6 are in brackets where there is a port.
+/// IPv6 addresses are in brackets if there is a port.
 impl FromStr for Allowed {
     type Err = String;
 

@@ -1,5 +1,5 @@
-//! Credentials that never enter a sandbox: to which hosts one is bound, and in which place of a
-//! request it takes the place of something else. Values are not here.
+//! Credentials that never enter a sandbox: the hosts to which one is bound, and the part of a
+//! request in which it is put. Values are not here.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,14 +10,14 @@ use crate::{Code, Problem};
 /// The most credentials of one sandbox, and the most hosts of one of them.
 pub const MAX_BINDINGS: usize = 64;
 const MAX_HOSTS: usize = 64;
-/// A placeholder is long enough to be no part of something else by chance.
+/// A placeholder is long enough not to occur in other text by chance.
 const PLACEHOLDER_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
 const HEADER_BYTES: usize = 128;
 const PREFIX_BYTES: usize = 64;
-/// That of HTTP over TLS.
+/// The port of HTTP over TLS.
 pub(super) const PORT: u16 = 443;
 
-/// Headers that say what a message is and where it goes: none of them is anybody's to set.
+/// Headers that define the framing or the destination of a message: a binding must not set them.
 const RESERVED: &[&str] = &[
     "connection",
     "content-encoding",
@@ -41,19 +41,18 @@ const RESERVED: &[&str] = &[
     "x-forwarded-proto",
 ];
 
-/// In which place a credential is put.
+/// Where a credential is put.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Place {
-    /// In the place of this text, in whatever header it stands. Programs inside have it instead of
-    /// the value.
+    /// It replaces this text, in any header. Programs inside have the text instead of the value.
     Placeholder(String),
-    /// In a header of that name, after this prefix (`Bearer `). What programs inside have put there
-    /// is taken away.
+    /// In a header of that name, after this prefix (`Bearer `). A value that programs inside have
+    /// put there is removed.
     Header {
         /// The header.
         name: String,
-        /// What stands before the value.
+        /// The text before the value.
         #[serde(default)]
         prefix: String,
     },
@@ -63,14 +62,14 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Binding {
-    /// What its owner calls it.
+    /// Its name, chosen by its owner.
     pub credential: String,
-    /// The hosts that get it: names, or everything below a name.
+    /// The hosts that receive it: names, or everything below a name.
     pub hosts: Vec<Target>,
-    /// At which of their ports TLS is looked into: 443 where none is named.
+    /// The ports at which TLS is intercepted: 443 if none is named.
     #[serde(default = "default_ports")]
     pub ports: Vec<u16>,
-    /// In which place.
+    /// Where it is put.
     pub place: Place,
 }
 
@@ -78,16 +77,16 @@ fn default_ports() -> Vec<u16> {
     vec![PORT]
 }
 
-/// Bindings that are refused: the code is `INVALID_INPUT`.
+/// Bindings that are refused; the code is `INVALID_INPUT`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidBinding {
     /// There are too many.
     #[error("a sandbox has at most {MAX_BINDINGS} credentials")]
     TooMany,
-    /// One is wrong in itself.
+    /// One is invalid by itself.
     #[error("the binding of credential {credential:?} is invalid: {reason}")]
     Refused {
-        /// Of which credential.
+        /// The credential.
         credential: String,
         /// What is wrong with it.
         reason: &'static str,
@@ -95,7 +94,7 @@ pub enum InvalidBinding {
     /// No rule of the policy allows a host by its name.
     #[error("credential {credential:?} is bound to {host}, which no rule of the policy allows")]
     NotAllowed {
-        /// Of which credential.
+        /// The credential.
         credential: String,
         /// The host.
         host: String,
@@ -115,7 +114,7 @@ impl From<InvalidBinding> for Problem {
 }
 
 impl Binding {
-    /// Whether a host gets the credential at a port.
+    /// Whether a host receives the credential at a port.
     pub fn is_for(&self, name: &Name, port: u16) -> bool {
         let is_host = |host: &Target| match host {
             Target::Exactly(own) => own == name,
@@ -125,7 +124,7 @@ impl Binding {
         self.ports.contains(&port) && self.hosts.iter().any(is_host)
     }
 
-    /// Whether it could not be told which of two goes into one place.
+    /// Whether it would be ambiguous which of two credentials is put in the same place.
     fn collides_with(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
             (Place::Placeholder(own), Place::Placeholder(other)) => {
@@ -177,7 +176,7 @@ impl Binding {
     }
 }
 
-/// Whether some name is of both targets.
+/// Whether some name matches both targets.
 fn overlap(one: &Target, other: &Target) -> bool {
     match (one, other) {
         (Target::Exactly(one), Target::Exactly(other)) => one == other,
@@ -190,11 +189,11 @@ fn overlap(one: &Target, other: &Target) -> bool {
     }
 }
 
-/// Checks the bindings of one sandbox, also against its policy: each host must be allowed by a rule
-/// that names it, and is not by a default alone.
+/// Validates the bindings of one sandbox, also against its policy: each host must be allowed by a
+/// rule that names it; a default is not enough.
 ///
 /// # Errors
-/// [`InvalidBinding`] for the first that is refused.
+/// [`InvalidBinding`] for the first invalid one.
 pub fn check_bindings(bindings: &[Binding], policy: &Policy) -> Result<(), InvalidBinding> {
     if bindings.len() > MAX_BINDINGS {
         return Err(InvalidBinding::TooMany);

@@ -1,4 +1,4 @@
-//! Blocks of addresses, as a rule names them: one address, or a prefix (RFC 4632, RFC 4291).
+//! Blocks of addresses in rules: one address, or a prefix (RFC 4632, RFC 4291).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,41 +7,41 @@ use std::str::FromStr;
 use super::name::{as_text, shown};
 use crate::address::{self, Class, classify};
 
-/// All addresses that begin with the same bits.
+/// All addresses with the same leading bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block {
-    /// The first address. One of IPv4 that is mapped into IPv6 is one of IPv4.
+    /// The first address. An IPv4-mapped IPv6 address is stored as IPv4.
     first: IpAddr,
-    /// How many bits are the same.
+    /// The length of the prefix in bits.
     bits: u8,
 }
 
-/// A text that names no block of addresses.
+/// A text that is not a block of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not an address block: {reason}")]
 pub struct InvalidBlock {
-    /// What was given, shortened and without control characters.
+    /// The text, shortened and without control characters.
     pub given: String,
     /// What is wrong with it.
     pub reason: &'static str,
 }
 
 impl Block {
-    /// The block that holds one address only.
+    /// The block of one address.
     pub fn of(address: IpAddr) -> Self {
         let address = address.to_canonical();
         Self { first: address, bits: width(address) }
     }
 
-    /// Whether the block holds an address.
+    /// Whether the block contains an address.
     pub fn holds(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_ipv4() == self.first.is_ipv4()
             && network(address, self.bits) == network(self.first, self.bits)
     }
 
-    /// Whether the block holds an address, or the IPv4 address that one carries: whoever is denied
-    /// an address is not let through to it by a translator.
+    /// Whether the block contains an address, or the IPv4 address that it embeds: a translator must
+    /// not make a denied address reachable.
     pub fn reaches(&self, address: IpAddr) -> bool {
         let carried = match address {
             IpAddr::V4(_) => None,
@@ -50,23 +50,23 @@ impl Block {
         self.holds(address) || carried.is_some_and(|carried| self.holds(carried.into()))
     }
 
-    /// Whether the block holds one address only.
+    /// Whether the block contains one address only.
     pub fn is_single(&self) -> bool {
         self.is_exactly(self.first)
     }
 
-    /// Whether all addresses of another block are in this one.
+    /// Whether this block contains all addresses of another one.
     pub fn contains(&self, other: &Self) -> bool {
         self.bits <= other.bits && self.holds(other.first)
     }
 
-    /// Whether the block is that one address and no other.
+    /// Whether the block is exactly this address.
     pub fn is_exactly(&self, address: IpAddr) -> bool {
         self.bits == width(self.first) && self.first == address.to_canonical()
     }
 
-    /// Whether every address of the block is of one class, as far as its ends tell: a block that was
-    /// meant for the internet (`0.0.0.0/0`) is of none.
+    /// Whether every address of the block is of one class, judged by its first and last address: a
+    /// block for the whole internet (`0.0.0.0/0`) has no single class.
     pub fn is_of(&self, class: Class) -> bool {
         classify(self.first) == class && classify(self.last()) == class
     }
@@ -89,7 +89,7 @@ const fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// An address with all but its first bits cleared.
+/// An address with all bits after the prefix cleared.
 fn network(address: IpAddr, bits: u8) -> u128 {
     let shift = u32::from(width(address).saturating_sub(bits));
     let number = match address {
@@ -120,7 +120,7 @@ impl FromStr for Block {
         let Some(bits) = bits.parse().ok().filter(has) else {
             return Err(invalid("the prefix length after the slash is invalid"));
         };
-        // The mapped addresses are those of IPv4; a larger block of IPv6 holds none of them.
+        // Mapped addresses are treated as IPv4; a larger IPv6 block contains none of them.
         let (first, bits) = match address.to_canonical() {
             IpAddr::V4(v4) if address.is_ipv6() && bits >= 96 => (IpAddr::V4(v4), bits - 96),
             _ => (address, bits),

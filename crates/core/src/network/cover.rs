@@ -1,12 +1,12 @@
-//! Whether one policy lets through no more than another one does. The answer errs on the side of no.
+//! Whether one policy allows no more than another one. If in doubt, the answer is no.
 
 use super::{Policy, Rule, Target};
 use crate::access::Effect;
 use crate::address::Class;
 
 impl Policy {
-    /// What another policy lets through, or may let through, that this one does not: its first rule
-    /// that is too much, or `*` for its default. `None` where it lets through no more.
+    /// What another policy allows, or may allow, that this one does not: its first rule that
+    /// exceeds this policy, or `*` for its default. `None` if it allows no more.
     pub fn beyond(&self, other: &Self) -> Option<String> {
         let denies = |rule: &&Rule| rule.action == Effect::Deny;
         if other.default == Effect::Allow && self.default == Effect::Deny
@@ -33,14 +33,15 @@ impl Policy {
 }
 
 impl Target {
-    /// Whether a rule about this is about all that a rule about another target is about.
+    /// Whether a rule about this target applies to everything that a rule about another target
+    /// applies to.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Exactly(own), Self::Exactly(name)) => own == name,
             (Self::Below(parent), Self::Exactly(name)) => name.is_below(parent),
             (Self::Below(parent), Self::Below(name)) => name == parent || name.is_below(parent),
-            // A block grants addresses that are not public only where it is of their class, and those
-            // of this machine only where it is that one address.
+            // A block allows non-public addresses only if it lies within their class, and addresses
+            // of this machine only if it is exactly that address.
             (Self::Block(own), Self::Block(block)) => {
                 own == block
                     || own.contains(block) && block.is_of(Class::Public) && !block.is_single()
@@ -79,7 +80,8 @@ mod tests {
         let names = ["api.example", "*.hub.example", "web.example at 443", "10.0.0.0/8"];
         let outer = policy("deny", &names);
         let public = policy("allow", &["0.0.0.0/0", "::/0"]);
-        // What is asked for, and what of it is beyond the names, and beyond all that is public.
+        // The other policy, the rule of it that exceeds the names, and the one that exceeds all
+        // public addresses.
         for (asked, by_names, by_public) in [
             (policy("deny", &[]), None, None),
             (policy("deny", &names), None, Some("10.0.0.0/8")),

@@ -1,37 +1,39 @@
-//! Names of hosts in the one form in which they are compared: ASCII, lower case, no dot at the end.
+//! Host names in the one form in which they are compared: ASCII, lower case, no trailing dot.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// The longest name, in bytes, and the longest of its labels (RFC 1035, section 2.3.4).
+/// The longest name, in bytes, and the longest label (RFC 1035, section 2.3.4).
 const NAME_BYTES: usize = 253;
 const LABEL_BYTES: usize = 63;
 
-/// How much of a text that is not understood is repeated, in characters.
+/// How much of an invalid text is repeated in a message, in characters.
 const SHOWN_CHARACTERS: usize = 80;
 
-/// The name of a host, such as `api.example.com`. What looks like an address is never one.
+/// The name of a host, such as `api.example.com`. A text that looks like an address is never a
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
-/// A text that is the name of no host.
+/// A text that is not a host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is not a valid host name: {reason}")]
 pub struct InvalidName {
-    /// What was given, shortened and without control characters.
+    /// The text, shortened and without control characters.
     pub given: String,
     /// What is wrong with it.
     pub reason: &'static str,
 }
 
 impl Name {
-    /// Reads a name as people and programs write it: in any case, in any script (IDNA, UTS 46), with
-    /// or without a dot at the end.
+    /// Parses a name as people and programs write it: in any case, in any script (IDNA, UTS 46),
+    /// with or without a trailing dot.
     ///
     /// # Errors
-    /// [`InvalidName`] where two programs could read it as two hosts: percent signs, userinfo,
-    /// control characters, empty labels, and numbers, which some take for addresses (`0x7f.1`).
+    /// [`InvalidName`] for a text that two programs could read as different hosts: percent signs,
+    /// userinfo, control characters, empty labels, and numbers, which some programs parse as
+    /// addresses (`0x7f.1`).
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         canonical(text).map(Self).map_err(|reason| InvalidName { given: shown(text), reason })
     }
@@ -41,7 +43,7 @@ impl Name {
         &self.0
     }
 
-    /// Whether this name lies below another one: one label or more, so that no name is below itself.
+    /// Whether this name is below another one by one label or more; no name is below itself.
     pub fn is_below(&self, parent: &Self) -> bool {
         self.0.strip_suffix(&parent.0).is_some_and(|rest| rest.ends_with('.'))
     }
@@ -52,7 +54,7 @@ fn canonical(text: &str) -> Result<String, &'static str> {
     if text.is_empty() {
         return Err("it is empty");
     }
-    // Before anything is decoded: what comes out of a decoder is never decoded again.
+    // Before anything is decoded: decoded text is never decoded again.
     if text.len() > 4 * NAME_BYTES {
         return Err("it is too long");
     }
@@ -81,7 +83,8 @@ fn canonical(text: &str) -> Result<String, &'static str> {
             _ => return Err("a label is too long"),
         }
     }
-    // Whatever ends like a number is an address to somebody (URL Standard, "ends in a number").
+    // Some parsers read any text that ends like a number as an address (URL Standard, "ends in a
+    // number").
     let last = name.rsplit('.').next().unwrap_or_default();
     let is_hexadecimal =
         last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -91,7 +94,7 @@ fn canonical(text: &str) -> Result<String, &'static str> {
     Ok(name)
 }
 
-/// A text from inside as it may be shown: short, and with nothing in it that moves a cursor.
+/// An untrusted text in a printable form: short, and without terminal control characters.
 pub(crate) fn shown(text: &str) -> String {
     let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let mut short: String = text.chars().take(SHOWN_CHARACTERS).map(shown).collect();
@@ -115,17 +118,17 @@ impl FromStr for Name {
     }
 }
 
-/// Who is at the other end: a name, or an address that was written out.
+/// The other end of a connection: a name, or an address literal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
     /// A name.
     Name(Name),
-    /// An address. One of IPv4 that is mapped into IPv6 is one of IPv4.
+    /// An address. An IPv4-mapped IPv6 address is stored as IPv4.
     Address(IpAddr),
 }
 
 impl Host {
-    /// Reads a name, an address of IPv4 with its four decimal parts, or one of IPv6 with or without
+    /// Parses a name, an IPv4 address in dotted decimal, or an IPv6 address with or without
     /// brackets.
     ///
     /// # Errors
@@ -158,7 +161,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// Serialised as the text that [`FromStr`] reads.
+/// Serialized as the text that [`FromStr`] parses.
 macro_rules! as_text {
     ($($type:ty),+) => {$(
         impl serde::Serialize for $type {

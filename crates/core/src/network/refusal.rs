@@ -1,5 +1,5 @@
-//! Why traffic is refused: for each way a reason with a name that never changes, and words from
-//! which whoever was refused can tell what to do.
+//! Why traffic is refused: each case has a reason with a stable name, and a text that tells the
+//! client what to do.
 
 use std::net::IpAddr;
 
@@ -9,56 +9,56 @@ use crate::error::{Code, Problem};
 use crate::names::names;
 
 names! {
-    /// The name of a reason. The text of a name never changes once released.
+    /// The name of a reason. A name never changes once released.
     pub enum Reason: "reason" {
-        /// Nothing allows the host.
+        /// No rule allows the host.
         NotAllowed = "not-allowed",
         /// A rule denies it.
         Denied = "denied",
         /// The host is allowed, but not that port of it.
         PortNotAllowed = "port-not-allowed",
-        /// An address was used where no rule allows the address itself.
+        /// An address was used that no rule allows as an address.
         AddressNotAllowed = "address-not-allowed",
-        /// The host's address is of the machine or of a network of one's own.
+        /// The host's address belongs to the local machine or a private network.
         InternalAddress = "internal-address",
-        /// What was sent names another host than the one that the connection is to.
+        /// The traffic names another host than the one that the connection is to.
         NameMismatch = "name-mismatch",
-        /// What was sent hides which host it is for.
+        /// The traffic hides which host it is for.
         NameHidden = "name-hidden",
-        /// What was asked for cannot be understood.
+        /// The request is invalid.
         InvalidRequest = "invalid-request",
-        /// The name has no address, or nobody says which.
+        /// The name has no address, or no name server answers.
         Unresolved = "unresolved",
         /// No connection could be made.
         Unreachable = "unreachable",
-        /// The sandbox has as much of it as it may have.
+        /// The sandbox has reached a limit.
         TooMany = "too-many",
     }
 }
 
-/// What was refused, and why.
+/// A refusal with its details.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// [`Reason::NotAllowed`].
     #[error("the sandbox's network policy does not allow {host}")]
     NotAllowed {
-        /// Who would have been reached.
+        /// The requested host.
         host: Host,
     },
     /// [`Reason::Denied`].
     #[error("the sandbox's network policy denies {host}: rule `{rule}`")]
     Denied {
-        /// Who would have been reached.
+        /// The requested host.
         host: Host,
-        /// What the rule names.
+        /// The target of the rule.
         rule: String,
     },
     /// [`Reason::PortNotAllowed`].
     #[error("the sandbox's network policy does not allow port {port} of {host}")]
     PortNotAllowed {
-        /// Who would have been reached.
+        /// The requested host.
         host: Host,
-        /// Where.
+        /// The port.
         port: u16,
     },
     /// [`Reason::AddressNotAllowed`].
@@ -70,29 +70,29 @@ pub enum Refusal {
     /// [`Reason::InternalAddress`].
     #[error("{host} resolves to {address}, which is not a public address ({class})")]
     InternalAddress {
-        /// Who was asked for.
+        /// The requested host.
         host: Host,
-        /// Where that leads.
+        /// The address that it resolves to.
         address: IpAddr,
-        /// What kind of address that is.
+        /// The class of the address.
         class: Class,
     },
     /// [`Reason::NameMismatch`].
     #[error("the connection is to {host}, but its {evidence} is `{said}`")]
     NameMismatch {
-        /// Who the connection is to.
+        /// The host that the connection is to.
         host: Host,
-        /// What says otherwise.
+        /// The part of the traffic that names another host.
         evidence: Evidence,
-        /// What it says, shortened and without control characters.
+        /// The host that it names, shortened and without control characters.
         said: String,
     },
     /// [`Reason::NameHidden`].
     #[error("the connection to {host} uses {protocol}, which hides the host name")]
     NameHidden {
-        /// Who the connection is to.
+        /// The host that the connection is to.
         host: Host,
-        /// What it speaks.
+        /// The protocol of the traffic.
         protocol: &'static str,
     },
     /// [`Reason::InvalidRequest`], for a name.
@@ -111,15 +111,15 @@ pub enum Refusal {
         name: Name,
         /// Why.
         cause: String,
-        /// Whether it is certain that there is no such name.
+        /// Whether it is certain that the name does not exist.
         certain: bool,
     },
     /// [`Reason::Unreachable`].
     #[error("port {port} of {host} cannot be reached: {cause}")]
     Unreachable {
-        /// Who was allowed.
+        /// The allowed host.
         host: Host,
-        /// Where.
+        /// The port.
         port: u16,
         /// Why.
         cause: String,
@@ -127,19 +127,19 @@ pub enum Refusal {
     /// [`Reason::TooMany`].
     #[error("the sandbox may have at most {limit} {what}")]
     TooMany {
-        /// Of what.
+        /// What there is too much of.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
 }
 
 names! {
-    /// What in the traffic names a host.
+    /// The part of the traffic that names a host.
     pub enum Evidence: "evidence" {
         /// The server name of a TLS handshake (RFC 6066).
         ServerName = "TLS server name",
-        /// The header of an HTTP request.
+        /// The header of an HTTP request that names the host.
         HostHeader = "Host header",
         /// The first line of an HTTP request.
         RequestTarget = "request target",
@@ -147,7 +147,7 @@ names! {
 }
 
 impl Refusal {
-    /// A mismatch that was seen in the traffic.
+    /// A mismatch found in the traffic.
     pub fn mismatch(host: &Host, evidence: Evidence, said: &str) -> Self {
         Self::NameMismatch { host: host.clone(), evidence, said: shown(said) }
     }
@@ -169,7 +169,7 @@ impl Refusal {
         }
     }
 
-    /// The code of the problem that this is.
+    /// The code of the corresponding problem.
     pub const fn code(&self) -> Code {
         match self.reason() {
             Reason::NotAllowed
@@ -184,7 +184,7 @@ impl Refusal {
         }
     }
 
-    /// What whoever was refused can do about it, where there is something.
+    /// What the client can do about it, if there is something.
     pub fn remediation(&self) -> Option<String> {
         let text = match self {
             Self::NotAllowed { host } => format!(
@@ -214,7 +214,7 @@ impl Refusal {
         Some(text)
     }
 
-    /// The refusal as whoever was refused is told it.
+    /// The problem that the client receives.
     pub fn problem(&self) -> Problem {
         let mut problem = Problem::new(self.code(), self.to_string());
         problem.cause = Some(self.reason().as_str().to_owned());

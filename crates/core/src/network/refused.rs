@@ -1,4 +1,5 @@
-//! What was refused to one sandbox so far: each thing once, with how often, and what would allow it.
+//! The denied connections of one sandbox so far: each kind once, with a count, and the argument
+//! that would allow it.
 
 use std::collections::HashMap;
 
@@ -8,48 +9,49 @@ use super::{Allowed, Host, Reason};
 use crate::error::Code;
 use crate::names::names;
 
-/// How many things are told apart. What is more is counted.
+/// How many kinds are listed. Further ones are only counted.
 pub const MAX_REFUSED: usize = 256;
 
 names! {
-    /// The way by which somebody inside asked.
+    /// How a process inside made the request.
     pub enum Way: "transport" {
         /// A connection to an address.
         Direct = "direct",
-        /// A request to the proxy.
+        /// A request to the egress proxy.
         Proxy = "proxy",
-        /// A question for a name.
+        /// A DNS query.
         Dns = "dns",
     }
 }
 
-/// One thing that was refused, and how often.
+/// One kind of denied connection, with a count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refused {
-    /// Who was asked for, where that could be understood.
+    /// The requested host, if it could be parsed.
     pub host: Option<Host>,
-    /// At which port; none for a name that was looked up.
+    /// The port; none for a name that was looked up.
     pub port: Option<u16>,
-    /// By which way it was asked first.
+    /// How it was requested first.
     pub way: Way,
     /// The name of the reason.
     pub reason: Reason,
-    /// The code of the problem.
+    /// The code of the corresponding problem.
     pub code: Code,
     /// The refusal in words.
     pub message: String,
-    /// How often.
+    /// How often it was denied.
     pub times: u64,
-    /// The argument of `stockade run` and `stockade create` that lets it through, where there is one.
+    /// The argument of `stockade run` and `stockade create` that allows it, if there is one.
     pub allow: Option<String>,
 }
 
-/// What makes two refusals the same thing: where nobody was understood to be asked for, the words.
+/// Two refusals with the same key are one kind; the message is part of it if no host could be
+/// parsed.
 type Key = (Option<Host>, Option<u16>, Reason, Option<String>);
 
 impl Refused {
-    /// What was refused once.
+    /// A connection that was denied once.
     pub fn new(
         (host, port): (Option<Host>, Option<u16>),
         way: Way,
@@ -71,7 +73,7 @@ fn allowing(host: &Host, port: Option<u16>, reason: Reason) -> Option<String> {
     is_to_be_named.then(|| format!("--allow {}", Allowed::of(host, port)))
 }
 
-/// All that was refused to one sandbox.
+/// All denied connections of one sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct Refusals {
     refused: Vec<Refused>,
@@ -80,7 +82,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one more. Whether it was the first of its kind, and is told apart.
+    /// Counts one more. Returns whether it is the first of its kind and is listed.
     pub fn add(&mut self, refused: Refused) -> bool {
         let key = refused.key();
         let known = self.places.get(&key).copied();
@@ -97,17 +99,17 @@ impl Refusals {
         true
     }
 
-    /// Counts what was too much to be told.
+    /// Adds to the count of denied connections that are not listed.
     pub const fn lose(&mut self, times: u64) {
         self.lost = self.lost.saturating_add(times);
     }
 
-    /// What was refused, in the order in which it came first.
+    /// The listed kinds, in the order in which they first occurred.
     pub fn refused(&self) -> &[Refused] {
         &self.refused
     }
 
-    /// How much was too much to be told.
+    /// The number of denied connections that are not listed.
     pub const fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,4 +1,4 @@
-//! A secret by its name and one host that gets it, as it is asked for: `NAME@HOST`,
+//! A secret by its name and one host that receives it, in the form of arguments: `NAME@HOST`,
 //! `NAME@HOST:PORT`. Values are not here.
 
 use std::fmt;
@@ -14,28 +14,28 @@ const NAME_BYTES: usize = 128;
 /// A secret, bound to one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoundSecret {
-    /// The variable by which programs inside know it.
+    /// The variable in which programs inside find its placeholder.
     pub name: String,
-    /// The host that gets it, and the port where it is not 443.
+    /// The host that receives it, and the port if it is not 443.
     pub host: Allowed,
 }
 
-/// What was asked for together cannot be meant together.
+/// Secrets that contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSecrets {
-    /// One secret is to be put at different ports of its hosts.
+    /// One secret has different ports for its hosts.
     #[error("the secret {name} has hosts with different ports")]
     Ports {
-        /// Which secret.
+        /// The secret.
         name: String,
     },
 }
 
-/// The bindings of secrets, one for each name in the order in which it comes first, with what programs
-/// inside have in the place of the value.
+/// The bindings of secrets, one for each name in the order of first occurrence, with the
+/// placeholder that programs inside have instead of the value.
 ///
 /// # Errors
-/// [`InvalidSecrets`] for the first that cannot be meant.
+/// [`InvalidSecrets`] for the first contradiction.
 pub fn bindings(
     secrets: &[BoundSecret],
     mut placeholder: impl FnMut() -> String,

@@ -1,4 +1,4 @@
-//! The rules as tables, and their promises for any policy and any host.
+//! The rules as tables, and properties that hold for any policy and any host.
 
 use proptest::prelude::*;
 use serde_json::json;

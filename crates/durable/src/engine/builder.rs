@@ -1,4 +1,4 @@
-//! Puts an engine together: its workflows, its queues, who it is.
+//! Configures and launches an engine: its workflows, its queues, its identity.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -49,39 +49,40 @@ impl Builder {
         }
     }
 
-    /// The name of this process among those that share the store, the same after a restart:
-    /// what it held before is its again at once.
+    /// The name of this process among those that share the store. It must stay the same after a
+    /// restart: the process then immediately takes over the workflows that it ran before.
     pub fn executor_id(mut self, id: String) -> Self {
         self.executor_id = id;
         self
     }
 
-    /// Which workflows this is; only what was started by the same version is taken over.
+    /// The version of the workflows; only workflows that the same version started are taken over.
     pub fn application_version(mut self, version: String) -> Self {
         self.application_version = version;
         self
     }
 
-    /// How often the lease is renewed; an executor that was silent for three times as long is
-    /// dead. Default 5 s.
+    /// How often the lease is renewed; an executor that has not renewed it for three times as long
+    /// is dead. Default 5 s.
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         self.settings.heartbeat = interval;
         self
     }
 
-    /// How often a workflow may be taken over without recording a step in between. Default 100.
+    /// How often a workflow may be taken over without recording a step in between, before it is
+    /// given up. Default 100.
     pub fn max_recovery_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_recovery_attempts = attempts;
         self
     }
 
-    /// How long a workflow that was cancelled may go on before it is dropped. Default 5 s.
+    /// How long a cancelled workflow may keep running before it is dropped. Default 5 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// Registers a workflow. The function must be deterministic but for what it does in steps.
+    /// Registers a workflow. The function must be deterministic, except inside its steps.
     pub fn workflow<I, O, F, Fut>(mut self, name: &'static str, function: F) -> Self
     where
         I: DeserializeOwned + Send + 'static,
@@ -114,7 +115,7 @@ impl Builder {
         self
     }
 
-    /// Takes over what this executor and dead ones held, and starts to work.
+    /// Takes over the workflows of this executor and of dead ones, and starts to work.
     pub async fn launch(self) -> Result<Engine> {
         if let Some(problem) = self.problem {
             return Err(problem);

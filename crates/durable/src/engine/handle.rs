@@ -7,15 +7,15 @@ use super::stop::Waits;
 use super::{Done, Engine};
 use crate::{Channel, Error, Result, Status, WorkflowId, WorkflowInfo};
 
-/// Stands for one workflow.
+/// A reference to one workflow.
 #[derive(Debug, Clone)]
 pub struct Handle {
     engine: Engine,
     id: WorkflowId,
-    /// Its end, where it runs in this process.
+    /// Its result, where it runs in this process.
     done: Option<watch::Receiver<Done>>,
     created: bool,
-    /// The workflow that waits, where one does.
+    /// The waits of the workflow that waits for this one, where one does.
     waiter: Option<Waits>,
 }
 
@@ -28,7 +28,7 @@ impl Handle {
         Self { created: true, ..self }
     }
 
-    /// The same, whose waits end when the waiting workflow must stop.
+    /// The same handle, whose waits end when the waiting workflow must stop.
     pub(super) fn waited_on_by(self, waiter: Waits) -> Self {
         Self { waiter: Some(waiter), ..self }
     }
@@ -38,20 +38,20 @@ impl Handle {
         &self.id
     }
 
-    /// Whether the call that gave this handle recorded the workflow, rather than joining it.
+    /// Whether the call that returned this handle recorded the workflow, rather than joining it.
     pub fn was_created(&self) -> bool {
         self.created
     }
 
-    /// Where the workflow is in its life.
+    /// The status of the workflow.
     pub async fn get_status(&self) -> Result<Status> {
         Ok(self.info().await?.status)
     }
 
-    /// Waits until the workflow has ended. What it returned, or [`Error::Failed`],
+    /// Waits until the workflow has ended. Returns its result, or fails with [`Error::Failed`],
     /// [`Error::Cancelled`] or [`Error::AttemptsExceeded`]. [`Error::Interrupted`],
-    /// [`Error::StorageFull`] and [`Error::ShuttingDown`] mean that it stopped here and goes on
-    /// later.
+    /// [`Error::StorageFull`] and [`Error::ShuttingDown`] mean that it stopped in this process and
+    /// continues later.
     pub async fn get_result<O: DeserializeOwned>(&self) -> Result<O> {
         let text = match &self.waiter {
             Some(waiter) => waiter.interruptible(self.wait()).await??,
@@ -66,7 +66,7 @@ impl Handle {
             if let Some(result) = ended {
                 return (*result).clone().map_err(Error::Failed);
             }
-            // It stopped here without an end: what is recorded counts.
+            // It stopped in this process without an end: the store decides.
         }
         let mut changes = self.engine.store().wakes().subscribe(Channel::Workflow(self.id.clone()));
         loop {
@@ -88,7 +88,7 @@ impl Handle {
     }
 }
 
-/// What a workflow returned; `None` while it has not ended.
+/// The result of a workflow; `None` while it has not ended.
 fn ended(info: &WorkflowInfo) -> Result<Option<String>> {
     match info.status {
         Status::Success => {
@@ -101,7 +101,7 @@ fn ended(info: &WorkflowInfo) -> Result<Option<String>> {
     }
 }
 
-/// The error that a workflow ended with, other than by returning.
+/// The error of a workflow that ended without returning.
 pub(super) fn end_error(info: &WorkflowInfo) -> Error {
     let id = info.id.clone();
     let failure = info.failure.clone();

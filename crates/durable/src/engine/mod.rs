@@ -1,7 +1,7 @@
-//! The engine: starts workflows, finds them again, ends them, and tells of them.
+//! The engine: starts, finds, cancels, resumes and lists workflows.
 //!
-//! `builder` puts one together, `run` drives one workflow, `supervisor` renews the lease, takes
-//! over what dead executors held and empties the queues, `handle` and `reader` wait for results.
+//! `builder` configures one, `run` drives one workflow, `supervisor` renews the lease, takes over
+//! the workflows of dead executors and empties the queues, `handle` and `reader` wait for results.
 
 mod builder;
 mod context;
@@ -36,21 +36,22 @@ pub use options::StartOptions;
 pub use reader::StreamReader;
 use stop::{Interrupt, Stop};
 
-/// The queue of what waits without one: delayed or resumed workflows. It has no limits.
+/// The queue of workflows that wait but have no queue of their own: delayed or resumed ones. It has
+/// no limits.
 const INTERNAL_QUEUE: &str = "_dbos_internal_queue";
 
-/// A registered workflow: takes and gives JSON text.
+/// A registered workflow function; its input and output are JSON text.
 type Function = Arc<
     dyn Fn(Context, String) -> Pin<Box<dyn Future<Output = Result<String, Failure>> + Send>>
         + Send
         + Sync,
 >;
 
-/// How a workflow ended here, once it did.
+/// The result of a workflow that ended in this process.
 type Done = Option<Arc<Result<String, Failure>>>;
 
-/// Executes workflows on a store. Clones are the same engine; when the last one is dropped and
-/// no workflow runs any more, it stops like one that was killed.
+/// Executes workflows on a store. Clones are the same engine. When the last one is dropped and no
+/// workflow runs, the engine stops as if it was killed.
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
@@ -63,13 +64,13 @@ struct Inner {
     queues: Vec<String>,
     settings: Settings,
     running: Mutex<HashMap<WorkflowId, Running>>,
-    /// How many are in `running`.
+    /// The number of entries in `running`.
     count: watch::Sender<usize>,
-    /// Workflows that stopped here before their end, and why.
+    /// Workflows that stopped in this process before their end, with the reason.
     stopped: Mutex<HashMap<WorkflowId, Error>>,
-    /// Nothing new is taken, and nobody waits long any more.
+    /// Cancelled when the engine shuts down: it accepts no new work, and long waits end.
     closing: CancellationToken,
-    /// The lease is no longer renewed.
+    /// Cancelled when the lease is no longer renewed.
     ended: CancellationToken,
 }
 
@@ -101,13 +102,13 @@ impl Drop for Inner {
 }
 
 impl Engine {
-    /// Begins to put an engine together.
+    /// Starts to configure an engine.
     pub fn builder(store: Arc<dyn Store>) -> Builder {
         Builder::new(store)
     }
 
-    /// Starts a workflow, or joins the one that has the given id: that one must have the same
-    /// name and input, else this is an [`Error::Conflict`]. It is on disk when this answers.
+    /// Starts a workflow, or joins the one with the given id: that one must have the same name and
+    /// input, else this is an [`Error::Conflict`]. The workflow is on disk when this returns.
     pub async fn start<I: Serialize + Sync + ?Sized>(
         &self,
         name: &str,
@@ -119,7 +120,7 @@ impl Engine {
         }
         let new = self.prepare(name, serde_json::to_string(input)?, options, None)?;
         let engine = self.clone();
-        // In a task of its own: what was recorded is also run, whoever gives up waiting.
+        // A separate task: a recorded workflow also runs when the caller stops waiting.
         let begun = tokio::spawn(async move {
             let created = engine.inner.store.create(new.clone()).await?;
             Ok(engine.begin(&new, created))
@@ -127,7 +128,7 @@ impl Engine {
         begun.await.map_err(|_| Error::Closed)?
     }
 
-    /// The record of a workflow to be started.
+    /// The record of a workflow that is to be started.
     pub(crate) fn prepare(
         &self,
         name: &str,
@@ -165,7 +166,7 @@ impl Engine {
         })
     }
 
-    /// Goes on with a workflow that was recorded or found.
+    /// Runs a workflow that was recorded, or returns a handle to an existing one.
     pub(crate) fn begin(&self, new: &NewWorkflow, created: Created) -> Handle {
         let id = new.id.clone();
         match created {
@@ -185,25 +186,25 @@ impl Engine {
         }
     }
 
-    /// The handle of a workflow, known or not.
+    /// The handle of a workflow; the workflow need not exist.
     pub fn handle(&self, id: &WorkflowId) -> Handle {
         let running = lock(&self.inner.running);
         let done = running.get(id).map(|running| running.done.clone());
         Handle::new(self.clone(), id.clone(), done)
     }
 
-    /// What is known of a workflow.
+    /// The stored state of a workflow.
     pub async fn info(&self, id: &WorkflowId) -> Result<Option<WorkflowInfo>> {
         self.inner.store.info(id).await
     }
 
-    /// The workflows that a filter lets through, the oldest first.
+    /// The workflows that match a filter, the oldest first.
     pub async fn list(&self, filter: Filter) -> Result<Vec<WorkflowInfo>> {
         self.inner.store.list(filter).await
     }
 
-    /// Cancels a workflow and all that it started; those that run here are told through their
-    /// tokens, then dropped. One that has ended stays as it is.
+    /// Cancels a workflow and its descendants; those that run in this process are notified through
+    /// their tokens, then dropped. A workflow that has ended is unchanged.
     pub async fn cancel(&self, id: &WorkflowId) -> Result<()> {
         self.cancel_because(id, false).await
     }
@@ -219,19 +220,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets a cancelled or given-up workflow go on behind its recorded steps, and with it what
-    /// was cancelled below it. One in any other status stays as it is.
+    /// Continues a cancelled or given-up workflow after its recorded steps, and its cancelled
+    /// descendants. A workflow in any other status is unchanged.
     pub async fn resume(&self, id: &WorkflowId) -> Result<()> {
         self.inner.store.resume(id, INTERNAL_QUEUE).await
     }
 
-    /// Reads a stream of a workflow from an offset on.
+    /// Reads a stream of a workflow, beginning at an offset.
     pub fn read_stream(&self, id: &WorkflowId, key: &str, from_offset: u64) -> StreamReader {
         StreamReader::new(self.clone(), id.clone(), key.to_owned(), from_offset)
     }
 
-    /// The value of an event, as soon as it is set; `None` when it was not within the time, or
-    /// the workflow ended without it.
+    /// Waits for an event and returns its value; `None` after the timeout, or when the workflow
+    /// ended without setting it.
     pub async fn get_event(
         &self,
         id: &WorkflowId,
@@ -242,7 +243,7 @@ impl Engine {
             let mut events = self.store().wakes().subscribe(Channel::Events(id.clone()));
             loop {
                 events.mark_unchanged();
-                // In this order: what is set before the end is seen.
+                // In this order, so that an event that was set before the end is seen.
                 let info = self.inner.store.info(id).await?;
                 if let Some(value) = self.inner.store.event(id, key).await? {
                     return Ok(Some(value));
@@ -256,7 +257,8 @@ impl Engine {
         tokio::time::timeout(timeout, wait).await.unwrap_or(Ok(None))
     }
 
-    /// Sends a message to a workflow; of those with one idempotency key only the first arrives.
+    /// Sends a message to a workflow. Of several messages with one idempotency key, only the first
+    /// is delivered.
     pub async fn send<T: Serialize + Sync + ?Sized>(
         &self,
         destination: &WorkflowId,
@@ -267,7 +269,7 @@ impl Engine {
         let message = Message {
             id: idempotency_key.map_or_else(
                 || uuid::Uuid::now_v7().to_string(),
-                // Keys of one destination are apart from those of others.
+                // Each destination has its own keys.
                 |key| format!("{destination}::{key}"),
             ),
             destination: destination.clone(),
@@ -277,18 +279,19 @@ impl Engine {
         self.inner.store.send(message).await
     }
 
-    /// Removes workflows that ended so long ago, with their steps, streams, events and messages;
-    /// never one whose parent has not ended. How many.
+    /// Removes workflows that ended longer ago than this, with their steps, streams, events and
+    /// messages, but none whose parent has not ended. Returns their number.
     pub async fn collect(&self, older_than: Duration) -> Result<u64> {
         self.inner.store.collect(older_than).await
     }
 
-    /// How many workflows run or wait in this process; those in queues are not counted.
+    /// The number of workflows that run or wait in this process; workflows in queues are not
+    /// counted.
     pub fn running(&self) -> u64 {
         lock(&self.inner.running).len() as u64
     }
 
-    /// Changes after each commit whose statements named the topic
+    /// A counter that changes after each commit whose statements named the topic
     /// ([`crate::Statement::touching`]).
     pub fn subscribe(&self, topic: &'static str) -> watch::Receiver<u64> {
         self.inner.store.wakes().subscribe(Channel::Topic(topic))
@@ -299,7 +302,7 @@ impl Engine {
         &self.inner.store
     }
 
-    /// Who runs workflows here.
+    /// The executor of this engine.
     pub fn executor(&self) -> &Executor {
         &self.inner.executor
     }
@@ -308,7 +311,7 @@ impl Engine {
         &self.inner.closing
     }
 
-    /// Why a workflow stopped here before its end.
+    /// Why a workflow stopped in this process before its end.
     fn stopped(&self, id: &WorkflowId) -> Option<Error> {
         lock(&self.inner.stopped).get(id).cloned()
     }

@@ -1,4 +1,4 @@
-//! What is said when a workflow is started.
+//! The options for starting a workflow.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use crate::{Statement, WorkflowId};
 /// How a workflow is started.
 #[derive(Debug, Clone, Default)]
 pub struct StartOptions {
-    /// Its id; a unique one when none is given. A known id joins the workflow that has it.
+    /// Its id; by default a unique one. An existing id joins the workflow that has it.
     pub id: Option<WorkflowId>,
-    /// The queue that it waits in; without one it begins at once in this process.
+    /// The queue that it waits in; without one it starts immediately in this process.
     pub queue: Option<&'static str>,
-    /// No two workflows that wait or run in the queue have the same.
+    /// A queue accepts no second waiting or running workflow with the same one.
     pub deduplication_id: Option<String>,
-    /// Lower ones leave the queue first.
+    /// Workflows with lower values leave the queue first.
     pub priority: i32,
-    /// How long it stays out of its queue.
+    /// How long it is held back from its queue.
     pub delay: Option<Duration>,
-    /// How long it may run, counted from its first run; then it is cancelled with all that it
-    /// started.
+    /// How long it may run, counted from its first run; then it is cancelled with its descendants.
     pub timeout: Option<Duration>,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Option<String>,
-    /// Committed together with the workflow's row; not when a known id is joined.
+    /// Statements that are committed together with the workflow's row; not when an existing
+    /// workflow is joined.
     pub with: Vec<Statement>,
 }

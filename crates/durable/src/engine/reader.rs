@@ -1,4 +1,4 @@
-//! Reads a stream of a workflow: what is there, then what comes, until it ends.
+//! Reads a stream of a workflow: the existing rows, then new ones, until it ends.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use super::Engine;
 use super::handle::end_error;
 use crate::{Channel, Error, Json, Result, Status, WorkflowId};
 
-/// How many rows are read at once.
+/// How many rows one read returns.
 const PAGE: u32 = 256;
 
-/// Reads one stream in order. Readers are independent of each other and may come late.
+/// Reads one stream in order. Readers are independent of each other and may start late.
 #[derive(Debug)]
 pub struct StreamReader {
     engine: Engine,
@@ -30,8 +30,8 @@ impl StreamReader {
         Self { engine, id, key, next_offset, read, changes, ended: false }
     }
 
-    /// The next value with its offset, as soon as it is committed; `None` at the end: where the
-    /// stream was closed, or the workflow succeeded. When the workflow ended otherwise before it
+    /// Waits for the next committed value and returns it with its offset; `None` at the end: where
+    /// the stream was closed, or the workflow succeeded. If the workflow ended otherwise before it
     /// closed the stream, its error.
     pub async fn next(&mut self) -> Result<Option<(u64, Json)>> {
         loop {
@@ -59,12 +59,12 @@ impl StreamReader {
         }
     }
 
-    /// What an unclosed stream of an ended workflow ends with.
+    /// The end of an unclosed stream whose workflow has ended.
     async fn end(&self) -> Result<Option<(u64, Json)>> {
         match self.engine.info(&self.id).await? {
             Some(info) if info.status == Status::Success => Ok(None),
             Some(info) if info.status.is_terminal() => Err(end_error(&info)),
-            // Resumed or removed in between: whoever asks again sees more.
+            // Resumed or removed in between: a later read returns more.
             _ => Err(Error::Interrupted { id: self.id.clone(), why: "it was resumed".to_owned() }),
         }
     }

@@ -1,4 +1,4 @@
-//! Drives one workflow from its claim to its recorded end, or to where it must stop.
+//! Drives one workflow from its claim to its recorded end, or until it must stop.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::sync::{catching, lock, sleep_until_ms};
 use crate::{Channel, Claimed, Failure, WorkflowId};
 
 impl Engine {
-    /// Runs a workflow that was claimed, in a task of its own, which tells of its end.
+    /// Runs a claimed workflow in a separate task; the receiver gets its end.
     pub(super) fn spawn(&self, claimed: Claimed) -> watch::Receiver<Done> {
         let stop = Stop::default();
         let (done, receiver) = watch::channel(None);
@@ -33,7 +33,7 @@ impl Engine {
         }
         stop.because(Interrupt::Returned);
         self.count(|all| {
-            // A later run of the same workflow may have taken the place.
+            // A later run of the same workflow may have replaced the entry.
             if all.get(&id).is_some_and(|running| running.epoch == epoch) {
                 all.remove(&id);
             }
@@ -46,7 +46,7 @@ impl Engine {
         self.inner.count.send_replace(running.len());
     }
 
-    /// The recorded end of the workflow; `None` when it stopped before.
+    /// The recorded result of the workflow; `None` when it stopped before.
     async fn run(&self, claimed: Claimed, stop: &Stop) -> Option<Result<String, Failure>> {
         let Claimed { id, input, deadline, .. } = claimed.clone();
         // A first run has recorded nothing.

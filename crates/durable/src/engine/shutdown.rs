@@ -1,4 +1,4 @@
-//! The orderly end of an engine.
+//! Orderly shutdown of an engine.
 
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use crate::Result;
 use crate::sync::lock;
 
 impl Engine {
-    /// Takes nothing new, lets workflows come to their ends or to a wait, and leaves what still
-    /// runs at the deadline to be taken over. Then it gives up its lease. The store stays open.
+    /// Accepts nothing new, waits until each workflow ends or reaches a wait, and leaves those that
+    /// still run at the deadline to be taken over. Then it releases its lease. The store stays
+    /// open.
     pub async fn shutdown(&self, deadline: Duration) -> Result<()> {
         self.inner.closing.cancel();
         if !self.are_gone_within(deadline).await {
             for running in lock(&self.inner.running).values() {
                 running.stop.because(Interrupt::ShuttingDown);
             }
-            // Each is dropped when its grace is over.
+            // Each is dropped after its grace period.
             self.are_gone_within(self.inner.settings.grace + Duration::from_secs(1)).await;
         }
         self.inner.ended.cancel();

@@ -1,4 +1,4 @@
-//! How a workflow is stopped in this process, and the waits that end when it is.
+//! How a workflow is stopped in this process, and the waits that end with it.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,24 +6,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Result, WorkflowId};
 
-/// Why a workflow stops in this process before it has returned. None of these is its own
-/// failure, so none is recorded as one.
+/// Why a workflow stops in this process before it has returned. None of these is a failure of the
+/// workflow, so none is recorded as one.
 #[derive(Debug, Clone)]
 pub(super) enum Interrupt {
     /// It was cancelled, which is recorded already.
     Cancelled { timed_out: bool },
-    /// Another execution has it.
+    /// Another execution has its lease.
     LeaseLost,
-    /// The engine shuts down; it goes on when it is taken over.
+    /// The engine shuts down; the workflow continues when it is taken over.
     ShuttingDown,
-    /// The store failed; it goes on when it is taken over.
+    /// The store failed; the workflow continues when it is taken over.
     Storage(Error),
-    /// It has returned; something that it started still uses its context.
+    /// It has returned, but something that it started still uses its context.
     Returned,
 }
 
 impl Interrupt {
-    /// What waiters of the workflow are told.
+    /// The error that waiters of the workflow receive.
     pub(super) fn error(&self, id: &WorkflowId) -> Error {
         let id = id.clone();
         match self {
@@ -37,7 +37,7 @@ impl Interrupt {
     }
 }
 
-/// How a running workflow is told to stop. The first reason counts.
+/// The stop signal of a running workflow. The first reason counts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
     token: CancellationToken,
@@ -74,7 +74,7 @@ impl Waits {
     }
 
     /// Waits, unless the workflow must stop. A wait may be long, so it also ends when the engine
-    /// shuts down: the next run waits on.
+    /// shuts down: the next run continues to wait.
     pub(super) async fn interruptible<T>(&self, wait: impl Future<Output = T>) -> Result<T> {
         tokio::select! {
             biased;

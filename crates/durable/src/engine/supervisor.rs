@@ -1,5 +1,6 @@
-//! The loops of an engine: one renews the lease and takes over what dead executors held, one
-//! empties the queues. They hold no engine while they wait, so that they do not keep it alive.
+//! The loops of an engine: one renews the lease and takes over the workflows of dead executors, one
+//! empties the queues. They have no strong reference to the engine while they wait, so that they do
+//! not keep it alive.
 
 use std::collections::HashSet;
 use std::sync::Weak;
@@ -10,13 +11,13 @@ use super::{Engine, Inner};
 use crate::sync::{lock, millis, until_ms};
 use crate::{Channel, Owned, Recovery, Result};
 
-/// An executor that was silent for so many heartbeats is dead.
+/// An executor that has missed this many heartbeats is dead.
 const SILENT_HEARTBEATS: u32 = 3;
 
-/// How long the queues rest after the store failed.
+/// How long the queue loop pauses after the store failed.
 const REST: Duration = Duration::from_secs(1);
 
-/// How long the queues wait at most for a word that there is more.
+/// The longest time that the queue loop waits for a wake-up.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 pub(super) fn start(engine: &Engine) {
@@ -39,7 +40,7 @@ async fn keep_alive(inner: Weak<Inner>) {
         let Some(inner) = inner.upgrade() else { return };
         let engine = Engine { inner };
         if let Err(error) = engine.beat(&mut held_before).await {
-            // The next beat tries again; whoever needs the store meets the error itself.
+            // The next heartbeat retries; a caller that needs the store gets the error itself.
             tracing::warn!(%error, "the lease was not renewed");
         }
     }
@@ -70,7 +71,7 @@ async fn empty_queues(inner: Weak<Inner>) {
 }
 
 impl Engine {
-    /// Renews the lease, and puts right what is not as the store has it.
+    /// Renews the lease, and makes the running workflows match the store.
     async fn beat(&self, held_before: &mut HashSet<Owned>) -> Result<()> {
         if !self.store().heartbeat(&self.inner.executor).await? {
             tracing::warn!(executor = self.inner.executor.id, "another process took this lease");
@@ -83,8 +84,8 @@ impl Engine {
         }
         let owned = self.store().owned(&self.inner.executor).await?;
         self.stop_what_is_not(&owned).await?;
-        // Held at two beats in a row and run by nobody: a run that the store's failure ended,
-        // or whose claim was never answered.
+        // Claimed at two heartbeats in a row but not running: a run that ended because the store
+        // failed, or a claim whose reply was lost.
         let (strays, held): (Vec<Owned>, Vec<Owned>) = {
             let running = lock(&self.inner.running);
             let idle = owned.into_iter().filter(|owned| !running.contains_key(&owned.id));
@@ -97,7 +98,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Stops what was cancelled or taken over by other processes.
+    /// Stops workflows that other processes cancelled or took over.
     async fn stop_what_is_not(&self, owned: &[Owned]) -> Result<()> {
         let owned: HashSet<_> = owned.iter().map(|owned| (&owned.id, owned.epoch)).collect();
         let lost: Vec<_> = lock(&self.inner.running)
@@ -119,7 +120,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes over what dead executors held, and strays of its own.
+    /// Takes over the workflows of dead executors, and this executor's own strays.
     pub(super) async fn recover(&self, strays: Vec<Owned>) -> Result<()> {
         let mut recovery = Recovery {
             executor: self.inner.executor.clone(),
@@ -127,7 +128,7 @@ impl Engine {
             max_attempts: self.inner.settings.max_recovery_attempts,
             strays,
         };
-        // Each look takes a bounded number.
+        // Each call takes a bounded number.
         loop {
             let claimed = self.store().recover(recovery.clone()).await?;
             if claimed.is_empty() {
@@ -141,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// Runs what the queues let through; how long to wait for more.
+    /// Runs the workflows that the queues release; returns how long to wait for more.
     async fn take_from_queues(&self) -> Duration {
         loop {
             match self.store().dequeue(&self.inner.executor, &self.inner.queues).await {

@@ -1,4 +1,4 @@
-//! What a workflow writes: under its claim, all or nothing.
+//! Commits the records of a workflow: under its claim, all or nothing.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -10,7 +10,8 @@ use crate::{
     StepRecord, WorkflowId,
 };
 
-/// Commits the carried records, then the rest; what refuses the rest keeps the carried ones.
+/// Commits the carried records, then the rest; a refusal of the rest does not undo the carried
+/// ones.
 pub(super) fn commit(
     connection: &Connection,
     wakes: &mut Vec<Channel>,
@@ -22,7 +23,7 @@ pub(super) fn commit(
     record(connection, wakes, id, &commit.carried, &mut committed)?;
     let Records { children, messages, .. } = &commit.records;
     if commit.statements.is_empty() && children.is_empty() && messages.is_empty() {
-        // Nothing that could meet a conflict.
+        // None of these can meet a conflict.
         record(connection, wakes, id, &commit.records, &mut committed)?;
     } else {
         let mut rest = || {
@@ -42,7 +43,7 @@ pub(super) fn commit(
     Ok(Ok(committed))
 }
 
-/// Runs work in a savepoint; a refusal undoes it and is answered inside.
+/// Runs work in a savepoint; a refusal rolls it back and is the inner result.
 fn nested(connection: &Connection, work: &mut dyn FnMut() -> Result<()>) -> Result<Result<()>> {
     let execute = |sql: &str| {
         connection.prepare_cached(sql).and_then(|mut sql| sql.execute([])).map_err(storage)
@@ -62,8 +63,8 @@ fn nested(connection: &Connection, work: &mut dyn FnMut() -> Result<()>) -> Resu
     }
 }
 
-/// Fails unless the workflow is PENDING, of that executor, in that run; whether it is in a
-/// queue. The first record of a run forgives the take-overs before it.
+/// Fails unless the workflow is PENDING, of that executor, with that epoch; returns whether it is
+/// in a queue. The first record of a run resets the count of take-overs.
 fn check_claim(connection: &Connection, commit: &Commit) -> Result<bool> {
     let Claim { id, executor, epoch } = &commit.claim;
     let sql = "SELECT status, executor_id, recovery_attempts, forgiven_attempts, \
@@ -140,7 +141,7 @@ fn record_step(connection: &Connection, id: &WorkflowId, step: &StepRecord) -> R
     ];
     match insert.execute(row).map_err(storage) {
         Ok(_) => Ok(()),
-        // Two executions recorded the same step: this one is not the one that counts.
+        // Two executions recorded the same step: this one has lost its lease.
         Err(Error::Conflict { .. }) => Err(Error::LeaseLost { id: id.clone(), status: None }),
         Err(error) => Err(error),
     }

@@ -1,7 +1,8 @@
-//! Where connections meet what waits for one. Whoever asks does the work itself while a connection is
-//! free, and has the answer at once: to wake a thread, and to be woken by it, takes as long as most of
-//! the work. Threads do what finds no connection free, or is asked where nobody may be kept.
-//! Nothing of SQL is here, and nothing of what a connection does ([`Clerk`]).
+//! The connection pool: jobs wait here for a connection. While a connection is free, the caller
+//! does the work itself and has the result immediately, because waking a thread and being woken by
+//! it takes as long as most of the work. Threads do the work when no connection is free or the
+//! calling thread must not be blocked. There is no SQL here, and no knowledge of what a connection
+//! does ([`Clerk`]).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,33 +19,34 @@ use tokio::sync::oneshot;
 use crate::sync::lock;
 use crate::{Error, Pending, Result};
 
-/// A connection, and what it does.
+/// A connection and its work.
 pub(super) trait Clerk: Send + 'static {
-    /// What waits for it. Dropped, it has never been done.
+    /// A job that waits for the connection. A job that is dropped has not been done.
     type Job: Send;
 
-    /// Takes from what waits, of which there is some, what is to be done at once.
+    /// Takes from the waiting jobs, of which there is at least one, those that are done together.
     fn take(waiting: &mut VecDeque<Self::Job>) -> Vec<Self::Job>;
-    /// Does it and answers.
+    /// Does the jobs and sends their results.
     fn work(&mut self, jobs: Vec<Self::Job>);
 
-    /// Whether there is something to tend, which nobody waits for.
+    /// Whether there is maintenance work, for which no caller waits.
     fn is_due(&self) -> bool {
         false
     }
-    /// Tends it.
+    /// Does the maintenance work.
     fn tend(&mut self) {}
 }
 
-/// How many of a runtime's threads are kept by work of this store. One at least stays free.
+/// How many threads of a runtime are blocked by work of this store. At least one stays free.
 #[derive(Debug, Default)]
 pub(super) struct Kept(AtomicUsize);
 
-/// Connections that do the same, their threads, and what waits for them. Dropping this closes it.
+/// Connections of one kind, their threads, and the jobs that wait for them. Dropping this closes
+/// the pool.
 #[derive(Debug)]
 pub(super) struct Desk<C: Clerk> {
     shared: Arc<Shared<C>>,
-    /// The name of its threads.
+    /// The name of the threads.
     thread: &'static str,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -58,9 +60,9 @@ struct Shared<C: Clerk> {
 struct State<C: Clerk> {
     waiting: VecDeque<C::Job>,
     free: Vec<C>,
-    /// Those that are free and those that are at work.
+    /// The number of free and busy connections.
     clerks: usize,
-    /// One that is free has something to tend.
+    /// Whether a free connection has maintenance work.
     is_due: bool,
     is_closed: bool,
 }
@@ -72,10 +74,10 @@ impl<C: Clerk> fmt::Debug for Shared<C> {
 }
 
 impl<C: Clerk> Desk<C> {
-    /// A desk of one connection, with a thread of this name.
+    /// A pool of one connection, with a thread of this name.
     ///
     /// # Errors
-    /// [`Error::Storage`], where no thread can be started.
+    /// [`Error::Storage`] if the thread cannot be started.
     pub(super) fn open(clerk: C, thread: &'static str, kept: Arc<Kept>) -> Result<Self> {
         let state = State {
             waiting: VecDeque::new(),
@@ -93,8 +95,8 @@ impl<C: Clerk> Desk<C> {
         Ok(Self { shared, thread, threads: Mutex::new(vec![first]) })
     }
 
-    /// Has a thread open another connection, unless one is free or there are `most` already. Without
-    /// it the others do its work.
+    /// Starts a thread that opens another connection, unless one is free or there are `most`
+    /// already. If that fails, the existing connections do the work.
     pub(super) fn grow(&self, most: usize, open: impl FnOnce() -> Option<C> + Send + 'static) {
         let mut threads = lock(&self.threads);
         if !self.shared.lock().free.is_empty() || threads.is_empty() || threads.len() >= most {
@@ -111,15 +113,15 @@ impl<C: Clerk> Desk<C> {
         threads.extend(more);
     }
 
-    /// Puts a job behind all that waits; `answer` is what it answers by. It is done when that is
-    /// first asked for, or dropped, at the latest.
+    /// Appends a job to the queue; `answer` receives its result. The job is done at the latest
+    /// after the returned future is first polled or dropped.
     pub(super) fn submit<T: Send + 'static>(
         &self,
         job: C::Job,
         answer: oneshot::Receiver<Result<T>>,
     ) -> Pending<T> {
         let mut state = self.shared.lock();
-        // Where nobody works any more, the job is dropped and the answer is "closed".
+        // If the pool is closed, the job is dropped and the result is "closed".
         if !state.is_closed {
             state.waiting.push_back(job);
         }
@@ -127,8 +129,8 @@ impl<C: Clerk> Desk<C> {
         Box::pin(Submitted { shared: Some(Arc::clone(&self.shared)), answer })
     }
 
-    /// Takes no more jobs; what it answers waits until those submitted are done, and lets the
-    /// connections go.
+    /// Accepts no more jobs. The returned function waits until the submitted jobs are done, and
+    /// closes the connections.
     pub(super) fn close(&self) -> impl FnOnce() + Send + 'static {
         self.shared.lock().is_closed = true;
         self.shared.is_changed.notify_all();
@@ -164,7 +166,7 @@ impl<C: Clerk> Shared<C> {
         state.free.push(clerk);
     }
 
-    /// A thread: works until nothing waits and nothing ever will.
+    /// The loop of a thread: works until the pool is closed and no job waits.
     fn serve(&self) {
         let mut state = self.lock();
         loop {
@@ -186,8 +188,8 @@ impl<C: Clerk> Shared<C> {
         }
     }
 
-    /// Does what waits, if a connection is free for it and the caller may be kept; else has a
-    /// thread do it.
+    /// Does the waiting jobs if a connection is free and the calling thread may be blocked; else
+    /// wakes a thread to do them.
     fn help(&self) {
         let keeping = self.kept.keep();
         let mut state = self.lock();
@@ -199,10 +201,10 @@ impl<C: Clerk> Shared<C> {
             drop(state);
             self.is_changed.notify_one();
         }
-        // Where no connection is free, whoever has one looks for more when it is done.
+        // If no connection is free, the thread that uses one checks for more jobs when it is done.
     }
 
-    /// Every connection, once none is at work.
+    /// Waits until no connection is busy, and takes all of them.
     fn all(&self) -> Vec<C> {
         let mut state = self.lock();
         while state.free.len() < state.clerks {
@@ -213,18 +215,18 @@ impl<C: Clerk> Shared<C> {
     }
 }
 
-/// A connection at work. Dropping this gives it back.
+/// A busy connection. Dropping this returns it to the pool.
 struct At<'a, C: Clerk> {
     shared: &'a Shared<C>,
-    /// None, once its work has panicked: nobody knows what it is in the middle of.
+    /// `None` once its work has panicked: its state is unknown then.
     clerk: Option<C>,
     jobs: Vec<C::Job>,
-    /// It leaves something to tend.
+    /// Whether it leaves maintenance work.
     is_due: bool,
 }
 
 impl<'a, C: Clerk> At<'a, C> {
-    /// Takes a free connection and what waits for it, where there is work and a connection.
+    /// Takes a free connection and its waiting jobs, if there is work and a free connection.
     fn take(shared: &'a Shared<C>, state: &mut State<C>, has_work: bool) -> Option<Self> {
         let clerk = if has_work { state.free.pop()? } else { return None };
         let waiting = &mut state.waiting;
@@ -273,9 +275,9 @@ impl<C: Clerk> Drop for At<'_, C> {
     }
 }
 
-/// An answer that is waited for. Dropping it unasked leaves the job to a thread.
+/// The result of a submitted job. If this is dropped before it is polled, a thread does the job.
 struct Submitted<C: Clerk, T> {
-    /// Until it was asked for.
+    /// `None` after the first poll.
     shared: Option<Arc<Shared<C>>>,
     answer: oneshot::Receiver<Result<T>>,
 }
@@ -301,8 +303,8 @@ impl<C: Clerk, T> Drop for Submitted<C, T> {
 }
 
 impl Kept {
-    /// Keeps the calling thread, as long as the answer lives, where it is one of several of a runtime
-    /// and another of them stays free.
+    /// Marks the calling thread as blocked for as long as the returned guard lives, if it is a
+    /// thread of a multi-threaded runtime and another one of it stays free.
     fn keep(&self) -> Option<Keeping<'_>> {
         let runtime = Handle::try_current().ok()?;
         if runtime.runtime_flavor() != RuntimeFlavor::MultiThread {
@@ -331,7 +333,7 @@ mod tests {
 
     type Job = Box<dyn FnOnce() + Send>;
 
-    /// Tells which thread tends it, where it has something to tend.
+    /// Reports the thread that does the maintenance work, where there is some.
     struct Hand(Option<mpsc::Sender<ThreadId>>);
 
     impl Clerk for Hand {
@@ -362,7 +364,7 @@ mod tests {
         Desk::open(Hand(None), "desk", Arc::default()).unwrap()
     }
 
-    /// A job that tells which thread did it.
+    /// A job that reports the thread that did it.
     fn who(desk: &Desk<Hand>, work: impl FnOnce() + Send + 'static) -> Pending<ThreadId> {
         let (reply, answer) = oneshot::channel();
         let job = move || {
@@ -376,8 +378,8 @@ mod tests {
         pending.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()))
     }
 
-    /// Does jobs until one is done at once by the caller: the desk's own thread may still look for
-    /// more after the one before.
+    /// Runs jobs until the caller does one itself: the pool's thread may still be looking for more
+    /// after the previous one.
     async fn do_one_here(desk: &Desk<Hand>) {
         let own = std::thread::current().id();
         for _ in 0..10_000 {

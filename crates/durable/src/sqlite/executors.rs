@@ -1,4 +1,4 @@
-//! Executors: their leases, and the take-over of what dead ones held.
+//! Executors: their leases, and the take-over of the workflows of dead ones.
 
 use rusqlite::{Connection, Row, params};
 
@@ -7,14 +7,14 @@ use super::workflows::woken_by_end;
 use crate::sync::now_ms;
 use crate::{Channel, Claimed, Executor, Failure, Owned, Recovery, Result, WorkflowId};
 
-/// The most workflows that one take-over looks at; the next one goes on.
+/// The most workflows that one take-over processes; the next one continues.
 const MAX_RECOVERED: u32 = 1000;
 
 pub(super) fn register(connection: &Connection, id: &str, version: &str) -> Result<i64> {
     let now = now_ms();
     let sql = "INSERT INTO application_versions VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     connection.execute(sql, params![version, now]).map_err(storage)?;
-    // Never one that an earlier start had, even if its row was removed.
+    // Greater than the incarnation of any earlier start, even if the row was removed.
     let sql = "INSERT INTO executors VALUES (?1, ?3, ?2, ?3) ON CONFLICT (executor_id) \
                DO UPDATE SET incarnation = MAX(incarnation + 1, excluded.incarnation), \
                application_version = excluded.application_version, \
@@ -39,7 +39,7 @@ pub(super) fn release(connection: &Connection, executor: &Executor) -> Result<()
     Ok(())
 }
 
-/// Removes executors that are silent for long and hold nothing.
+/// Removes executors that have been silent for a long time and own no workflow.
 pub(super) fn collect(connection: &Connection, before: i64) -> Result<()> {
     let sql = "DELETE FROM executors WHERE heartbeat_at < ?1 AND NOT EXISTS (SELECT 1 \
                FROM workflow_status AS held WHERE held.executor_id = executors.executor_id \
@@ -93,7 +93,7 @@ pub(super) fn recover(
 
 fn orphans(connection: &Connection, recovery: &Recovery) -> Result<Vec<Orphan>> {
     let executor = &recovery.executor;
-    // By that index: without statistics the planner walks all that ever ran.
+    // Names the index: without statistics the planner would scan all workflows that ever ran.
     let sql = "SELECT workflow_uuid, recovery_attempts, forgiven_attempts, \
                queue_name IS NOT NULL FROM workflow_status AS held \
                INDEXED BY workflow_status_pending WHERE status = 'PENDING' AND application_version = ?1 \
@@ -153,7 +153,7 @@ fn park(connection: &Connection, wakes: &mut Vec<Channel>, id: &WorkflowId) -> R
     Ok(())
 }
 
-/// Begins another run of a workflow, by this executor.
+/// Starts another run of a workflow, on this executor.
 pub(super) fn claim(
     connection: &Connection,
     executor: &Executor,

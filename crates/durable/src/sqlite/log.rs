@@ -1,10 +1,11 @@
-//! The write-ahead log: when it is brought over into the database, and that what is written to it
-//! next meets no cold memory. What is written is not here.
+//! The write-ahead log: when it is checkpointed, and how the pages that are written next are read
+//! ahead into the page cache. The written data is not handled here.
 //!
-//! The log is written over from its start again and again, in frames that end within a page of the
-//! file. The kernel must know what else is in such a page: where it gave the page's memory away since,
-//! as it does when little is left, or soon where a host reclaims what nobody uses, a write waits for the
-//! disk to read it. A commit of a few rows can wait for a dozen.
+//! The log is overwritten from its start again and again, in frames that end within a page of the
+//! file. To write part of such a page, the kernel needs the rest of it. If the page was evicted
+//! from the page cache, as happens when memory is low, or early on a host that reclaims unused
+//! memory, the write waits for a read from disk. A commit of a few rows can wait for a dozen such
+//! reads.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -19,37 +20,38 @@ use rustix::fs::Advice;
 use super::rows::storage;
 use crate::Result;
 
-/// The length from which on it is brought over, in pages: SQLite's own.
+/// The length at which the log is checkpointed, in pages: the default of SQLite.
 const LONG_PAGES: u32 = 1000;
 
-/// What is before the frames, and before the page of each (the WAL file format).
+/// The size of the header before the frames, and of the header before the page of each frame (the
+/// WAL file format).
 const HEADER_BYTES: u64 = 32;
 const FRAME_HEADER_BYTES: u64 = 24;
 
-/// How much is asked for before it is written, several commits' worth.
+/// How much is read ahead, the size of several commits.
 const AHEAD_BYTES: u64 = 256 << 10;
 
-/// The log of the connection that writes.
+/// The log of the writing connection.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
-    /// Opened once it is there, which it then is for as long as the connection.
+    /// Opened once the file exists; it then exists as long as the connection.
     file: Option<File>,
     frame_bytes: u64,
-    /// How long it was at the last commit.
+    /// The length of the log at the last commit.
     pages: Arc<AtomicU32>,
-    /// Up to where it was asked for.
+    /// The offset up to which the log was read ahead.
     asked: u64,
 }
 
 impl Log {
-    /// Takes over the log of a database from the connection that writes to it.
+    /// Takes over the checkpointing of a database from its writing connection.
     pub(super) fn of(connection: &mut Connection, path: &Path) -> Result<Self> {
         let page_bytes: u32 =
             connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(storage)?;
         let pages = Arc::new(AtomicU32::new(0));
         let told = Arc::clone(&pages);
-        // In place of SQLite's own, which brings it over before a commit has answered.
+        // Replaces SQLite's own hook, which checkpoints before a commit returns.
         let hook = connection.wal_hook(Some(move |_: &mut _, pages| {
             told.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
             Ok(())
@@ -59,13 +61,13 @@ impl Log {
         Ok(Self { path: beside(path, "-wal"), file: None, frame_bytes, pages, asked: 0 })
     }
 
-    /// Whether something is due after the last commit.
+    /// Whether there is maintenance work after the last commit.
     pub(super) fn is_due(&self) -> bool {
         let pages = self.pages.load(Ordering::Relaxed);
         pages >= LONG_PAGES || self.is_unasked(pages)
     }
 
-    /// Does what is due, when nobody waits for the commit any more.
+    /// Does the maintenance work, after the caller has the result of the commit.
     pub(super) fn tend(&mut self, connection: &Connection) {
         let mut pages = self.pages.load(Ordering::Relaxed);
         if pages >= LONG_PAGES && bring_over(connection) {
@@ -78,7 +80,7 @@ impl Log {
         }
     }
 
-    /// Where a log of so many pages ends.
+    /// The file offset at which a log of so many pages ends.
     fn end(&self, pages: u32) -> u64 {
         HEADER_BYTES + u64::from(pages) * self.frame_bytes
     }
@@ -87,7 +89,7 @@ impl Log {
         self.end(pages) + AHEAD_BYTES / 2 > self.asked
     }
 
-    /// Has what follows read, without waiting for it. That is help, no more.
+    /// Requests read-ahead of the following bytes, without waiting for it. Only an optimization.
     fn ask(&mut self, end: u64) {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
@@ -99,14 +101,15 @@ impl Log {
     }
 }
 
-/// Whether all of the log is in the database now, so that the next commit begins at its start. What a
-/// reader still needs stays, and so does all of it on a full disk, until after another commit.
+/// Checkpoints. Whether all of the log is in the database now, so that the next commit begins at
+/// its start. Frames that a reader still needs stay in the log, and on a full disk all do, until
+/// after another commit.
 fn bring_over(connection: &Connection) -> bool {
     let moved = connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
     moved.is_ok_and(|(pages, moved)| pages == moved)
 }
 
-/// A file beside the database, which has its name and a suffix.
+/// The path of a file beside the database: its name with a suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

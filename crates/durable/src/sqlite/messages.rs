@@ -6,7 +6,7 @@ use super::rows::storage;
 use crate::sync::now_ms;
 use crate::{Channel, Error, Message, Received, Result, WorkflowId};
 
-/// Sends a message; one whose id is known is dropped.
+/// Sends a message; one with an existing id is dropped.
 pub(super) fn send(
     connection: &Connection,
     wakes: &mut Vec<Channel>,
@@ -27,7 +27,7 @@ pub(super) fn send(
     Ok(())
 }
 
-/// The oldest message on a topic that was not received.
+/// The oldest unreceived message on a topic.
 pub(super) fn oldest(
     connection: &Connection,
     id: &WorkflowId,
@@ -41,7 +41,7 @@ pub(super) fn oldest(
     found.optional().map_err(storage)
 }
 
-/// Marks a message as received; it stays, so that it is not sent twice.
+/// Marks a message as received. The row stays, so that the message is not sent twice.
 pub(super) fn consume(connection: &Connection, message: &str) -> Result<()> {
     let sql = "UPDATE notifications SET consumed = 1 WHERE message_uuid = ?1";
     let mut update = connection.prepare_cached(sql).map_err(storage)?;

@@ -1,8 +1,8 @@
-//! The embedded store: one SQLite file in WAL mode, one connection that writes, a few that read.
+//! The embedded store: one SQLite file in WAL mode, one writing connection, a few reading ones.
 //!
-//! `open` makes or checks the file, `schema` lays it out, `desk` tells who works with a connection,
-//! `writer` gathers writes into shared transactions, `log` tends the write-ahead log, `readers` answers
-//! reads; the other files hold the SQL of each operation.
+//! `open` creates or checks the file, `schema` defines its tables, `desk` is the connection pool,
+//! `writer` groups writes into shared transactions, `log` maintains the write-ahead log, `readers`
+//! does reads; the other files contain the SQL of each operation.
 
 mod commit;
 mod desk;
@@ -32,43 +32,44 @@ use desk::Kept;
 use readers::Readers;
 use writer::Writer;
 
-/// How sure a commit is when it answers.
+/// The durability of a commit that has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Synchronous {
-    /// It survives the loss of power.
+    /// It survives a power failure.
     #[default]
     Full,
-    /// It survives the end of the process; the last ones may be lost with the power. The
-    /// database stays whole.
+    /// It survives the end of the process; a power failure may lose the last commits. The database
+    /// stays consistent.
     Normal,
-    /// It survives the end of the process; the power may take all of it. For what is of no use
-    /// then, as the state of a run in a sandbox, which goes with the power.
+    /// It survives the end of the process; a power failure may lose the whole database. For data
+    /// that has no use after a power failure, such as the state of a run in a sandbox, which ends
+    /// with the power.
     Off,
 }
 
 /// How a database is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The file; it is made when there is none. Its lock is `PATH.lock`.
+    /// The file; it is created when it does not exist. Its lock is `PATH.lock`.
     pub path: PathBuf,
-    /// How sure a commit is.
+    /// The durability of a commit.
     pub synchronous: Synchronous,
     /// The application's own schema.
     pub migrations: &'static [Migration],
 }
 
-/// A database that this process has to itself.
+/// A database that only this process uses.
 #[derive(Debug)]
 pub struct Sqlite {
     readers: Readers,
-    /// Last: whoever closes the file last leaves nothing beside it (`-wal`).
+    /// Last: the connection that closes the file last removes the file beside it (`-wal`).
     writer: Writer,
     wakes: Arc<Wakes>,
 }
 
 impl Sqlite {
-    /// Opens a database, or makes it. A file that is in use, newer, damaged or no database of
-    /// ours is refused and not changed.
+    /// Opens a database, or creates it. A file that is in use, newer, damaged or not a database of
+    /// this engine is refused and not changed.
     pub async fn open(options: Options) -> Result<Self> {
         let path = options.path.clone();
         let opened = tokio::task::spawn_blocking(move || open::open(&options));
@@ -81,8 +82,8 @@ impl Sqlite {
         Ok(Self { readers, writer, wakes })
     }
 
-    /// Runs a write in a transaction that it may share with others; it may run more than once,
-    /// and is kept once.
+    /// Runs a write in a transaction that it may share with others. It may run more than once, but
+    /// its effect is committed once.
     fn write<T: Send + 'static>(
         &self,
         work: impl FnMut(&Connection, &mut Vec<Channel>) -> Result<T> + Send + 'static,
@@ -90,7 +91,7 @@ impl Sqlite {
         self.writer.submit(work)
     }
 
-    /// Runs a read on a snapshot of its own.
+    /// Runs a read on its own snapshot.
     fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,

@@ -1,5 +1,5 @@
-//! Opens the file: takes its lock, refuses what is not ours before anything is written, makes
-//! what is missing, and connects.
+//! Opens the file: takes its lock, refuses a foreign file before anything is written, creates what
+//! is missing, and connects.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -15,29 +15,30 @@ use super::schema::{self, APPLICATION_TABLE, ENGINE, ENGINE_TABLE};
 use super::{Options, Synchronous};
 use crate::{Error, Migration, Result};
 
-/// `STKD`, at its place in the header: marks the database as ours.
+/// `STKD`, the application id in the file header: marks the database as ours.
 const APPLICATION_ID: u32 = 0x5354_4b44;
-/// What every SQLite file starts with (the database header in its file format).
+/// The first bytes of every SQLite file (the database header in its file format).
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const HEADER_BYTES: usize = 100;
 
-/// The pages of a new database. Most commits change a few rows, each in a page that is written as a
-/// whole: small ones make them cheaper.
+/// The page size of a new database. Most commits change a few rows, each in a page that is written
+/// as a whole: small pages make them cheaper.
 const PAGE_BYTES: u32 = 2048;
 
-/// Up to this size the whole file is checked when it is opened: a few milliseconds.
+/// Files up to this size are checked completely when they are opened, which takes a few
+/// milliseconds.
 const CHECKED_WHOLE_BYTES: u64 = 16 << 20;
 
 const STATEMENTS_KEPT: usize = 256;
-/// How long a backup or an inspecting program may hold the file.
+/// How long a backup or an inspecting program may lock the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All that is needed to serve a database.
+/// What is needed to use a database.
 pub(super) struct Opened {
     pub(super) writer: Connection,
     pub(super) log: Log,
     pub(super) reader: Connection,
-    /// The lock ends with it.
+    /// Dropping this releases the lock.
     pub(super) lock: File,
 }
 
@@ -77,7 +78,7 @@ fn check_numbers(migrations: &[Migration]) -> Result<()> {
     }
 }
 
-/// Takes the lock that keeps other processes out, and notes who has it.
+/// Takes the lock that excludes other processes, and writes the id of this process into it.
 fn lock_file(path: &Path) -> Result<File> {
     let lock_path = beside(path, ".lock");
     let mut options = OpenOptions::new();
@@ -88,7 +89,7 @@ fn lock_file(path: &Path) -> Result<File> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // Who has it is a help, no more: it may not have been written yet.
+            // The id of the holder is optional: it may not have been written yet.
             file.take(32).read_to_string(&mut holder).ok();
             return Err(Error::Locked {
                 path: path.to_owned(),
@@ -102,13 +103,13 @@ fn lock_file(path: &Path) -> Result<File> {
         file.rewind()?;
         file.write_all(format!("{}\n", std::process::id()).as_bytes())
     };
-    // A full disk keeps nobody from the lock.
+    // A full disk does not prevent the lock.
     note(&mut file).ok();
     Ok(file)
 }
 
-/// Makes an empty database beside its place and puts it there whole. Before it is there nothing of it
-/// has to be on disk, nor to be undone, so all of it is put there at once.
+/// Creates an empty database under a temporary name and moves it to its path when it is complete.
+/// Until then it need not be on disk nor be rolled back, so it is synced once at the end.
 fn create(path: &Path, options: &Options) -> Result<()> {
     let new = beside(path, ".new");
     let beside_new = ["-journal", "-wal", "-shm"].map(|suffix| beside(&new, suffix));
@@ -140,7 +141,7 @@ fn create(path: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Writes all tables into an empty file that nobody else has.
+/// Creates all tables in an empty file that no other process uses.
 fn lay_out(new: &Path, migrations: &[Migration]) -> Result<()> {
     let mut connection = connect(new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let alone = "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF; \
@@ -151,7 +152,7 @@ fn lay_out(new: &Path, migrations: &[Migration]) -> Result<()> {
     migrate(&mut connection, migrations)
 }
 
-/// Applies what is missing, all of it or nothing.
+/// Applies missing migrations, all or none.
 fn migrate(connection: &mut Connection, migrations: &[Migration]) -> Result<()> {
     let transaction = connection.transaction().map_err(storage)?;
     schema::migrate(&transaction, ENGINE_TABLE, ENGINE)?;
@@ -159,8 +160,8 @@ fn migrate(connection: &mut Connection, migrations: &[Migration]) -> Result<()> 
     transaction.commit().map_err(storage)
 }
 
-/// Refuses a file that is no database of ours by its first bytes, which are ours from the moment
-/// that the file has its name.
+/// Refuses a file that is not a database of this engine by its header, which is complete from the
+/// moment that the file has its name.
 fn check_header(path: &Path) -> Result<()> {
     let foreign = |why: &str| Error::ForeignDatabase { path: path.to_owned(), why: why.to_owned() };
     let mut header = [0; HEADER_BYTES];
@@ -175,8 +176,8 @@ fn check_header(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what is damaged, newer, or of another application, through a connection that cannot
-/// write.
+/// Refuses a file that is damaged, newer, or of another application, through a read-only
+/// connection.
 fn check_content(path: &Path, size: u64, migrations: &[Migration]) -> Result<()> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     check_rows(&connection, path, size, migrations).map_err(|error| at(&connection, error))
@@ -216,7 +217,7 @@ fn check_rows(
 }
 
 fn connect(path: &Path, access: OpenFlags) -> Result<Connection> {
-    // No URI: a path is a path.
+    // Not a URI: the path is used literally.
     let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| Error::File {
         operation: "open",
@@ -231,7 +232,7 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection> {
 
 fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Result<()> {
     if options.synchronous == Synchronous::Off {
-        // Before the change of mode, which would be synced.
+        // Before the change of journal mode, which would be synced.
         writer.pragma_update(None, "synchronous", "OFF").map_err(storage)?;
     }
     let wal = "PRAGMA journal_mode = WAL";
@@ -246,7 +247,7 @@ fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Re
         Synchronous::Off => "OFF",
     };
     writer.pragma_update(None, "synchronous", synchronous).map_err(storage)?;
-    // A burst leaves no large file behind.
+    // A burst does not leave a large file behind.
     writer.pragma_update(None, "journal_size_limit", 64 << 20).map_err(storage)?;
     if is_new { Ok(()) } else { migrate(writer, options.migrations) }
 }

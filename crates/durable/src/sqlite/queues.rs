@@ -1,4 +1,4 @@
-//! Queues: what may leave them, by their limits.
+//! Queues: which workflows may leave them, by their limits.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -7,7 +7,7 @@ use super::rows::{self, storage};
 use crate::sync::{millis, now_ms};
 use crate::{Channel, Dequeued, Executor, Queue, Result};
 
-/// The most workflows that leave a queue at once; the next look takes more.
+/// The most workflows that leave a queue in one call; the next call takes more.
 const MAX_DEQUEUED: i64 = 256;
 
 pub(super) fn declare(
@@ -90,10 +90,10 @@ fn waiting(
     found.collect::<rusqlite::Result<_>>().map_err(storage)
 }
 
-/// How many may leave a queue now.
+/// How many workflows may leave a queue now.
 struct Room {
     places: usize,
-    /// When there may be more, where time alone makes room.
+    /// When more may leave, where only time passes until then.
     opens_at: Option<i64>,
 }
 

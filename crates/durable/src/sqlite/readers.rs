@@ -1,7 +1,7 @@
-//! The connections that read. None of them can write; every statement sees one snapshot.
+//! The reading connections. None of them can write; every statement sees one snapshot.
 //!
-//! There is one at first, and another whenever all are at work, up to a few: each has to learn the
-//! schema and every statement by itself.
+//! At first there is one, and another is opened whenever all are busy, up to a few: each has to
+//! read the schema and prepare every statement by itself.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::{Pending, Result};
 /// The most connections.
 const READERS: usize = 3;
 
-/// The way to the connections.
+/// Access to the connections.
 #[derive(Debug)]
 pub(super) struct Readers {
     path: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Begins with this connection to the file.
+    /// Starts with this connection to the file.
     pub(super) fn start(path: PathBuf, connection: Connection, kept: Arc<Kept>) -> Result<Self> {
         Ok(Self { path, desk: Desk::open(connection, "durable-reader", kept)? })
     }
@@ -37,7 +37,7 @@ impl Readers {
     ) -> Pending<T> {
         let (reply, answer) = oneshot::channel();
         let read = move |connection: &Connection| {
-            // Whoever asked may be gone.
+            // The caller may have stopped waiting.
             reply.send(work(connection).map_err(|error| at(connection, error))).ok();
         };
         let path = self.path.clone();
@@ -48,8 +48,8 @@ impl Readers {
         self.desk.submit(Box::new(read), answer)
     }
 
-    /// Takes no more reads; what it answers waits until those that wait are done, and the
-    /// connections have closed the file.
+    /// Accepts no more reads. The returned function waits until the submitted ones are done, and
+    /// the connections have closed the file.
     pub(super) fn close(&self) -> impl FnOnce() + Send + 'static {
         self.desk.close()
     }

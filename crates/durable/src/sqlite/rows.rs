@@ -1,4 +1,4 @@
-//! Between rows and records: what SQLite's errors mean, and how columns are read.
+//! Conversions between rows and records: the meaning of SQLite's errors, and reading of columns.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use rusqlite::{Connection, ErrorCode, Row, ToSql};
 
 use crate::{Error, Failure, Json, Result, Status, WorkflowId, WorkflowInfo};
 
-/// What an error of SQLite means to the caller.
+/// Converts an error of SQLite.
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 pub(super) fn storage(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
@@ -16,7 +16,7 @@ pub(super) fn storage(error: rusqlite::Error) -> Error {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             Error::CorruptDatabase { path: PathBuf::new(), detail: error.to_string() }
         }
-        // What it was told is wrong: SQL that it does not understand, values that do not fit.
+        // The input is wrong: invalid SQL, or values that do not fit.
         Some(
             ErrorCode::Unknown
             | ErrorCode::TypeMismatch
@@ -29,7 +29,7 @@ pub(super) fn storage(error: rusqlite::Error) -> Error {
     }
 }
 
-/// Names the file in what is told of damage.
+/// Adds the path of the file to an error about damage.
 pub(super) fn at(connection: &Connection, error: Error) -> Error {
     match error {
         Error::CorruptDatabase { path, detail } if path.as_os_str().is_empty() => {
@@ -80,7 +80,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// What a column can be read as; text can be borrowed, which `Row::get` does not do.
+/// A type that a column can be read as; text can be borrowed, which `Row::get` does not support.
 trait FromColumn<'a>: Sized {
     fn from_column(row: &'a Row<'_>, index: usize) -> rusqlite::Result<Self>;
 }

@@ -1,4 +1,4 @@
-//! The layout of the database, as numbered migrations; the names are those of DBOS. A released
+//! The schema of the database, as numbered migrations; the names are those of DBOS. A released
 //! migration is never changed.
 
 use rusqlite::{Connection, params};
@@ -10,7 +10,8 @@ use crate::{Migration, Result};
 /// The engine's own migrations.
 pub(super) const ENGINE: &[Migration] = &[Migration { number: 1, name: "engine", sql: FIRST }];
 
-/// Where each kind of migration is noted: its table, and who it belongs to.
+/// The tables in which applied migrations are recorded: those of the engine and those of the
+/// application.
 pub(super) const ENGINE_TABLE: &str = "durable_migrations";
 pub(super) const APPLICATION_TABLE: &str = "application_migrations";
 
@@ -115,7 +116,7 @@ CREATE TABLE application_versions (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Applies what is missing of a list, with a note of each; whoever calls has a transaction for it.
+/// Applies the missing migrations of a list and records each; the caller provides the transaction.
 pub(super) fn migrate(
     connection: &Connection,
     table: &'static str,
@@ -135,7 +136,7 @@ pub(super) fn migrate(
     Ok(())
 }
 
-/// What was applied of a list, in order; nothing when there is no such list yet.
+/// The applied migrations of a list, in order; empty when the table does not exist yet.
 pub(super) fn applied(connection: &Connection, table: &str) -> Result<Vec<(u32, String)>> {
     if !connection.table_exists(None, table).map_err(storage)? {
         return Ok(Vec::new());

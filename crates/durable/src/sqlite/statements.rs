@@ -18,7 +18,7 @@ impl ToSql for Value {
     }
 }
 
-/// Runs statements in the transaction at hand.
+/// Runs statements in the current transaction.
 pub(super) fn execute(
     connection: &Connection,
     wakes: &mut Vec<Channel>,

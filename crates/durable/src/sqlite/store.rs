@@ -1,4 +1,4 @@
-//! The operations of [`Store`], each handed to the thread that does it.
+//! The operations of [`Store`]; each is submitted to a connection pool.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
 };
 
-/// How many workflows are removed in one transaction, so that others get their turn.
+/// How many workflows are removed in one transaction, so that other writes can run in between.
 const COLLECTED_AT_ONCE: u32 = 500;
 
 #[async_trait]
@@ -143,7 +143,7 @@ impl Store for Sqlite {
         let (readers, writer) = (self.readers.close(), self.writer.close());
         let close = move || {
             readers();
-            // Last: whoever closes the file last leaves nothing beside it (`-wal`).
+            // Last: the connection that closes the file last removes the file beside it (`-wal`).
             writer();
         };
         tokio::task::spawn_blocking(close).await.map_err(|_| Error::Closed)

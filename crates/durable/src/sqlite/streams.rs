@@ -5,10 +5,10 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::rows::{self, storage};
 use crate::{Channel, Error, Json, Result, StreamPage, StreamRow, WorkflowId};
 
-/// How many bytes of values one read gives at most, and one value more.
+/// How many bytes of values one read returns, plus at most one value.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Adds rows at the ends of streams; those behind a close are dropped.
+/// Appends rows to streams; rows after a close are dropped.
 pub(super) fn append(
     connection: &Connection,
     wakes: &mut Vec<Channel>,
@@ -46,7 +46,7 @@ pub(super) fn page(
     from_offset: u64,
     limit: u32,
 ) -> Result<StreamPage> {
-    // One snapshot: a status never tells of an end whose rows are not seen yet.
+    // One snapshot: the status never shows an end whose rows are not visible yet.
     let _snapshot = connection.unchecked_transaction().map_err(storage)?;
     let sql = "SELECT status FROM workflow_status WHERE workflow_uuid = ?1";
     let mut select = connection.prepare_cached(sql).map_err(storage)?;

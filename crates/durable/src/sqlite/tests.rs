@@ -1,4 +1,5 @@
-//! The file itself: what is refused untouched, who may open it, and what a full disk costs.
+//! The file itself: which files are refused unchanged, who may open it, and the effects of a full
+//! disk.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -43,16 +44,16 @@ async fn what_was_committed_is_there_again() {
     let store = open(&path, &[FIRST]).await.unwrap();
     store.execute(vec![add("a"), add("b")]).await.unwrap();
     drop(store);
-    // Workflows are nobody else's business.
+    // Other users must not read workflows.
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    // A later version of the application adds to its schema.
+    // A later version of the application adds a migration.
     let store = open(&path, &[FIRST, SECOND]).await.unwrap();
     assert_eq!(notes(&store).await, 2);
     store.close().await.unwrap();
     assert!(matches!(store.execute(vec![add("c")]).await, Err(Error::Closed)));
     let query = Statement::new("SELECT 1", vec![]);
     assert!(matches!(store.query(query).await, Err(Error::Closed)));
-    // An earlier one does not know it.
+    // An earlier version does not know it.
     let newer = open(&path, &[FIRST]).await.unwrap_err();
     assert!(matches!(newer, Error::NewerDatabase { found: 2, known: 1, .. }), "{newer}");
     assert!(newer.to_string().contains("use that version"), "{newer}");
@@ -140,7 +141,7 @@ async fn a_creation_that_was_cut_short_begins_again() {
     assert!(matches!(open(&nowhere, &[]).await, Err(Error::File { .. })));
 }
 
-/// Lets the database have no more pages than it has, and some.
+/// Limits the database to its current number of pages plus `more`.
 async fn limit_pages(store: &Sqlite, more: i64) {
     let limit = store.write(move |connection, _| {
         let pages: i64 =
@@ -158,7 +159,7 @@ async fn a_full_disk_fails_what_needs_room_and_loses_nothing() {
     store.execute(vec![add("before")]).await.unwrap();
     limit_pages(&store, 4).await;
     let big = "x".repeat(100_000);
-    // All at once: the small ones share a transaction with the big ones, and succeed.
+    // Together: the small ones share a transaction with the big ones, and succeed.
     let writes = (0..20).map(|number| {
         let text = if number % 5 == 0 { big.clone() } else { "small".to_owned() };
         store.write(move |connection, wakes| {
@@ -217,7 +218,7 @@ async fn a_workflow_goes_on_when_there_is_room_again() {
     assert_eq!(result.unwrap(), 100_000);
 }
 
-/// What a full disk does to a write of its own: its statements fit, and the commit fails.
+/// Like a full disk: the statements of the write fit, and its commit fails.
 #[tokio::test]
 async fn a_write_whose_commit_fails_is_not_told_as_done() {
     let (_directory, path) = scene();
@@ -228,7 +229,7 @@ async fn a_write_whose_commit_fails_is_not_told_as_done() {
     let orphan = || Statement::new("INSERT INTO children VALUES (1)", vec![]);
     store.execute(vec![add("with it"), orphan()]).await.unwrap_err();
     assert_eq!(notes(&store).await, 0);
-    // Nor is it where others share its transaction, and those are not lost with it.
+    // The same when others share its transaction, and their writes are not lost.
     let writes = [vec![add("kept")], vec![add("with it"), orphan()], vec![add("kept")]];
     let writes = writes.map(|statements| {
         store.write(move |connection, wakes| {
@@ -269,7 +270,8 @@ async fn readers_cannot_write() {
     assert!(matches!(error, Error::Invalid { .. }), "{error}");
 }
 
-/// The log is brought over while the database is in use, also what a reader has kept from it.
+/// The log is checkpointed while the database is in use, including frames that a reader had kept in
+/// it.
 #[tokio::test]
 async fn the_log_begins_again_from_its_start() {
     let (_directory, path) = scene();

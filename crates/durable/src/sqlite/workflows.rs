@@ -1,4 +1,4 @@
-//! The rows of workflows: recorded, read, cancelled, resumed and removed.
+//! The rows of workflows: recording, reading, cancelling, resuming and removing.
 
 use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
@@ -10,7 +10,7 @@ use crate::{
     WorkflowId, WorkflowInfo,
 };
 
-/// Records a workflow, unless its id is known.
+/// Records a workflow, unless its id exists.
 pub(super) fn create(
     connection: &Connection,
     wakes: &mut Vec<Channel>,
@@ -91,7 +91,7 @@ pub(super) fn info(connection: &Connection, id: &WorkflowId) -> Result<Option<Wo
 
 pub(super) fn list(connection: &Connection, filter: &Filter) -> Result<Vec<WorkflowInfo>> {
     let status = filter.status.map(Status::as_str);
-    // Only what is asked for is in the text, so that its index can be used.
+    // The text contains only the requested conditions, so that an index can be used.
     let conditions: [(&str, Option<&dyn ToSql>); 7] = [
         ("name = ?", filter.name.as_ref().map(|name| name as _)),
         ("status = ?", status.as_ref().map(|status| status as _)),
@@ -145,7 +145,7 @@ pub(super) fn steps(connection: &Connection, id: &WorkflowId) -> Result<Vec<Step
     Ok(steps)
 }
 
-/// The workflow and all below it, where their status is one of the words.
+/// The workflow and its descendants whose status is one of the words.
 fn tree(connection: &Connection, id: &WorkflowId, words: &str) -> Result<Vec<WorkflowId>> {
     let sql = format!(
         "WITH RECURSIVE tree (id) AS (SELECT ?1 UNION SELECT workflow_uuid FROM workflow_status \
@@ -236,7 +236,7 @@ pub(super) fn collect(connection: &Connection, before: i64, limit: u32) -> Resul
     Ok(ids.len() as u64)
 }
 
-/// Whoever waits for anything of a workflow learns that it has ended.
+/// Wakes all that wait for anything of a workflow that has ended.
 pub(super) fn woken_by_end(wakes: &mut Vec<Channel>, id: &WorkflowId) {
     let channels = [Channel::Workflow, Channel::Stream, Channel::Events, Channel::Messages];
     wakes.extend(channels.map(|channel| channel(id.clone())));

@@ -1,5 +1,6 @@
-//! The one connection that writes. It takes all commands that wait, runs each in a savepoint of one
-//! transaction, commits once, and only then answers: many workflows share one sync of the disk.
+//! The one writing connection. It takes all commands that wait, runs each in a savepoint of one
+//! transaction, commits once, and only then returns the results: many workflows share one sync of
+//! the disk.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,11 +17,11 @@ use crate::{Channel, Error, Pending, Result, Wakes};
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 1024;
 
-/// The way to the connection. Dropping it closes the file: whoever opens that next finds it free.
+/// Access to the connection. Dropping it closes the file and releases its lock.
 #[derive(Debug)]
 pub(super) struct Writer(Desk<Scribe>);
 
-/// In this order, in which it is dropped: whoever gets the lock on the file finds it in peace.
+/// Fields are dropped in this order: the next holder of the file lock finds the connection closed.
 #[derive(Debug)]
 struct Scribe {
     connection: Connection,
@@ -30,7 +31,7 @@ struct Scribe {
 }
 
 impl Writer {
-    /// Takes over the connection; it holds the lock on the file until the last command is done.
+    /// Takes over the connection; it keeps the lock on the file until the last command is done.
     pub(super) fn start(
         connection: Connection,
         log: Log,
@@ -51,7 +52,7 @@ impl Writer {
         self.0.submit(Box::new(write), answer)
     }
 
-    /// Takes no more commands; what it answers waits until those submitted are done.
+    /// Accepts no more commands. The returned function waits until the submitted ones are done.
     pub(super) fn close(&self) -> impl FnOnce() + Send + 'static {
         self.0.close()
     }
@@ -69,7 +70,7 @@ impl Clerk for Scribe {
         if outcome.is_ok() || batch.len() == 1 {
             answer(batch, &outcome, &self.wakes);
         } else {
-            // One by one, so that only what cannot be written fails.
+            // One by one, so that only the command that cannot be written fails.
             for command in batch {
                 let mut alone = vec![command];
                 let outcome = transact(&self.connection, &mut alone);
@@ -87,11 +88,11 @@ impl Clerk for Scribe {
     }
 }
 
-/// One write that waits for its turn.
+/// One write that waits for the connection.
 trait Command: Send {
-    /// Does the work in a savepoint and keeps its result; a failed one leaves no change.
+    /// Does the work in a savepoint and stores its result; failed work leaves no change.
     fn run(&mut self, connection: &Connection) -> Result<()>;
-    /// Answers, after the transaction was committed or was not.
+    /// Sends the result, after the transaction was committed or failed.
     fn answer(self: Box<Self>, committed: Result<()>, wakes: &Wakes);
 }
 
@@ -113,7 +114,7 @@ where
         self.result =
             (self.work)(connection, &mut self.wakes).map_err(|error| at(connection, error));
         if connection.is_autocommit() {
-            // A full disk and the like may end the whole transaction.
+            // Errors such as a full disk may end the whole transaction.
             return Err(self.result.as_ref().err().cloned().unwrap_or(Error::StorageFull));
         }
         if self.result.is_err() {
@@ -129,7 +130,7 @@ where
                 wakes.wake(channel);
             }
         }
-        // Whoever asked may be gone; what was done stays done.
+        // The caller may have stopped waiting; the write is still committed.
         self.reply.send(result).ok();
     }
 }

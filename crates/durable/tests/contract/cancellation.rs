@@ -1,4 +1,4 @@
-//! Cancelling, running out of time, and going on afterwards.
+//! Cancelling, timeouts, and resuming afterwards.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use stockade_durable::{Context, Error, Failure, StartOptions, Status};
 
 use crate::world::{Counter, World, id, insert, named, result, soon, start, until};
 
-/// A step that only its token ends.
+/// A step that ends only by its token.
 async fn endless(context: Context) -> Result<(), Failure> {
     context
         .step("endless", |step| async move {
@@ -39,9 +39,9 @@ async fn cancelling_reaches_the_running_step_and_all_below() {
         assert_eq!(handle.get_status().await.unwrap(), Status::Cancelled);
     }
     until(async || engine.running() == 0).await;
-    // The failure that the token caused is not the step's.
+    // The failure that the token caused is not recorded as the step's.
     assert!(world.store.steps(&id("p-0")).await.unwrap().is_empty());
-    // Again, and of an unknown one.
+    // Again, and an unknown one.
     engine.cancel(&id("p")).await.unwrap();
     assert!(matches!(engine.cancel(&id("x")).await, Err(Error::NotFound { .. })));
 }
@@ -145,7 +145,7 @@ async fn a_cancelled_workflow_goes_on_behind_its_steps() {
     engine.resume(&id("p")).await.unwrap();
     assert_eq!(result::<u32>(&engine.handle(&id("p"))).await.unwrap(), 7);
     assert_eq!((first.get(), runs.get()), (1, 2));
-    // One that has ended well stays as it is.
+    // A successful workflow is unchanged.
     engine.resume(&id("p")).await.unwrap();
     assert_eq!(handle.get_status().await.unwrap(), Status::Success);
 }

@@ -52,7 +52,7 @@ async fn what_a_child_fails_with_its_parent_can_see() {
         .workflow("parent", |context, (): ()| async move {
             let child = context.child("child", &1, named("shared")).await?;
             let failure = Failure::from(child.get_result::<()>().await.unwrap_err());
-            // Another input under the same id, and a workflow that is none.
+            // Another input under the same id, and an unregistered workflow.
             let conflict = context.child("child", &2, named("shared")).await.unwrap_err();
             let unknown = context.child("unknown", &(), named("u")).await.unwrap_err();
             Ok([failure.code, conflict.code, unknown.code])

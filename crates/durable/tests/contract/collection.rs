@@ -1,4 +1,4 @@
-//! Removing what ended long ago.
+//! Removal of workflows that ended long ago.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Who may run a workflow: leases, take-overs, and executions that do not know that they lost.
+//! Who may run a workflow: leases, take-overs, and executions that do not know that they lost their
+//! lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::sync::Semaphore;
 use crate::mortal::Death;
 use crate::world::{Counter, FAST, World, id, insert, result, soon, start, until};
 
-/// A workflow of two steps with a gate between; what each step returns is counted.
+/// A workflow of two steps with a gate between; the executions of each step are counted.
 fn gated(builder: Builder, gate: &Arc<Semaphore>, done: &Counter) -> Builder {
     let (gate, done) = (Arc::clone(gate), done.clone());
     builder.workflow("w", move |context: Context, (): ()| {
@@ -23,7 +24,7 @@ fn gated(builder: Builder, gate: &Arc<Semaphore>, done: &Counter) -> Builder {
     })
 }
 
-/// An engine whose store died when the workflow had come to its gate, which stays closed there.
+/// An engine whose store died when the workflow had reached its gate, which stays closed there.
 async fn dead_engine(world: &World, done: &Counter) -> Engine {
     let gate = &Arc::new(Semaphore::new(0));
     let mortal = world.mortal(100, Death::Before);
@@ -40,7 +41,7 @@ async fn a_restart_goes_on_behind_the_recorded_steps() {
     let world = World::new().await;
     let (gate, done) = (Arc::new(Semaphore::new(0)), Counter::default());
     let _dead = dead_engine(&world, &done).await;
-    // The same executor again: its old lease, however fresh, counts no more.
+    // The same executor again: its old lease is invalid, however fresh it is.
     let engine = gated(world.engine(), &gate, &done).launch().await.unwrap();
     gate.add_permits(1);
     assert_eq!(result::<u32>(&engine.handle(&id("w"))).await.unwrap(), 2);
@@ -80,7 +81,7 @@ async fn a_live_executor_keeps_what_it_has() {
 async fn a_zombie_writes_nothing_and_adopts_the_result() {
     let world = World::new().await;
     let (gate, done) = (Arc::new(Semaphore::new(0)), Counter::default());
-    // Its heart does not beat again in this test, but it can write.
+    // It sends no further heartbeat in this test, but it can write.
     let zombie = world.engine().heartbeat(Duration::from_secs(3600));
     let zombie = gated(zombie, &gate, &done).launch().await.unwrap();
     let waits = start(&zombie, "w", &(), "w").await;
@@ -94,7 +95,7 @@ async fn a_zombie_writes_nothing_and_adopts_the_result() {
     gate.add_permits(1);
     assert_eq!(result::<u32>(&waits).await.unwrap(), 2);
     until(async || zombie.running() == 0).await;
-    // The zombie's second step ran, as a step may, and left no trace.
+    // The zombie's second step ran, as is allowed, but its record was rejected.
     let steps = world.store.steps(&id("w")).await.unwrap();
     assert_eq!(steps.len(), 2);
     assert_eq!(world.items().await, [("end".to_owned(), 1)]);
@@ -129,7 +130,7 @@ async fn one_that_kills_its_executor_each_time_is_parked() {
     let mut engines = vec![build(&world).launch().await.unwrap()];
     start(&engines[0], "bomb", &(), "b").await;
     for _ in 0..3 {
-        // A new incarnation: to the store, the earlier one died.
+        // A new incarnation: for the store, the earlier one died.
         engines.push(build(&world).launch().await.unwrap());
     }
     let last = engines.last().unwrap();

@@ -1,5 +1,5 @@
-//! What the engine promises on every store. Each file holds one kind of promise; `world` opens
-//! the store that they run on, and is the only place that knows which one it is.
+//! The guarantees of the engine on every store. Each file tests one kind of guarantee; `world`
+//! opens the store for the tests, and is the only file that depends on its type.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

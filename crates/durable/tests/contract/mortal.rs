@@ -1,5 +1,4 @@
-//! A store that dies at a write that is chosen beforehand. The harness that kills processes uses
-//! it as well.
+//! A store that dies at a chosen write. The harness that kills processes uses it as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,17 +11,16 @@ use stockade_durable::{
     Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
 };
 
-/// What becomes of the write at which the store dies.
+/// The effect of the write at which the store dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Death {
-    /// It is not done.
+    /// It is not made.
     Before,
-    /// It is done, and nobody hears of it.
+    /// It is made, but its result is lost.
     After,
 }
 
-/// A store that dies after some writes, as a process does that is killed: nothing that it is
-/// told later happens.
+/// A store that dies after some writes, like a killed process: later calls have no effect.
 #[derive(Debug)]
 pub(crate) struct Mortal {
     inner: Arc<dyn Store>,
@@ -32,7 +30,7 @@ pub(crate) struct Mortal {
 }
 
 impl Mortal {
-    /// Lets so many writes through, then calls `last_words` at the next one and is dead.
+    /// Lets so many writes through, calls `last_words` at the next one, and is dead from then on.
     pub(crate) fn new(inner: Arc<dyn Store>, writes: i64, death: Death, last_words: fn()) -> Self {
         Self { inner, left: AtomicI64::new(writes), death, last_words }
     }
@@ -72,7 +70,7 @@ impl Mortal {
     }
 }
 
-/// A write that is handed on with owned arguments.
+/// Forwards a write with owned arguments.
 macro_rules! write {
     ($self:ident, $store:ident => $call:expr) => {{
         let $store = Arc::clone(&$self.inner);

@@ -19,7 +19,7 @@ fn queued(name: &str) -> StartOptions {
     StartOptions { queue: Some(QUEUE), ..named(name) }
 }
 
-/// Who began and who runs.
+/// The workflows that started and those that run.
 #[derive(Debug, Default)]
 struct Watch {
     begun: Mutex<Vec<String>>,
@@ -32,7 +32,7 @@ struct Running {
     most: usize,
 }
 
-/// A workflow that notes that it runs, and waits for a permit.
+/// A workflow that records that it runs, and waits for a permit.
 fn watched(builder: Builder, watch: &Arc<Watch>, gate: &Arc<Semaphore>) -> Builder {
     let (watch, gate) = (Arc::clone(watch), Arc::clone(gate));
     builder.workflow("w", move |context, (): ()| {
@@ -124,7 +124,7 @@ async fn one_deduplication_id_is_in_the_queue_once() {
     let first = engine.start("w", &(), same("a")).await.unwrap();
     let error = engine.start("w", &(), same("b")).await.unwrap_err();
     assert!(matches!(&error, Error::Deduplicated { id: holder, .. } if *holder == id("a")));
-    // The same workflow again is no second one.
+    // Starting the same workflow again creates no second one.
     assert!(!engine.start("w", &(), same("a")).await.unwrap().was_created());
     gate.add_permits(2);
     result::<()>(&first).await.unwrap();
@@ -154,7 +154,7 @@ async fn a_delayed_one_begins_when_its_time_has_come() {
     for name in ["in a queue", "in none"] {
         result::<()>(&engine.handle(&id(name))).await.unwrap();
     }
-    // A lower bound: it never begins too early.
+    // A lower bound: it never starts too early.
     assert!(begun.elapsed() >= Duration::from_millis(100));
     engine.cancel(never.workflow_id()).await.unwrap();
     assert!(matches!(result::<()>(&never).await, Err(Error::Cancelled { .. })));
@@ -171,7 +171,7 @@ async fn a_rate_is_kept() {
     for id in enqueue(&engine, 5).await {
         result::<()>(&engine.handle(&id)).await.unwrap();
     }
-    // The fifth begins in the third period at the earliest.
+    // The fifth starts in the third period at the earliest.
     assert!(begun.elapsed() >= period * 2);
 }
 

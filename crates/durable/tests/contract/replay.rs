@@ -1,5 +1,5 @@
-//! The engine is killed at every write: whatever was recorded is not done again, whatever was
-//! not is, and the end is always the same.
+//! The engine is killed at every write: recorded steps do not run again, unrecorded ones do, and
+//! the result is always the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -85,12 +85,12 @@ async fn run(context: Context, program: Vec<Line>, effects: Effects) -> Result<u
 fn with_program(builder: Builder, effects: &Effects) -> Builder {
     let effects = Arc::clone(effects);
     builder.grace(Duration::ZERO).workflow("program", move |context, program| {
-        // A child is the same kind of workflow: boxed, since it may be as deep as it likes.
+        // A child is the same kind of workflow: boxed, since the recursion has no fixed depth.
         Box::pin(run(context, program, Arc::clone(&effects)))
     })
 }
 
-/// What a run leaves, apart from how often steps were begun.
+/// The result of a run, apart from how often steps were started.
 #[derive(Debug, PartialEq)]
 struct Left {
     sum: u64,
@@ -121,7 +121,8 @@ async fn survive(program: &[Line], deaths: &[(i64, Death)]) -> (Left, Effects) {
         let builder = Engine::builder(mortal.clone()).executor_id("one".to_owned());
         let launched = with_program(builder, &effects).launch().await;
         if matches!(launched, Err(Error::Closed)) && mortal.is_dead() {
-            // What was taken over was at its next write before the launch was done.
+            // The workflow that was taken over reached its next write before the launch was
+            // complete.
             continue;
         }
         let engine = launched.unwrap();
@@ -201,7 +202,8 @@ async fn each_write_of_a_workflow_may_be_the_last() {
             if death == Death::After {
                 continue;
             }
-            // One death: at most the step at which it came runs twice, and one carried with it.
+            // One death: at most the step at which it happened runs twice, and one whose record was
+            // carried with it.
             let again = effects.lock().unwrap().values().filter(|count| **count > 1).count();
             assert!(again <= 2, "{writes} {death:?} {effects:?}");
         }
@@ -212,7 +214,7 @@ async fn each_write_of_a_workflow_may_be_the_last() {
 async fn what_was_recorded_runs_no_more() {
     let program = vec![Line::Step; 6];
     for writes in 1..7 {
-        // The record is on disk and nobody heard of it.
+        // The record is on disk, but its confirmation was lost.
         let (_, effects) = survive(&program, &[(writes, Death::After)]).await;
         assert!(effects.lock().unwrap().values().all(|count| *count == 1), "{effects:?}");
     }

@@ -153,7 +153,7 @@ async fn events_are_waited_for_and_replaced() {
         .unwrap();
     let early = tokio::spawn({
         let engine = engine.clone();
-        // Before the workflow is known.
+        // Before the workflow exists.
         async move { engine.get_event(&id("w"), "url", SOON).await }
     });
     let none = engine.get_event(&id("w"), "url", Duration::from_millis(10)).await.unwrap();
@@ -165,7 +165,7 @@ async fn events_are_waited_for_and_replaced() {
     engine.send(&id("w"), "go", &(), None).await.unwrap();
     result::<()>(&handle).await.unwrap();
     assert_eq!(engine.get_event(&id("w"), "url", SOON).await.unwrap().unwrap(), "b");
-    // It has ended without this one.
+    // It has ended without setting this event.
     assert_eq!(engine.get_event(&id("w"), "more", SOON).await.unwrap(), None);
 }
 
@@ -179,7 +179,7 @@ async fn topics_wake_those_who_watch_rows() {
     engine.store().execute(vec![add.clone()]).await.unwrap();
     soon(items.changed()).await.unwrap();
     seen.add();
-    // What is not committed wakes nobody.
+    // A failed commit wakes no waiter.
     engine.store().execute(vec![add]).await.unwrap_err();
     assert!(!items.has_changed().unwrap());
     assert!(!others.has_changed().unwrap());

@@ -27,7 +27,7 @@ async fn a_crash_does_not_lengthen_a_sleep() {
     assert_eq!(engine.handle(&id("n")).get_status().await.unwrap(), Status::Pending);
     result::<()>(&engine.handle(&id("n"))).await.unwrap();
     assert!(begun.elapsed() >= nap);
-    // The time to wake up is the one that the first run recorded.
+    // The wake-up time is the one that the first run recorded.
     assert_eq!(world.store.steps(&id("n")).await.unwrap(), first);
 }
 

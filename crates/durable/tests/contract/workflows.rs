@@ -137,7 +137,7 @@ async fn rows_commit_with_the_beginning_and_the_end() {
     let names: Vec<_> = world.items().await.into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a: begun", "a: good", "b: bad", "b: begun"]);
 
-    // A row that is there already: neither the workflow nor the row is recorded.
+    // The row exists already: neither the workflow nor the row is recorded.
     let options = StartOptions { with: vec![insert("a: begun")], ..named("c") };
     let error = engine.start("w", &false, options).await.unwrap_err();
     assert!(matches!(error, Error::Conflict { .. }), "{error}");
@@ -269,7 +269,7 @@ async fn a_start_that_nobody_waits_for_runs_all_the_same() {
     let engine = world.engine().workflow("w", |_, (): ()| async move { Ok(()) });
     let engine = engine.launch().await.unwrap();
     let start = engine.start("w", &(), named("w"));
-    // Polled once, so that it is submitted, then given up.
+    // Polled once, so that it is submitted, then dropped.
     tokio::select! {
         biased;
         _ = start => {}

@@ -12,10 +12,10 @@ use stockade_durable::{
 
 use crate::mortal::{Death, Mortal};
 
-/// The longest that a test waits for what must happen.
+/// The longest time that a test waits for an expected event.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// A heartbeat for tests in which executors die: those are taken over after three.
+/// A heartbeat for tests in which executors die: they are taken over after three missed ones.
 pub(crate) const FAST: Duration = Duration::from_millis(30);
 
 /// The application's own table in these tests.
@@ -25,7 +25,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
     sql: "CREATE TABLE items (name TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT;",
 }];
 
-/// An empty store of its own.
+/// A separate, empty store.
 pub(crate) struct World {
     pub(crate) store: Arc<dyn Store>,
     _directory: tempfile::TempDir,
@@ -35,7 +35,7 @@ impl World {
     pub(crate) async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("durable.db");
-        // Nobody takes the power away here.
+        // No test simulates a power failure.
         let options = Options { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
         let store = Sqlite::open(options).await.unwrap();
         Self { store: Arc::new(store), _directory: directory }
@@ -56,7 +56,7 @@ impl World {
         Arc::new(Mortal::new(Arc::clone(&self.store), writes, death, || {}))
     }
 
-    /// How often each row of the application is there, by name.
+    /// The count of each row of the application, by name.
     pub(crate) async fn items(&self) -> Vec<(String, i64)> {
         let query = Statement::new("SELECT name, version FROM items ORDER BY name", vec![]);
         let rows = self.store.query(query).await.unwrap();
@@ -69,7 +69,7 @@ pub(crate) fn insert(name: &str) -> Statement {
     Statement::new("INSERT INTO items VALUES (?1, 1)", vec![name.into()])
 }
 
-/// A statement that changes a row from one version to the next, and conflicts otherwise.
+/// A statement that changes a row from one version to the next; else it conflicts.
 pub(crate) fn bump(name: &str, from: i64) -> Statement {
     let sql = "UPDATE items SET version = version + 1 WHERE name = ?1 AND version = ?2";
     Statement::new(sql, vec![name.into(), from.into()]).expecting(1)
@@ -79,7 +79,7 @@ pub(crate) fn id(text: &str) -> WorkflowId {
     WorkflowId::new(text).unwrap()
 }
 
-/// Options that give an id.
+/// Options with an id.
 pub(crate) fn named(text: &str) -> StartOptions {
     StartOptions { id: Some(id(text)), ..StartOptions::default() }
 }
@@ -94,17 +94,17 @@ pub(crate) async fn start<I: Serialize + Sync>(
     engine.start(name, input, named(workflow)).await.unwrap()
 }
 
-/// What a handle gives, which must come.
+/// The result of a handle, which must come soon.
 pub(crate) async fn result<O: serde::de::DeserializeOwned>(handle: &Handle) -> Result<O> {
     soon(handle.get_result()).await
 }
 
-/// Waits for what must happen.
+/// Waits for an expected result, with a time limit.
 pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, work).await.expect("it must happen soon")
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub(crate) async fn until<Fut: Future<Output = bool>>(mut is_so: impl FnMut() -> Fut) {
     soon(async {
         while !is_so().await {
@@ -114,7 +114,7 @@ pub(crate) async fn until<Fut: Future<Output = bool>>(mut is_so: impl FnMut() ->
     .await;
 }
 
-/// Counts how often something was done.
+/// Counts executions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counter(Arc<AtomicU32>);
 

@@ -1,5 +1,5 @@
-//! The owner against a process that this test program plays: what a restarted one is given, and what
-//! is reported of one that fails.
+//! The owner with a process that this test program plays: what a restarted process is sent, and
+//! what is reported of one that fails.
 
 use std::os::fd::AsFd as _;
 use std::sync::Mutex;
@@ -18,8 +18,9 @@ use crate::socket::{receive, send};
 /// The argument by which this program plays the process.
 const MARK: &str = "STOCKADE_TEST_EGRESS_CONTROL";
 
-/// Plays the process, where this program was started as such. It refuses each listener with what the
-/// sandbox was added with, so that the owner's side can see it, and does as the last argument says.
+/// Plays the process, if this program was started as such. It refuses each listener and reports
+/// what the sandbox was added with, so that the owner's side can check it, and behaves as the last
+/// argument says.
 #[test]
 fn the_process() {
     let arguments: Vec<_> = std::env::args().collect();
@@ -55,7 +56,7 @@ fn program(mode: &str) -> Program {
     Program { path, arguments: arguments.map(Into::into).into() }
 }
 
-/// A source that changes as a test says.
+/// A source that a test can change.
 #[derive(Debug)]
 struct Fixed {
     policy: Mutex<Option<Policy>>,
@@ -103,13 +104,13 @@ fn id() -> SandboxId {
     SandboxId::new("a").unwrap()
 }
 
-/// What is reported until every request has its outcome.
+/// The reports until every request has its outcome.
 fn reports<T>(owner: &mut Owner<T>) -> Vec<Report<T>> {
     owner.wait();
     std::iter::from_fn(|| owner.next_report()).collect()
 }
 
-/// The sandbox's policy and credentials as the process has them.
+/// The policy and credentials of the sandbox that the process has received.
 fn served(owner: &mut Owner<u8>) -> String {
     owner.serve(id(), Vec::new(), 1);
     match reports(owner).pop() {
@@ -132,7 +133,7 @@ fn the_next_process_is_given_what_holds_then() {
         "{changed:?}"
     );
 
-    // The process ends at a policy without rules.
+    // The process ends when it receives a policy without rules.
     source.set(Some(&[]));
     owner.change_policy(id(), 3);
     let ended = reports(&mut owner);
@@ -197,7 +198,7 @@ fn one_that_does_not_answer_is_ended() {
     owner.tick(Instant::now());
     assert!(owner.is_pending(&id()) && owner.next_report().is_none());
     owner.tick(Instant::now() + PATIENCE);
-    // The first one that fails is started again at once.
+    // After the first failure it is restarted immediately.
     let reports: Vec<_> = std::iter::from_fn(|| owner.next_report()).collect();
     let [Report::Ended(reason), Report::Answered { token: 1, outcome, .. }, Report::Started] =
         &reports[..]
@@ -236,7 +237,7 @@ fn what_cannot_be_sent_or_started_is_refused() {
     };
     assert!(matches!(error, Error::Start(_)), "{error:?}");
     assert_eq!(error.problem().code, Code::WallUnavailable);
-    // Tried again at once, then after pauses.
+    // Retried immediately, then after pauses.
     owner.tick(owner.deadline().unwrap());
     assert!(owner.deadline().unwrap() > Instant::now());
 }

@@ -1,5 +1,5 @@
-//! Messages of the domain name system (RFC 1035), as far as a resolver needs them: questions that are
-//! read and asked, answers that are written and read. Both kinds come from strangers.
+//! DNS messages (RFC 1035), as far as a resolver needs them: parsing and building queries and
+//! responses. Both come from untrusted peers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -25,75 +25,76 @@ const EXTENDED_ERROR: u16 = 15;
 const BLOCKED: u16 = 15;
 const NETWORK_ERROR: u16 = 23;
 const EXTRA_TEXT_BYTES: usize = 200;
-/// How long an answer may be kept inside. The address stays a name's own; the policy may change.
+/// How long programs inside may cache an answer. The address is reserved for the name; the policy
+/// may change.
 const VALID_SECONDS: u32 = 60;
-/// The datagram that everybody can take (DNS flag day 2020).
+/// The size of a datagram that every client supports (DNS flag day 2020).
 const DATAGRAM_BYTES: u16 = 1232;
-/// The most records of an answer that are looked at, and the longest chain of aliases.
+/// The most records of a response that are examined, and the longest chain of aliases.
 const MAX_RECORDS: usize = 256;
 const MAX_ALIASES: usize = 16;
 
-/// What is asked of a name.
+/// The type of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Its address of IPv4.
+    /// IPv4 address.
     A,
-    /// Its address of IPv6.
+    /// IPv6 address.
     Aaaa,
-    /// Something else.
+    /// Any other type.
     Other,
 }
 
-/// A question.
+/// A query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query<'a> {
     id: u16,
     flags: u16,
-    /// The name, its labels with dots between.
+    /// The name, its labels separated by dots.
     text: String,
     kind: u16,
     class: u16,
-    /// The question as it was asked: it is repeated to the letter.
+    /// The bytes of the question section: the response repeats them unchanged.
     question: &'a [u8],
     is_extended: bool,
 }
 
-/// What cannot be read as a question.
+/// A message that is not a valid query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// It is not even the beginning of one, and is not answered.
+    /// It is too short to be a query, and is not answered.
     NotAQuestion,
-    /// It is one that breaks off or holds something else.
+    /// It is incomplete or contains other data.
     Format {
-        /// Its number.
+        /// Its id.
         id: u16,
     },
-    /// It is another operation than a question.
+    /// It has another operation code.
     Operation {
-        /// Its number.
+        /// Its id.
         id: u16,
     },
 }
 
-/// What a question is answered with.
+/// The answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// An address.
     Address(IpAddr),
-    /// There is such a name, and nothing of that kind.
+    /// The name exists, but has no record of that type.
     Nothing,
-    /// There is no such name.
+    /// The name does not exist.
     NoSuchName,
-    /// There is none, as far as the policy goes; why.
+    /// The policy denies the name; the reason.
     Denied(String),
-    /// It could not be found out; why.
+    /// The lookup failed; the reason.
     Failed(String),
-    /// Not a class of this world.
+    /// The class is not supported.
     NotImplemented,
 }
 
 impl Malformed {
-    /// The answer, where one is due.
+    /// The response, if one is to be sent.
     pub fn answer(self) -> Option<Vec<u8>> {
         let (id, code) = match self {
             Self::NotAQuestion => return None,
@@ -105,10 +106,10 @@ impl Malformed {
 }
 
 impl<'a> Query<'a> {
-    /// Reads a message with one question.
+    /// Parses a message with one question.
     ///
     /// # Errors
-    /// What it is if it is none.
+    /// Why it is not a valid query.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader { bytes, at: 0 };
         let id = reader.number16().ok_or(Malformed::NotAQuestion)?;
@@ -126,21 +127,21 @@ impl<'a> Query<'a> {
         let kind = reader.number16().ok_or_else(malformed)?;
         let class = reader.number16().ok_or_else(malformed)?;
         let question = bytes.get(HEADER_BYTES..reader.at).unwrap_or_default();
-        // Of the rest only whether the asker knows extensions matters (RFC 6891).
+        // Of the rest, only the support of EDNS by the client matters (RFC 6891).
         let is_extended =
             additional > 0 && reader.take(1) == Some(&[0]) && reader.number16() == Some(TYPE_OPT);
         Ok(Self { id, flags, text, kind, class, question, is_extended })
     }
 
-    /// The name that is asked for.
+    /// The queried name.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub fn name(&self) -> Result<Name, InvalidName> {
         Name::parse(&self.text)
     }
 
-    /// What is asked of it.
+    /// The query type.
     pub const fn kind(&self) -> Kind {
         match self.kind {
             TYPE_A => Kind::A,
@@ -149,12 +150,12 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Whether it is about the internet, as all questions are.
+    /// Whether its class is internet, as that of all usual queries.
     pub const fn is_internet(&self) -> bool {
         self.class == INTERNET
     }
 
-    /// The message that answers it.
+    /// The response message.
     pub fn answer(&self, reply: &Reply) -> Vec<u8> {
         let (code, address, error) = match reply {
             Reply::Address(address) => (0, Some(*address), None),
@@ -169,7 +170,7 @@ impl<'a> Query<'a> {
         let mut bytes = header(self.id, flags, counts);
         bytes.extend_from_slice(self.question);
         if let Some(address) = address {
-            // The name is the one in the question, 12 bytes from the start.
+            // A pointer to the name in the question, 12 bytes from the start.
             put16(&mut bytes, [0xc000 | 12, self.kind, INTERNET]);
             bytes.extend_from_slice(&VALID_SECONDS.to_be_bytes());
             match address {
@@ -198,11 +199,11 @@ impl<'a> Query<'a> {
     }
 }
 
-/// A question to a name server.
+/// Builds a query to a name server.
 pub fn question(id: u16, name: &Name, kind: Kind) -> Vec<u8> {
     let mut bytes = header(id, RECURSION_DESIRED, [1, 0, 0, 1]);
     for label in name.as_str().split('.') {
-        // A name's labels have at most 63 bytes.
+        // A label has at most 63 bytes.
         bytes.push(u8::try_from(label.len()).unwrap_or_default());
         bytes.extend_from_slice(label.as_bytes());
     }
@@ -212,17 +213,17 @@ pub fn question(id: u16, name: &Name, kind: Kind) -> Vec<u8> {
     bytes
 }
 
-/// What a name server says.
+/// The response of a name server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// The answer, or that there is none.
+    /// The addresses, or that there are none.
     Answer(Result<Found, NotFound>),
-    /// There is more than fits: ask over a connection.
+    /// The response is truncated: retry over TCP.
     Truncated,
 }
 
-/// Reads an answer to a question of [`question`]; `None` for what answers another one, or cannot be
-/// read.
+/// Parses a response to a query of [`question`]; `None` if it is the response to another query, or
+/// malformed.
 pub fn read(bytes: &[u8], id: u16, name: &Name, kind: Kind) -> Option<Said> {
     let mut reader = Reader { bytes, at: 0 };
     if reader.number16()? != id {
@@ -260,7 +261,7 @@ pub fn read(bytes: &[u8], id: u16, name: &Name, kind: Kind) -> Option<Said> {
     Some(Said::Answer(addresses(&records, name.as_str(), wanted)))
 }
 
-/// The addresses of a name among records, through its aliases.
+/// Finds the addresses of a name in records, following its aliases.
 fn addresses(records: &[Record], name: &str, wanted: u16) -> Result<Found, NotFound> {
     let (mut owner, mut valid) = (name.to_owned(), u32::MAX);
     for _ in 0..MAX_ALIASES {
@@ -301,7 +302,7 @@ fn header(id: u16, flags: u16, counts: [u16; 4]) -> Vec<u8> {
     bytes
 }
 
-/// The record that says that extensions are known, with options in it.
+/// Writes an OPT record, which indicates EDNS support, with options.
 fn extension(bytes: &mut Vec<u8>, options: &[u8]) {
     bytes.push(0);
     put16(bytes, [TYPE_OPT, DATAGRAM_BYTES, 0, 0, u16::try_from(options.len()).unwrap_or(0)]);
@@ -312,7 +313,7 @@ fn put16<const COUNT: usize>(bytes: &mut Vec<u8>, numbers: [u16; COUNT]) {
     bytes.extend(numbers.into_iter().flat_map(u16::to_be_bytes));
 }
 
-/// Whether a name may go on at an earlier place (RFC 1035, section 4.1.4).
+/// Whether a name may contain compression pointers (RFC 1035, section 4.1.4).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pointers {
     Followed,
@@ -337,8 +338,8 @@ impl<'a> Reader<'a> {
         Some(u16::from_be_bytes([*a, *b]))
     }
 
-    /// A name, its labels with dots between. A label with a dot or a byte beyond ASCII in it is none
-    /// of a host: its place is taken by something that no host has.
+    /// A name, its labels separated by dots. A label with a dot or a non-ASCII byte cannot belong
+    /// to a host name: it is replaced by text that no host name contains.
     fn name(&mut self, pointers: Pointers) -> Option<String> {
         let mut text = String::new();
         let mut end = None;
@@ -364,7 +365,7 @@ impl<'a> Reader<'a> {
                     let [low] = self.take(1)? else { return None };
                     end.get_or_insert(self.at);
                     self.at = usize::from(*length & 0b11_1111) << 8 | usize::from(*low);
-                    // Only ever backwards, so that it comes to an end.
+                    // Only backwards, so that parsing terminates.
                     if self.at >= before {
                         return None;
                     }

@@ -1,5 +1,5 @@
-//! Asks the name servers that the host is set up with, and nobody else. Nothing is read from files
-//! here: who has them gives the text of `/etc/resolv.conf` and `/etc/hosts`.
+//! Queries the name servers of the host's configuration, and no others. No file is read here: the
+//! caller passes the text of `/etc/resolv.conf` and `/etc/hosts`.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,17 +15,17 @@ use tokio::time::timeout;
 use super::message::{Kind, Said, question, read};
 use crate::resolve::{Found, NotFound, Resolve};
 
-/// How long one name server has, and how often all of them are asked.
+/// The timeout of one name server, and how often all of them are queried.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 2;
 /// As in `resolv.conf(5)`.
 const MAX_SERVERS: usize = 3;
-/// The most names of the file of hosts that are kept, and for how long they hold.
+/// The most names of the hosts file that are kept, and how long they are valid.
 const MAX_HOSTS: usize = 10_000;
 const HOSTS_VALID: Duration = Duration::from_secs(60);
 const ANSWER_BYTES: usize = 4096;
 
-/// Who is asked, and which names need no asking.
+/// The name servers, and the names that need no query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Configuration {
     servers: Vec<SocketAddr>,
@@ -33,14 +33,14 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Reads the text of the two files (`resolv.conf(5)`, `hosts(5)`). Lines that are not understood
-    /// are passed over, as programs do.
+    /// Parses the text of the two files (`resolv.conf(5)`, `hosts(5)`). Invalid lines are skipped,
+    /// as in other resolvers.
     pub fn parse(resolv_conf: &str, hosts: &str) -> Self {
         let server = |line: &str| {
             let mut words = line.split_ascii_whitespace();
             let address =
                 words.next().filter(|word| *word == "nameserver").and_then(|_| words.next())?;
-            // The zone of a link is given up: no name server of it can be reached from here.
+            // A link-local zone is dropped: no name server on a link can be reached from here.
             address.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, 53))
         };
         let mut servers: Vec<_> =
@@ -62,26 +62,26 @@ impl Configuration {
         own
     }
 
-    /// The same with other name servers, which may listen at any port.
+    /// The same with other name servers, at any port.
     #[must_use]
     pub fn with_servers(self, servers: Vec<SocketAddr>) -> Self {
         Self { servers, ..self }
     }
 }
 
-/// The resolver of the host's side.
+/// The resolver of the host.
 #[derive(Debug, Default)]
 pub struct Stub {
     configuration: RwLock<Arc<Configuration>>,
 }
 
 impl Stub {
-    /// A resolver that is set up like that.
+    /// A resolver with this configuration.
     pub fn new(configuration: Configuration) -> Self {
         Self { configuration: RwLock::new(Arc::new(configuration)) }
     }
 
-    /// Sets it up otherwise: the host may have another network by now.
+    /// Replaces the configuration: the network of the host may have changed.
     pub fn set(&self, configuration: Configuration) {
         let mut current = self.configuration.write().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(configuration);
@@ -106,7 +106,7 @@ impl Resolve for Stub {
                 addresses: [v4.addresses, v6.addresses].concat(),
                 valid: v4.valid.min(v6.valid),
             }),
-            // What has one kind of address often answers strangely to the other.
+            // A name with one kind of address often has a wrong response for the other.
             (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
             (Err(NotFound::Failed(cause)), Err(_)) | (Err(_), Err(NotFound::Failed(cause))) => {
                 Err(NotFound::Failed(cause))
@@ -117,7 +117,7 @@ impl Resolve for Stub {
     }
 }
 
-/// Asks one name server after the other.
+/// Queries one name server after the other.
 async fn ask(servers: &[SocketAddr], name: &Name, kind: Kind) -> Result<Found, NotFound> {
     let mut failure = NotFound::Failed("no name server answered".to_owned());
     for _ in 0..ROUNDS {
@@ -142,7 +142,7 @@ async fn ask_one(
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // A port of its own for each question, and a number: who wants to lie must guess both.
+    // A new port and a random id for each query: a forged response must guess both.
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
     let id = random()?;
@@ -154,7 +154,7 @@ async fn ask_one(
         match read(bytes.get(..length).unwrap_or_default(), id, name, kind) {
             Some(Said::Answer(answer)) => return Ok(answer),
             Some(Said::Truncated) => return ask_over_stream(server, &asked, id, name, kind).await,
-            // Not the answer to this question; that may still come.
+            // Not the response to this query; that may still arrive.
             None => {}
         }
     }
@@ -208,8 +208,8 @@ mod tests {
         assert_eq!(Configuration::parse("", "").servers[0].to_string(), "127.0.0.1:53");
     }
 
-    /// A name server that knows one name, has its other kind of address only over a connection, and
-    /// says something wrong before each answer.
+    /// A name server that knows one name, returns its other kind of address only over TCP, and
+    /// sends a wrong response before each right one.
     async fn server() -> SocketAddr {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -254,7 +254,7 @@ mod tests {
     #[tokio::test]
     async fn name_servers_are_asked_for_both_kinds_of_address() {
         let hosts = Configuration::parse("", "192.0.2.7 own.example\n");
-        // Nobody listens at the first one.
+        // No server listens at the first one.
         let nobody = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1);
         let stub = Stub::new(hosts.with_servers(vec![nobody, server().await]));
         let resolve = async |name: &str| {

@@ -1,5 +1,5 @@
-//! The head of a request of HTTP/1 (RFC 9112): read, and written again without what belongs to the
-//! one connection that it came over.
+//! The head of an HTTP/1 request (RFC 9112): parsed, and written again without the hop-by-hop
+//! headers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,10 +9,10 @@ use zeroize::Zeroizing;
 /// The longest head, in bytes, and the most headers in it.
 pub const HEAD_BYTES: usize = 32 << 10;
 const MAX_HEADERS: usize = 128;
-/// The longest method that is taken for one.
+/// The longest method that is accepted.
 const METHOD_BYTES: usize = 64;
 
-/// Headers of one connection alone; of `Upgrade` only what leads to a WebSocket goes on.
+/// Hop-by-hop headers; `Upgrade` is forwarded only for WebSockets.
 const OF_CONNECTION: &[&str] = &[
     "connection",
     "http2-settings",
@@ -23,28 +23,29 @@ const OF_CONNECTION: &[&str] = &[
     "upgrade",
 ];
 
-/// The scheme of a user and password.
+/// The scheme of basic authentication.
 const BASIC: &[u8] = b"Basic ";
 
-/// What frames a message, or says whose it is.
+/// Headers that define the framing or the host of a message.
 const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
 
-/// What bytes look like.
+/// The protocol that bytes look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guess {
-    /// More have to arrive.
+    /// More bytes are needed.
     Unknown,
     /// A request of HTTP/1.
     Version1,
     /// The preface of HTTP/2 (RFC 9113, section 3.4).
     Version2,
-    /// Something else.
+    /// Another protocol.
     No,
 }
 
-/// Whether bytes begin a request: a method, a blank, and at the end of the line the version.
+/// Whether bytes are the start of a request: a method, a space, and the version at the end of the
+/// line.
 pub fn guess(bytes: &[u8]) -> Guess {
-    // A server may overlook empty lines before it (RFC 9112, section 2.2).
+    // A server may ignore empty lines before it (RFC 9112, section 2.2).
     let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let bytes = bytes.get(blank..).unwrap_or_default();
     let method = bytes.iter().take_while(|byte| is_token(**byte)).count();
@@ -63,7 +64,7 @@ pub fn guess(bytes: &[u8]) -> Guess {
     let version = line.rsplit(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
     match version {
         b"HTTP/2.0" => Guess::Version2,
-        // Also what no version is: a server may be generous.
+        // Also an invalid version: a server may be lenient.
         version if version.len() >= 5 && version[..5].eq_ignore_ascii_case(b"HTTP/") => {
             Guess::Version1
         }
@@ -78,14 +79,15 @@ fn is_token(byte: u8) -> bool {
 /// How much follows a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body {
-    /// So many bytes, and nothing after them.
+    /// Exactly so many bytes.
     Bytes(u64),
-    /// Whatever comes.
+    /// Any number of bytes.
     Open,
 }
 
 impl Body {
-    /// What of the bytes after the head belongs to it, and what of it is still to come.
+    /// Splits off the bytes after the head that belong to the body, and returns how much is still
+    /// to come.
     pub fn split(self, bytes: &[u8]) -> (&[u8], Self) {
         match self {
             Self::Bytes(length) => {
@@ -100,9 +102,9 @@ impl Body {
 /// The head of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// What is to be done.
+    /// The method.
     pub method: String,
-    /// With what: a path, an absolute URL, or an authority.
+    /// The target: a path, an absolute URL, or an authority.
     pub target: String,
     /// 0 or 1, after `HTTP/1.`.
     pub minor: u8,
@@ -110,10 +112,10 @@ pub struct Head {
 }
 
 impl Head {
-    /// Reads a head, and tells how many bytes it has; `None` while not all of it has arrived.
+    /// Parses a head, and returns its length in bytes; `None` while it is incomplete.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, &'static str> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -143,7 +145,7 @@ impl Head {
         self.headers.iter().filter(is_it).map(|(_, value)| value.as_slice())
     }
 
-    /// The host that the headers name, where they do.
+    /// The host that the headers name, if they do.
     ///
     /// # Errors
     /// [`Refusal::InvalidRequest`] for more than one.
@@ -157,7 +159,7 @@ impl Head {
         Ok(text.filter(|text| !text.is_empty()))
     }
 
-    /// The authority in the target, where that is more than a path.
+    /// The authority in the target, if that is not only a path.
     ///
     /// # Errors
     /// [`Refusal::InvalidRequest`] for a target of another scheme.
@@ -181,7 +183,7 @@ impl Head {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http://") => rest,
             _ => return Err(Refusal::InvalidRequest { what }),
         };
-        // Some take it for a slash, which ends the host, and some do not.
+        // Some parsers take it for a slash, which ends the host, and some do not.
         if rest.contains('\\') {
             return Err(Refusal::InvalidRequest { what: "its target contains a backslash" });
         }
@@ -189,10 +191,10 @@ impl Head {
         Ok(rest.split_at(end))
     }
 
-    /// How much follows.
+    /// The length of the body.
     ///
     /// # Errors
-    /// [`Refusal::InvalidRequest`] where two readers could think of two lengths.
+    /// [`Refusal::InvalidRequest`] if two parsers could find two lengths.
     pub fn body(&self) -> Result<Body, Refusal> {
         let invalid = |what| Err(Refusal::InvalidRequest { what });
         let is_chunked = self.values("transfer-encoding").next().is_some();
@@ -220,7 +222,7 @@ impl Head {
         self.values("upgrade").any(|value| value.trim_ascii().eq_ignore_ascii_case(b"websocket"))
     }
 
-    /// Replaces each occurrence of some bytes in the headers that are the sender's to set.
+    /// Replaces each occurrence of some bytes in the headers that the sender may choose.
     pub fn replace(&mut self, what: &[u8], with: &[u8]) {
         for (name, value) in &mut self.headers {
             if !FRAMING.iter().any(|other| name.eq_ignore_ascii_case(other)) {
@@ -229,8 +231,8 @@ impl Head {
         }
     }
 
-    /// Replaces them also in a user and password that are encoded (`Authorization: Basic`, RFC 7617).
-    /// For each that has changed, how it is encoded now and how it was.
+    /// Also replaces them in base64-encoded user names and passwords (`Authorization: Basic`, RFC
+    /// 7617). Returns, for each that has changed, its new and its old encoding.
     pub fn replace_in_basic(&mut self, what: &[u8], with: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut changed = Vec::new();
         let given =
@@ -252,15 +254,14 @@ impl Head {
         changed
     }
 
-    /// Sets a header, in the place of all that have its name.
+    /// Sets a header, and removes all others with its name.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.to_vec()));
     }
 
-    /// The head as it goes to the host itself: without what belongs to the connection that it came
-    /// over, and as the last request of the one that it goes over. `target` and host are replaced
-    /// where they are given.
+    /// The head for the host itself: without hop-by-hop headers, and as the last request of its
+    /// connection. `target` and host are replaced if they are given.
     pub fn to_origin(&self, replaced: Option<(&str, &str)>) -> Vec<u8> {
         let target = replaced.map_or(self.target.as_str(), |(target, _)| target);
         let mut bytes = format!("{} {target} HTTP/1.{}\r\n", self.method, self.minor).into_bytes();
@@ -289,8 +290,8 @@ impl Head {
         bytes
     }
 
-    /// Whether a header is about the connection alone, by its name or because `Connection` says so.
-    /// What frames the body stays, whatever is said of it.
+    /// Whether a header is hop-by-hop, by its name or because `Connection` lists it. Framing
+    /// headers are always forwarded, even if listed.
     fn is_of_connection(&self, name: &str) -> bool {
         let is = |other: &&str| name.eq_ignore_ascii_case(other);
         if FRAMING.iter().any(is) {
@@ -304,18 +305,18 @@ impl Head {
     }
 }
 
-/// The heads of a response: those that are of a response to come go with it (RFC 9110, section 15.2).
+/// The heads of a response: informational ones are forwarded with it (RFC 9110, section 15.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
-    /// How many bytes they have.
+    /// Their length in bytes.
     pub length: usize,
 }
 
 impl Response {
-    /// Looks for the end of the heads; `None` while not all of them have arrived.
+    /// Finds the end of the heads; `None` while they are incomplete.
     ///
     /// # Errors
-    /// What is wrong with one.
+    /// Why one is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, &'static str> {
         let mut length = 0;
         loop {
@@ -329,7 +330,7 @@ impl Response {
                 }
                 Err(_) => return Err("the head of the response is malformed"),
             }
-            // Of these, only the change to another protocol is the last.
+            // Of the informational ones, only the switch to another protocol is the last.
             if !matches!(response.code, Some(100 | 102..=199)) {
                 return Ok(Some(Self { length }));
             }
@@ -337,7 +338,7 @@ impl Response {
     }
 }
 
-/// Bytes with each occurrence of some in them replaced.
+/// Bytes with each occurrence of some bytes replaced.
 pub(crate) fn replaced(bytes: &[u8], what: &[u8], with: &[u8]) -> Vec<u8> {
     let mut result = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -353,14 +354,14 @@ pub(crate) fn replaced(bytes: &[u8], what: &[u8], with: &[u8]) -> Vec<u8> {
     result
 }
 
-/// The host and the port of an authority (RFC 3986, section 3.2), which has no userinfo.
+/// Parses the host and the port of an authority (RFC 3986, section 3.2) without userinfo.
 ///
 /// # Errors
-/// Why it is none.
+/// Why it is invalid.
 pub fn authority(text: &str) -> Result<(Host, Option<u16>), Refusal> {
     let what = "its host and port are invalid";
     let (host, port) = match text.rsplit_once(':') {
-        // The colons of an address are within brackets.
+        // The colons of an IPv6 address are within brackets.
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
         _ => (text, None),
     };

@@ -1,4 +1,4 @@
-//! First bytes of honest programs and of those that mean somebody else.
+//! The first bytes of honest programs and of programs that address another host.
 
 use proptest::prelude::*;
 
@@ -83,7 +83,7 @@ fn what_is_no_whole_handshake_is_refused() {
     let mut not_hello = whole.clone();
     not_hello[5] = 2;
     let mut lying = whole;
-    // The list of extensions says that it is shorter than what follows.
+    // The extension list claims to be shorter than the data that follows.
     lying[51] -= 1;
     let empty = [22, 3, 1, 0, 0].to_vec();
     let broken = [&records(&[1, 0, 0, 9, 9], 2)[..], &[23, 3, 3]].concat();

@@ -1,10 +1,10 @@
-//! The server name in the first message of a TLS handshake (RFC 8446, section 4.1.2; RFC 6066,
-//! section 3). Read from the records as they are, whatever their sizes.
+//! Parses the server name in the first message of a TLS handshake (RFC 8446, section 4.1.2; RFC
+//! 6066, section 3), from records of any size.
 
-/// A message that opens a handshake.
+/// The first message of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The host that it is for, where it says so: bytes that are not UTF-8 are replaced.
+    /// The server name, if there is one: bytes that are not UTF-8 are replaced.
     pub server_name: Option<String>,
 }
 
@@ -12,12 +12,12 @@ const RECORD_HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
-/// The longest record: what is readable has 2^14 bytes at most (RFC 8446, section 5.1).
+/// The longest record: plaintext has at most 2^14 bytes (RFC 8446, section 5.1).
 const RECORD_BYTES: usize = 1 << 14;
-/// The longest first message that is looked at.
+/// The longest first message that is parsed.
 const HELLO_BYTES: usize = 32 << 10;
 
-/// Whether bytes begin like a handshake, as far as there are any.
+/// Whether bytes look like the start of a handshake, as far as they go.
 pub fn is_handshake(bytes: &[u8]) -> bool {
     match bytes {
         [] => false,
@@ -26,10 +26,10 @@ pub fn is_handshake(bytes: &[u8]) -> bool {
     }
 }
 
-/// The server name of a handshake; `None` while not all of its first message has arrived.
+/// The server name of a handshake; `None` while its first message is incomplete.
 ///
 /// # Errors
-/// What is wrong with it. Two server names are: it would be a matter of taste which one counts.
+/// Why it is invalid. Two server names are invalid: implementations differ in which one they use.
 pub fn server_name(bytes: &[u8]) -> Result<Option<Hello>, &'static str> {
     let Some(message) = first_message(bytes)? else { return Ok(None) };
     let mut reader = Reader(&message);
@@ -73,7 +73,7 @@ fn host_name(content: &[u8]) -> Result<String, &'static str> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// What the records hold of the first message, without its header.
+/// The part of the first message that the records contain, without its header.
 fn first_message(bytes: &[u8]) -> Result<Option<Vec<u8>>, &'static str> {
     let mut records = Reader(bytes);
     let mut held = Vec::new();

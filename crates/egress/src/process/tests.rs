@@ -49,7 +49,7 @@ fn id(text: &str) -> SandboxId {
     SandboxId::new(text).unwrap()
 }
 
-/// Four sockets, and where the proxy listens.
+/// Four sockets, and the address of the proxy.
 fn listeners() -> (Vec<OwnedFd>, std::net::SocketAddr) {
     let tcp = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -118,7 +118,7 @@ async fn what_cannot_be_understood_is_refused() {
         panic!()
     };
     assert_eq!(problem.code, Code::Unsupported);
-    // Descriptors where none belong are closed.
+    // Unexpected file descriptors are closed.
     let descriptor = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     assert_eq!(
         process.request(Request::Remove { sandbox: id("a") }, &[descriptor]).await,
@@ -191,13 +191,13 @@ async fn credentials_are_answered_with_whom_to_believe() {
         panic!()
     };
     assert!(pem.starts_with("-----BEGIN CERTIFICATE-----\n"), "{pem}");
-    // The rule that a credential needs stays.
+    // The rule that a credential needs cannot be removed.
     let orphan = Request::Change { sandbox: id("a"), policy: Policy::default() };
     process.last_number = 9;
     assert_eq!(process.request(orphan, &[]).await, Some(Code::InvalidInput));
 }
 
-/// Whoever makes a sandbox has to know whom its programs believe before there are listeners.
+/// A sandbox needs the certificate for its programs before it has listeners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sandbox_may_be_known_before_it_listens() {
     let mut process = Process::start();
@@ -213,8 +213,8 @@ async fn a_sandbox_may_be_known_before_it_listens() {
     assert_eq!(answer_of(proxy, "api.example:443").await, "HTTP/1.1 403");
 }
 
-/// The sandbox's side has the sockets too, and lets calls on them wait: whoever accepts and receives for
-/// all sandboxes in one thread does not.
+/// The sandbox's side shares the sockets and makes them blocking: the process, which accepts and
+/// receives for all sandboxes in one thread, must not block.
 #[test]
 fn no_sandbox_keeps_the_others_waiting() {
     let (owner, other) = OwnerSocket::pair().unwrap();

@@ -1,5 +1,5 @@
-//! `stockade debug`: driving the native runtime by hand, and looking at what a sandbox would run. For
-//! those who work on it; what it prints is no promise.
+//! `stockade debug`: direct use of the native runtime, and inspection of the programs of a sandbox.
+//! For developers of Stockade; its output is not stable.
 
 mod child;
 mod exec;
@@ -19,7 +19,7 @@ use stockade_cli::streams;
 
 use crate::programs;
 
-/// Runs; the exit code is the command's where there is one.
+/// Runs the command; returns the exit code of the inner command if there is one.
 pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -129,12 +129,12 @@ fn entry(info: &stockade_runtime::FileInfo) -> Value {
     })
 }
 
-/// Prints an answer, which for people is JSON too.
+/// Prints a response, as JSON in all modes.
 fn tell(answer: &Value) -> Result<(), Problem> {
     output::print_json(answer)
 }
 
-/// The problem that an error of the runtime is.
+/// Converts an error of the runtime to a problem.
 fn problem(error: &Error) -> Problem {
     let code = match error {
         Error::Limit { .. } => Code::LimitUnavailable,

@@ -1,4 +1,4 @@
-//! `stockade graph`: what a workflow file would do, as its first rendering has it.
+//! `stockade graph`: the tasks of a workflow file, from its first rendering.
 
 use serde_json::{Value, json};
 use stockade_core::Code;
@@ -11,7 +11,7 @@ use stockade_cli::commands::held::{print, print_text, shown};
 use stockade_cli::commands::workflow::{environment, value};
 use stockade_cli::problem::{Failure, caused};
 
-/// Shows it. Nothing is done.
+/// Prints the graph. No task is executed.
 pub(crate) fn run(arguments: &args::workflow::Graph) -> Result<u8, Failure> {
     let input = value(&arguments.input, "input")?;
     let environment = environment(&arguments.env)?;

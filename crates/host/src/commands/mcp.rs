@@ -1,4 +1,4 @@
-//! `stockade mcp`: tools for agents, over the standard streams. Nothing else is ever written to the
+//! `stockade mcp`: tools for agents, over the standard streams. Only the protocol is written to the
 //! standard output.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::snippet::runner::{no_worker, runner};
 use stockade_cli::args::snippet::Mcp;
 use stockade_cli::problem::{Failure, caused};
 
-/// Serves until the input ends.
+/// Serves until the end of the input.
 pub(crate) fn run(arguments: &Mcp) -> Result<u8, Failure> {
     let runner = runner(&arguments.libraries)?;
     let tokio = tokio::runtime::Builder::new_multi_thread()
@@ -20,13 +20,13 @@ pub(crate) fn run(arguments: &Mcp) -> Result<u8, Failure> {
         .build()
         .map_err(|error| caused(Code::Io, &error))?;
     let served = tokio.block_on(answer(runner));
-    // A thread may still wait for input.
+    // A thread may still be blocked reading input.
     tokio.shutdown_background();
     served.map(|()| 0).map_err(Failure::from)
 }
 
 async fn answer(runner: Arc<Runner>) -> Result<(), Problem> {
-    // An agent that cannot have the tool is told so at once, not at its first call.
+    // If the tool is unavailable, the agent gets the error immediately, not at its first call.
     runner.warm().await.map_err(|error| no_worker(&error))?;
     let tools = Tools::default().with(RunInSandbox(Workers(runner))).with(PlaygroundLink);
     let served = serve(tools, env!("CARGO_PKG_VERSION"), tokio::io::stdin(), tokio::io::stdout());
@@ -38,7 +38,7 @@ struct Workers(Arc<Runner>);
 #[async_trait]
 impl Snippets for Workers {
     async fn run(&self, input: Input) -> Result<Transcript, Problem> {
-        // A call that is taken back is dropped, and the worker ends with it.
+        // A cancelled call is dropped, which ends the worker.
         let ran = self.0.run(input, std::future::pending()).await;
         ran.map_err(|error| no_worker(&error))
     }

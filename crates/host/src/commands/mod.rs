@@ -1,4 +1,4 @@
-//! The commands that need an engine, one file for each: what it prints and how it exits.
+//! The commands that need an engine, one file for each: their output and exit codes.
 
 mod debug;
 mod graph;
@@ -14,7 +14,7 @@ use stockade_core::{Code, Problem};
 use crate::serve::Lifetime;
 use crate::server;
 
-/// Runs a command; the exit code of the process.
+/// Runs a command; returns the exit code of the process.
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Debug(arguments) => debug::run(*arguments),

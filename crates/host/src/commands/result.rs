@@ -1,8 +1,8 @@
-//! `stockade up --result`: a child run that is done inside a sandbox, and leaves its result there as
-//! the result bundle that Smithers describes. What its tasks left in that directory is kept.
+//! `stockade up --result`: a child run inside a sandbox, which writes its result as the result
+//! bundle that Smithers describes. Files that its tasks put into the directory are kept.
 //!
-//! A run that waits for something from outside leaves no result yet, but what it waits for; it is
-//! done again in the same directory when it is there, and goes on where it was.
+//! A run that waits for an external event writes no result yet, but what it waits for; when the
+//! answer is available, it is executed again in the same directory and continues.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -27,31 +27,32 @@ use stockade_cli::remote::Remote;
 
 use crate::in_process;
 
-/// Where the state of the run is, below the result: it goes out with it.
+/// The path of the run's state, below the result, with which it leaves the sandbox.
 const STATE: &str = "artifacts/state";
-/// What the data directory of a command has that is of no use to others.
+/// The part of the data directory that is useless for others.
 const SERVER: &str = "artifacts/state/server";
 
-/// What nested sandboxes are asked for with, and what came of them.
+/// The requests for nested sandboxes, and their results.
 const NESTED: &str = "nested";
 
-/// How long a run that seems to wait is given to take what it was told, before it is looked at again.
+/// How long a run that seems to wait may take to process its answers, before its status is read
+/// again.
 const LOOK_MS: u32 = 500;
-/// A time that comes within this is waited for here.
+/// A timer that expires within this time is waited for here.
 const SOON: Duration = Duration::from_secs(30);
 
-/// What came of a run.
+/// The result of a run.
 struct Ended {
     exit_code: u8,
     run: Run,
-    /// What happened, an object a line.
+    /// Its events, one JSON object per line.
     log: Vec<u8>,
-    /// What it waits for, where it does.
+    /// Its waits, if it waits.
     waits: Vec<Wait>,
 }
 
-/// Does a run and leaves its result in a directory. A run of the same id that was begun there goes
-/// on where it was.
+/// Executes a run and writes its result to a directory. A run with the same id that was started
+/// there continues.
 pub(super) fn up(
     directory: &Path,
     request: Up,
@@ -95,7 +96,7 @@ pub(super) fn up(
                 Conclusion { status, outputs: &outputs, run_id: &id, stream_log: &log };
             if let Err(error) = conclude(&dir, &conclusion) {
                 let problem = refused(&error);
-                // Without its log, should that be what is too large.
+                // Without its log, in case that is too large.
                 failed(&told_of(error.code(), &problem), &[]).map_err(|error| refused(&error))?;
                 return Err(problem.into());
             }
@@ -110,7 +111,8 @@ pub(super) fn up(
     }
 }
 
-/// What came of nested sandboxes is in the workspace, and in the run's state.
+/// Removes the requests and results of nested sandboxes: their results are in the workspace and in
+/// the run's state.
 fn forget_nested(dir: &Dir) -> Result<(), Failure> {
     let nested = RelativePath::new(NESTED).map_err(|error| caused(Code::Io, &error))?;
     match dir.remove_tree(&nested) {
@@ -121,7 +123,7 @@ fn forget_nested(dir: &Dir) -> Result<(), Failure> {
     }
 }
 
-/// What the run was told that waited here; that it waits is forgotten with it.
+/// Reads the answers for a run that waited here, and removes the file with its waits.
 fn answers(directory: &Path, id: &str) -> Result<Option<Answers>, Failure> {
     match fs::remove_file(directory.join(WAITING)) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -141,7 +143,7 @@ fn answers(directory: &Path, id: &str) -> Result<Option<Answers>, Failure> {
     Ok(Some(told).filter(|told| told.run == id))
 }
 
-/// Tells a run what came for it. What it was told before, it is not told again.
+/// Passes answers to a run. An answer that was passed before has no effect.
 async fn tell(remote: &Remote, id: &str, told: Option<&Answers>) -> Result<(), Failure> {
     let Some(Answers { round, answers, .. }) = told else { return Ok(()) };
     for (number, answer) in answers.iter().cloned().enumerate() {
@@ -153,7 +155,7 @@ async fn tell(remote: &Remote, id: &str, told: Option<&Answers>) -> Result<(), F
                 let decide = Decide { id, task, approved, note, only, allow_executed };
                 remote.workflows.decide(&caller, decide).await
             }
-            // It is looked for by what waits for it.
+            // The waiting task reads it itself.
             Answer::Sandbox { .. } => continue,
             Answer::Signal { name, correlation, payload, .. } => {
                 let signal = SendSignal { id, name, correlation, payload };
@@ -161,7 +163,7 @@ async fn tell(remote: &Remote, id: &str, told: Option<&Answers>) -> Result<(), F
             }
         };
         match done {
-            // It was taken before, or its time has passed.
+            // It was received before, or its wait has timed out.
             Err(Problem { code: Code::NotFound | Code::InvalidState, .. }) => {}
             done => drop(done?),
         }
@@ -169,8 +171,8 @@ async fn tell(remote: &Remote, id: &str, told: Option<&Answers>) -> Result<(), F
     Ok(())
 }
 
-/// Follows a run until it has ended, or waits and nothing here can change that: the exit code, and
-/// what it waits for.
+/// Follows a run until it has ended, or waits for something that cannot change here. Returns the
+/// exit code and the waits.
 async fn followed(
     remote: &Remote,
     id: &str,
@@ -202,7 +204,7 @@ async fn followed(
     }
 }
 
-/// Whether all runs here wait, and all that is under way in them is runs that do.
+/// Whether all runs here wait, and all active tasks in them are child runs that wait.
 async fn is_at_rest(remote: &Remote) -> Result<bool, Failure> {
     let runs = remote.workflows.runs(remote.caller(), ListRuns { limit: u32::MAX }).await?;
     let (mut below, mut under_way) = (0, 0);
@@ -217,14 +219,14 @@ async fn is_at_rest(remote: &Remote) -> Result<bool, Failure> {
     Ok(below == under_way)
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text)?;
     fs::rename(new, path)
 }
 
-/// A run as it is, and all that happened in it.
+/// The current state of a run, and all its events.
 async fn events(remote: &Remote, id: &str) -> Result<(Run, Vec<u8>), Failure> {
     let (mut from, mut log) = (0, Vec::new());
     loop {
@@ -241,7 +243,7 @@ async fn events(remote: &Remote, id: &str) -> Result<(Run, Vec<u8>), Failure> {
     }
 }
 
-/// What a result says of a run.
+/// The status and outputs of a run for its result.
 fn outcome(run: Run) -> (Status, Value) {
     let error = |error: Value| json!({ "error": error });
     match run.status {

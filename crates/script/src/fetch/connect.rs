@@ -1,4 +1,4 @@
-//! Opens the connections of fetches, to addresses that were checked and to no others.
+//! Opens the connections of fetches, only to addresses that were checked.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 use url::Url;
 
-/// Something to read from and to write to.
+/// A stream that can be read and written.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -24,24 +24,24 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 /// Opens connections.
 #[async_trait]
 pub trait Connect: std::fmt::Debug + Send + Sync {
-    /// A stream on which HTTP is spoken with the URL's host, at one of these addresses.
+    /// A stream for HTTP with the URL's host, at one of these addresses.
     ///
     /// # Errors
     /// Why there is none.
     async fn connect(&self, url: &Url, addresses: &[SocketAddr]) -> io::Result<Box<dyn Stream>>;
 }
 
-/// Connects by TCP, and with TLS where the URL is `https`.
+/// Connects by TCP, with TLS if the URL is `https`.
 #[derive(Debug, Default)]
 pub struct Direct {
-    /// Read when it is first needed.
+    /// Loaded at first use.
     trusted: OnceLock<Result<Arc<ClientConfig>, String>>,
 }
 
 #[async_trait]
 impl Connect for Direct {
     async fn connect(&self, url: &Url, addresses: &[SocketAddr]) -> io::Result<Box<dyn Stream>> {
-        // One after the other, as they were found.
+        // One after the other, in the order of the resolver.
         let stream = TcpStream::connect(addresses).await?;
         stream.set_nodelay(true)?;
         if url.scheme() != "https" {
@@ -53,7 +53,7 @@ impl Connect for Direct {
     }
 }
 
-/// Speaks TLS with a URL's host over a stream.
+/// Makes a TLS connection to a URL's host over a stream.
 pub(super) async fn secure<S: Stream>(
     stream: S,
     url: &Url,
@@ -66,12 +66,12 @@ pub(super) async fn secure<S: Stream>(
     TlsConnector::from(trusted).connect(name, stream).await
 }
 
-/// A configuration that trusts these authorities.
+/// A TLS configuration that trusts these authorities.
 pub(super) fn trust(
     authorities: &[CertificateDer<'static>],
 ) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut roots = RootCertStore::empty();
-    // Systems keep some that no program accepts any more.
+    // Systems keep some certificates that no program accepts any more.
     roots.add_parsable_certificates(authorities.iter().cloned());
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
@@ -80,7 +80,7 @@ pub(super) fn trust(
     Ok(Arc::new(config))
 }
 
-/// The certificates of the authorities that this system trusts: what `SSL_CERT_FILE` names goes first
+/// The certificates of the authorities that this system trusts: `SSL_CERT_FILE` has precedence
 /// (OpenSSL's rule).
 fn authorities() -> Result<Vec<CertificateDer<'static>>, String> {
     let named = std::env::var_os("SSL_CERT_FILE").map(std::path::PathBuf::from);

@@ -1,5 +1,5 @@
-//! One request and its response over one connection: HTTP/1.1, and what the Fetch Standard says of
-//! methods, headers and redirects.
+//! One request and its response over one connection: HTTP/1.1, and the rules of the Fetch Standard
+//! for methods, headers and redirects.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
@@ -12,12 +12,12 @@ use super::Error;
 use super::connect::Stream;
 use crate::outside::{Request, Response};
 
-/// How much is kept of a response's head while it is read.
+/// The size of the buffer for a response's head, in bytes.
 const HEAD_BYTES: usize = 64 << 10;
 /// The most headers of a request or response.
 const MAX_HEADERS: usize = 100;
 
-/// Headers that are ours to set: they frame the message, or belong to the connection.
+/// Headers that only this module sets: they frame the message, or belong to the connection.
 const OURS: &[&str] = &[
     "connection",
     "content-length",
@@ -32,10 +32,10 @@ const OURS: &[&str] = &[
     "upgrade",
 ];
 
-/// Headers that no other origin is shown.
+/// Headers that are not sent to another origin.
 const OF_ORIGIN: &[&str] = &["authorization", "cookie"];
 
-/// Checks a request, and brings its method and headers into the form in which they are sent.
+/// Validates a request, and normalizes its method and headers.
 pub(super) fn check(request: &mut Request) -> Result<(), Error> {
     let invalid = |what: &str| Error::Invalid(what.to_owned());
     request.method = match request.method.to_ascii_uppercase().as_str() {
@@ -57,7 +57,7 @@ pub(super) fn check(request: &mut Request) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends a request and reads the response, whose body may have so many bytes.
+/// Sends a request and reads the response, whose body is limited to so many bytes.
 pub(super) async fn exchange(
     stream: Box<dyn Stream>,
     url: &Url,
@@ -80,7 +80,7 @@ pub(super) async fn exchange(
             }
         })?;
         let header = |(name, value): (&HeaderName, &HeaderValue)| {
-            // Bytes beyond ASCII are Latin-1 to programs (Fetch Standard, "isomorphic decode").
+            // Programs see non-ASCII bytes as Latin-1 (Fetch Standard, "isomorphic decode").
             let value = value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
             (name.as_str().to_owned(), value)
         };
@@ -93,7 +93,8 @@ pub(super) async fn exchange(
         })
     };
     tokio::pin!(send);
-    // The connection moves what the request sends; alone, it ends when the other side does.
+    // The connection must be polled to send the request; it completes first only if the other side
+    // closes it.
     tokio::select! {
         biased;
         response = &mut send => response,
@@ -132,7 +133,7 @@ fn message(url: &Url, request: &Request) -> Result<hyper::Request<Full<Bytes>>, 
     Ok(message)
 }
 
-/// The place that a response sends elsewhere to.
+/// The location that a response redirects to.
 pub(super) fn redirect(response: &Response) -> Option<&str> {
     if !matches!(response.status, 301 | 302 | 303 | 307 | 308) {
         return None;
@@ -141,7 +142,7 @@ pub(super) fn redirect(response: &Response) -> Option<&str> {
     location.map(|(_, place)| place.as_str())
 }
 
-/// Turns a request into the one that follows a redirect (Fetch Standard, "HTTP-redirect fetch").
+/// Changes a request to the one that follows a redirect (Fetch Standard, "HTTP-redirect fetch").
 pub(super) fn turn(request: &mut Request, status: u16, same_origin: bool) {
     let becomes_get = match status {
         301 | 302 => request.method == "POST",

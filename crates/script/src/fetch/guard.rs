@@ -1,5 +1,5 @@
-//! Decides where a program may reach: the policy of hosts, then the rules on URLs and addresses that
-//! are in `core`.
+//! Decides which hosts a program may reach: the host policy, then the rules on URLs and addresses
+//! in `core`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use url::{Host, Url};
 
 use super::Error;
 
-/// Finds the addresses of names.
+/// Resolves names.
 #[async_trait]
 pub trait Resolve: std::fmt::Debug + Send + Sync {
     /// All addresses of a name.
@@ -21,7 +21,7 @@ pub trait Resolve: std::fmt::Debug + Send + Sync {
     async fn resolve(&self, name: &str) -> std::io::Result<Vec<IpAddr>>;
 }
 
-/// Asks as the system is configured (`getaddrinfo(3)`).
+/// Resolves names with the configuration of the system (`getaddrinfo(3)`).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 
@@ -33,7 +33,7 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// What asks before anything is opened.
+/// The checks before a connection is opened.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     pub(super) hosts: Hosts,
@@ -41,7 +41,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// A URL that may be fetched as far as can be told without resolving its host.
+    /// Parses a URL, and does all checks that need no name resolution.
     pub(super) fn check(&self, url: &str) -> Result<Url, Error> {
         let url = check(url).map_err(|refused| Error::Blocked(refused.to_string()))?;
         let host = url.host_str().unwrap_or_default();

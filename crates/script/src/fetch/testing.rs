@@ -1,5 +1,5 @@
-//! A server on loopback that stands for every public host, and what leads there: names have the
-//! addresses that the test says, and a connection to any address that was checked ends at the server.
+//! A server on loopback that acts as every public host: names have the addresses that the test
+//! chooses, and a connection to any checked address ends at the server.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,10 +23,10 @@ use super::guard::Resolve;
 const CERTIFICATE: &[u8] = include_bytes!("testing/certificate.pem");
 const KEY: &[u8] = include_bytes!("testing/key.pem");
 
-/// What the server answers to a request, by the first line of it and the `Host`.
+/// The server's response to a request, by its first line and the `Host` header.
 type Answers = fn(&str) -> String;
 
-/// A running server, and what was asked.
+/// A running server, and the requests that it received.
 #[derive(Debug)]
 pub(super) struct World {
     server: SocketAddr,
@@ -37,7 +37,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A world with these names, whose one server answers so.
+    /// A world with these names, whose one server responds like this.
     pub(super) async fn new(names: &[(&'static str, &str)], answers: Answers) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();

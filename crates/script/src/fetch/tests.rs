@@ -1,4 +1,5 @@
-//! Fetches in a world of our own: what is refused, what is followed, and what is connected to.
+//! Fetches in a simulated network: which are refused, which redirects are followed, and which
+//! addresses are connected to.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -147,9 +148,9 @@ async fn what_a_redirect_takes_along() {
         body: Some(b"sent".to_vec()),
         redirect,
     };
-    // To a GET in the same place, without its body.
+    // Redirected to a GET at the same origin, without the body.
     fetcher.fetch(request("moved", Redirect::Follow)).await.unwrap();
-    // As it was, to another origin, without what is this one's.
+    // Unchanged, to another origin, without the headers of this origin.
     fetcher.fetch(request("kept", Redirect::Follow)).await.unwrap();
     let asked = world.asked.lock().unwrap().clone();
     assert!(asked[0].starts_with("POST /moved") && asked[0].ends_with("sent"), "{asked:#?}");

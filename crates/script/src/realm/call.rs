@@ -1,5 +1,5 @@
-//! Calls into a realm that lives on: several functions may be under way at once, and what they wait
-//! for is driven by whoever holds the realm.
+//! Calls into a persistent realm: several functions may run concurrently, and the owner of the
+//! realm drives them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rquickjs::{CatchResultExt as _, Function, Object, Persistent, Promise};
 
 use super::{Failure, Realm};
 
-/// A call that was begun. It must go before its realm does.
+/// A started call. It must be dropped before its realm.
 pub struct Call(Result<Persistent<Promise<'static>>, Failure>);
 
 impl std::fmt::Debug for Call {
@@ -18,10 +18,10 @@ impl std::fmt::Debug for Call {
 }
 
 impl Realm {
-    /// Gives programs a global function by which they hand texts out while they run.
+    /// Defines a global function with which programs output texts while they run.
     ///
     /// # Errors
-    /// When there is not enough memory for it.
+    /// If there is not enough memory for it.
     pub fn offer(&self, name: &str, take: impl Fn(String) + 'static) -> Result<(), Failure> {
         self.context.with(|ctx| {
             let offered = Function::new(ctx.clone(), take)
@@ -31,8 +31,9 @@ impl Realm {
         })
     }
 
-    /// Begins a call of an async function that a module exports, from a text to a text. The module
-    /// has been run. Time has no limit from here on: whoever waits ends the process.
+    /// Starts a call of an exported async function with a text argument and a text result. The
+    /// module must have run. There is no time limit from here on: the caller can only kill the
+    /// process.
     pub fn begin(&self, module: &str, function: &str, argument: &str) -> Call {
         self.state.expired.set(false);
         self.state.deadline.set(None);
@@ -49,13 +50,13 @@ impl Realm {
         }))
     }
 
-    /// Does what can be done now; how long until there is more, where only time is waited for. What
-    /// a timer throws is answered.
+    /// Runs all jobs and timers that are due. Returns the time until the next timer, if only time
+    /// is waited for, and the exception of a timer.
     pub fn proceed(&self) -> (Option<Duration>, Option<Failure>) {
         let mut thrown = None;
         loop {
             while self.runtime.is_job_pending() {
-                // A job that fails has told its promise.
+                // A failed job has rejected its promise.
                 drop(self.runtime.execute_pending_job());
             }
             match self.context.with(|ctx| self.due(&ctx)) {
@@ -69,7 +70,7 @@ impl Realm {
         }
     }
 
-    /// What came of a call, once something has.
+    /// The result of a call, once it has settled.
     pub fn settled(&self, call: &Call) -> Option<Result<String, Failure>> {
         let promise = match &call.0 {
             Ok(promise) => promise.clone(),
@@ -85,7 +86,7 @@ impl Realm {
         })
     }
 
-    /// The rejections that nobody has looked at since this was last asked.
+    /// The unhandled rejections since the last call.
     pub fn take_unhandled(&self) -> Vec<Failure> {
         self.state.rejections.take().into_iter().map(|(_, failure)| failure).collect()
     }

@@ -1,5 +1,5 @@
-//! What a program threw, with places in the files that the user wrote. Every text is the program's
-//! own: bounded, and never trusted.
+//! Exceptions of a program, with positions in the user's files. Every text comes from the program:
+//! it is bounded, and never trusted.
 
 use std::fmt;
 
@@ -7,32 +7,32 @@ use rquickjs::{CaughtError, Coerced, Ctx, Object, Value};
 
 use super::Program;
 
-/// Names of our own scripts begin so; their frames are not shown.
+/// The prefix of the names of our own scripts; their frames are hidden.
 pub(super) const OWN: &str = "stockade:";
 
-/// The longest text that is taken from what was thrown.
+/// The longest text that is taken from an exception, in bytes.
 const MAX_BYTES: usize = 8 << 10;
 
 /// The most frames that are kept.
 const MAX_FRAMES: usize = 20;
 
-/// Something thrown.
+/// An exception.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Failure {
-    /// The kind of error, as `TypeError`; `None` for a thrown value that is no error.
+    /// The kind of error, such as `TypeError`; `None` for a thrown value that is not an error.
     pub name: Option<String>,
     /// The error's message, or the value as text.
     pub message: String,
-    /// The error's `code`, where it has one.
+    /// The error's `code`, if it has one.
     pub code: Option<String>,
-    /// Where it was made, the innermost first: `at name (file:line:column)`.
+    /// The stack trace, innermost frame first: `at name (file:line:column)`.
     pub frames: Vec<String>,
     /// The error's cause.
     pub cause: Option<Box<Self>>,
 }
 
-/// As the reference renders it: message, code, stack, cause and the cause's stack, each on lines of
-/// its own.
+/// The format of the reference: message, code, stack, cause and the cause's stack, each on its own
+/// lines.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
@@ -81,7 +81,7 @@ impl Failure {
         let frames = field(ctx, object, "stack").unwrap_or_default();
         let frames = frames.lines().filter_map(|line| frame(line.trim(), program));
         let cause = object.get::<_, Value<'js>>("cause").ok();
-        // Getters of the program may have thrown; nobody is told.
+        // Getters of the program may have thrown; that is ignored.
         drop(ctx.catch());
         let cause = cause.filter(|cause| !cause.is_undefined() && !cause.is_null() && depth == 0);
         Self {
@@ -94,7 +94,7 @@ impl Failure {
     }
 }
 
-/// A property as text, where there is one.
+/// A property as text, if there is one.
 fn field<'js>(ctx: &Ctx<'js>, object: &Object<'js>, name: &str) -> Option<String> {
     match object.get::<_, Value<'js>>(name) {
         Ok(value) if value.is_undefined() || value.is_null() => None,
@@ -125,7 +125,7 @@ fn bounded(mut text: String) -> String {
     text
 }
 
-/// A frame of the engine with the place that the user wrote; `None` for our own scripts.
+/// A frame of the engine with its position in the user's source; `None` for our own scripts.
 fn frame(line: &str, program: &Program) -> Option<String> {
     let rest = line.strip_prefix("at ")?;
     let (name, place) = match rest.strip_suffix(')').and_then(|rest| rest.rsplit_once('(')) {

@@ -1,5 +1,5 @@
-//! What the realm's own scripts ask of the host: output, the clock, randomness, texts, URLs and
-//! fetches. Nothing here opens or reaches anything: fetches are handed to the outside.
+//! The host functions for the realm's own scripts: output, the clock, randomness, texts, URLs and
+//! fetches. Nothing here opens files or connections: fetches are passed to the outside.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -17,13 +17,13 @@ const URL_PARTS: &[&str] = &[
     "hash",
 ];
 
-/// The most random bytes that are given at once.
+/// The most random bytes of one call.
 const MAX_RANDOM_BYTES: usize = 65_536;
 
-/// How many are drawn at once for `Math.random()`.
+/// How many bytes are drawn at a time for `Math.random()`.
 const DRAWN_BYTES: usize = 1_024;
 
-/// The object that our scripts are called with.
+/// The object that is passed to our scripts.
 pub(super) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> Result<Object<'js>> {
     let host = Object::new(ctx.clone())?;
     let writer = Rc::clone(state);
@@ -55,7 +55,7 @@ pub(super) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> Result<Object<'js>
     Ok(host)
 }
 
-/// Lets a program have the answer to a fetch of its own.
+/// Settles a fetch of the program with its response.
 pub(super) fn settle<'js>(ctx: &Ctx<'js>, settle: &Function<'js>, answer: Answer) -> Result<()> {
     let Response { status, status_text, url, redirected, headers, body } = match answer.result {
         Ok(response) => response,
@@ -74,9 +74,9 @@ pub(super) fn settle<'js>(ctx: &Ctx<'js>, settle: &Function<'js>, answer: Answer
 }
 
 impl State {
-    /// Hands a line on while there is room; what is over the limit is thrown away.
+    /// Passes a line on while there is output budget; lines over the limit are discarded.
     fn write(&self, level: &str, text: &str) {
-        // A line costs something even when it is empty.
+        // An empty line has a cost, too.
         let Some(left) = self.output_left.get().checked_sub(text.len() + 1) else {
             self.output_left.set(0);
             self.output_cut.set(true);
@@ -90,8 +90,8 @@ impl State {
         }
     }
 
-    /// A number from 0 to 1, as `Math.random()` gives. The engine's own would be the same in every
-    /// process that is forked from one.
+    /// A number from 0 to 1 for `Math.random()`. The engine's own generator would be the same in
+    /// every process that is forked from one.
     fn draw(&self, ctx: &Ctx<'_>) -> Result<f64> {
         let mut left = self.random.borrow_mut();
         if left.len() < size_of::<u32>() {
@@ -149,7 +149,7 @@ impl State {
     }
 }
 
-/// Fills a buffer with random bytes by the kernel's call alone, which is all that a worker may make.
+/// Fills a buffer with random bytes by the system call alone, because a worker may make no other.
 fn fill(mut bytes: &mut [u8]) -> bool {
     while !bytes.is_empty() {
         match rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty()) {
@@ -177,8 +177,8 @@ fn encode<'js>(ctx: Ctx<'js>, text: String) -> Result<TypedArray<'js, u8>> {
     TypedArray::new_copy(ctx, text.into_bytes())
 }
 
-/// The bytes of a text that has one character for each: how bytes come out of the engine, whose
-/// memory is not looked at.
+/// The bytes of a text with one character for each byte: this is how bytes leave the engine, whose
+/// memory is not accessed directly.
 fn bytes(text: &str) -> Vec<u8> {
     text.chars().map(|character| u8::try_from(character).unwrap_or_default()).collect()
 }
@@ -216,7 +216,7 @@ fn url_part(href: String, part: String) -> Option<String> {
     })
 }
 
-/// The URL with a part set; `None` when the part cannot be set so, and the URL stays.
+/// The URL with a part replaced; `None` if the value is invalid, and the URL stays as it is.
 fn set_url_part(href: String, part: String, value: String) -> Option<String> {
     let mut url = Url::parse(&href).ok()?;
     match part.as_str() {

@@ -1,4 +1,4 @@
-//! What programs can do in a realm, what they cannot, and how runs end.
+//! What programs can and cannot do in a realm, and how runs end.
 
 use super::*;
 use crate::SourceFile;
@@ -36,7 +36,7 @@ fn run(source: &str) -> (Outcome, Vec<String>) {
     run_with(&[("main.ts", source)], TIMEOUT)
 }
 
-/// The lines of a program that ends well.
+/// The output lines of a program that succeeds.
 fn lines(source: &str) -> Vec<String> {
     let (outcome, lines) = run(source);
     assert_eq!(outcome.ended, Ended::Settled, "{source}: {lines:?}");
@@ -189,7 +189,7 @@ fn a_rejection_that_nobody_looks_at_is_told() {
     assert_eq!(messages, ["lost"]);
 }
 
-/// Answers what it is asked for, the last first.
+/// Responds to fetches, the last one first.
 #[derive(Default)]
 struct Echo {
     lines: Rc<RefCell<Vec<String>>>,

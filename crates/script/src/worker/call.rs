@@ -1,5 +1,6 @@
-//! One call, seen from the caller: a worker is forked, asked, heard, and has what it fetches fetched
-//! for it, until it answers, fails, or its time is over. Dropping the future ends the worker.
+//! One call, on the caller's side: it forks a worker, sends the request, receives messages and
+//! makes fetches for the worker, until the worker responds, fails, or times out. Dropping the
+//! future kills the worker.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,28 +20,28 @@ use super::{Error, MAX_ASKED_BYTES, MAX_FETCHES, Zygote};
 use crate::fetch::Fetcher;
 use crate::outside::{Answer, Request};
 
-/// How much is read at once.
+/// How many bytes one read returns.
 const PIECE_BYTES: usize = 64 << 10;
-/// How many fetches of one call are under way at once; the others wait.
+/// How many fetches of one call run concurrently; the others wait.
 const MAX_FETCHES_AT_ONCE: usize = 16;
-/// The bytes of responses that one call may have in all.
+/// The total size of all responses of one call, in bytes.
 const MAX_FETCHED_BYTES: usize = 16 << 20;
-/// The most words that a worker says: lines, for the most part, which may be empty.
+/// The most messages of a worker: mostly lines, which may be empty.
 const MAX_WORDS: usize = 1 << 20;
-/// How long it may take to hear of the end of a worker that says no more.
+/// How long the notification of a worker's end may take after its stream has ended.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What is asked of a worker.
+/// A request to a worker.
 pub struct Call<'a> {
-    /// The question, at most [`FRAME_BYTES`](super::wire::FRAME_BYTES) long.
+    /// The request, at most [`FRAME_BYTES`](super::wire::FRAME_BYTES) long.
     pub question: Vec<u8>,
     /// The time after which the worker is killed.
     pub timeout: Duration,
-    /// The most bytes that its lines may take, with what holds them.
+    /// The most memory that its lines may take, in bytes, with their overhead.
     pub line_bytes: usize,
-    /// Takes each line as it comes.
+    /// Receives each line as it arrives.
     pub lines: &'a mut (dyn FnMut(String) + Send),
-    /// Fetches for it.
+    /// Makes its fetches.
     pub fetcher: &'a Fetcher,
 }
 
@@ -50,27 +51,27 @@ impl std::fmt::Debug for Call<'_> {
     }
 }
 
-/// What a worker left. Every byte is what the worker wanted it to be.
+/// The output of a worker. Every byte is under the control of the worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// Its answer, or how it ended without one.
+    /// Its response, or how it ended without one.
     pub answer: Result<Vec<u8>, Ended>,
-    /// Whether it was reading files then.
+    /// Whether it was parsing files at that time.
     pub reading: bool,
 }
 
-/// How a call ended that was not answered.
+/// How a call ended without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The worker ended by itself.
     Exited(u8),
     /// It was ended by this signal.
     Signaled(u8),
-    /// It was killed when its time was over.
+    /// It was killed because it timed out.
     TimedOut,
-    /// It was killed because it said what is no word, or too much.
+    /// It was killed because it sent an invalid message, or too many.
     Misspoke,
-    /// It was lost, with its zygote or before it began.
+    /// It was lost, with its zygote or before it started.
     Lost,
 }
 
@@ -87,10 +88,10 @@ impl std::fmt::Display for Ended {
 }
 
 impl Zygote {
-    /// Has a call served by a new worker.
+    /// Runs a call in a new worker.
     ///
     /// # Errors
-    /// When there was no worker. What goes wrong in it is told.
+    /// If there was no worker. Failures of the worker itself are part of the result.
     pub async fn call(&self, call: Call<'_>) -> Result<Told, Error> {
         let end = Instant::now() + call.timeout;
         let (ours, theirs) = UnixStream::pair().map_err(Error::Wire)?;
@@ -123,18 +124,18 @@ impl Zygote {
                 })
             }
         };
-        // What is still alive of the worker goes with the leash.
+        // Closing the leash kills the rest of the worker.
         Ok(Told { answer, reading })
     }
 }
 
-/// The worker has said what it may not say.
+/// The worker has violated the protocol.
 struct Misspoke;
 
-/// A call that is under way.
+/// A call in progress.
 struct Session<'a> {
     call: Call<'a>,
-    /// What is still to be sent.
+    /// Bytes that are still to be sent.
     outgoing: Vec<u8>,
     incoming: Incoming,
     fetches: JoinSet<Answer>,
@@ -166,7 +167,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks, and hears the worker out. It is heard also while it does not listen.
+    /// Sends the request, and receives all messages of the worker, also while it does not read.
     async fn hear(&mut self, wire: &mut tokio::net::UnixStream) -> Result<(), Misspoke> {
         let (mut from, mut to) = wire.split();
         self.outgoing = ToWorker::Ask(std::mem::take(&mut self.call.question)).encode();
@@ -175,7 +176,7 @@ impl<'a> Session<'a> {
         while self.answer.is_none() {
             tokio::select! {
                 read = from.read(&mut piece) => match read {
-                    // Its end says how it went.
+                    // The exit status shows how it ended.
                     Ok(0) | Err(_) => return Ok(()),
                     Ok(length) => {
                         self.incoming.push(&piece[..length]);
@@ -185,7 +186,7 @@ impl<'a> Session<'a> {
                 written = to.write(&self.outgoing), if !self.outgoing.is_empty() => {
                     match written {
                         Ok(length) => drop(self.outgoing.drain(..length)),
-                        // It has ended. What it said before is still to be heard.
+                        // It has ended. Its earlier messages are still to be received.
                         Err(_) => {
                             listens = false;
                             self.outgoing.clear();
@@ -205,7 +206,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Does what the words say that have come.
+    /// Handles the messages that have arrived.
     fn understand(&mut self) -> Result<(), Misspoke> {
         while let Some(word) = self.incoming.take().map_err(|_| Misspoke)? {
             self.words_left = self.words_left.checked_sub(1).ok_or(Misspoke)?;
@@ -239,7 +240,7 @@ impl<'a> Session<'a> {
         self.asked_bytes_left = left.ok_or(Misspoke)?;
         let (fetcher, turns) = (self.call.fetcher.clone(), Arc::clone(&self.turns));
         let handle = self.fetches.spawn(async move {
-            // Nobody closes it.
+            // The semaphore is never closed.
             let _turn = turns.acquire().await;
             let result = fetcher.fetch(request).await.map_err(|error| error.to_string());
             Answer { id, result }
@@ -250,7 +251,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The answer to a fetch, unless the call has had too much already.
+    /// The response to a fetch, unless the call has received too many bytes already.
     fn within_budget(&mut self, answer: Answer) -> Answer {
         let length = answer.result.as_ref().map_or(0, |response| response.body.len());
         match self.fetched_bytes_left.checked_sub(length) {
@@ -274,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    /// Which of two things that are ready is looked at first is left to chance.
+    /// `select!` chooses randomly between two branches that are ready.
     const OFTEN: usize = 64;
 
     #[tokio::test]

@@ -1,5 +1,4 @@
-//! The worker's end of its stream. Whoever is at the other end is trusted; when nobody is any more,
-//! the worker has nothing left to live for.
+//! The worker's end of its stream. The other end is trusted; when it is closed, the worker ends.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -12,7 +11,7 @@ use super::wire::{FromWorker, Incoming, ToWorker, Word as _};
 use super::{MAX_ASKED_BYTES, MAX_FETCHES};
 use crate::outside::{Answer, Outside, Request};
 
-/// How much is read at once.
+/// How many bytes one read returns.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The stream to the caller, which is the outside of a realm in a worker.
@@ -26,7 +25,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Takes the descriptor that a worker begins with.
+    /// Takes the file descriptor that a worker starts with.
     pub fn new(descriptor: OwnedFd) -> Self {
         Self {
             file: descriptor.into(),
@@ -37,10 +36,10 @@ impl Wire {
         }
     }
 
-    /// What is asked of this worker: the first word.
+    /// The request to this worker: the first message.
     ///
     /// # Errors
-    /// When there is none, or another one.
+    /// If there is none, or another message.
     pub fn question(&mut self) -> io::Result<Vec<u8>> {
         loop {
             match self.incoming.take().map_err(io::Error::other)? {
@@ -51,7 +50,7 @@ impl Wire {
         }
     }
 
-    /// Says a word. When nobody hears it, the kernel ends the worker (SIGPIPE).
+    /// Sends a message. If the other end is closed, the kernel kills the worker (SIGPIPE).
     pub fn say(&mut self, word: &FromWorker) {
         if self.file.write_all(&word.encode()).is_err() {
             self.gone = true;
@@ -85,7 +84,7 @@ impl Outside for Wire {
     }
 
     fn fetch(&mut self, id: u32, request: Request) -> Result<(), String> {
-        // More than this is not understood.
+        // The caller ends a call that exceeds these limits.
         let left = |left: usize, taken: usize, what: String| {
             left.checked_sub(taken).ok_or_else(|| format!("fetch failed: a program {what}"))
         };
@@ -102,7 +101,7 @@ impl Outside for Wire {
     }
 
     fn wait(&mut self, timeout: Duration) -> Option<Answer> {
-        // A year is as good as for ever.
+        // A year is long enough for no limit.
         let end = Instant::now() + timeout.min(Duration::from_secs(365 * 24 * 3_600));
         loop {
             match self.incoming.take() {

@@ -1,58 +1,58 @@
-//! The words between a worker and its caller: frames of a length, a kind and fields, over one
-//! stream. What a worker writes may be anything: it is read as one of these words, each in one form
-//! only and none longer than a limit, or it ends the call.
+//! The messages between a worker and its caller: frames of a length, a kind and fields, over one
+//! stream. A worker may write any bytes: unless they are valid messages, each in its only encoding
+//! and within the limit, the call ends.
 
 use crate::outside::{Answer, Redirect, Request, Response};
 
-/// The longest frame, without its length.
+/// The longest frame, without its length field.
 pub const FRAME_BYTES: usize = 8 << 20;
 /// The most headers of a request or response.
 const MAX_HEADERS: usize = 100;
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FromWorker {
-    /// It begins to read the files; until it says more, deep nesting may be its end.
+    /// It starts to parse the files; until its next message, deep nesting may crash it.
     Reading,
-    /// It has read them.
+    /// It has parsed them.
     Read,
     /// A line of output.
     Line(String),
-    /// It wants something fetched.
+    /// A request for a fetch.
     Fetch(u32, Request),
-    /// It gives a fetch up.
+    /// It cancels a fetch.
     Abort(u32),
-    /// Its answer, the last word.
+    /// Its response, the last message.
     Answer(Vec<u8>),
 }
 
-/// What is said to a worker.
+/// A message to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToWorker {
-    /// What is to be done, the first word.
+    /// The request, the first message.
     Ask(Vec<u8>),
-    /// What a fetch has come to.
+    /// The result of a fetch.
     Fetched(Answer),
 }
 
-/// A frame that is none.
+/// A frame that is not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a frame is longer than {FRAME_BYTES} bytes or invalid")]
 pub struct Malformed;
 
-/// A word that goes over the wire.
+/// A message that is sent over the stream.
 pub trait Word: Sized {
-    /// The frame, whole.
+    /// The complete frame.
     fn encode(&self) -> Vec<u8>;
 
-    /// The word that a frame holds, without its length.
+    /// The message in a frame without its length field.
     ///
     /// # Errors
-    /// [`Malformed`] unless the frame is exactly what [`Word::encode`] makes of a word.
+    /// [`Malformed`] unless the frame is exactly the encoding of a message by [`Word::encode`].
     fn decode(frame: &[u8]) -> Result<Self, Malformed>;
 }
 
-/// Bytes as they came, of which frames are taken.
+/// A buffer of received bytes, from which frames are taken.
 #[derive(Debug, Default)]
 pub struct Incoming {
     bytes: Vec<u8>,
@@ -60,7 +60,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Adds what has come.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.taken > 0 {
             self.bytes.drain(..self.taken);
@@ -69,10 +69,11 @@ impl Incoming {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next word, if it is there whole.
+    /// The next message, if it is complete.
     ///
     /// # Errors
-    /// [`Malformed`] as soon as its length or content is wrong; nothing after it means anything.
+    /// [`Malformed`] as soon as its length or content is invalid; the rest of the stream is then
+    /// meaningless.
     pub fn take<W: Word>(&mut self) -> Result<Option<W>, Malformed> {
         let rest = self.bytes.get(self.taken..).unwrap_or_default();
         let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
@@ -223,12 +224,12 @@ impl Frame {
     }
 }
 
-/// What is too long to be told is too long to be read.
+/// A length that does not fit is rejected by the reader.
 fn length(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// The fields of a frame that are left.
+/// The remaining fields of a frame.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

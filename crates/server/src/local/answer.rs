@@ -1,4 +1,4 @@
-//! Answers: JSON, lines of JSON, bytes, and failures.
+//! Responses: JSON, lines of JSON, bytes, and failures.
 
 use axum::body::Body;
 use axum::http::{StatusCode, header};
@@ -10,7 +10,7 @@ use stockade_api::{FileContent, Items, Problem};
 
 use crate::stream::Lines;
 
-/// A failure on its way out.
+/// A failure as a response.
 pub(crate) struct Failure(pub(crate) Problem);
 
 impl From<Problem> for Failure {
@@ -27,13 +27,13 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Items as lines of JSON, as they come. A failure is the last line.
+/// Items as lines of JSON, streamed. A failure is the last line.
 pub(crate) fn lines<T: Serialize + Send + 'static>(items: Items<T>) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
     (kind, Body::new(Lines::new(items))).into_response()
 }
 
-/// A file as it is.
+/// The unchanged content of a file.
 pub(crate) fn content(content: FileContent) -> Response {
     let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
     (kind, Body::new(Sent(content))).into_response()

@@ -1,7 +1,7 @@
 //! Stockade's own dialect, over a Unix socket: `stockade_api::wire` as HTTP.
 //!
-//! The kernel names the process at the other end of a connection, and [`crate::auth`] decides by that in
-//! whose name its requests are done. Everything else here is translation.
+//! The kernel identifies the peer process of a connection, and from that [`crate::auth`] determines
+//! the caller of its requests. Everything else here is translation.
 
 mod answer;
 mod request;
@@ -24,12 +24,12 @@ use tokio::sync::watch;
 
 use crate::auth::{Authenticate, Connection, Peer};
 
-/// How many connections there are.
+/// A counter of open connections.
 #[derive(Debug, Clone, Default)]
 pub struct Connections(Arc<AtomicUsize>);
 
 impl Connections {
-    /// How many there are now.
+    /// The current number.
     pub fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -50,11 +50,11 @@ impl Drop for Counted {
     }
 }
 
-/// Serves a socket until `stop` becomes true. Connections that are open by then go on: the process
-/// decides how long it waits for [`Connections::count`] to become 0.
+/// Serves a socket until `stop` becomes true. Open connections continue: the process decides how
+/// long it waits for [`Connections::count`] to become 0.
 ///
 /// # Errors
-/// When the socket cannot take connections any more.
+/// If the socket cannot accept connections any more.
 pub async fn serve(
     listener: UnixListener,
     sandboxes: Arc<dyn Sandboxes>,
@@ -70,7 +70,8 @@ pub async fn serve(
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // A client that has gone again, or no descriptor left: neither ends the server.
+                // A client that has disconnected already, or no free file descriptor: neither ends
+                // the server.
                 Err(error) => {
                     if error.kind() == io::ErrorKind::InvalidInput {
                         return Err(error);
@@ -81,7 +82,7 @@ pub async fn serve(
             },
             () = &mut stopped => return Ok(()),
         };
-        // A connection that is refused is closed without an answer.
+        // A refused connection is closed without a response.
         let Ok(caller) = authenticate.caller(&connection(&stream)) else { continue };
         let counted = Counted::new(&connections);
         let routes = routes.clone();
@@ -92,7 +93,7 @@ pub async fn serve(
     }
 }
 
-/// What the kernel says of the other end of a socket.
+/// The peer of a socket, as the kernel reports it.
 fn connection(stream: &UnixStream) -> Connection {
     match stream.peer_cred() {
         Ok(peer) => Connection::from_peer(Peer { uid: peer.uid() }),
@@ -109,7 +110,7 @@ async fn serve_connection(
         request.extensions_mut().insert(caller.clone());
         routes.call(request)
     });
-    // The other end of the connection knows what goes wrong on it.
+    // The client detects errors of the connection itself.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()

@@ -1,4 +1,4 @@
-//! What every route needs: the operations, who asks, and requests and answers as JSON.
+//! Common parts of all routes: the operations, the caller, and requests and responses as JSON.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use stockade_core::{Code, ExecutionId};
 
 use super::answer::Failure;
 
-/// What every route is given.
+/// The shared state of all routes.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     pub(super) sandboxes: Arc<dyn Sandboxes>,
@@ -54,7 +54,7 @@ impl FromRequestParts<Shared> for Requester {
     }
 }
 
-/// A request as JSON.
+/// Parses a JSON request.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let body = if body.is_empty() { b"{}" } else { body };
     serde_json::from_slice(body).map_err(|error| {
@@ -62,7 +62,7 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// An answer that goes with a body, as the value of a header.
+/// A response that accompanies a body, as the value of a header.
 pub(super) fn beside(answer: &impl Serialize) -> Result<HeaderValue, Problem> {
     let unwritten = |error: &dyn std::fmt::Display| {
         Problem::new(Code::Io, "the answer cannot be written").because(error.to_string())
@@ -71,5 +71,5 @@ pub(super) fn beside(answer: &impl Serialize) -> Result<HeaderValue, Problem> {
     HeaderValue::try_from(STANDARD.encode(text)).map_err(|error| unwritten(&error))
 }
 
-/// The status of an answer after which the connection carries something else than HTTP.
+/// The status of a response after which the connection is not HTTP any more.
 pub(super) const TAKEN_OVER: StatusCode = StatusCode::SWITCHING_PROTOCOLS;

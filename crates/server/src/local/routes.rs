@@ -1,4 +1,4 @@
-//! From paths to operations.
+//! Routing from paths to operations.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use super::answer::{Failure, content, lines};
 use super::request::{Requester, Shared, beside, parse};
 use super::session;
 
-/// The largest request of a plain operation.
+/// The largest request of a plain operation, in bytes.
 const REQUEST_BYTES: usize = 64 << 20;
 
 /// Every path of the dialect.

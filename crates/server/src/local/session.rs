@@ -1,4 +1,4 @@
-//! Sessions and connections: requests whose connection is taken over.
+//! Sessions and connections: requests that take over their connection.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -14,7 +14,7 @@ use tokio::io::{AsyncWriteExt as _, copy_bidirectional, split};
 use super::answer::Failure;
 use super::request::{Requester, Shared, TAKEN_OVER, beside, parse};
 
-/// The largest request.
+/// The largest request, in bytes.
 const REQUEST_BYTES: usize = 16 << 20;
 
 /// Opens a session; frames follow.
@@ -44,7 +44,7 @@ pub(super) async fn connect(
     let mut inside = shared.sandboxes.connect(&caller.0, parse(&body)?).await?;
     tokio::spawn(async move {
         if let Ok(connection) = upgrade.await {
-            // Either end may go at any time.
+            // Either end may disconnect at any time.
             let _ = copy_bidirectional(&mut inside, &mut TokioIo::new(connection)).await;
         }
     });
@@ -63,7 +63,7 @@ pub(super) async fn web_socket(
     let answer = answer().header(ANSWER_HEADER, beside(&protocol)?);
     tokio::spawn(async move {
         if let Ok(connection) = upgrade.await {
-            // Either end may go at any time.
+            // Either end may disconnect at any time.
             let _ = copy_bidirectional(&mut inside, &mut TokioIo::new(connection)).await;
         }
     });
@@ -74,7 +74,7 @@ fn answer() -> axum::http::response::Builder {
     Response::builder().status(TAKEN_OVER).header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL)
 }
 
-/// The connection that comes of a request, and the request's body.
+/// The connection that a request is upgraded to, and the request's body.
 async fn taken(mut request: Request) -> Result<(OnUpgrade, axum::body::Bytes), Failure> {
     let asks = request.headers().get(UPGRADE).is_some_and(|protocol| protocol == PROTOCOL);
     let upgrade = request.extensions_mut().remove::<OnUpgrade>().filter(|_| asks);
@@ -91,8 +91,8 @@ fn broken(error: impl ToString) -> Failure {
     Failure(problem.because(error.to_string()))
 }
 
-/// Passes a session on until the command has ended. A caller that goes is no reason for the
-/// command to end.
+/// Relays a session until the command has ended. The command does not end if the caller
+/// disconnects.
 async fn relay<C>(session: Session, connection: C)
 where
     C: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,

@@ -1,6 +1,6 @@
-//! The lines of the protocol, before anybody understands them. One that is no message is answered
-//! here, and goes no further: what speaks the protocol would pass over it, and whoever sent it would
-//! wait for ever.
+//! The lines of the protocol, before they are parsed as such. A line that is not a message gets its
+//! response here, and is not passed on: the protocol library would ignore it, and the client would
+//! wait forever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use tokio::io::{
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-/// How much waits between two ends.
+/// The buffer size between two ends, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
-/// How long the last answers may take to be written.
+/// How long writing the last responses may take.
 const ENDING: Duration = Duration::from_secs(5);
 
 // JSON-RPC 2.0, section 5.1.
 const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
 
-/// What carries lines between a client and whoever speaks the protocol with it.
+/// The tasks that carry lines between a client and the protocol library.
 #[derive(Debug)]
 pub(super) struct Carrying {
     sorting: JoinHandle<()>,
@@ -30,15 +30,15 @@ pub(super) struct Carrying {
 }
 
 impl Carrying {
-    /// Waits until what was answered is written, and reads no more.
+    /// Waits until all responses are written, and stops reading.
     pub(super) async fn end(self) {
-        // Who does not read the answers gets none.
+        // A client that does not read misses its responses.
         let _ = tokio::time::timeout(ENDING, self.answering).await;
         self.sorting.abort();
     }
 }
 
-/// Streams that hold messages alone, for those of a client.
+/// Streams that contain only messages, for the streams of a client.
 pub(super) fn carry<I, O>(input: I, output: O) -> (DuplexStream, DuplexStream, Carrying)
 where
     I: AsyncRead + Send + Unpin + 'static,
@@ -52,7 +52,7 @@ where
     (messages, answers, Carrying { sorting, answering })
 }
 
-/// Passes on messages, and answers what is none.
+/// Forwards messages, and responds to lines that are not messages.
 async fn sort<O>(input: impl AsyncRead + Unpin, mut to: DuplexStream, output: Arc<Mutex<O>>)
 where
     O: AsyncWrite + Unpin,
@@ -74,7 +74,7 @@ where
     }
 }
 
-/// Writes what is answered, one line after the other.
+/// Writes responses, one line after the other.
 async fn answer<O: AsyncWrite + Unpin>(from: DuplexStream, output: Arc<Mutex<O>>) {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
@@ -92,7 +92,7 @@ async fn write<O: AsyncWrite + Unpin>(output: &Mutex<O>, line: &[u8]) -> std::io
     output.flush().await
 }
 
-/// The answer to a line that is no message. An empty one asks for none.
+/// The response to a line that is not a message. An empty line gets none.
 fn fault(line: &[u8]) -> Option<Value> {
     if line.trim_ascii().is_empty() {
         return None;
@@ -108,7 +108,7 @@ fn fault(line: &[u8]) -> Option<Value> {
     Some(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }))
 }
 
-/// Whether a value is a request, a notification or an answer of JSON-RPC 2.0.
+/// Whether a value is a JSON-RPC 2.0 request, notification or response.
 fn is_message(value: &Value) -> bool {
     let is_answer = value.get("result").is_some() || value.get("error").is_some();
     value["jsonrpc"] == "2.0" && (value["method"].is_string() || is_answer)

@@ -1,19 +1,19 @@
-//! Texts as lz-string writes them into URLs: `compressToEncodedURIComponent`. A dictionary of what
-//! was seen grows with the text, and each reference to it takes as many bits as the dictionary needs.
+//! The URL encoding of lz-string: `compressToEncodedURIComponent`. A dictionary of the sequences so
+//! far grows with the text, and each reference to it has as many bits as the dictionary needs.
 
 use std::collections::HashMap;
 
-/// What stands for each six bits.
+/// The character for each group of six bits.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-";
-/// The references that say: a unit of 8 bits follows, one of 16, the end.
+/// The special references: an 8-bit unit follows, a 16-bit unit follows, the end.
 const EIGHT: u32 = 0;
 const SIXTEEN: u32 = 1;
 const END: u32 = 2;
 
-/// A text, so that it can stand in a URL.
+/// A text in compressed form for a URL.
 pub(super) fn compressed(text: &str) -> String {
     let mut writer = Writer::default();
-    // Entries are known by the entry that they extend, and the unit that they extend it with.
+    // An entry is identified by the entry that it extends, and the unit that it adds.
     let mut singles: HashMap<u16, u32> = HashMap::new();
     let mut longer: HashMap<(u32, u16), u32> = HashMap::new();
     let mut next = 3;
@@ -45,7 +45,7 @@ pub(super) fn compressed(text: &str) -> String {
     writer.finish()
 }
 
-/// What is to be written: an entry, or the unit that it begins with.
+/// The pending output: an entry, or a new unit.
 #[derive(Clone, Copy)]
 struct Word {
     entry: u32,
@@ -56,9 +56,9 @@ struct Writer {
     text: String,
     pending: usize,
     count: usize,
-    /// The bits of a reference.
+    /// The size of a reference in bits.
     width: u32,
-    /// How many words until references take one more.
+    /// The number of references until the size grows by one.
     left: u32,
 }
 
@@ -106,7 +106,7 @@ impl Writer {
         (self.pending, self.count) = (0, 0);
     }
 
-    /// Fills the last letter up; there is one also where nothing is left.
+    /// Pads the last character; there is one even if no bits are left.
     fn finish(mut self) -> String {
         self.pending <<= 6 - self.count;
         self.flush();
@@ -118,7 +118,7 @@ impl Writer {
 mod tests {
     use super::*;
 
-    /// What lz-string 1.5.0 writes.
+    /// The output of lz-string 1.5.0.
     #[test]
     fn the_same_as_lz_string() {
         for (text, expected) in [

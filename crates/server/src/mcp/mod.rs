@@ -1,5 +1,5 @@
-//! The Model Context Protocol: tools that agents call, over a pair of byte streams. Which tools there
-//! are is decided by whoever serves; each is a [`Tool`] in the list of [`Tools`].
+//! The Model Context Protocol: tools for agents, over a pair of byte streams. The caller chooses
+//! the tools; each is a [`Tool`] in the list of [`Tools`].
 
 mod lines;
 mod lz;
@@ -24,46 +24,46 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 pub use playground::PlaygroundLink;
 pub use run_in_sandbox::{RunInSandbox, Snippets};
 
-/// Something that an agent can call.
+/// A tool that an agent can call.
 #[async_trait]
 pub trait Tool: Send + Sync {
-    /// What agents are told of it.
+    /// Its description for agents.
     fn description(&self) -> Description;
 
-    /// Calls it. A call that is taken back is dropped.
+    /// Calls it. A cancelled call is dropped.
     async fn call(&self, arguments: Map<String, Value>) -> Answer;
 }
 
-/// What agents are told of a tool.
+/// The description of a tool for agents.
 #[derive(Debug, Clone)]
 pub struct Description {
-    /// Its name, once among the tools.
+    /// Its name, unique among the tools.
     pub name: &'static str,
     /// Its name for people.
     pub title: &'static str,
-    /// What it does, and when it is of use.
+    /// What it does, and when it is useful.
     pub text: &'static str,
     /// The JSON schema of its arguments, an object.
     pub input: Map<String, Value>,
     /// The JSON schema of [`Answer::structured`], an object.
     pub output: Map<String, Value>,
-    /// Whether it changes nothing outside of itself.
+    /// Whether it changes nothing outside itself.
     pub is_read_only: bool,
 }
 
-/// What a tool answers.
+/// The response of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// For the agent to read.
+    /// The text for the agent.
     pub text: String,
-    /// For its programs; only where there is no error.
+    /// The value for programs; only if there is no error.
     pub structured: Option<Value>,
-    /// Whether the tool could not do what it was called for.
+    /// Whether the call failed.
     pub is_error: bool,
 }
 
 impl Answer {
-    /// An answer that says why there is none.
+    /// A response with an error.
     pub fn error(text: String) -> Self {
         Self { text, structured: None, is_error: true }
     }
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Tools {
 }
 
 impl Tools {
-    /// The same tools and one more, in place of one with its name.
+    /// The same tools and one more, which replaces one with the same name.
     #[must_use]
     pub fn with(mut self, tool: impl Tool + 'static) -> Self {
         self.0.insert(tool.description().name, Arc::new(tool));
@@ -88,23 +88,22 @@ impl Tools {
     }
 }
 
-/// Why serving ended other than with the end of the input.
+/// Why serving ended before the end of the input.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The client and the server have not come together.
+    /// The handshake with the client failed.
     #[error("start a session of the Model Context Protocol")]
     Beginning(#[source] Box<ServerInitializeError>),
-    /// What reads and answers has failed.
+    /// The task that reads and responds failed.
     #[error("serve the Model Context Protocol")]
     Speaking(#[source] tokio::task::JoinError),
 }
 
-/// Serves one client, until its input ends and what was asked before is answered. A line that is no
-/// message is answered with an error of JSON-RPC 2.0. Nothing but the protocol is written to the
-/// output.
+/// Serves one client, until its input ends and all earlier requests have responses. A line that is
+/// not a message gets a JSON-RPC 2.0 error. Only the protocol is written to the output.
 ///
 /// # Errors
-/// When the client speaks something else.
+/// If the client uses another protocol.
 pub async fn serve<I, O>(tools: Tools, version: &str, input: I, output: O) -> Result<(), Error>
 where
     I: AsyncRead + Send + Unpin + 'static,
@@ -120,7 +119,7 @@ where
 async fn speak(server: Server, from: DuplexStream, to: DuplexStream) -> Result<(), Error> {
     let running = match serve_server::<_, _, io::Error, _>(server, (from, to)).await {
         Ok(running) => running,
-        // It has looked, and wants nothing.
+        // The client disconnected before the handshake, which is not an error.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(Error::Beginning(Box::new(error))),
     };
@@ -161,7 +160,7 @@ impl ServerHandler for Server {
         let arguments = request.arguments.unwrap_or_default();
         tokio::select! {
             answer = tool.call(arguments) => Ok(result(answer).into()),
-            // Nobody waits for what is answered now.
+            // No client waits for the response any more.
             () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
         }
     }
@@ -189,7 +188,7 @@ fn result(answer: Answer) -> CallToolResult {
     result
 }
 
-/// The fields of a schema that is written as an object.
+/// The fields of a schema, from an object literal.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,

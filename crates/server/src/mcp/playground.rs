@@ -1,5 +1,5 @@
-//! Links to the playground of the reference: the snippet is in the part of the address that no
-//! browser sends. Nothing is contacted to make one.
+//! Links to the playground of the reference: the snippet is in the fragment of the URL, which
+//! browsers do not send. No server is contacted to create one.
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -9,18 +9,18 @@ use url::form_urlencoded::byte_serialize;
 use super::lz::compressed;
 use super::{Answer, Description, Tool, object};
 
-/// Where a snippet is opened to be read and changed.
+/// The page on which a snippet is shown and edited.
 const PREVIEW: &str = "https://directive.run/playground";
-/// Where it is run at once.
+/// The page on which it runs immediately.
 const INSTANT: &str = "https://directive.run/run";
-/// The most bytes of a snippet in a link.
+/// The largest snippet in a link, in bytes.
 const MAX_BYTES: usize = 8_000;
 
-/// Makes links to the playground.
+/// The tool that creates links to the playground.
 #[derive(Debug, Clone, Copy)]
 pub struct PlaygroundLink;
 
-/// What is asked for.
+/// The arguments.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -39,7 +39,7 @@ enum Mode {
     Instant,
 }
 
-/// A link and what it holds.
+/// A link and its content.
 #[derive(Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Link {
@@ -54,7 +54,7 @@ struct Link {
 /// Why there is no link, with the code of the reference.
 type Refusal = (&'static str, String);
 
-/// The link to a snippet without a title; `None` for one that is too long to be in a link.
+/// The link to a snippet without a title; `None` if it is too long for a link.
 pub(super) fn link(source: Option<&str>, files: Option<&[SourceFile]>) -> Option<String> {
     let asked = Asked {
         source: source.map(ToOwned::to_owned),
@@ -100,7 +100,7 @@ fn make(asked: Asked) -> Result<Link, Refusal> {
     };
     let mut url = format!("{base}#{name}={}", compressed(&text));
     if let Some(title) = &title {
-        // As in a query, but for blanks.
+        // The encoding of a query, except for spaces.
         let title: String = byte_serialize(title.as_bytes()).collect();
         url.push_str(&format!("&t={}", title.replace('+', "%20")));
     }

@@ -1,4 +1,4 @@
-//! The tool `run_in_sandbox`, with the arguments, the answer and the texts of the reference.
+//! The tool `run_in_sandbox`, with the arguments, the response and the texts of the reference.
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -13,18 +13,18 @@ const MAX_SOURCE: usize = 8_000;
 const MAX_FILES: usize = 10;
 /// The longest path, in UTF-16 units.
 const MAX_PATH: usize = 120;
-/// How long a snippet may be given, in milliseconds.
+/// The allowed timeouts of a snippet, in milliseconds.
 const TIMEOUTS_MS: std::ops::RangeInclusive<u64> = 100..=10_000;
 
 const TEXT: &str = "Runs a TypeScript snippet in a sandbox and returns its result: console lines, the facts of its systems after settle(), the values of their derivations, and errors. Call it after generating or changing Directive code, to see how the code behaves. Pass `source` for one file, or `files` with a `src/main.ts`. Imports are `@directive-run/*` and relative `./x.js`; there are no files, no processes and no timers.";
 
-/// What runs snippets.
+/// A runner of snippets.
 #[async_trait]
 pub trait Snippets: Send + Sync {
-    /// Runs a snippet to its end. What goes wrong in it is told by the transcript.
+    /// Runs a snippet to its end. Its failures are part of the transcript.
     ///
     /// # Errors
-    /// When snippets cannot be run here.
+    /// If snippets cannot be run here.
     async fn run(&self, input: Input) -> Result<Transcript, Problem>;
 }
 
@@ -72,7 +72,7 @@ fn too_large(message: impl Into<String>) -> Refusal {
     Refusal { code: "input-too-large", message: message.into() }
 }
 
-/// Reads the arguments as the schema has them, then as the limits of a payload.
+/// Parses the arguments by the schema, then checks the limits of a payload.
 fn input(arguments: Map<String, Value>) -> Result<Input, Refusal> {
     let timeout = arguments.get("timeoutMs");
     if let Some(timeout) = timeout
@@ -117,7 +117,7 @@ fn failed(code: &str, message: &str) -> Answer {
     Answer::error(format!("run_in_sandbox failed — {code}: {message}"))
 }
 
-/// What is answered as text: the fields of the reference, in its order, and `derived`.
+/// The response text: the fields of the reference, in its order, and `derived`.
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Told<'t> {
@@ -140,9 +140,9 @@ fn told(transcript: &Transcript, link: Option<String>) -> Answer {
         timed_out: transcript.timed_out,
         playground_url: link.as_deref(),
     };
-    // Texts, numbers and maps of them are always written.
+    // Serializing texts, numbers and maps of them cannot fail.
     let text = serde_json::to_string_pretty(&told).unwrap_or_default();
-    // What a snippet prints does not end the fence around it; in JSON, the two are the same.
+    // The output of a snippet must not close the tag around it; in JSON, both forms are equal.
     let text = text.replace("</", "<\\/");
     let mut structured = json!(transcript);
     if let Some(fields) = structured.as_object_mut() {

@@ -1,4 +1,4 @@
-//! A server spoken to in the bytes of the protocol.
+//! A server that is tested with the bytes of the protocol.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// Runs snippets where they are, and waits for ever for those that say so.
+/// Runs snippets in this process, and waits forever for those that request it.
 #[derive(Clone, Default)]
 struct Here {
     waiting: Arc<Notify>,
@@ -44,7 +44,7 @@ struct Client {
 }
 
 impl Client {
-    /// A client that has been through the handshake.
+    /// A client after the handshake.
     async fn new(here: Here) -> Self {
         let mut client = Self::silent(here);
         let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
@@ -85,7 +85,7 @@ impl Client {
             .await;
     }
 
-    /// What the tool answers.
+    /// The response of the tool.
     async fn call(&mut self, arguments: Value) -> Value {
         self.call_tool("run_in_sandbox", arguments).await
     }
@@ -122,7 +122,7 @@ async fn the_tool_is_listed_with_the_schema_of_the_reference() {
     }
 }
 
-/// What is known of the reference.
+/// The recorded data of the reference.
 fn reference() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/cases/snippet_mcp.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()

@@ -1,4 +1,4 @@
-//! The dialect of OpenSandbox. Only its words for the states of a sandbox are here yet.
+//! The dialect of OpenSandbox. So far it contains only the names of a sandbox's states.
 
 mod status;
 

@@ -1,4 +1,4 @@
-//! The states of a sandbox as OpenSandbox names them, with its states of being on the way
+//! The states of a sandbox with the names of OpenSandbox, including its transitional states
 //! (`sandbox-lifecycle.yml`, `SandboxStatus`).
 
 use stockade_core::{Operation, State, names};
@@ -10,23 +10,23 @@ names! {
         Pending = "Pending",
         /// Ready to accept requests.
         Running = "Running",
-        /// On the way to `Paused`.
+        /// In transition to `Paused`.
         Pausing = "Pausing",
-        /// At rest, with its state kept.
+        /// Paused, with its state kept.
         Paused = "Paused",
-        /// On the way back to `Running`.
+        /// In transition to `Running`.
         Resuming = "Resuming",
-        /// On the way to `Terminated`.
+        /// In transition to `Terminated`.
         Stopping = "Stopping",
-        /// Gone for good.
+        /// Ended permanently.
         Terminated = "Terminated",
-        /// It met a critical error.
+        /// It had a critical error.
         Failed = "Failed",
     }
 }
 
 impl Status {
-    /// What OpenSandbox calls a state while an operation is under way, or none.
+    /// The OpenSandbox name of a state, while an operation is in progress or not.
     pub const fn of(state: State, under_way: Option<Operation>) -> Self {
         match (state, under_way) {
             (State::Terminated, _) => Self::Terminated,

@@ -1,4 +1,4 @@
-//! Which blocks of a document are examples, and that places lead back to it.
+//! Which blocks of a document are examples, and the mapping of positions to the document.
 
 use super::*;
 

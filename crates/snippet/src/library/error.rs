@@ -1,67 +1,67 @@
-//! Why packages cannot be had from a directory.
+//! Why packages in a directory are unavailable.
 
 use std::io;
 use std::path::PathBuf;
 
 use stockade_script::Fault;
 
-/// What is wrong with a directory of packages, or with one package in it.
+/// A problem of a directory of packages, or of one package in it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory is not there, or may not be read.
+    /// The directory does not exist or cannot be read.
     #[error("open the directory of packages {}", .0.display())]
     Open(PathBuf, #[source] io::Error),
-    /// None of the packages that snippets may import is in the directory.
+    /// None of the allowed packages is in the directory.
     #[error("{} has none of the packages that snippets may import", .0.display())]
     Empty(PathBuf),
-    /// There are more files than are read.
+    /// There are more files than the limit.
     #[error("the packages have more than {0} files")]
     TooManyFiles(usize),
-    /// There is more than is read.
+    /// There are more bytes than the limit.
     #[error("the packages have more than {0} bytes")]
     TooLarge(u64),
-    /// A file may not be read, or is no text.
+    /// A file cannot be read, or is not text.
     #[error("read {path} of the packages")]
     Read {
-        /// Below the directory.
+        /// Its path below the directory.
         path: String,
-        /// The kernel's answer.
+        /// The error of the kernel.
         #[source]
         source: io::Error,
     },
     /// A link leads out of the directory.
     #[error("{0} is or leads through a link that leaves the directory of packages")]
     Leaves(String),
-    /// A package is not there.
+    /// A package does not exist.
     #[error("{0} is not installed")]
     NotInstalled(String),
-    /// A package is not there that another one imports.
+    /// A package that another one imports does not exist.
     #[error("{importer} imports \"{specifier}\", which is not installed")]
     Missing {
-        /// The file that imports it.
+        /// The importing file.
         importer: String,
-        /// What it imports.
+        /// The imported module.
         specifier: String,
     },
-    /// A part of Node.js is imported.
+    /// A module of Node.js is imported.
     #[error(
         "{importer} imports \"{specifier}\", a part of Node.js, which is not available in the sandbox"
     )]
     NodeModule {
-        /// The file that imports it.
+        /// The importing file.
         importer: String,
-        /// What it imports.
+        /// The imported module.
         specifier: String,
     },
-    /// A package does not show what is imported of it.
+    /// A package does not export the imported subpath.
     #[error("the `exports` of {package} have no importable \"{subpath}\"")]
     NotExported {
         /// The package.
         package: String,
-        /// What is imported of it.
+        /// The imported subpath.
         subpath: String,
     },
-    /// A file is not there.
+    /// A file does not exist.
     #[error("{0} does not exist")]
     NoFile(String),
     /// A file is a CommonJS module.
@@ -70,13 +70,13 @@ pub enum Error {
     /// A file is neither JavaScript nor JSON.
     #[error("{0} is neither JavaScript nor JSON")]
     Kind(String),
-    /// A file is no JavaScript.
+    /// A file has a syntax error.
     #[error("{0}")]
     Syntax(Fault),
-    /// A `package.json` cannot be understood.
+    /// A `package.json` is invalid.
     #[error("{path} is invalid: {why}")]
     Manifest {
-        /// Below the directory.
+        /// Its path below the directory.
         path: String,
         /// What is wrong with it.
         why: String,
@@ -84,7 +84,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it is about the directory as a whole, and not about one package in it.
+    /// Whether it concerns the directory as a whole, not one package in it.
     pub(super) const fn is_of_all(&self) -> bool {
         matches!(self, Self::Open(..) | Self::Empty(_) | Self::TooManyFiles(_) | Self::TooLarge(_))
     }

@@ -1,5 +1,5 @@
-//! A library set from a `node_modules` directory: packages in it that snippets may import, with all
-//! that they import themselves. What cannot be had is left out with the reason.
+//! A library set from a `node_modules` directory: the packages in it that snippets may import, with
+//! all their own imports. Unavailable packages are omitted, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,31 +12,31 @@ use super::tree::Tree;
 use super::{CORE, SYSTEMS, core, systems};
 use crate::imports::Imports;
 
-/// The stack on which files are read: what bundlers make is nested deeply.
+/// The stack on which files are parsed: the output of bundlers is deeply nested.
 const STACK_BYTES: usize = 256 << 20;
 
-/// Before a file that looks at `process.env.NODE_ENV`, as bundlers define it for browsers: a process
-/// of the file's own, in which nothing is set.
+/// The prefix of a file that reads `process.env.NODE_ENV`, which bundlers define for browsers: a
+/// `process` of its own, with an empty environment.
 const MODE: &str = "const process = { env: {} }; ";
 
-/// Before the paths of files, which no file of a payload can be called.
+/// The prefix of library file names; no file of a payload can have such a name.
 const PREFIX: &str = "library:";
 
-/// What of the packages is read.
+/// Which modules of the packages are read.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted<'w> {
-    /// Everything that they show by name.
+    /// All that they export by name.
     All,
-    /// What these imports mean, as far as they are allowed.
+    /// The targets of these imports, if they are allowed.
     Imports(&'w BTreeSet<String>),
 }
 
-/// Reads the packages of a directory that may be imported. The small `@directive-run/core` that is
-/// built in stands in where the directory has none.
+/// Reads the allowed packages of a directory. If the directory has no `@directive-run/core`, the
+/// small built-in one is used.
 ///
 /// # Errors
-/// When the directory cannot be read, has none of the packages, or lacks one that was asked for by
-/// its name; when there is more than is read.
+/// If the directory cannot be read, has none of the packages, or lacks one that was requested by
+/// name; if there is more data than the limit.
 pub fn installed(
     directory: &Path,
     imports: &Imports,
@@ -108,7 +108,7 @@ fn read(directory: &Path, imports: &Imports, wanted: Wanted<'_>) -> Result<Libra
     Ok(set)
 }
 
-/// The subpath that an import means of a package, of which so much is allowed.
+/// The subpath of a package that an import refers to, if `allowed` includes it.
 fn of_package(import: &str, name: &str, allowed: &str) -> Option<String> {
     let below = import.strip_prefix(allowed)?;
     let (found, subpath) = split(import)?;
@@ -118,26 +118,27 @@ fn of_package(import: &str, name: &str, allowed: &str) -> Option<String> {
 
 struct Loader {
     resolver: Resolver,
-    /// Every file that was read by its path, or why it cannot be had.
+    /// Every file that was read, by its path, or why it is unavailable.
     nodes: BTreeMap<String, Result<Node, String>>,
 }
 
-/// A file with what it imports.
+/// A file with its imports.
 struct Node {
     source: String,
     has_default: bool,
-    /// The text of each import with the file that it means, or why it means none.
+    /// The text of each static import with its target file, or why there is none.
     imports: Vec<(String, Result<String, String>)>,
-    /// The same of what is imported while it runs, as far as it means something.
+    /// The same for dynamic imports that have a target.
     lazy: Vec<(String, String)>,
 }
 
 impl Loader {
-    /// Reads what the entries need, and adds to the set those that have all of it.
+    /// Loads the dependencies of the entries, and adds to the set the entries whose dependencies
+    /// are complete.
     fn emit(&mut self, entries: BTreeMap<String, File>, set: &mut LibrarySet) -> Result<(), Error> {
         let mut needed = BTreeSet::new();
         for (specifier, file) in entries {
-            // A manifest or a style sheet is shown by many packages, and imported by nobody.
+            // Many packages export a manifest or a style sheet, which programs do not import.
             if !is_code(&file.path) || file.path.ends_with(".json") {
                 continue;
             }
@@ -155,7 +156,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Reads a file and everything that it leads to.
+    /// Reads a file and all its dependencies.
     fn load(&mut self, file: File) -> Result<(), Error> {
         let mut pending = vec![file];
         while let Some(file) = pending.pop() {
@@ -226,7 +227,7 @@ impl Loader {
         Ok(Node { source: format!("{before}{}", written.source), has_default, imports, lazy })
     }
 
-    /// Every file that one cannot do without, or why they cannot all be had.
+    /// All static dependencies of a file, or why some are unavailable.
     fn closure(&self, path: &str) -> Result<BTreeSet<String>, String> {
         let mut found = BTreeSet::new();
         let mut pending = vec![path];
@@ -246,7 +247,7 @@ impl Loader {
         Ok(found)
     }
 
-    /// Adds what is imported while modules run, as far as it can be had.
+    /// Adds the dynamic imports that are available.
     fn add_lazy(&self, needed: &mut BTreeSet<String>) {
         let mut pending: Vec<String> = needed.iter().cloned().collect();
         while let Some(path) = pending.pop() {
@@ -261,7 +262,7 @@ impl Loader {
         }
     }
 
-    /// The module by which snippets import a file.
+    /// The module through which snippets import a file.
     fn entrance(&self, specifier: &str, path: &str) -> LibraryModule {
         let has_default = matches!(self.nodes.get(path), Some(Ok(node)) if node.has_default);
         let default = if has_default { "export { default } from \"it\";\n" } else { "" };
@@ -292,7 +293,7 @@ impl Loader {
     }
 }
 
-/// Whether a file looks at `process.env.NODE_ENV` and at nothing else of Node.js's process.
+/// Whether a file uses `process.env.NODE_ENV` and nothing else of the `process` of Node.js.
 fn asks_for_its_mode(file: &SourceFile) -> bool {
     let source = &file.source;
     let is_env = |(at, _): (usize, &str)| source[at..].starts_with("process.env");
@@ -301,7 +302,7 @@ fn asks_for_its_mode(file: &SourceFile) -> bool {
         && uses_free(file, "process")
 }
 
-/// The name of the module that a file is.
+/// The module name of a file.
 fn name(path: &str) -> String {
     format!("{PREFIX}{path}")
 }

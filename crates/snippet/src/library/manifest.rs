@@ -1,15 +1,15 @@
-//! A package's `package.json`, as far as it says which file an import means. The rules are those of
-//! the Node.js documentation, "Modules: Packages"; the conditions are those of a realm, which has the
-//! web and no Node.js.
+//! The `package.json` of a package, as far as it determines the target of an import. The rules are
+//! those of the Node.js documentation, "Modules: Packages"; the conditions are those of a realm,
+//! which has web APIs and no Node.js.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// The conditions that hold, beside `default`. The order is the package's.
+/// The active conditions besides `default`. The package determines their order.
 const CONDITIONS: &[&str] = &["import", "module", "browser"];
 
-/// What a package says about itself.
+/// The parsed manifest of a package.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Manifest {
     /// Its name.
@@ -20,39 +20,39 @@ pub(super) struct Manifest {
     pub(super) is_module: bool,
     exports: Option<Target>,
     imports: Option<Target>,
-    /// The module that bundlers take.
+    /// The `module` field, which bundlers use.
     module: Option<String>,
     main: Option<String>,
 }
 
-/// The right side of an entry of `exports` or `imports`, in the order in which it was written.
+/// The value of an entry of `exports` or `imports`, in source order.
 #[derive(Debug, Clone, PartialEq)]
 enum Target {
     Text(String),
     First(Vec<Self>),
     Conditions(Vec<(String, Self)>),
-    /// Closed, or nothing that means anything.
+    /// Explicitly blocked, or invalid.
     Nothing,
 }
 
-/// What a package says that an import means.
+/// The target of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Meant {
-    /// A file of the package, by its whole path below it.
+    /// A file of the package, by its full path below it.
     File(String),
-    /// A file of the package that may lack its ending, or be a directory.
+    /// A file of the package whose extension may be missing, or a directory.
     Loose(String),
-    /// A file of the package that is a module whatever its name is.
+    /// A file of the package that is a module whatever its extension.
     Module(String),
-    /// Something else to be found.
+    /// Another specifier that must be resolved.
     Other(String),
 }
 
 impl Manifest {
-    /// Reads the text of a `package.json`.
+    /// Parses the text of a `package.json`.
     ///
     /// # Errors
-    /// What is wrong with it, when it is no JSON object.
+    /// Why it is not a JSON object.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let target = serde_json::from_str::<Target>(text).map_err(|error| error.to_string())?;
         let Target::Conditions(fields) = target else { return Err("not a JSON object".to_owned()) };
@@ -72,7 +72,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What a subpath means, `.` or `./x`; `None` for what the package does not show.
+    /// The target of a subpath, `.` or `./x`; `None` if the package does not export it.
     pub(super) fn exported(&self, subpath: &str) -> Option<Meant> {
         let Some(exports) = &self.exports else { return self.loose(subpath) };
         let target = match exports {
@@ -84,7 +84,7 @@ impl Manifest {
         target.pick("", &Target::file)
     }
 
-    /// What a package without `exports` means.
+    /// The target in a package without `exports`.
     fn loose(&self, subpath: &str) -> Option<Meant> {
         if subpath != "." {
             return relative(subpath).map(Meant::Loose);
@@ -96,7 +96,7 @@ impl Manifest {
         relative(&dotted(main)).map(Meant::Loose)
     }
 
-    /// The subpaths that the package shows by name.
+    /// The subpaths that the package exports by name.
     pub(super) fn subpaths(&self) -> Vec<String> {
         match &self.exports {
             Some(Target::Conditions(entries)) if has_subpaths(entries) => {
@@ -107,7 +107,7 @@ impl Manifest {
         }
     }
 
-    /// What an import that begins with `#` means within the package.
+    /// The target of an import within the package that begins with `#`.
     pub(super) fn internal(&self, specifier: &str) -> Option<Meant> {
         let Some(Target::Conditions(entries)) = &self.imports else { return None };
         within(entries, specifier, |text| {
@@ -124,7 +124,7 @@ fn has_subpaths(entries: &[(String, Target)]) -> bool {
     entries.iter().any(|(name, _)| name.starts_with('.'))
 }
 
-/// The entry for a name: the one that is the same, else the longest pattern that fits.
+/// The entry for a name: an exact match, else the longest matching pattern.
 fn within(
     entries: &[(String, Target)],
     name: &str,
@@ -144,12 +144,12 @@ fn within(
 }
 
 impl Target {
-    /// What is meant when the conditions are gone through in their order.
+    /// The target, by the first matching condition in the order of the package.
     fn pick(&self, star: &str, file: &impl Fn(&str) -> Option<Meant>) -> Option<Meant> {
         self.decide(star, file).flatten()
     }
 
-    /// The inner `None` is a decision, too: nothing is meant.
+    /// An inner `None` is a final decision as well: there is no target.
     fn decide(&self, star: &str, file: &impl Fn(&str) -> Option<Meant>) -> Option<Option<Meant>> {
         match self {
             Self::Text(text) => Some(file(&text.replace('*', star))),
@@ -170,12 +170,12 @@ impl Target {
     }
 }
 
-/// A path as `main` has it, with the `./` that it may lack.
+/// The path in `main`, with the `./` that may be missing.
 fn dotted(path: &str) -> String {
     if path.starts_with("./") { path.to_owned() } else { format!("./{path}") }
 }
 
-/// The path below the package that `./x/y` is; `None` when it could be elsewhere.
+/// The path below the package for `./x/y`; `None` if it could be outside.
 fn relative(path: &str) -> Option<String> {
     let below = path.strip_prefix("./")?.trim_end_matches('/');
     let is_plain = |name: &str| !matches!(name, "" | "." | ".." | "node_modules");

@@ -1,5 +1,5 @@
-//! The files of installed packages one by one, for whoever loads modules without making a set of
-//! them.
+//! The files of installed packages, one by one, for callers that load modules without a library
+//! set.
 
 use std::path::Path;
 
@@ -17,13 +17,14 @@ impl Packages {
     /// Opens a directory by a path that the user gave.
     ///
     /// # Errors
-    /// When it is not there, or may not be read.
+    /// If it does not exist or cannot be read.
     pub fn open(directory: &Path) -> Result<Self, Error> {
         Ok(Self(Resolver::new(Tree::open(directory)?)))
     }
 
-    /// The file that an import means, as Node.js finds it: in a file of the directory, or with an
-    /// empty `importer` in one beside it. Its path is below the directory, without links.
+    /// The target file of an import, resolved like in Node.js: from a file of the directory, or
+    /// with an empty `importer` from a file beside it. Its path is below the directory, without
+    /// links.
     ///
     /// # Errors
     /// Why there is none, or why it cannot be a module.
@@ -41,7 +42,7 @@ impl Packages {
         if path.ends_with(".cjs") {
             return Err(Error::CommonJs(path));
         }
-        // What its package calls a module is read once, by whoever runs it.
+        // A declared module is not parsed here: the caller parses it once.
         let called = self.0.is_module(&path);
         if matches!(called, Ok(true)) || survey(&found).is_ok_and(|survey| survey.is_module) {
             return Ok(found);

@@ -1,19 +1,18 @@
-//! What texts could import, known before anything reads them as programs: everything that stands
-//! between quotes and looks like an import of a package. It is more than what is imported, and never
-//! less, but for what is written with escapes.
+//! A superset of the imports in a text, determined without parsing: every quoted text that looks
+//! like an import of a package. Only imports written with escapes are missed.
 
 use std::collections::BTreeSet;
 
 use super::resolve::is_of_package;
 
-/// The longest import that is looked for.
+/// The longest import that is searched for, in bytes.
 const MAX_BYTES: usize = 214;
 
-/// Adds what a text could import of packages.
+/// Adds all possible imports of packages in a text.
 pub fn imports(text: &str, found: &mut BTreeSet<String>) {
     for (at, quote) in text.match_indices(['"', '\'', '`']) {
         let Some(rest) = text.get(at + quote.len()..) else { continue };
-        // An end that would split a character ends a text that is no import either.
+        // If the limit splits a character, the text is not an import in any case.
         let rest = rest.get(..MAX_BYTES).unwrap_or(rest);
         if let Some((inner, _)) = rest.split_once(quote)
             && is_of_package(inner)

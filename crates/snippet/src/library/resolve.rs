@@ -1,4 +1,4 @@
-//! Which file below a `node_modules` directory an import means, as Node.js finds it.
+//! Resolves imports to files below a `node_modules` directory, like Node.js.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use super::error::Error;
 use super::manifest::{Manifest, Meant};
 use super::tree::{Found, Tree};
 
-/// What a path is tried with where a package leaves the ending to whoever imports it.
+/// The suffixes that are tried for a path if a package lets importers omit the extension.
 const ENDINGS: &[&str] = &["", ".mjs", ".js", "/index.mjs", "/index.js"];
 
-/// A file that an import means.
+/// The target file of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct File {
     /// Its path below the directory, without links.
     pub(super) path: String,
-    /// Whether the package says that it is a module, whatever its name.
+    /// Whether the package declares it a module, whatever its extension.
     pub(super) is_module: bool,
 }
 
-/// Finds files, and remembers the packages that it saw.
+/// Resolves imports, and caches the packages that it has read.
 #[derive(Debug)]
 pub(super) struct Resolver {
     tree: Tree,
     manifests: BTreeMap<String, Option<Arc<Manifest>>>,
 }
 
-/// A package: its directory without links, and what it says about itself.
+/// A package: its directory without links, and its manifest.
 #[derive(Debug, Clone)]
 pub(super) struct Package {
     pub(super) directory: String,
@@ -40,12 +40,12 @@ impl Resolver {
         Self { tree, manifests: BTreeMap::new() }
     }
 
-    /// Reads a file that was found.
+    /// Reads a resolved file.
     pub(super) fn read(&mut self, path: &str) -> Result<Found, Error> {
         self.tree.read(path)?.ok_or_else(|| Error::NoFile(path.to_owned()))
     }
 
-    /// What an import in a file means.
+    /// The target of an import in a file.
     pub(super) fn resolve(&mut self, importer: &str, specifier: &str) -> Result<File, Error> {
         let missing = |importer: &str| Error::Missing {
             importer: importer.to_owned(),
@@ -60,7 +60,7 @@ impl Resolver {
             let own = own.ok_or_else(|| missing(importer))?;
             let meant = own.manifest.internal(specifier).ok_or_else(|| missing(importer))?;
             return match meant {
-                // One step only: what it means is no such name again.
+                // Only one step: the result must not be such a specifier again.
                 Meant::Other(other) if !other.starts_with('#') => self.resolve(importer, &other),
                 meant => self.file(&own.directory, meant),
             };
@@ -78,7 +78,7 @@ impl Resolver {
         self.exported(&package, name, &subpath)
     }
 
-    /// What a package shows under a subpath, `.` or `./x`.
+    /// The export of a package under a subpath, `.` or `./x`.
     pub(super) fn exported(
         &mut self,
         package: &Package,
@@ -120,7 +120,7 @@ impl Resolver {
         Ok(None)
     }
 
-    /// Whether a package says that its `.js` files are modules.
+    /// Whether a package declares its `.js` files modules.
     pub(super) fn is_module(&mut self, file: &str) -> Result<bool, Error> {
         Ok(self.package_of(file)?.is_some_and(|package| package.manifest.is_module))
     }
@@ -156,7 +156,7 @@ impl Resolver {
         }
     }
 
-    /// A file by a path that may lack its ending.
+    /// A file by a path whose extension may be missing.
     fn loose(&self, path: &str, is_module: bool) -> Result<File, Error> {
         for ending in ENDINGS {
             if let Some(path) = self.tree.find(&format!("{path}{ending}"))? {
@@ -167,12 +167,12 @@ impl Resolver {
     }
 }
 
-/// Whether a text is an import of a package, `name` or `@scope/name`, or of something below it.
+/// Whether a text is an import of a package, `name` or `@scope/name`, or of a subpath of it.
 pub fn is_of_package(text: &str) -> bool {
     split(text).is_some_and(|(_, subpath)| !subpath.ends_with('/'))
 }
 
-/// The name of a package in an import, and the subpath of it; `None` for what is no such import.
+/// The package name and the subpath of an import; `None` if it is not an import of a package.
 pub(super) fn split(specifier: &str) -> Option<(&str, String)> {
     let slashes = if specifier.starts_with('@') { 2 } else { 1 };
     let end = specifier.match_indices('/').nth(slashes - 1).map_or(specifier.len(), |(at, _)| at);

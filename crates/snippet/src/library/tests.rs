@@ -1,4 +1,4 @@
-//! Sets from directories of packages: what is found, what is left out, and how they run.
+//! Library sets from directories: which packages are found, which are omitted, and how they run.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -38,7 +38,7 @@ fn run(directory: &TempDir, names: &[&str], source: &str) -> Transcript {
     execute(input, &imports(names), &set(directory, names).unwrap())
 }
 
-/// The lines of a snippet that ends well.
+/// The output lines of a snippet that succeeds.
 fn lines(directory: &TempDir, names: &[&str], source: &str) -> Vec<String> {
     let transcript = run(directory, names, source);
     assert_eq!(transcript.errors, [""; 0]);
@@ -163,7 +163,8 @@ fn only_what_is_wanted_is_read() {
     assert_eq!(one.absent["a/none"], "a/parts/none.js does not exist");
     assert_eq!(one.absent["@directive-run/ai"], "@directive-run/ai is not installed");
     assert_eq!(one.packages.len(), 2);
-    // A part that is named is had without being wanted, and nothing beside it may be imported.
+    // A subpath that is allowed by name is available without a request, and its siblings may not be
+    // imported.
     let all = installed(directory.path(), &imports(&["a/one"]), Wanted::All).unwrap();
     assert_eq!(exported(&all), ["a/one", "@directive-run/core"]);
     assert!(imports(&["a/one"]).refusal("a").is_some());
@@ -196,8 +197,8 @@ fn the_small_core_stands_in_where_there_is_none() {
     );
 }
 
-/// A stand-in with the shape of the package: what it shows of systems of several modules differs
-/// from the small one's.
+/// A substitute with the interface of the package: its result for systems of several modules
+/// differs from that of the small one.
 const CORE: &str = "export const createModule = (id, definition) => ({ id, ...definition });\n\
     const store = (values) => ({ toObject: () => ({ ...values }) });\n\
     export function createSystem({ module, modules }) {\n\

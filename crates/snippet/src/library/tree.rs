@@ -1,5 +1,5 @@
-//! The files of a `node_modules` directory, and no others: links are followed as far as they stay
-//! below it. What is read in all is bounded.
+//! Access to the files of a `node_modules` directory, and no others: links are followed as long as
+//! they stay below it. The total amount that is read is bounded.
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -14,7 +14,7 @@ use super::error::Error;
 const MAX_FILES: usize = 4_000;
 /// The most bytes that are read.
 const MAX_BYTES: u64 = 16 << 20;
-/// How often an opening is tried again that a renaming disturbed.
+/// How often opening is retried after a concurrent rename.
 const TRIES: usize = 8;
 
 /// An open directory of packages.
@@ -26,12 +26,12 @@ pub(super) struct Tree {
     bytes: u64,
 }
 
-/// A file as it was found.
+/// A file that was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
     /// Its path below the directory, without links.
     pub(super) path: String,
-    /// What is in it.
+    /// Its text.
     pub(super) text: String,
 }
 

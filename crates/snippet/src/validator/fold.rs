@@ -1,5 +1,5 @@
-//! Texts that are known before anything runs: `"con" + "structor"`, templates, and constants that
-//! hold such texts.
+//! Texts that are known before the program runs: `"con" + "structor"`, templates, and constants
+//! with such texts.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,24 @@ use stockade_script::syntax::kinds::symbol::SymbolId;
 use stockade_script::syntax::tree::ast::{BindingPattern, Expression, Program, VariableDeclarator};
 use stockade_script::syntax::visit::{Visit, walk};
 
-/// No name that is looked for is longer; what is longer is not followed.
+/// No name in the lists is longer; longer texts are not evaluated.
 const MAX_BYTES: usize = 64;
 
-/// The constants of a program that hold a known text.
+/// The constants of a program with a known text.
 pub(super) struct Constants<'p> {
     scoping: &'p Scoping,
     texts: BTreeMap<SymbolId, String>,
 }
 
 impl<'p> Constants<'p> {
-    /// Collects them in the order of their declarations, so that one may be made of others.
+    /// Collects them in the order of their declarations, so that one may be built from others.
     pub(super) fn of(program: &Program<'_>, scoping: &'p Scoping) -> Self {
         let mut constants = Self { scoping, texts: BTreeMap::new() };
         constants.visit_program(program);
         constants
     }
 
-    /// The text of an expression, where it is known and short.
+    /// The text of an expression, if it is known and short.
     pub(super) fn fold(&self, expression: &Expression<'_>) -> Option<String> {
         let text = match expression.get_inner_expression() {
             Expression::StringLiteral(text) => text.value.to_string(),

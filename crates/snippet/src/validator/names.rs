@@ -1,7 +1,7 @@
-//! The names that are refused, and the free ones that a snippet may know. A realm has no more than
-//! the latter, whatever the validator says.
+//! The names that are refused, and the free names that are allowed. A realm has only the latter,
+//! whatever the validator does.
 
-/// Refused wherever they are free, and as properties of anything.
+/// Refused as free names, and as properties of any value.
 const DENIED: &[&str] = &[
     "process",
     "require",
@@ -22,7 +22,7 @@ const DENIED: &[&str] = &[
     "clearInterval",
 ];
 
-/// The functions of `Reflect` and `Object` that take the name of what they reach.
+/// The functions of `Reflect` and `Object` with a property name as an argument.
 pub(super) const REFLECTION: &[&str] = &[
     "get",
     "has",
@@ -32,7 +32,7 @@ pub(super) const REFLECTION: &[&str] = &[
     "getPrototypeOf",
 ];
 
-/// Of the language, without what evaluates text; then of the web, as far as the realm has it.
+/// Names of the language, except those that evaluate text; then of the web APIs that the realm has.
 const ALLOWED: &[&str] = &[
     "AggregateError",
     "Array",
@@ -116,7 +116,7 @@ pub(super) fn is_allowed(name: &str) -> bool {
     ALLOWED.contains(&name)
 }
 
-/// Whether reaching for this name in a value can only be meant to get out of the rules.
+/// Whether access to a property of this name can only be an attempt to bypass the rules.
 pub(super) fn is_smuggled(name: &str) -> bool {
     name == "constructor" || is_denied(name)
 }

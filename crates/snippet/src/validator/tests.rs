@@ -1,4 +1,4 @@
-//! What the cases of the reference do not ask: ways around it, and things that are no way around.
+//! Cases that the reference does not cover: attempts to bypass the rules, and code that is not one.
 
 use super::*;
 

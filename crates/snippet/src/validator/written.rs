@@ -1,5 +1,5 @@
-//! What is looked at as it was written: imports, also those that are for types only, and the two
-//! forms that belong to modules.
+//! Checks on the source as written: imports, including type-only ones, and the two forms that
+//! belong to modules.
 
 use stockade_script::Finding;
 use stockade_script::syntax::Span;

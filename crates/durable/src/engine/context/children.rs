@@ -10,9 +10,9 @@ use crate::{
 };
 
 impl Context {
-    /// Starts a workflow below this one, once: its row and the record of this step are committed
-    /// together. Its id is `{parent}-{function_id}` unless one is given; it is cancelled with
-    /// this workflow.
+    /// Starts a workflow as a child of this one, once: its row and the record of this step are
+    /// committed together. Its id is `{parent}-{function_id}` unless one is given; it is cancelled
+    /// with this workflow.
     pub fn child<'c, I: Serialize + Sync + ?Sized>(
         &'c self,
         name: &str,
@@ -57,7 +57,7 @@ impl Context {
         let records =
             Records { steps: vec![step], children: vec![new.clone()], ..Records::default() };
         let context = self.clone();
-        // In a task of its own: what was recorded is also run, whoever gives up waiting.
+        // A separate task: a recorded child also runs when the caller stops waiting.
         let begun = tokio::spawn(async move {
             let committed = context.commit(records, Vec::new(), None).await?;
             let created = committed.children.into_iter().next().ok_or(Error::Closed)?;
@@ -66,7 +66,7 @@ impl Context {
         begun.await.map_err(|_| Error::Closed)?
     }
 
-    /// Records that a step was refused: its failure.
+    /// Records the failure of a step that the store refused.
     pub(super) async fn refused<T>(
         &self,
         function_id: u32,

@@ -1,5 +1,5 @@
-//! What a workflow writes. Records that may wait are carried by its next commit, and the end of
-//! the workflow carries the last of them, so that a short workflow costs few commits.
+//! The records that a workflow writes. Records that may wait are committed with the next commit of
+//! the workflow, the last of them with its outcome, so that a short workflow needs few commits.
 
 use std::collections::HashSet;
 
@@ -11,15 +11,15 @@ use crate::{
     StepRecord,
 };
 
-/// What waits for the next commit, and for the last.
+/// The records that wait for the next commit, and the statements that wait for the last.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pub(super) carried: Records,
-    /// The carried steps whose values the outcome of the workflow tells.
+    /// The waiting steps whose values are part of the outcome of the workflow.
     told: HashSet<u32>,
-    /// How much of it stream rows are, in bytes.
+    /// The size of the waiting stream rows, in bytes.
     pub(super) stream_bytes: usize,
-    /// Whether a task will flush it soon.
+    /// Whether a task is going to flush them soon.
     pub(super) flush_is_due: bool,
     /// Streams that this run closed.
     pub(super) closed: HashSet<String>,
@@ -28,13 +28,14 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Lets a record wait whose value the outcome tells, where that comes next.
+    /// Adds a record whose value is not stored twice: where the next commit is the success of the
+    /// workflow, the outcome contains the value.
     pub(super) fn carry_to_outcome(&mut self, record: StepRecord) {
         self.told.insert(record.function_id);
         self.carried.steps.push(record);
     }
 
-    /// What waits, for a commit with that outcome.
+    /// The waiting records, for a commit with that outcome.
     fn take(&mut self, outcome: Option<&Outcome>) -> Records {
         self.stream_bytes = 0;
         let (mut carried, told) =
@@ -54,14 +55,14 @@ impl Context {
         lock(&self.run.journal).on_success.extend(statements);
     }
 
-    /// Adds statements that are committed together with the failure of the workflow. They are
-    /// not when it is cancelled: that is committed by whoever cancels it.
+    /// Adds statements that are committed together with the failure of the workflow. A cancellation
+    /// does not commit them: the caller that cancels the workflow commits its end.
     pub fn finish_with_on_failure(&self, statements: Vec<Statement>) {
         lock(&self.run.journal).on_failure.extend(statements);
     }
 
-    /// Commits records and statements behind all that waits. A refusal is the caller's; any
-    /// other error stops the workflow here.
+    /// Commits all waiting records, then these records and statements. A refusal is returned to the
+    /// caller; any other error stops the workflow in this process.
     pub(super) async fn commit(
         &self,
         records: Records,
@@ -69,7 +70,8 @@ impl Context {
         outcome: Option<Outcome>,
     ) -> Result<Committed> {
         let pending = {
-            // Under the lock, so that commits are submitted in the order of what they carry.
+            // Under the lock, so that commits are submitted in the order of the records that they
+            // carry.
             let mut journal = lock(&self.run.journal);
             let carried = journal.take(outcome.as_ref());
             let claim = self.run.claim.clone();
@@ -90,7 +92,7 @@ impl Context {
         result
     }
 
-    /// Commits what waits.
+    /// Commits the waiting records.
     pub(super) async fn flush(&self) -> Result<(), Failure> {
         if !lock(&self.run.journal).carried.is_empty() {
             self.commit(Records::default(), Vec::new(), None).await?;
@@ -98,8 +100,8 @@ impl Context {
         Ok(())
     }
 
-    /// Records the end of the workflow, with what its statements make of it; `None` when it
-    /// could not be recorded.
+    /// Records the end of the workflow and returns it. If the success statements are refused, the
+    /// end is that failure. `None` when it could not be recorded.
     pub(crate) async fn finish(
         &self,
         result: Result<String, Failure>,
@@ -118,13 +120,13 @@ impl Context {
         let failed = Outcome::Failure(failure.clone());
         if let Err(refused) = self.end(failed, on_failure).await? {
             tracing::warn!(workflow = %self.id(), %refused, "its last statements were rejected");
-            // The end of the workflow itself is recorded all the same.
+            // The failure is recorded without the refused statements.
             self.end(Outcome::Failure(failure.clone()), Vec::new()).await?.ok()?;
         }
         Some(Err(failure))
     }
 
-    /// `None` when the workflow must stop here, else whether the end was recorded.
+    /// `None` when the workflow must stop in this process, else whether the end was recorded.
     async fn end(
         &self,
         outcome: Outcome,

@@ -1,7 +1,7 @@
-//! What a workflow may do: steps, waits, streams, events, messages and children, each recorded.
+//! What a workflow can do: steps, waits, streams, events, messages and children, each recorded.
 //!
-//! `journal` gathers what the workflow writes, `steps` runs and replays steps; `waits`,
-//! `streams`, `children` and `rows` hold the rest.
+//! `journal` collects the records that the workflow writes, `steps` runs and replays steps;
+//! `waits`, `streams`, `children` and `rows` contain the other operations.
 
 mod children;
 mod journal;
@@ -27,8 +27,8 @@ use journal::Journal;
 pub use steps::{Backoff, Record, Step, StepOptions};
 pub use streams::StreamWriter;
 
-/// One run of a workflow, given to its function. Clones are the same run. Steps are numbered in
-/// the order of the calls, so calls must be made in the same order in each run.
+/// One run of a workflow, the argument of its function. Clones refer to the same run. Steps are
+/// numbered in the order of the calls, so each run must make the calls in the same order.
 #[derive(Clone)]
 pub struct Context {
     run: Arc<Run>,
@@ -42,10 +42,10 @@ struct Run {
     stop: Stop,
     waits: Waits,
     next_function: AtomicU32,
-    /// Steps that earlier runs recorded and this one has not come to.
+    /// Steps that earlier runs recorded and this one has not reached.
     recorded: Mutex<HashMap<u32, StepRecord>>,
     journal: Mutex<Journal>,
-    /// What lasts until the end is recorded.
+    /// Values that are kept until the end is recorded.
     held: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
@@ -84,7 +84,7 @@ impl Context {
         &self.run.claim.id
     }
 
-    /// Whose workflow it is.
+    /// The owner of the workflow.
     pub fn owner(&self) -> Option<&str> {
         self.run.owner.as_deref()
     }
@@ -99,24 +99,25 @@ impl Context {
         self.run.stop.token().clone()
     }
 
-    /// When it runs out of time.
+    /// When its timeout expires.
     pub fn deadline(&self) -> Option<SystemTime> {
         let ms = u64::try_from(self.run.deadline?).unwrap_or(0);
         Some(UNIX_EPOCH + Duration::from_millis(ms))
     }
 
-    /// Which run of the workflow this is; the first is 1.
+    /// The number of this run of the workflow; the first is 1.
     pub fn run_number(&self) -> u64 {
         self.run.claim.epoch.unsigned_abs()
     }
 
-    /// Holds something, such as a lock, until the end of the workflow is recorded or it stops here:
-    /// what the workflow returns with is committed after its function has returned.
+    /// Keeps a value, such as a lock, until the end of the workflow is recorded or the workflow
+    /// stops in this process: the result of the function is committed after the function has
+    /// returned.
     pub fn hold(&self, value: impl Send + 'static) {
         lock(&self.run.held).push(Box::new(value));
     }
 
-    /// Lets go of what was held.
+    /// Drops the values that were held.
     pub(crate) fn release(&self) {
         lock(&self.run.held).clear();
     }
@@ -126,8 +127,8 @@ impl Context {
         self.run.next_function.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What an earlier run recorded for a step. Another name there is a failure: the workflow
-    /// does not do what it did.
+    /// The record of an earlier run for a step. A record with another name is a failure: the
+    /// workflow is not deterministic.
     fn recorded(&self, function_id: u32, name: &str) -> Result<Option<StepRecord>, Failure> {
         self.check()?;
         match lock(&self.run.recorded).remove(&function_id) {
@@ -145,14 +146,14 @@ impl Context {
         self.run.stop.why().map_or(Ok(()), |why| Err(why.error(self.id()).into()))
     }
 
-    /// Waits for something of which nothing is recorded, unless the workflow must stop or the
-    /// engine shuts down: then this fails, and whoever takes the workflow over waits anew.
+    /// Waits for a future without recording anything. Fails when the workflow must stop or the
+    /// engine shuts down; the executor that takes the workflow over waits again.
     pub async fn wait<T>(&self, wait: impl Future<Output = T>) -> Result<T, Failure> {
         Ok(self.interruptible(wait).await?)
     }
 
     /// Waits, unless the workflow must stop. A wait may be long, so it also ends when the engine
-    /// shuts down: the next run waits on.
+    /// shuts down: the next run continues to wait.
     pub(crate) async fn interruptible<T>(&self, wait: impl Future<Output = T>) -> Result<T> {
         self.run.waits.interruptible(wait).await
     }

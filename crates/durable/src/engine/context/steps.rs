@@ -1,4 +1,4 @@
-//! Steps: done once, recorded, and given again from the record.
+//! Steps: executed, recorded, and replayed from the record.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::Context;
 use crate::sync::{catching, lock, now_ms};
 use crate::{Failure, Records, Result, Statement, StepOutcome, StepRecord, WorkflowId};
 
-/// One try of a step.
+/// One attempt of a step.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// `workflow_id:function_id`: the same in each try and each run of this step, and of no
-    /// other step. What acts outside gives it along, so that a second try finds what the first
-    /// one did.
+    /// `workflow_id:function_id`: the same in each attempt and each run of this step, and in no
+    /// other step. A step with external effects passes it on as the idempotency key, so that a
+    /// second attempt finds the effect of the first.
     pub key: String,
-    /// The place of the step in its workflow, from 0.
+    /// The position of the step in its workflow, from 0.
     pub function_id: u32,
-    /// Which try of this run it is, from 1.
+    /// The number of the attempt in this run, from 1.
     pub attempt: u32,
     /// Cancelled when the step must stop.
     pub token: CancellationToken,
@@ -29,23 +29,23 @@ pub struct Step {
 /// When a step's record is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Record {
-    /// Before the workflow goes on.
+    /// Before the workflow continues.
     #[default]
     Now,
-    /// Together with the next commit of the workflow, which saves one: for steps that change
-    /// nothing outside, since a crash before that commit runs them again.
+    /// Together with the next commit of the workflow, which saves one: for steps without external
+    /// effects, since a crash before that commit runs them again.
     WithNext,
-    /// The same, and where that commit is the success of the workflow, without the step's value:
-    /// for the step whose value the workflow returns, so that it is not stored twice.
+    /// Like the variant above, but if that commit is the success of the workflow, the step's value
+    /// is left out. For the step whose value the workflow returns, so that it is not stored twice.
     WithOutcome,
 }
 
-/// The pauses between the tries of a step.
+/// The pauses between the attempts of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// The first pause; each later one is twice as long.
     pub initial: Duration,
-    /// The longest.
+    /// The longest pause.
     pub longest: Duration,
 }
 
@@ -58,19 +58,19 @@ impl Default for Backoff {
 /// How a step is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StepOptions {
-    /// How often it is tried again after a [retryable](Failure::retryable) failure.
+    /// How often it is retried after a [retryable](Failure::retryable) failure.
     pub retries: u32,
-    /// The pauses between.
+    /// The pauses between attempts.
     pub backoff: Backoff,
-    /// How long each try may take.
+    /// How long each attempt may take.
     pub timeout: Option<Duration>,
     /// When its record is committed.
     pub record: Record,
 }
 
 impl Context {
-    /// Runs a step and records its value or failure; a later run gets the record. A panic in it
-    /// is a failure. It may run again when the process ends before its record is on disk.
+    /// Runs a step and records its value or failure; a later run gets the record. A panic in it is
+    /// a failure. The step may run again when the process ends before the record is on disk.
     pub fn step<T, F, Fut>(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -114,9 +114,9 @@ impl Context {
         }
     }
 
-    /// Runs a step whose record is committed together with the statements that it answers: both
-    /// or neither. When they meet a conflict, or the store refuses them, that is the step's
-    /// failure; a conflict is retryable.
+    /// Runs a step whose record is committed together with the statements that it returns: both or
+    /// neither. A conflict or a refusal of the statements by the store is the step's failure; a
+    /// conflict is retryable.
     pub fn transact<T, F, Fut>(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -157,8 +157,8 @@ impl Context {
         }
     }
 
-    /// Runs a step whose value cannot be recorded, such as a secret: only that it happened is,
-    /// together with the next commit. Each run of the workflow runs it again.
+    /// Runs a step whose value must not be recorded, such as a secret: only the fact that it ran is
+    /// recorded, with the next commit. Each run of the workflow runs it again.
     pub fn volatile<T, F, Fut>(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -183,7 +183,8 @@ impl Context {
         }
     }
 
-    /// Tries until it succeeds, fails for good or the tries are used up.
+    /// Repeats the step until it succeeds, fails with a failure that is not retryable, or has no
+    /// attempts left.
     async fn attempts<T, F, Fut>(
         &self,
         function_id: u32,
@@ -198,7 +199,7 @@ impl Context {
         let mut attempt = 1;
         loop {
             let token = self.run.stop.token().child_token();
-            // Whatever the try leaves in the background learns that it is over.
+            // Background work that the attempt started is notified of its end.
             let _over = token.clone().drop_guard();
             let step = Step { key: key(self.id(), function_id), function_id, attempt, token };
             match within(options.timeout, catching(|| f(step))).await {
@@ -212,14 +213,14 @@ impl Context {
         }
     }
 
-    /// A failure of the step itself: not one that it met because the workflow must stop, which
-    /// the next run shall not find.
+    /// A failure of the step itself. A failure that occurs because the workflow must stop is not
+    /// recorded, so that the next run does not replay it.
     fn own_failure(&self, failure: Failure) -> Result<StepOutcome, Failure> {
         self.check()?;
         Ok(StepOutcome::Failure(failure))
     }
 
-    /// The record of a step that ended now.
+    /// The record of a step that has just ended.
     pub(super) fn record(
         &self,
         function_id: u32,
@@ -231,7 +232,7 @@ impl Context {
         StepRecord { function_id, name, outcome, child: None, started_at, completed_at: now_ms() }
     }
 
-    /// Commits a record, or lets the next commit carry it.
+    /// Commits a record, or leaves it for the next commit.
     async fn keep(&self, record: StepRecord, when: Record) -> Result<(), Failure> {
         match when {
             Record::Now => {
@@ -249,7 +250,7 @@ fn key(id: &WorkflowId, function_id: u32) -> String {
     format!("{id}:{function_id}")
 }
 
-/// What a record gives again.
+/// The value or failure in a record.
 pub(super) fn replayed<T: DeserializeOwned>(record: StepRecord) -> Result<T, Failure> {
     match record.outcome {
         StepOutcome::Output(text) => Ok(serde_json::from_str(&text)?),

@@ -1,4 +1,4 @@
-//! Streams and events: what a workflow tells while it runs.
+//! Streams and events: values that a workflow publishes while it runs.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use super::steps::replayed;
 use crate::sync::{lock, now_ms};
 use crate::{EventRecord, Failure, Records, Result, StepOutcome, StreamRow};
 
-/// What DBOS calls these steps.
+/// The names that DBOS gives these steps.
 const WRITE: &str = "DBOS.writeStream";
 const CLOSE: &str = "DBOS.closeStream";
 const SET_EVENT: &str = "DBOS.setEvent";
 
-/// How long rows of a writer are gathered before they are committed.
+/// How long the rows of a writer are collected before they are committed.
 const GATHER: Duration = Duration::from_millis(50);
-/// How many bytes of them are gathered at most.
+/// The most bytes that are collected before a commit.
 const GATHER_BYTES: usize = 64 << 10;
 /// The largest value of one row, in bytes of JSON.
 const MAX_ROW_BYTES: usize = 1 << 20;
 
 impl Context {
-    /// Adds a value to a stream, exactly once: this is a step.
+    /// Appends a value to a stream, exactly once: this is a step.
     pub fn write_stream<T: Serialize + Sync + ?Sized>(
         &self,
         key: &str,
@@ -40,7 +40,7 @@ impl Context {
         }
     }
 
-    /// Ends a stream for its readers: this is a step. What is written to it later is a failure.
+    /// Ends a stream for its readers: this is a step. A later write to it is a failure.
     pub fn close_stream(&self, key: &str) -> impl Future<Output = Result<(), Failure>> + Send {
         let function_id = self.next_function();
         let key = key.to_owned();
@@ -52,13 +52,13 @@ impl Context {
         }
     }
 
-    /// A writer for output that comes in many pieces, for use inside of steps. Its rows are
-    /// committed in batches, and again when the step runs again.
+    /// A writer for output in many pieces, for use inside steps. Its rows are committed in batches,
+    /// and again when the step runs again.
     pub fn stream_writer(&self, key: &str) -> StreamWriter {
         StreamWriter { context: self.clone(), key: key.to_owned() }
     }
 
-    /// Sets an event, in place of an earlier one with that key: this is a step.
+    /// Sets an event and replaces an earlier one with that key: this is a step.
     pub fn set_event<T: Serialize + Sync + ?Sized>(
         &self,
         key: &str,
@@ -74,7 +74,7 @@ impl Context {
         }
     }
 
-    /// Commits a step that has no value, together with what it leaves.
+    /// Commits a step without a value, together with its records.
     async fn record_with(
         &self,
         function_id: u32,
@@ -90,7 +90,7 @@ impl Context {
         Ok(())
     }
 
-    /// Keeps a row for the next commit, and sees to it that there is one soon.
+    /// Adds a row to the next commit, and schedules a flush.
     async fn gather(&self, row: StreamRow) -> Result<(), Failure> {
         self.check()?;
         let is_full = {
@@ -109,18 +109,18 @@ impl Context {
             }
             is_full
         };
-        // Whoever writes faster than the store waits for it here.
+        // A writer that is faster than the store waits here.
         if is_full { self.flush().await } else { Ok(()) }
     }
 
     async fn flush_soon(self) {
         tokio::select! {
             () = tokio::time::sleep(GATHER) => {}
-            // The last commit of the workflow carries the rest.
+            // The last commit of the workflow contains the rest.
             () = self.run.stop.token().cancelled() => return,
         }
         lock(&self.run.journal).flush_is_due = false;
-        // A failure stops the workflow, which tells of it.
+        // A failure stops the workflow, which reports it.
         self.flush().await.ok();
     }
 }
@@ -133,13 +133,13 @@ pub struct StreamWriter {
 }
 
 impl StreamWriter {
-    /// Adds a value of at most 1 MiB. It is committed soon, with the end of the workflow at the
-    /// latest; when much waits, this waits until it is.
+    /// Adds a value of at most 1 MiB. It is committed soon, at the latest with the end of the
+    /// workflow. When many bytes are pending, this waits for their commit.
     pub async fn write<T: Serialize + Sync + ?Sized>(&self, value: &T) -> Result<(), Failure> {
         self.context.gather(row(&self.key, value)?).await
     }
 
-    /// Waits until all that was written is committed.
+    /// Waits until all written values are committed.
     pub async fn flush(&self) -> Result<(), Failure> {
         self.context.flush().await
     }

@@ -1,4 +1,5 @@
-//! Waits: for a time, and for messages. What they wait for is recorded, not how long they did.
+//! Waits for a time and for messages. The recorded value is the time or message that ended the
+//! wait, not its duration.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,13 +13,13 @@ use crate::engine::stop::Interrupt;
 use crate::sync::{millis, now_ms, sleep_until_ms};
 use crate::{Channel, Error, Failure, Message, Received, Records, Result, StepOutcome, WorkflowId};
 
-/// What DBOS calls these steps.
+/// The names that DBOS gives these steps.
 const SLEEP: &str = "DBOS.sleep";
 const RECEIVE: &str = "DBOS.recv";
 const SEND: &str = "DBOS.send";
 
 impl Context {
-    /// Sleeps for a time that crashes do not lengthen: the wake-up time is recorded.
+    /// Sleeps for a duration that crashes do not extend: the wake-up time is recorded.
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = Result<(), Failure>> + Send {
         let function_id = self.next_function();
         async move {
@@ -28,7 +29,7 @@ impl Context {
         }
     }
 
-    /// The time that a wait ends, as the first run saw it.
+    /// The end of a wait, as the first run computed it.
     async fn recorded_time(&self, function_id: u32, duration: Duration) -> Result<i64, Failure> {
         if let Some(record) = self.recorded(function_id, SLEEP)? {
             return replayed(record);
@@ -41,7 +42,7 @@ impl Context {
         Ok(wake_at)
     }
 
-    /// Takes the oldest message on a topic, waiting for one; `None` when none came in time. Each
+    /// Takes the oldest message on a topic, or waits for one; `None` after the timeout. Each
     /// message is received once.
     pub fn recv<T: DeserializeOwned + Send>(
         &self,
@@ -100,7 +101,7 @@ impl Context {
         }
     }
 
-    /// What the store answered to a read; when it failed, the workflow stops here.
+    /// The result of a read from the store; a failed read stops the workflow in this process.
     fn stored<T>(&self, answer: Result<T>) -> Result<T, Failure> {
         answer.map_err(|error| {
             self.run.stop.because(Interrupt::Storage(error.clone()));

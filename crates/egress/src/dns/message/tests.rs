@@ -1,4 +1,4 @@
-//! Questions and answers, honest and hostile.
+//! Queries and responses, valid and hostile.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-/// A question with its name as labels.
+/// A query with its name as labels.
 fn query(labels: &[&[u8]], kind: u16, extended: bool) -> Vec<u8> {
     let mut bytes = header(7, RECURSION_DESIRED, [1, 0, 0, u16::from(extended)]);
     for label in labels {
@@ -33,7 +33,7 @@ fn a_question_is_answered_to_the_letter() {
     assert_eq!(answer[..12], [0, 7, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
     assert_eq!(answer[12..bytes.len()], bytes[12..], "the question, in its own case");
     assert_eq!(answer[bytes.len()..], [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 18, 0, 1]);
-    // Who asks as programs do can read it.
+    // An ordinary client can parse it.
     let said = read(&answer, 7, &name("api.example"), Kind::A);
     let found = Found {
         addresses: vec![Ipv4Addr::new(198, 18, 0, 1).into()],
@@ -105,7 +105,7 @@ fn what_is_no_question_is_told_so_or_ignored() {
     }
 }
 
-/// An answer to a question for `a.example` with records of (owner, kind, seconds, data).
+/// A response to a query for `a.example` with records of (owner, kind, seconds, data).
 fn answer(records: &[(&[u8], u16, u32, &[u8])]) -> Vec<u8> {
     let count = u16::try_from(records.len()).unwrap();
     let mut bytes = header(9, IS_RESPONSE, [1, count, 0, 0]);

@@ -1,4 +1,5 @@
-//! `stockade debug child`: the program that a sandbox gets for the child workflow of a `<Sandbox>`.
+//! `stockade debug child`: the program that a sandbox receives for the child workflow of a
+//! `<Sandbox>`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use crate::programs::realms;
 use stockade_cli::args::debug::Child;
 use stockade_cli::problem::{Failure, caused};
 
-/// Writes that program to a directory.
+/// Writes the program to a directory.
 pub(super) async fn run(arguments: Child) -> Result<u8, Failure> {
     let Child { file, sandbox, directory, input } = arguments;
     let input = serde_json::from_str(&input).map_err(|e| caused(Code::InvalidInput, &e))?;

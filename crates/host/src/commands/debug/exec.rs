@@ -1,4 +1,4 @@
-//! `stockade debug runtime exec`: a command with this program's streams.
+//! `stockade debug runtime exec`: runs a command with this program's streams.
 
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use stockade_cli::problem::{Failure, caused};
 use stockade_cli::terminal::{self, Raw};
 use stockade_cli::{say, streams};
 
-/// Runs a command and gives its exit code.
+/// Runs a command and returns its exit code.
 pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<u8, Failure> {
     let Exec { id: Id(id), exec, tty, input, user, cwd, env, timeout, max_output, command } =
         arguments;
@@ -60,7 +60,7 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
         }
     };
     drop(raw);
-    // What nobody asks for again is kept for nobody.
+    // No client requests it again, so the keeper can delete it.
     let _ = native.acknowledge(&id, &exec).await;
     let code = ending.process_exit_code();
     if json {
@@ -72,11 +72,11 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
     } else if !matches!(ending, Ending::Exited(_)) || lost_bytes > 0 {
         complain(&ending, lost_bytes);
     }
-    // Whoever reads it would take a part of the output for all of it.
+    // A reader would take partial output for complete output.
     Ok(if lost_bytes > 0 && !json { 125 } else { code })
 }
 
-/// Gives what comes from standard input to a command.
+/// Forwards standard input to a command.
 async fn feed(input: Input) {
     let mut pieces = streams::pieces();
     while let Some(piece) = pieces.recv().await {
@@ -84,7 +84,7 @@ async fn feed(input: Input) {
             return;
         }
     }
-    // It may have ended meanwhile.
+    // It may have ended already.
     let _ = input.close().await;
 }
 
@@ -105,7 +105,7 @@ fn complain(ending: &Ending, lost_bytes: u64) {
     }
 }
 
-/// An id that no other command has.
+/// A unique command id.
 fn fresh_id() -> Result<ExecId, Failure> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let id = format!("exec-{:x}-{now:x}", std::process::id());

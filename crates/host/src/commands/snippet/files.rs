@@ -1,4 +1,4 @@
-//! The files that are named on the command line, as a payload has them.
+//! Reads the files on the command line as a payload.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,21 @@ use std::path::{Path, PathBuf};
 use stockade_core::{Code, Problem};
 use stockade_script::SourceFile;
 
-/// What is a program in a directory.
+/// The extensions of programs in a directory.
 const ENDINGS: &[&str] = &["ts", "tsx", "js", "jsx", "mts", "mjs"];
-/// More files than a payload may have are not read; nor are larger ones.
+/// A payload cannot have more files than this, so no more are read; larger ones are not read
+/// either.
 const MAX_FILES: usize = 11;
 const MAX_BYTES: u64 = 200_001;
-/// The most files that are checked at once.
+/// The most files that one check reads.
 const MAX_CHECKED: usize = 10_000;
-/// Stands for the standard input.
+/// The argument for standard input.
 const STANDARD_INPUT: &str = "-";
-/// How deep a directory is looked at.
+/// The deepest level of a directory that is searched.
 const MAX_DEPTH: usize = 8;
 
-/// Reads them as a payload. Their paths are those below the directory that they have in common;
-/// where that is the one with `main.ts` in it, they are put below `src`.
+/// Reads files as a payload. Their paths are relative to their common directory; if that is the one
+/// that contains `main.ts`, they are moved below `src`.
 pub(super) fn payload(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
     let found = find(paths, MAX_FILES)?;
     let common = match paths {
@@ -40,7 +41,7 @@ pub(super) fn payload(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
     Ok(files)
 }
 
-/// Reads them under the names by which the user knows them.
+/// Reads files under the names that the user gave.
 pub(super) fn named(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
     let file = |path: &PathBuf| {
         let name = if is_input(path) { "input.ts".to_owned() } else { text(path)? };
@@ -76,8 +77,8 @@ fn is_program(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ENDINGS.iter().any(|one| ending == *one))
 }
 
-/// Adds the files of a directory and those below it that are wanted. What begins with a dot and
-/// `node_modules` are left out, and links to directories are not followed.
+/// Adds the matching files of a directory tree. Names that begin with a dot and `node_modules` are
+/// excluded, and links to directories are not followed.
 pub(super) fn look(
     directory: &Path,
     depth: usize,
@@ -102,7 +103,7 @@ pub(super) fn look(
     Ok(())
 }
 
-/// The directory that all files are in.
+/// The common directory of all files.
 fn common(files: &[PathBuf]) -> PathBuf {
     let mut common = files.first().and_then(|file| file.parent()).unwrap_or_else(|| Path::new(""));
     while !files.iter().all(|file| file.starts_with(common)) {

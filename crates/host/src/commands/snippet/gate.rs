@@ -1,4 +1,4 @@
-//! `stockade snippet gate`: the examples of documents are run, and told of where they stand.
+//! `stockade snippet gate`: runs the examples of documents, and reports them with their positions.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ use super::{harmless, junit, print};
 use stockade_cli::args::snippet::Gate;
 use stockade_cli::problem::caused;
 
-/// What is a document in a directory.
+/// The extensions of documents in a directory.
 const ENDINGS: &[&str] = &["md", "mdx", "markdown"];
-/// How deep a directory is looked at.
+/// The deepest level of a directory that is searched.
 const MAX_DEPTH: usize = 32;
 /// The longest document that is read.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// Runs every example; the exit code is 0 when each settled cleanly.
+/// Runs every example; the exit code is 0 if all succeeded.
 pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
     let mut found = Vec::new();
     for path in documents(&arguments.documents)? {
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
     Ok(u8::from(failed > 0))
 }
 
-/// Runs them beside each other, as many at once as the runner lets.
+/// Runs them concurrently, as many as the runner allows.
 async fn judge_all(
     runner: &Arc<Runner>,
     found: Vec<Found>,
@@ -99,7 +99,7 @@ async fn judge_all(
     Ok(judged.into_iter().map(|(_, one)| one).collect())
 }
 
-/// An example, with the document that it is in.
+/// An example with its document.
 struct Found {
     document: String,
     text: Arc<str>,
@@ -122,7 +122,7 @@ impl Found {
     }
 }
 
-/// An example for people: where it stands, and what was wrong.
+/// The report of an example for people: its position, and its failures.
 fn readable(one: &Judged) -> Vec<String> {
     let mut lines = vec![harmless(&format!("{:7} {}:{}", one.status(), one.document, one.line))];
     let transcript = one.transcript.as_ref().filter(|_| one.failed());
@@ -132,7 +132,7 @@ fn readable(one: &Judged) -> Vec<String> {
     lines
 }
 
-/// The documents that are named, and those in directories that are.
+/// The given documents, and those in the given directories.
 fn documents(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Problem> {
     let mut found = Vec::new();
     for path in paths {
@@ -164,7 +164,7 @@ fn content(path: &Path) -> Result<String, Problem> {
     Ok(text)
 }
 
-/// Shown on a terminal only.
+/// Visible on a terminal only.
 fn progress(count: usize) -> ProgressBar {
     let progress = ProgressBar::new(count as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} {wide_msg}") {

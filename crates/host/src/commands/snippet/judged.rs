@@ -1,15 +1,15 @@
-//! An example of a document that was run, or left out.
+//! An example of a document that was run or skipped.
 
 use stockade_snippet::Transcript;
 
-/// What came of an example.
+/// The result of an example.
 #[derive(Debug)]
 pub(super) struct Judged {
-    /// The name of its document, as it was found.
+    /// The name of its document, as given or found.
     pub(super) document: String,
-    /// The line of its fence.
+    /// The line of its opening fence.
     pub(super) line: u32,
-    /// What it did, with places in the document; `None` when it was left out.
+    /// Its transcript, with positions in the document; `None` if it was skipped.
     pub(super) transcript: Option<Transcript>,
 }
 
@@ -19,7 +19,7 @@ impl Judged {
         self.transcript.as_ref().is_some_and(|transcript| !transcript.is_clean())
     }
 
-    /// What it is called in a report.
+    /// Its status in a report.
     pub(super) fn status(&self) -> &'static str {
         match &self.transcript {
             None => "skipped",

@@ -1,5 +1,5 @@
-//! The report of a gate in the form of JUnit, which servers of continuous integration read: a suite
-//! for each document, a case for each example.
+//! The report of a gate in JUnit format, which continuous integration servers read: a suite for
+//! each document, a case for each example.
 
 use std::fmt::Write as _;
 
@@ -63,14 +63,14 @@ fn counts(judged: &[Judged]) -> String {
     )
 }
 
-/// The time of runs, in seconds.
+/// The total time of runs, in seconds.
 fn seconds(judged: &[Judged]) -> String {
     let ran = judged.iter().filter_map(|one| one.transcript.as_ref());
     let milliseconds: u64 = ran.map(|transcript| transcript.duration_ms).sum();
     format!("{}.{:03}", milliseconds / 1_000, milliseconds % 1_000)
 }
 
-/// A text in XML 1.0, in which some characters cannot be written at all.
+/// A text for XML 1.0, which cannot represent some characters.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! The library set that the arguments name, else the environment, else the one that is built in.
+//! The library set from the arguments, else from the environment, else the built-in one.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use stockade_snippet::library::{self, Error, Wanted};
 use stockade_cli::args::snippet::Libraries;
 use stockade_cli::problem::caused;
 
-/// Where packages are, where no argument says it.
+/// The variable with the package directory, if no argument names it.
 const DIRECTORY: &str = "STOCKADE_LIBRARIES";
-/// The variable with the packages that snippets may import besides those that Directive allows, where
+/// The variable with the packages that snippets may import besides those that Directive allows, if
 /// no argument names them.
 const PACKAGES: &str = "STOCKADE_PACKAGES";
 
-/// From where packages may fetch, where no argument says it.
+/// The variable with the hosts that packages may fetch from, if no argument names them.
 const FETCH: &str = "STOCKADE_FETCH";
 
 /// The hosts that packages may fetch from.
@@ -35,7 +35,8 @@ pub(crate) fn hosts(arguments: &Libraries) -> Result<Hosts, Problem> {
     }
 }
 
-/// What snippets may import, and where it comes from; of a directory, what is wanted.
+/// The allowed imports of snippets, and their library set; from a directory, only the selected
+/// modules.
 pub(super) fn chosen(
     arguments: &Libraries,
     wanted: Wanted<'_>,
@@ -56,7 +57,7 @@ pub(super) fn chosen(
     Ok((imports, set))
 }
 
-/// The imports that are allowed, with the packages that were named.
+/// The allowed imports, with additional packages.
 pub(super) fn imports(packages: &[String]) -> Result<Imports, Problem> {
     let named = std::env::var(PACKAGES).unwrap_or_default();
     let named = named.split(',').map(str::trim).filter(|name| !name.is_empty());

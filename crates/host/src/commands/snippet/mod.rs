@@ -1,4 +1,4 @@
-//! `stockade snippet`: small programs are checked, run in a worker, and told of.
+//! `stockade snippet`: checks small programs, runs them in a worker, and reports the results.
 
 mod files;
 mod gate;
@@ -16,10 +16,10 @@ use stockade_cli::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetComm
 use stockade_cli::problem::Failure;
 use stockade_cli::review::output;
 
-/// How many bytes of files are checked by one worker.
+/// How many bytes of files one worker checks.
 const CHECKED_BYTES: usize = 1 << 20;
 
-/// Runs the subcommand. The exit code is 0 when nothing is wrong, 1 when something is.
+/// Runs the subcommand. The exit code is 0 if there are no problems, else 1.
 pub(crate) fn run(arguments: &Snippet) -> Result<u8, Failure> {
     match &arguments.command {
         SnippetCommand::Run(arguments) => Ok(execute(arguments)?),
@@ -71,7 +71,7 @@ fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
     Ok(u8::from(!faults.is_empty()))
 }
 
-/// The files in their order, as many together as one worker checks.
+/// The files in their order, in batches of the size that one worker checks.
 fn batches(files: Vec<SourceFile>) -> Vec<Vec<SourceFile>> {
     let mut batches: Vec<Vec<SourceFile>> = Vec::new();
     let mut bytes = CHECKED_BYTES;
@@ -88,7 +88,7 @@ fn batches(files: Vec<SourceFile>) -> Vec<Vec<SourceFile>> {
     batches
 }
 
-/// The transcript for people: the console as it was, then what is left.
+/// The transcript for people: the unchanged console, then the other fields.
 fn readable(transcript: &Transcript) -> String {
     let mut lines: Vec<String> = transcript.logs.iter().map(|line| harmless(line)).collect();
     for (name, values) in [("facts", &transcript.facts), ("derived", &transcript.derived)] {
@@ -103,7 +103,7 @@ fn readable(transcript: &Transcript) -> String {
     lines.extend(told("error", &transcript.errors));
     lines.extend(told("warning", &transcript.warnings));
     for library in &transcript.libraries {
-        // What is built in is a warning already.
+        // The built-in library is reported as a warning already.
         if let Some(version) = &library.version {
             lines.push(harmless(&format!("library: {} {version}", library.name)));
         }
@@ -112,7 +112,7 @@ fn readable(transcript: &Transcript) -> String {
     lines.join("\n")
 }
 
-/// A text of a snippet with nothing in it that steers a terminal.
+/// A text of a snippet without terminal control characters.
 fn harmless(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for character in text.chars() {

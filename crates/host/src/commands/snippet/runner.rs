@@ -1,4 +1,4 @@
-//! What runs snippets for the commands, with the library set that their arguments name.
+//! The snippet runner for commands, with the library set from their arguments.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use super::libraries;
 use stockade_cli::args::snippet::Libraries;
 use stockade_cli::problem::caused;
 
-/// What runs any snippet, and starts nothing yet.
+/// A runner for any snippet; does not start a process yet.
 pub(crate) fn runner(arguments: &Libraries) -> Result<Arc<Runner>, Problem> {
     start(arguments, Wanted::All)
 }
 
-/// What runs these snippets: packages are read as far as they are imported.
+/// A runner for these snippets: only the imported modules of packages are read.
 pub(super) fn runner_of(arguments: &Libraries, inputs: &[Input]) -> Result<Arc<Runner>, Problem> {
     let mut wanted = BTreeSet::new();
     let files = inputs.iter().flat_map(|input| input.files.iter().flatten());
-    // What JSX imports is not written.
+    // The import that JSX implies is not in the source.
     if files.clone().any(|file| file.path.ends_with('x')) {
         return start(arguments, Wanted::All);
     }
@@ -40,13 +40,13 @@ fn start(arguments: &Libraries, wanted: Wanted<'_>) -> Result<Arc<Runner>, Probl
     Ok(Arc::new(Runner::new(Options { imports, library, fetcher, ..options })))
 }
 
-/// Waits for something that is done in this thread.
+/// Waits for a future in this thread.
 pub(crate) fn wait_for<T>(work: impl Future<Output = T>) -> Result<T, Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Ok(runtime.map_err(|error| caused(Code::Io, &error))?.block_on(work))
 }
 
-/// Why there was no worker, and what helps.
+/// Why there was no worker, and the remedy.
 pub(crate) fn no_worker(error: &Error) -> Problem {
     match error {
         Error::Worker(WorkerError::NotReady(NoZygote::Jail(JailError::Wall {
