@@ -47,7 +47,12 @@ pub(crate) fn run(workspace: &Workspace, options: &DistOptions) -> anyhow::Resul
     archive::write(&directory, &path, source.time)?;
     sums::write_beside(&path)?;
     progress("verify the archive");
-    verify::archive(&path, &name, target)?;
+    let private = [
+        workspace.root.clone(),
+        workspace.target_directory()?,
+        packages::sources_of_registry(workspace)?,
+    ];
+    verify::archive(&path, &name, target, &private)?;
     summary(&directory, &path, start)?;
     println!("{}", path.display());
     Ok(true)

@@ -19,6 +19,13 @@ pub(super) const SERVER: &str = "stockade-server";
 /// The profile of `Cargo.toml` for what is shipped.
 const PROFILE: &str = "dist";
 
+/// What stands in the programs for directories of this machine: the sources of the registry, the
+/// workspace, and cargo's target directory.
+const REGISTRY: &str = "/registry";
+const WORKSPACE: &str = "/stockade";
+const TARGET: &str = "/target";
+pub(super) const NEUTRAL: [&str; 3] = [REGISTRY, WORKSPACE, TARGET];
+
 /// What the front is built for. The server always needs glibc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
@@ -116,12 +123,22 @@ pub(super) fn programs(workspace: &Workspace, target: Target) -> anyhow::Result<
 fn flags(workspace: &Workspace, target: Target) -> anyhow::Result<OsString> {
     let mut flags = OsString::from("--remap-path-prefix=");
     flags.push(super::packages::sources_of_registry(workspace)?);
-    flags.push("=/registry\x1f--remap-path-prefix=");
+    flags.push(format!("={REGISTRY}\x1f--remap-path-prefix="));
     flags.push(&workspace.root);
-    flags.push("=/stockade");
+    flags.push(format!("={WORKSPACE}"));
     if target.is_static() {
         flags.push("\x1f-Ctarget-feature=+crt-static\x1f-Crelocation-model=pie");
     }
+    Ok(flags)
+}
+
+/// The flags for the C compiler, to the same end. Cargo's target directory has generated sources.
+fn flags_for_c(workspace: &Workspace) -> anyhow::Result<OsString> {
+    let mut flags = OsString::from("-ffile-prefix-map=");
+    flags.push(super::packages::sources_of_registry(workspace)?);
+    flags.push(format!("={REGISTRY} -ffile-prefix-map="));
+    flags.push(workspace.target_directory()?);
+    flags.push(format!("={TARGET}"));
     Ok(flags)
 }
 
@@ -149,6 +166,7 @@ fn compile(
         cargo.args(["--package", package, "--bin", name]);
     }
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags);
+    cargo.env(format!("CFLAGS_{}", target.triple()), flags_for_c(workspace)?);
     let result = cargo.stderr(Stdio::inherit()).output().context("start cargo")?;
     ensure!(result.status.success(), "the programs do not build");
     let mut executables = Vec::new();

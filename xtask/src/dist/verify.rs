@@ -1,18 +1,23 @@
 //! Verifies an archive by what a user does with it: unpacks it elsewhere and starts the programs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 use stockade_test_support::Elf;
 
-use super::build::{FRONT, SERVER, Target};
+use super::build::{FRONT, NEUTRAL, SERVER, Target};
 use super::{VERSION, archive, layout, sums};
 
 /// Fails with the first thing that is wrong with an archive.
-pub(super) fn archive(path: &Path, name: &str, target: Target) -> anyhow::Result<()> {
+pub(super) fn archive(
+    path: &Path,
+    name: &str,
+    target: Target,
+    private: &[PathBuf],
+) -> anyhow::Result<()> {
     let place = tempfile::tempdir().context("make a directory to unpack into")?;
     archive::unpack(path, place.path())?;
     let directory = place.path().join(name);
@@ -26,6 +31,7 @@ pub(super) fn archive(path: &Path, name: &str, target: Target) -> anyhow::Result
     };
     for program in [FRONT, SERVER] {
         check_hardening(&layout::program(&directory, program))?;
+        check_paths(&layout::program(&directory, program), private)?;
     }
     let elf = Elf::read(&layout::program(&directory, FRONT)).map_err(anyhow::Error::msg)?;
     ensure!(elf.is_static() == target.is_static(), "{FRONT} is not linked as {target:?} needs");
@@ -63,6 +69,18 @@ fn check_hardening(program: &Path) -> anyhow::Result<()> {
     let elf = Elf::read(program).map_err(anyhow::Error::msg)?;
     let weaknesses = elf.weaknesses();
     ensure!(weaknesses.is_empty(), "{}: {}", program.display(), weaknesses.join("; "));
+    Ok(())
+}
+
+/// No path of the machine that built the program is in it.
+fn check_paths(program: &Path, private: &[PathBuf]) -> anyhow::Result<()> {
+    let content = fs::read(program)?;
+    // A workspace may lie where the neutral names point to.
+    for path in private.iter().filter(|path| !NEUTRAL.iter().any(|name| *path == Path::new(name))) {
+        let text = format!("{}/", path.display());
+        let is_in = content.windows(text.len()).any(|part| part == text.as_bytes());
+        ensure!(!is_in, "{} names {text}", program.display());
+    }
     Ok(())
 }
 
