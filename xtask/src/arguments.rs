@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Ci(CiOptions),
     /// The programs that tests start: they refuse one that is older than its sources
     Build,
+    /// The archive that is shipped: both programs, completions, manual pages, licences, checksums, SBOM
+    Dist(DistOptions),
     /// The rules of the house that no compiler checks
     Tidy,
     /// Limits on a kernel with control groups v2 alone, and a reset of a machine, in QEMU
@@ -72,6 +74,21 @@ pub(crate) struct CiOptions {
     /// All versions of what Stockade works with, and longer runs of what is random
     #[arg(long)]
     pub(crate) all: bool,
+}
+
+/// Options of `dist`.
+#[derive(Debug, Args, PartialEq, Eq)]
+pub(crate) struct DistOptions {
+    /// The directory for the archive [default: `archives` in cargo's target directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// The target of `stockade` [default: x86_64-unknown-linux-musl where it is installed, else
+    /// x86_64-unknown-linux-gnu]
+    #[arg(long, value_name = "TRIPLE")]
+    pub(crate) target: Option<String>,
+    /// Build files that differ from the last commit
+    #[arg(long)]
+    pub(crate) allow_dirty: bool,
 }
 
 /// What is measured.
@@ -200,6 +217,17 @@ mod tests {
         assert_eq!(parse("ci --all --install").unwrap(), ci(true, true));
         let e2e = TestOptions { suite: Suite::E2e, names: vec!["run::".to_owned()] };
         assert_eq!(parse("test e2e run::").unwrap(), Command::Test(e2e));
+    }
+
+    #[test]
+    fn a_changed_tree_is_shipped_only_when_asked_for() {
+        let Ok(Command::Dist(default)) = parse("dist") else { panic!("it is not understood") };
+        assert_eq!((default.out, default.target, default.allow_dirty), (None, None, false));
+        let Ok(Command::Dist(given)) = parse("dist --out o --target t --allow-dirty") else {
+            panic!("it is not understood")
+        };
+        assert_eq!(given.out, Some("o".into()));
+        assert_eq!((given.target.as_deref(), given.allow_dirty), (Some("t"), true));
     }
 
     #[test]

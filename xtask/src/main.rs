@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod ci;
 mod crash;
+mod dist;
 mod fuzz;
 mod guest;
 mod programs;
@@ -40,6 +41,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
         Command::Test(options) => suites::run(workspace, options),
         Command::Ci(options) => ci::run(workspace, options),
         Command::Build => programs::for_tests(workspace).map(|_| true),
+        Command::Dist(options) => dist::run(workspace, options),
         Command::Tidy => tidy::run(workspace),
         Command::Guest => match guest::run(workspace)? {
             Answer::Held => Ok(true),

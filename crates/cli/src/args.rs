@@ -159,8 +159,8 @@ pub struct Completions {
 
 #[derive(Debug, Args)]
 pub struct Man {
-    /// A command, such as `run`
-    pub command: Option<String>,
+    /// A command, such as `run` or `snippet check`
+    pub command: Vec<String>,
 }
 
 #[derive(Debug, Default, Args)]

@@ -2,9 +2,6 @@
 
 use std::process::ExitCode;
 
-#[global_allocator]
-static ALLOCATOR: stockade_jail::InitAllocator = stockade_jail::InitAllocator;
-
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     ExitCode::from(stockade_host::run(&words))

@@ -60,7 +60,11 @@ fn manual_pages_name_every_option(world: &World) {
     for part in ["\\-\\-workspace", "Create a persistent sandbox"] {
         assert!(page.stdout.contains(part), "{part}: {page}");
     }
+    let page = call(world, &["man", "snippet", "check"]);
+    page.succeeds();
+    assert!(page.stdout.contains(".TH stockade-snippet-check 1"), "{page}");
     call(world, &["man", "no-such-command"]).ends_with(2);
+    call(world, &["man", "snippet", "no-such-command"]).ends_with(2);
 }
 
 as_root_and_as_user![

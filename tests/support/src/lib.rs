@@ -1,13 +1,15 @@
-//! What the tests of several crates share: finding the programs that a test starts, checking the
-//! test runner, and recording that a test did not run.
+//! What the tests of several crates share: finding the programs that a test starts, checking how a
+//! program is hardened, checking the test runner, and recording that a test did not run.
 //!
 //! Nothing here depends on the product, and the product must not use this.
 #![expect(clippy::panic, reason = "helpers of tests fail by panicking, as tests do")]
 
+mod elf;
 mod nextest;
 mod programs;
 mod skips;
 
+pub use elf::Elf;
 pub use nextest::require_nextest;
 pub use programs::{DIRECTORY, program};
 pub use skips::{skip, skipped};

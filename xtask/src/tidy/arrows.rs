@@ -138,7 +138,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (TEST_SUPPORT, &[]),
-    ("xtask", &["stockade-measure"]),
+    // Verifies the programs that it ships as tests do.
+    ("xtask", &["stockade-measure", TEST_SUPPORT]),
 ];
 
 /// Checks the workspace in the output of `cargo metadata --no-deps`.

@@ -21,9 +21,10 @@ pub(crate) fn completions(arguments: &Completions) -> Result<u8, Failure> {
 pub(crate) fn page(arguments: &Man) -> Result<u8, Failure> {
     let mut command = Arguments::command();
     command.build();
-    if let Some(name) = &arguments.command {
+    for name in &arguments.command {
         command = command.find_subcommand(name).cloned().ok_or_else(|| {
-            Problem::new(Code::InvalidInput, format!("there is no command {name}"))
+            let names = arguments.command.join(" ");
+            Problem::new(Code::InvalidInput, format!("there is no command {names}"))
                 .remedied_by("stockade --help")
         })?;
     }
