@@ -2,29 +2,18 @@
 //! work with one of another build. The hash covers only sources of this crate and of its dependencies,
 //! so it triggers no additional rebuilds.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::Hasher as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The crates of this workspace that are part of `stockade`.
-const CRATES: &[&str] = &[
-    "api",
-    "bundle",
-    "cli",
-    "client",
-    "core",
-    "egress-control",
-    "jail",
-    "plan",
-    "review",
-    "runtime",
-];
-
 fn main() -> io::Result<()> {
+    let mut crates = BTreeSet::new();
+    add_crate("cli", &mut crates)?;
     let mut files = Vec::new();
-    for name in CRATES {
+    for name in crates {
         let sources = Path::new("..").join(name).join("src");
         println!("cargo::rerun-if-changed={}", sources.display());
         find(&sources, &mut files)?;
@@ -36,6 +25,25 @@ fn main() -> io::Result<()> {
         hasher.write(&fs::read(&file)?);
     }
     println!("cargo::rustc-env=STOCKADE_BUILD={:016x}", hasher.finish());
+    Ok(())
+}
+
+/// Adds a crate of this workspace and all that its manifest lists under `[dependencies]`.
+fn add_crate(name: &str, crates: &mut BTreeSet<String>) -> io::Result<()> {
+    if !crates.insert(name.to_owned()) {
+        return Ok(());
+    }
+    let manifest = Path::new("..").join(name).join("Cargo.toml");
+    println!("cargo::rerun-if-changed={}", manifest.display());
+    let mut is_dependency = false;
+    for line in fs::read_to_string(&manifest)?.lines() {
+        if line.starts_with('[') {
+            is_dependency = line.trim_end() == "[dependencies]";
+        } else if is_dependency && let Some(rest) = line.strip_prefix("stockade-") {
+            let end = rest.find(['.', ' ', '=']).unwrap_or(rest.len());
+            add_crate(&rest[..end], crates)?;
+        }
+    }
     Ok(())
 }
 
