@@ -28,7 +28,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds a crate of this workspace and all that its manifest lists under `[dependencies]`.
+/// Adds a crate of this workspace and all that its manifest lists under `[dependencies]`, except
+/// optional ones: those are for tests.
 fn add_crate(name: &str, crates: &mut BTreeSet<String>) -> io::Result<()> {
     if !crates.insert(name.to_owned()) {
         return Ok(());
@@ -39,7 +40,10 @@ fn add_crate(name: &str, crates: &mut BTreeSet<String>) -> io::Result<()> {
     for line in fs::read_to_string(&manifest)?.lines() {
         if line.starts_with('[') {
             is_dependency = line.trim_end() == "[dependencies]";
-        } else if is_dependency && let Some(rest) = line.strip_prefix("stockade-") {
+        } else if is_dependency
+            && let Some(rest) = line.strip_prefix("stockade-")
+            && !line.contains("optional = true")
+        {
             let end = rest.find(['.', ' ', '=']).unwrap_or(rest.len());
             add_crate(&rest[..end], crates)?;
         }
