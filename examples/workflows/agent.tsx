@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// A task that asks an agent. This one is a function in the file; it answers with JSON.
+// Tasks that are done by agents. These agents are functions in the file, which return JSON.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, smithers, outputs } = createSmithers({

@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// Waits until somebody decides: `stockade approve RUN deploy`, or `deny`.
+// Waits until a user decides: `stockade approve RUN deploy`, or `deny`.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, Approval, smithers, outputs } = createSmithers({

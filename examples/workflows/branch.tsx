@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// One of two ways, by what a task found out; and a task that is left out.
+// The output of a task selects one of two branches. The last task is skipped.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, Branch, smithers, outputs } = createSmithers({
@@ -19,7 +19,7 @@ export default smithers((ctx) => (
     />
     <Task id="never" output={outputs.output} skipIf={true}>
       {() => {
-        throw new Error("a task that is left out does nothing");
+        throw new Error("a skipped task does not run");
       }}
     </Task>
   </Workflow>

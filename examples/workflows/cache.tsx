@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
-// A task whose answer is kept for other runs: it is done again when what it depends on is another,
-// when its code is, or after an hour.
+// A task whose output is cached for other runs. It runs again if the value of `by`, the version or
+// its code differs, or after an hour.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, smithers, outputs } = createSmithers({

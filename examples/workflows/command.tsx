@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
 // An agent that is a command. It reads the prompt on its standard input and writes JSON. It is
-// executed in a sandbox of its own, on a copy of the project, without a network.
+// executed in a sandbox of its own, on a copy of the project, without network access.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, smithers, outputs } = createSmithers({

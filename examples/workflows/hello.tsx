@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// The smallest workflow: a value that is known, and a function that makes something of it.
+// The smallest workflow: a task with a fixed value, and a task with a function that uses it.
 //   stockade up examples/workflows/hello.tsx --input '{"name": "Ada"}'
 import { createSmithers } from "smithers-orchestrator";
 

@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// Again and again, until a result is good enough, five times at most.
+// Repeats a task until its result is good enough, at most five times.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, Loop, smithers, outputs } = createSmithers({

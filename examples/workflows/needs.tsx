@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// Tasks that come after others by name, whatever their order in the file.
+// Tasks that depend on other tasks by name, independent of their order in the file.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, Parallel, smithers, outputs } = createSmithers({

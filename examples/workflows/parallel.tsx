@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// Tasks at once, two at a time; then, in a queue, one at a time.
+// Parallel tasks, two at a time; then tasks in a queue, one at a time.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, Sequence, Parallel, MergeQueue, smithers, outputs } = createSmithers({

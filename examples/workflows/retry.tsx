@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// A task that is tried again, one that may fail, and one that takes too long.
+// A task that is retried, one that may fail, and one that times out.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, smithers, outputs } = createSmithers({
@@ -13,7 +13,7 @@ export default smithers((ctx) => (
   <Workflow name="retry">
     <Task id="optional" output={outputs.any} continueOnFail>
       {() => {
-        throw new Error("the run goes on without it");
+        throw new Error("the run continues without it");
       }}
     </Task>
     <Task id="slow" output={outputs.any} timeoutMs={50} noRetry continueOnFail>
@@ -21,7 +21,7 @@ export default smithers((ctx) => (
     </Task>
     <Task
       id="flaky"
-      label="A service that answers at the third try"
+      label="A service that responds at the third attempt"
       output={outputs.output}
       retries={3}
       retryPolicy={{ backoff: "exponential", initialDelayMs: 10 }}

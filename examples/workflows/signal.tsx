@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// Waits for word from outside: `stockade signal RUN review --payload '{"ok": true}'`.
+// Waits for a signal from outside: `stockade signal RUN review --payload '{"ok": true}'`.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, Signal, WaitForEvent, smithers, outputs } = createSmithers({

@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// A workflow in a workflow: a run of its own, whose result is a task's output.
+// A workflow in a workflow: a child run, whose result is the output of a task.
 import { createSmithers, Subflow } from "smithers-orchestrator";
 
 const child = createSmithers({

@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// Waits for a time, across restarts of whoever does the run.
+// Waits for a time, also across restarts of the process that executes the run.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, Timer, smithers, outputs } = createSmithers({

@@ -1,7 +1,7 @@
 /** @jsxImportSource smithers-orchestrator */
-// A child that asks from inside its sandbox. It ends when it can go on only with an answer; the
-// sandbox is kept, and the parent waits: `stockade approve RUN release/publish`, or `deny`. Then the
-// child goes on where it was, in the same sandbox: what it has built is not built again.
+// A child workflow with an approval. Its process ends when it can continue only with a decision; the
+// sandbox is retained, and the parent waits: `stockade approve RUN release/publish`, or `deny`. Then
+// the child continues from the same point in the same sandbox: finished tasks do not run again.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
 const child = createSmithers({

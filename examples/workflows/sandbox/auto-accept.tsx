@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
-// Changes that need nobody's yes: they are applied at once, all of them or none. What tools of the
-// host would run by themselves, such as git hooks, waits for somebody all the same.
+// Changes that need no approval: they are applied at once, all of them or none. Files that tools of
+// the host would execute by themselves, such as git hooks, still wait for a decision.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({ output: { type: "object" } });

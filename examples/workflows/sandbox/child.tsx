@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
-// A workflow that runs in a sandbox: with no network, no host files but a copy-on-write view of this
-// project, and nothing of this process. What it gives is the task's output.
+// A workflow that runs in a sandbox: without network access, without host files except a copy-on-write
+// view of this project, and without access to this process. Its result is the output of the task.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
 const child = createSmithers({

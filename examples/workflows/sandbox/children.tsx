@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
-// A bound <Sandbox>: what stands between its tags is the child workflow. Its tasks are not tasks of
-// this run; they run inside, one after another.
+// A bound <Sandbox>: the content between its tags is the child workflow. Its tasks are not tasks of
+// this run; they run in the sandbox, one after another.
 import { createSmithers } from "smithers-orchestrator";
 
 const { Workflow, Task, Sandbox, smithers, outputs } = createSmithers({

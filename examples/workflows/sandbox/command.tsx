@@ -1,7 +1,7 @@
 /** @jsxImportSource smithers-orchestrator */
-// A command instead of a workflow. What it changes waits: `stockade diff latest` shows it, and
-// `stockade approve RUN edit`, `approve … --only PATH` or `deny` decides. The command is not run
-// again. What it writes to its standard output, where that is an object, is the task's output.
+// A command instead of a workflow. Its changes wait for a decision: `stockade diff latest` shows them,
+// and `stockade approve RUN edit`, `approve … --only PATH` or `deny` decides. The command does not run
+// again. If its standard output is a JSON object, that is the output of the task.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({

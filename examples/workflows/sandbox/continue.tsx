@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
-// A sandbox that fails lets the run go on, with nothing of it applied; one that is skipped is never
-// made.
+// The run continues although a sandbox fails, and none of its changes are applied. A skipped sandbox
+// is never created.
 import { createSmithers, Sandbox, Task } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({

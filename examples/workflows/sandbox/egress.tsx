@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
-// What processes inside find in their environment: `env`, then what `egress` says. A certificate is
-// written where `NODE_EXTRA_CA_CERTS` points. None of these values is stored with the run.
+// The environment of processes in the sandbox: `env`, then the variables of `egress`. The certificate
+// is in the file that `NODE_EXTRA_CA_CERTS` names. None of these values is stored with the run.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({ output: { type: "object" } });

@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// The child workflow is a module of its own. Only it and what it imports go into the sandbox.
+// The child workflow is a module of its own. The sandbox receives only this module and its imports.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 import greet from "./children/greet";
 

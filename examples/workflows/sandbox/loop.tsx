@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// A sandbox in a loop: its changes are accepted each time, so that the next one begins with them.
+// A sandbox in a loop: its changes are applied each time, so that the next sandbox starts with them.
 import { createSmithers, Loop, Sandbox, Task } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({

@@ -1,8 +1,8 @@
 /** @jsxImportSource smithers-orchestrator */
-// Sandboxes in a sandbox: off unless both say `allowNested`. The host makes the inner ones, each on what
-// the workspace of the outer holds when it is asked for, and none gets more than the outer has. Their
-// changes are made in the outer workspace, where the next one sees them; what comes out of it in the
-// end waits for one decision: `stockade approve RUN outer`.
+// Nested sandboxes: disabled unless both sandboxes have `allowNested`. The host creates each nested one
+// on a copy of the current workspace of the outer one, and grants it no more than the outer one has.
+// Its changes are applied to the outer workspace, where the next one sees them. All changes of the
+// outer workspace wait for one decision: `stockade approve RUN outer`.
 import { createSmithers, Sandbox, Sequence } from "smithers-orchestrator";
 
 const child = createSmithers({

@@ -1,7 +1,7 @@
 /** @jsxImportSource smithers-orchestrator */
-// A sandbox that may reach one host and no other, by whatever way a program takes: what is refused is
-// answered at once, and told by `stockade events --type network`. Without `allowHosts` every public
-// host is reached; this machine, its networks and metadata services are not.
+// A sandbox that may connect to one host only, whatever method a program uses. Other connections are
+// denied at once, and `stockade events --type network` lists them. Without `allowHosts`, every public
+// host is allowed, but not this machine, its networks and metadata services.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({ output: { type: "object" } });

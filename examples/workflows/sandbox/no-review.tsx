@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// The same without a review at all: nobody is asked, and no event asks.
+// Changes that are applied without any review: no approval and no event requests a decision.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({ output: { type: "object" } });

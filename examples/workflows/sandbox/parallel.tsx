@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
-// Several sandboxes side by side. As many are under way as STOCKADE_MAX_CONCURRENT_SANDBOXES says
-// (10); one more fails at once, unless it waits for its turn.
+// Several sandboxes in parallel. STOCKADE_MAX_CONCURRENT_SANDBOXES (default: 10) limits their number.
+// At the limit another one fails at once, unless it has `onLimit="wait"`.
 import { createSmithers, Parallel, Sandbox, Task } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({

@@ -1,6 +1,6 @@
 /** @jsxImportSource smithers-orchestrator */
-// Each try has a sandbox of its own, which begins with the project as it is: what the one before
-// changed is gone with it.
+// Each attempt has a sandbox of its own, which starts with the current project: the changes of the
+// previous attempt are deleted.
 import { createSmithers, Sandbox } from "smithers-orchestrator";
 
 const { Workflow, smithers, outputs } = createSmithers({ output: { type: "object" } });

@@ -1,5 +1,5 @@
-// The guarded fetch: what asks the outside, and what it is answered with. A function of the host's
-// services; answers with what settles a fetch.
+// The guarded fetch, with its headers, requests and responses. A function that takes the host's
+// services and returns the function that settles a fetch.
 (host) => {
   "use strict";
   const define = (name, value) =>
@@ -15,7 +15,7 @@
       for (const [name, value] of pairs) this.append(name, value);
     }
     #name(name) {
-      if (!TOKEN.test(name)) throw new TypeError(`"${name}" is no name of a header`);
+      if (!TOKEN.test(name)) throw new TypeError(`"${name}" is not a valid header name`);
       return String(name).toLowerCase();
     }
     append(name, value) {
@@ -59,7 +59,7 @@
   }
   define("Headers", Headers);
 
-  // The bytes of a body, and the type that it has if nothing else is said.
+  // The bytes of a body and its default content type.
   const bytesOf = (body) => {
     if (body === undefined || body === null) return [undefined, undefined];
     if (body instanceof ArrayBuffer) return [new Uint8Array(body.slice(0)), undefined];
@@ -71,7 +71,7 @@
     return [host.encode(text(body)), `${type};charset=UTF-8`];
   };
 
-  // Requests and responses have a body that is read once.
+  // Requests and responses have a body that can be read once.
   class Body {
     #bytes;
     #used = false;
@@ -82,7 +82,7 @@
       return this.#used;
     }
     #take() {
-      if (this.#used) throw new TypeError("the body was read already");
+      if (this.#used) throw new TypeError("the body has already been read");
       this.#used = this.#bytes !== undefined;
       return this.#bytes ?? new Uint8Array();
     }
@@ -99,7 +99,7 @@
       return JSON.parse(await this.text());
     }
     copy() {
-      if (this.#used) throw new TypeError("the body was read already");
+      if (this.#used) throw new TypeError("the body has already been read");
       return this.#bytes?.slice();
     }
   }
@@ -160,13 +160,13 @@
       super(bytes);
       this.url = from ? from.url : new URL(text(input)).href;
       this.method = text(init.method ?? from?.method ?? "GET");
-      if (!TOKEN.test(this.method)) throw new TypeError(`"${this.method}" is no method`);
+      if (!TOKEN.test(this.method)) throw new TypeError(`"${this.method}" is not a valid method`);
       this.headers = new Headers(init.headers ?? from?.headers);
       if (type !== undefined && !this.headers.has("content-type")) {
         this.headers.set("content-type", type);
       }
       this.redirect = init.redirect ?? from?.redirect ?? "follow";
-      if (!REDIRECTS.includes(this.redirect)) throw new TypeError("no such way to redirect");
+      if (!REDIRECTS.includes(this.redirect)) throw new TypeError("invalid redirect mode");
       this.signal = init.signal ?? from?.signal ?? null;
     }
     clone() {

@@ -1,10 +1,10 @@
-// Takes away what makes code of text. The engine compiles modules with the same intrinsic, so it
-// cannot be left out. What other kinds of functions are made by goes the same way.
+// Disables the functions that compile code from strings. The engine compiles modules with the same
+// intrinsic, so it cannot be left out. The constructors of other kinds of functions are disabled, too.
 () => {
   "use strict";
   const stub = (name, prototype) => {
     const refuse = function () {
-      throw new EvalError("code is not made from text in the sandbox");
+      throw new EvalError("code generation from strings is disabled in the sandbox");
     };
     const fixed = { writable: false, configurable: false, enumerable: false };
     Object.defineProperty(refuse, "name", { value: name });

@@ -1,13 +1,13 @@
-// What a realm has besides the language itself: console, timers and the parts of the web that do
-// not reach outside. A function of the host's services; answers with what drives the timers.
+// The globals of a realm besides the language itself: console, timers and the web APIs that need no
+// network. A function that takes the host's services and returns the functions that run the timers.
 (host) => {
   "use strict";
   const define = (name, value) =>
     Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
-  // As the web calls it; packages make code of text where they do not find it.
+  // The web's name of the global object. Packages that do not find it compile code from strings.
   define("self", globalThis);
 
-  // Bytes as a text with one character for each, which is how the host takes them.
+  // Converts bytes to a string with one character per byte, as the host takes them.
   host.narrow = (bytes) => {
     const pieces = [];
     for (let at = 0; at < bytes.length; at += 8192) {
@@ -16,7 +16,7 @@
     return pieces.join("");
   };
 
-  // Texts stay as they are; stores and snapshots are shown by what they hold.
+  // Strings are printed unchanged, stores and snapshots as their contents.
   const shown = (value) => {
     if (typeof value !== "object" || value === null) return String(value);
     try {
@@ -54,7 +54,7 @@
   const timers = new Map();
   let lastTimer = 0;
   const timer = (repeats) => (callback, delay = 0, ...values) => {
-    if (typeof callback !== "function") throw new TypeError("a timer needs a function");
+    if (typeof callback !== "function") throw new TypeError("the callback of a timer must be a function");
     const interval = Math.min(Math.max(Number(delay) || 0, 0), 2 ** 31 - 1);
     lastTimer += 1;
     timers.set(lastTimer, { callback, values, interval, repeats, due: host.now() + interval });
@@ -122,7 +122,7 @@
   define("crypto", {
     getRandomValues(array) {
       const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
-      if (bytes.length > 65536) throw new RangeError("more than 65536 bytes are asked for");
+      if (bytes.length > 65536) throw new RangeError("more than 65536 bytes were requested");
       bytes.set(host.random(bytes.length));
       return array;
     },

@@ -262,7 +262,7 @@ fn what_is_fetched_is_answered_by_the_outside() {
             "POST https://a.example/x [(\"content-type\", \"text/plain;charset=UTF-8\"), \
              (\"x-a\", \"1\")] é",
             "true true",
-            "TypeError: the body was read already",
+            "TypeError: the body has already been read",
             "a,1, 3 b,2",
             "1",
         ]

@@ -1,4 +1,4 @@
-// URL, events and abort signals. A function of the host's services.
+// URL, events and abort signals. A function that takes the host's services.
 (host) => {
   "use strict";
   const define = (name, value) =>

@@ -2,7 +2,7 @@
 // public description: modules with facts, events, derivations, effects, constraints and resolvers.
 import { register } from "stockade:systems";
 
-// A schema is for the compiler: any chain of refinements stands for itself.
+// Only the compiler uses a schema: every chain of refinements evaluates to the same object.
 const refinement = new Proxy(() => refinement, {
   get: (target, key) => (typeof key === "symbol" || key === "then" ? undefined : refinement),
   apply: () => refinement,
@@ -12,7 +12,7 @@ export const t = refinement;
 export const createModule = (id, definition) => ({ ...definition, id });
 export const createModuleFactory = (definition) => (id) => createModule(id, definition);
 
-// How often constraints may be looked at again before a system is said to be running in circles.
+// How often the constraints of a system may be evaluated before the system is stopped.
 const MAX_ROUNDS = 1000;
 
 const wait = (delay, signal) =>
@@ -24,7 +24,7 @@ const wait = (delay, signal) =>
     });
   });
 
-// One module of a system with what it holds.
+// One module of a system, with its facts.
 class Unit {
   values = new Map();
 
@@ -169,7 +169,7 @@ class System {
     this.#idle.push(resolve);
     const abort = new AbortController();
     const late = wait(limit, abort.signal).then(() => {
-      throw new Error(`the system did not settle in ${limit} ms`);
+      throw new Error(`the system did not settle within ${limit} ms`);
     });
     late.catch(() => {});
     await Promise.race([promise, late]);
@@ -245,7 +245,7 @@ class System {
     this.#rounds += 1;
     if (this.#rounds > MAX_ROUNDS) {
       this.stop();
-      console.error(`[Directive] the system runs in circles: stopped after ${MAX_ROUNDS} rounds`);
+      console.error(`[Directive] the constraints never settle: the system was stopped after ${MAX_ROUNDS} rounds`);
     }
     if (this.#running) {
       this.#tell();
@@ -256,7 +256,7 @@ class System {
     for (const done of this.#idle.splice(0)) done();
   }
 
-  // Runs effects, and tells watchers whose values have changed.
+  // Runs effects, and notifies watchers whose values have changed.
   #tell() {
     for (const unit of this.#units) {
       const before = this.#before.get(unit) ?? {};
@@ -279,7 +279,7 @@ class System {
     }
   }
 
-  // Starts a resolver for each requirement that holds and is not being met.
+  // Starts a resolver for each active requirement that has no running resolver.
   async #require(unit) {
     const byPriority = (a, b) => (b[1].priority ?? 0) - (a[1].priority ?? 0);
     for (const [, constraint] of Object.entries(unit.definition.constraints ?? {}).sort(byPriority)) {
@@ -295,7 +295,7 @@ class System {
 
   #meet(unit, requirement) {
     const key = `${unit.name} ${JSON.stringify(requirement)}`;
-    // What was answered is not asked for again until something has changed.
+    // A resolved requirement is not resolved again until a fact has changed.
     if (this.#flights.has(key) || this.#answered.get(key) === this.#version) return;
     const resolvers = Object.entries(unit.definition.resolvers ?? {});
     const found = resolvers.find(([, { requirement: wanted }]) =>
@@ -336,6 +336,6 @@ class System {
 }
 
 export const createSystem = (options) => {
-  if (!options?.module && !options?.modules) throw new Error("createSystem needs a module");
+  if (!options?.module && !options?.modules) throw new Error("createSystem requires a module");
   return new System(options);
 };

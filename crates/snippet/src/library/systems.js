@@ -1,11 +1,11 @@
-// Every system that a snippet makes, whatever it calls them, and what they hold in the end.
+// All systems that a snippet creates, and their facts and derivations at its end.
 const systems = [];
 
 export const register = (system, modules) => {
   systems.push({ system, modules });
 };
 
-// Texts for what JSON has no form for; functions and undefined are left out as always.
+// Converts values that JSON cannot express. JSON.stringify omits functions and undefined.
 const plain = (key, value) => {
   if (typeof value === "bigint") return String(value);
   if (value instanceof Map) return Object.fromEntries(value);
@@ -15,8 +15,8 @@ const plain = (key, value) => {
 
 const message = (error) => (error instanceof Error ? error.message : String(error));
 
-// Of a system of several modules, the installed package has one store, and only behind the facts of
-// each module; its keys are `module::fact`.
+// The installed package has one store for a system of several modules. It is available only through
+// the facts of each module, and its keys are `module::fact`.
 const held = (system, modules) => {
   const { $store } = system.facts;
   if ($store !== undefined) return $store.toObject();
@@ -53,7 +53,7 @@ const one = ({ system, modules }, errors) => {
   return taken;
 };
 
-// One system is told as it is; several, each under the names of its modules.
+// A single system is reported directly; of several, each is reported under the names of its modules.
 export const snapshot = () => {
   const errors = [];
   const facts = {};

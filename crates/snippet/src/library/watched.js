@@ -1,5 +1,5 @@
-// The installed package @directive-run/core as snippets import it: every system that they make is
-// registered, so that what it holds in the end can be told.
+// The installed package @directive-run/core as snippets import it: every system that they create is
+// registered, so that its facts at the end can be reported.
 import * as core from "it";
 import { register } from "stockade:systems";
 
@@ -23,7 +23,7 @@ export const createSystem = (options, ...rest) => {
   return system;
 };
 
-// Older versions have no such function.
+// Older versions do not have this function.
 export const createSystemWithStatus =
   core.createSystemWithStatus &&
   ((options, ...rest) => {

@@ -115,7 +115,7 @@ async fn one_that_was_rendered_is_rendered_again_with_what_it_was_made_of() {
     // Rows that the rendering did not read are missing, and the error states that.
     let files = made(&world, "flow.tsx", &input, "x").await.unwrap();
     let told = given(&files, json!({})).await;
-    assert!(told.as_str().unwrap().contains("the rows of \"other\" are not in this sandbox"));
+    assert!(told.as_str().unwrap().contains("\"other\" are not available in this sandbox"));
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 /** @jsxImportSource smithers-orchestrator */
-// A workflow like any other: `stockade up` runs it by itself, and `imported.tsx` in a sandbox.
+// An ordinary workflow: `stockade up` runs it by itself, and `imported.tsx` runs it in a sandbox.
 import { createSmithers } from "smithers-orchestrator";
 import { greeting } from "./words";
 

@@ -1,5 +1,5 @@
 // Agents that are command-line programs, under the names of `smithers-orchestrator`.
-// The host knows from its adapters how each of them is called.
+// The host's adapters define how each of them is called.
 
 const cli = (adapter) =>
   class {

@@ -83,9 +83,9 @@ export class Run {
 
   #table(table) {
     const key = keyOf(table);
-    if (key === undefined) throw new SmithersError("INVALID_INPUT", "this is no table of createSmithers()");
+    if (key === undefined) throw new SmithersError("INVALID_INPUT", "this is not a table of createSmithers()");
     if (this.#known?.includes(key) === false) {
-      throw new SmithersError("MISSING_OUTPUT", `the rows of "${key}" are not in this sandbox: what the workflow around it reads while it is rendered is, so read it there`);
+      throw new SmithersError("MISSING_OUTPUT", `the rows of "${key}" are not available in this sandbox: it has only the tables that the enclosing workflow reads while it is rendered, so read this table there`);
     }
     this.#read?.add(key);
     return this.#tables.get(key) ?? NO_ROWS;
@@ -129,7 +129,7 @@ export class Run {
         const row = run.#find(table, key);
         if (row !== undefined) return row.value;
         const node = key?.nodeId === undefined ? "" : ` of task "${key.nodeId}"`;
-        throw new SmithersError("MISSING_OUTPUT", `there is no output${node} in "${keyOf(table)}" yet; ctx.outputMaybe() gives undefined instead`);
+        throw new SmithersError("MISSING_OUTPUT", `there is no output${node} in "${keyOf(table)}" yet; ctx.outputMaybe() returns undefined instead`);
       },
       outputMaybe: (table, key) => run.#find(table, key)?.value,
       latest,

@@ -1,5 +1,5 @@
 // Providers that are built from a remote session, which has files and executes a command.
-// The input of the command and the way its result is found are the same for all of them.
+// All of them pass the input of the command and find its result in the same way.
 import { SmithersError } from "stockade:smithers";
 
 export const SANDBOX_PROVIDER_REQUEST_ENV = "SMITHERS_SANDBOX_REQUEST_PATH";
@@ -70,7 +70,7 @@ export const parseSandboxProviderResult = (raw, remoteId, { provider, resultPath
   const details = { provider, remoteId };
   const text = String(raw ?? "").trim();
   if (text === "") {
-    throw failed(`Sandbox produced no result JSON: it is written to ${resultPath ?? "the result path"} (${SANDBOX_PROVIDER_RESULT_ENV}), or printed.`, details);
+    throw failed(`Sandbox produced no result JSON: the command must write it to ${resultPath ?? "the result path"} (${SANDBOX_PROVIDER_RESULT_ENV}), or print it.`, details);
   }
   let result;
   try {
@@ -88,7 +88,7 @@ export const parseSandboxProviderResult = (raw, remoteId, { provider, resultPath
   };
 };
 
-// Writes the parts of the request that the command may know.
+// Writes the parts of the request that the command may see.
 export const writeSandboxProviderRequestFile = async (session, path, request) => {
   const { runId, sandboxId, input, config, allowNetwork, maxOutputBytes, egress } = request;
   const told = { runId, sandboxId, input, config, allowNetwork, maxOutputBytes, egress: redactedEgress(egress) };

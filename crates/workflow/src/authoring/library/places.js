@@ -25,7 +25,7 @@ export const place = (definition) => {
   made.get(module).push(definition);
 };
 
-// All modules are evaluated: workflows that are created from now on have no place.
+// All modules are evaluated: workflows that are created from now on have no number.
 export const settle = () => {
   evaluates = false;
 };

@@ -1,5 +1,5 @@
 // Converts elements to a tree of plain values, which the host reads and checks.
-// Functions stay here; the host knows them by their numbers.
+// Functions stay here; the host refers to them by their numbers.
 import { described } from "stockade:agents";
 import { Element, Fragment, GROUPS, kindOf, placeOf } from "stockade:elements";
 import { idOf } from "stockade:sandbox";
@@ -44,7 +44,7 @@ const jsonSchema = (schema) => {
   const zod = zods.find((module) => typeof module.toJSONSchema === "function" || typeof module.z?.toJSONSchema === "function");
   const convert = zod?.toJSONSchema ?? zod?.z?.toJSONSchema;
   if (convert === undefined) {
-    throw new SmithersError("INVALID_INPUT", "this schema is of a zod that cannot tell it as JSON Schema: zod 4 can");
+    throw new SmithersError("INVALID_INPUT", "this version of zod cannot convert the schema to JSON Schema: use zod 4");
   }
   return convert(schema, { unrepresentable: "any" });
 };
@@ -111,7 +111,7 @@ const answer = (value) => {
   try {
     return JSON.parse(fenced?.[1] ?? found);
   } catch (error) {
-    throw new SmithersError("INVALID_OUTPUT", `the agent did not answer with JSON: ${error.message}`);
+    throw new SmithersError("INVALID_OUTPUT", `the agent did not return JSON: ${error.message}`);
   }
 };
 
@@ -192,7 +192,7 @@ export class Rendering {
     const ref = refs.get(name) ?? numberOf(id, role);
     const other = names.get(ref);
     if (other !== undefined && other !== name) {
-      throw new SmithersError("INVALID_INPUT", `"${id}" and "${other}" cannot be told apart: give one of them another id`);
+      throw new SmithersError("INVALID_INPUT", `"${id}" and "${other}" have the same number: give one of them another id`);
     }
     refs.set(name, ref);
     names.set(ref, name);
@@ -200,14 +200,14 @@ export class Rendering {
     return { $: "function", ref };
   }
 
-  // `made` is an error from the place where the workflow was created.
+  // `made` is an error with the location at which the workflow was created.
   read(root, before, made) {
     const found = [];
     const wrong = (message) => Object.assign(made ?? new SmithersError(), { name: "SmithersError", code: "INVALID_INPUT", message });
-    if (typeof root?.then === "function") throw wrong("the function given to smithers() must not be async: it says what is to be done, and functions of tasks do it");
+    if (typeof root?.then === "function") throw wrong("the function passed to smithers() must not be async: it only declares the tasks, whose functions do the work");
     this.#walk(root, found, [before]);
-    if (found.length === 0) throw wrong("the function given to smithers() must answer with one <Workflow>, not nothing: one with braces needs `return`");
-    if (found.length > 1) throw wrong(`the function given to smithers() must answer with one <Workflow>, not ${found.length} elements`);
+    if (found.length === 0) throw wrong("the function passed to smithers() must return one <Workflow>, but returned nothing: a function with braces needs `return`");
+    if (found.length > 1) throw wrong(`the function passed to smithers() must return one <Workflow>, not ${found.length} elements`);
     this.#differences.ends(found[0]);
   }
 
@@ -233,8 +233,8 @@ export class Rendering {
       return;
     }
     if (!(value instanceof Element)) {
-      const asynchronous = typeof value?.then === "function" ? ": a component is not async, functions of tasks are" : "";
-      throw named(source, `${kindOfValue(value)} cannot stand between elements${asynchronous || ": a workflow consists of <Task> and the like"}`);
+      const asynchronous = typeof value?.then === "function" ? ": a component must not be async, only functions of tasks can be" : "";
+      throw named(source, `${kindOfValue(value)} is not allowed between elements${asynchronous || ": a workflow consists of elements such as <Task>"}`);
     }
     const inPlace = before[found.length];
     let node = this.#differences.kept(value, inPlace);
@@ -254,7 +254,7 @@ export class Rendering {
   #other({ type, props }, found, before, source) {
     if (type === Fragment) this.#walk(props.children, found, before, source);
     else if (typeof type === "function") this.#walk(type(props), found, before, source);
-    else throw named(source, `${String(type)} is no element: is it imported?`);
+    else throw named(source, `${String(type)} is not an element: is it imported?`);
   }
 
   #group(node, { props, source }) {

@@ -8,7 +8,7 @@ const HEARTBEAT_PAUSE_MS = 500;
 // The size limits of single messages.
 const INPUT_BYTES = 4 << 20;
 const RESULT_BYTES = 48 << 20;
-// How many child runs one call may have.
+// The maximum number of child runs of one call.
 const MAX_CHILDREN = 16;
 const NAME = /^[A-Za-z0-9._-]{1,128}$/;
 
@@ -28,7 +28,7 @@ export const registerSandboxProvider = (provider) => {
 
 // The provider of a sandbox: an object, or the provider that is now registered under the id.
 const resolved = (sandbox) => {
-  if (sandbox === undefined) throw invalid("the workflow has this <Sandbox> no more");
+  if (sandbox === undefined) throw invalid("the workflow no longer contains this <Sandbox>");
   const given = sandbox.provider;
   if (typeof given === "string") {
     const found = providers.get(given.trim());
@@ -111,15 +111,15 @@ class Call {
   }
 
   async child(parent, options) {
-    if (this.#hasEnded) throw invalid("executeChildWorkflow() is for a provider while it runs");
-    if (typeof options !== "object" || options === null) throw invalid("executeChildWorkflow() takes the parent workflow and an object with `workflow` and `input`");
+    if (this.#hasEnded) throw invalid("executeChildWorkflow() can be called only while the provider runs");
+    if (typeof options !== "object" || options === null) throw invalid("executeChildWorkflow() requires the parent workflow and an object with `workflow` and `input`");
     const { workflow, input, runId, parentRunId, rootDir, allowNetwork, maxOutputBytes, toolTimeoutMs, signal } = options;
-    if (!isWorkflow(workflow)) throw invalid("executeChildWorkflow() needs `workflow`: what smithers(…) gives");
-    if (parent !== undefined && parent !== null && !isWorkflow(parent)) throw invalid("executeChildWorkflow() takes the parent workflow first: `request.parentWorkflow`");
-    if (parentRunId !== undefined && parentRunId !== this.#facts.runId) throw invalid("executeChildWorkflow() runs a child of its own run: `parentRunId` must be `request.runId`");
-    if (rootDir !== undefined && rootDir !== this.#facts.rootDir) throw invalid("executeChildWorkflow() stays in the project: `rootDir` must be `request.rootDir`");
-    if (allowNetwork === true && this.#facts.allowNetwork !== true) throw invalid("executeChildWorkflow() can only narrow what its sandbox may do: this one has no network");
-    if (runId !== undefined && (typeof runId !== "string" || !NAME.test(runId))) throw invalid("executeChildWorkflow() takes as `runId` 1 to 128 letters, digits, `-`, `_` and `.`");
+    if (!isWorkflow(workflow)) throw invalid("executeChildWorkflow() requires `workflow`, the result of `smithers(…)`");
+    if (parent !== undefined && parent !== null && !isWorkflow(parent)) throw invalid("the first argument of executeChildWorkflow() must be the parent workflow, `request.parentWorkflow`");
+    if (parentRunId !== undefined && parentRunId !== this.#facts.runId) throw invalid("executeChildWorkflow() can create only children of its own run: `parentRunId` must be `request.runId`");
+    if (rootDir !== undefined && rootDir !== this.#facts.rootDir) throw invalid("executeChildWorkflow() works only in the project: `rootDir` must be `request.rootDir`");
+    if (allowNetwork === true && this.#facts.allowNetwork !== true) throw invalid("executeChildWorkflow() cannot grant more than its sandbox has: this sandbox has no network access");
+    if (runId !== undefined && (typeof runId !== "string" || !NAME.test(runId))) throw invalid("`runId` of executeChildWorkflow() must consist of 1 to 128 letters, digits, `-`, `_` and `.`");
     const limits = narrower({ maxOutputBytes, toolTimeoutMs }, this.#facts);
     signal?.throwIfAborted?.();
     const name = runId ?? "";
@@ -174,7 +174,7 @@ const calls = new Map();
 
 export const callOf = (id) => {
   const call = calls.get(id);
-  if (call === undefined) throw invalid("the provider that asked for this workflow runs no more");
+  if (call === undefined) throw invalid("the provider that requested this workflow is no longer running");
   return call;
 };
 export const answered = (what) => calls.get(what.call)?.answered(what);
@@ -185,7 +185,7 @@ const narrower = (limits, facts) => {
   for (const name of Object.keys(limits)) {
     const [limit, most] = [limits[name], facts[name]];
     if (limit === undefined || limit === null) continue;
-    if (!Number.isInteger(limit) || limit < 1 || limit > most) throw invalid(`executeChildWorkflow() can only narrow what its sandbox may do: \`${name}\` is a whole number from 1 to ${most}`);
+    if (!Number.isInteger(limit) || limit < 1 || limit > most) throw invalid(`executeChildWorkflow() cannot exceed the limits of its sandbox: \`${name}\` must be a whole number from 1 to ${most}`);
     if (limit < most) told[name] = limit;
   }
   return told;
@@ -236,7 +236,7 @@ export const provide = async (id, parentWorkflow, sandbox, text, signal) => {
   }
 };
 
-// Makes a provider clean up: with its original request, or in another realm with an equal one.
+// Calls the `cleanup` of a provider with its original request, or in another realm with an equal one.
 export const cleanUp = async (parentWorkflow, sandbox, text) => {
   const known = requests.get(text);
   requests.delete(text);

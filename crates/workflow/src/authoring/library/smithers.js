@@ -32,7 +32,7 @@ export const tableOf = (schema) => tables.get(schema);
 export const isZod = (schema) => schema._zod !== undefined || schema._def !== undefined;
 
 class WorkflowDefinition {
-  // An error from the place where the workflow was created, for later messages about it.
+  // An error with the location at which the workflow was created, for later messages about it.
   #made = new SmithersError("INVALID_INPUT", "");
 
   constructor(build, opts, schemas) {
@@ -52,7 +52,7 @@ export const isWorkflow = (value) =>
 let current;
 // The context of the workflow that is being rendered.
 export const useCtx = () => {
-  if (current === undefined) throw new SmithersError("INVALID_INPUT", "useCtx() is for components, while they are rendered");
+  if (current === undefined) throw new SmithersError("INVALID_INPUT", "useCtx() can be called only by components, while they are rendered");
   return current;
 };
 export const within = (ctx, render) => {
@@ -90,12 +90,12 @@ const noSchema = (schema) => {
 
 export const createSmithers = (schemas = {}, options = {}) => {
   if (typeof schemas !== "object" || schemas === null) {
-    throw new SmithersError("INVALID_INPUT", "createSmithers() takes an object from names of tables to schemas");
+    throw new SmithersError("INVALID_INPUT", "createSmithers() requires an object that maps table names to schemas");
   }
   const outputs = {};
   for (const [key, schema] of Object.entries(schemas)) {
     const wrong = noSchema(schema);
-    if (wrong !== undefined) throw new SmithersError("INVALID_INPUT", `createSmithers(): "${key}" is no schema, but ${wrong}: give it z.object({ … }), or a JSON Schema`);
+    if (wrong !== undefined) throw new SmithersError("INVALID_INPUT", `createSmithers(): "${key}" is not a schema, but ${wrong}: use z.object({ … }) or a JSON Schema`);
     // One schema can be used for two tables; the handles differ.
     const handle = tables.has(schema) && tables.get(schema).key !== key ? Object.create(schema) : schema;
     tables.set(handle, { key, schema });
@@ -103,7 +103,7 @@ export const createSmithers = (schemas = {}, options = {}) => {
   }
   const smithers = (build, opts = {}) => {
     if (typeof build !== "function") {
-      throw new SmithersError("INVALID_INPUT", "smithers() takes a function from the context to <Workflow>");
+      throw new SmithersError("INVALID_INPUT", "smithers() requires a function that takes the context and returns a <Workflow>");
     }
     return new WorkflowDefinition(build, opts, schemas);
   };

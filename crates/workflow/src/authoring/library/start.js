@@ -48,9 +48,9 @@ const definitionOf = ({ within, workflow, call }) => {
 // A description of the exports of a file that does not export a workflow.
 const exported = () => {
   const named = Object.entries(entry).find(([name, value]) => name !== "default" && isWorkflow(value))?.[0];
-  if (named !== undefined) return `it exports \`${named}\`, but not as its default`;
+  if (named !== undefined) return `it exports \`${named}\`, but not as its default export`;
   if (entry.default === undefined) return "it has no default export";
-  return entry.default instanceof Element ? "its default export is an element, which smithers() has to be given" : "its default export is something else";
+  return entry.default instanceof Element ? "its default export is an element: pass a function that returns it to smithers()" : "its default export is not a workflow";
 };
 
 // Opens a run of a workflow.
@@ -82,13 +82,13 @@ export const render = (text) => {
   return answer;
 };
 
-// Where a workflow of a run, or of one of its elements, was created: the place
+// Where a workflow of a run, or of one of its elements, was created: the position
 // at which a module created it, and the element.
 export const origin = listening(({ run: id, node, workflow: number }) => {
   const run = runOf(id);
   if (node === null && number === null) return { place: placeOf(run.workflow) ?? null, node: null };
   const found = [...run.nodes].find(([known, element]) => known === number || element === node);
-  if (found === undefined) throw new SmithersError("INVALID_INPUT", `there is no workflow of "${node}"`);
+  if (found === undefined) throw new SmithersError("INVALID_INPUT", `the element "${node}" has no workflow`);
   return { place: placeOf(functionOf(run, found[0])) ?? null, node: found[1] };
 });
 

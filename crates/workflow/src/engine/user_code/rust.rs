@@ -207,7 +207,7 @@ fn answered(text: &str) -> Result<Value, Error> {
     });
     let text = fenced.map_or(text, |(inside, _)| inside);
     serde_json::from_str(text).map_err(|error| {
-        let message = format!("the agent did not answer with JSON: {error}");
+        let message = format!("the agent did not return JSON: {error}");
         let code = Some("INVALID_OUTPUT".to_owned());
         thrown(Failure { message, code, ..Failure::default() })
     })

@@ -1,4 +1,4 @@
-// up: async-component.tsx:10:5 — a promise cannot stand between elements: a component is not async, functions of tasks are
+// up: async-component.tsx:10:5 — a promise is not allowed between elements: a component must not be async, only functions of tasks can be
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: the function given to smithers() must not be async: it says what is to be done, and functions of tasks do it … at async-workflow.tsx:7:25
+// up: the function passed to smithers() must not be async: it only declares the tasks, whose functions do the work … at async-workflow.tsx:7:25
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: the file must export a workflow, as in `export default smithers((ctx) => …)`: its default export is an element, which smithers() has to be given
+// up: the file must export a workflow, as in `export default smithers((ctx) => …)`: its default export is an element: pass a function that returns it to smithers()
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

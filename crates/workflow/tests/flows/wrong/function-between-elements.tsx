@@ -1,4 +1,4 @@
-// up: function-between-elements.tsx:8:3 — a function cannot stand between elements: a workflow consists of <Task> and the like
+// up: function-between-elements.tsx:8:3 — a function is not allowed between elements: a workflow consists of elements such as <Task>
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

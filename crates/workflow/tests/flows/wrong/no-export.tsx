@@ -1,4 +1,4 @@
-// up: the file must export a workflow, as in `export default smithers((ctx) => …)`: it exports `flow`, but not as its default
+// up: the file must export a workflow, as in `export default smithers((ctx) => …)`: it exports `flow`, but not as its default export
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

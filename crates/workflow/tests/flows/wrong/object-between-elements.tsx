@@ -1,4 +1,4 @@
-// up: object-between-elements.tsx:8:3 — an object cannot stand between elements: a workflow consists of <Task> and the like
+// up: object-between-elements.tsx:8:3 — an object is not allowed between elements: a workflow consists of elements such as <Task>
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: there is no output of task "a" in "part" yet; ctx.outputMaybe() gives undefined instead … at output-before-it-is-there.tsx:10:57
+// up: there is no output of task "a" in "part" yet; ctx.outputMaybe() returns undefined instead … at output-before-it-is-there.tsx:10:57
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

@@ -1,4 +1,4 @@
-// up: the function given to smithers() must answer with one <Workflow>, not 2 elements … at two-workflows.tsx:7:16
+// up: the function passed to smithers() must return one <Workflow>, not 2 elements … at two-workflows.tsx:7:16
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

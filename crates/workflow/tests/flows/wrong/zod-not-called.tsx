@@ -1,4 +1,4 @@
-// zod up: createSmithers(): "output" is no schema, but a function: give it z.object({ … }), or a JSON Schema … at zod-not-called.tsx:4:72
+// zod up: createSmithers(): "output" is not a schema, but a function: use z.object({ … }) or a JSON Schema … at zod-not-called.tsx:4:72
 import { createSmithers } from "smithers-orchestrator";
 import { z } from "zod";
 const { Workflow, Task, smithers, outputs } = createSmithers({ output: z.object });

@@ -33,12 +33,12 @@ const requestOf = (facts) => {
       say({ heartbeat: JSON.parse(text) });
     },
     async executeChildWorkflow(_, options) {
-      if (options?.workflow !== workflow) throw Object.assign(new Error("executeChildWorkflow() needs `workflow`: that of its request"), { code: "INVALID_INPUT" });
+      if (options?.workflow !== workflow) throw Object.assign(new Error("executeChildWorkflow() requires `workflow`, the `workflow` of its request"), { code: "INVALID_INPUT" });
       const { input, runId } = options;
       const limits = {};
       for (const name of ["maxOutputBytes", "toolTimeoutMs"]) {
         const [limit, most] = [options[name] ?? facts[name], facts[name]];
-        if (!Number.isInteger(limit) || limit < 1 || limit > most) throw Object.assign(new Error(`executeChildWorkflow() can only narrow what its sandbox may do: \`${name}\` is a whole number from 1 to ${most}`), { code: "INVALID_INPUT" });
+        if (!Number.isInteger(limit) || limit < 1 || limit > most) throw Object.assign(new Error(`executeChildWorkflow() cannot exceed the limits of its sandbox: \`${name}\` must be a whole number from 1 to ${most}`), { code: "INVALID_INPUT" });
         if (limit < most) limits[name] = limit;
       }
       const isObject = typeof input === "object" && input !== null && !Array.isArray(input);
@@ -70,7 +70,7 @@ const take = async ({ run, cleanup, answer, abort }) => {
   try {
     const module = await import(pathToFileURL(path).href);
     const provider = module.default ?? module.provider;
-    if (typeof provider?.run !== "function") throw Object.assign(new Error(`${path} exports no provider: it has no default export with run(request)`), { code: "INVALID_INPUT" });
+    if (typeof provider?.run !== "function") throw Object.assign(new Error(`${path} does not export a provider: it has no default export with run(request)`), { code: "INVALID_INPUT" });
     if (run !== undefined) {
       known = requestOf(run);
       const given = await provider.run(known);
