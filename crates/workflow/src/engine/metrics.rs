@@ -267,7 +267,7 @@ const fn distribution(histogram: Histogram) -> Number {
 struct Report(Measurements);
 
 impl Report {
-    /// `word` is the name in seed 000, and `kind` its kind there; `name` is the name for monitoring
+    /// `word` is upstream's name, and `kind` its kind there; `name` is the name for monitoring
     /// systems.
     fn add(
         &mut self,

@@ -1,5 +1,5 @@
-//! The durations of the operations that create, use and end a sandbox (seed 000, "Delta transport").
-//! The events of an attempt contain these times.
+//! The durations of the operations that create, use and end a sandbox (documentation of
+//! `<Sandbox>`, "Delta transport"). The events of an attempt contain these times.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::sync::lock;
 
-/// One of the operations of seed 000's `SandboxTransportService`.
+/// One of the operations of upstream's `SandboxTransportService`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     /// The sandbox is created.

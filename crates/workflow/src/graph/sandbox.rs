@@ -1,4 +1,4 @@
-//! The attributes of `<Sandbox>` (seeds 000 and 001, their tables of props). Their types are checked
+//! The attributes of `<Sandbox>` (its documentation has a table of them). Their types are checked
 //! when a rendering is read; whether they are supported is checked when the sandbox is executed.
 
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub struct Sandbox {
     pub config: Map<String, Value>,
 }
 
-/// A directory or file of the host that is mounted in a sandbox (seed 000, `SandboxVolumeMount`).
+/// A directory or file of the host that is mounted in a sandbox (upstream's `SandboxVolumeMount`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
     /// Its absolute path on the host.

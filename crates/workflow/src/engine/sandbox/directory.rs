@@ -1,5 +1,5 @@
-//! The directory of a sandbox on the host, `.smithers/sandboxes/RUN/SANDBOX` of the project (seed 000,
-//! step 2). Every directory of the path is opened relative to its parent, without following links: the
+//! The directory of a sandbox on the host, `.smithers/sandboxes/RUN/SANDBOX` of the project, as
+//! upstream. Every directory of the path is opened relative to its parent, without following links: the
 //! project may contain links that an earlier sandbox proposed.
 
 use std::io::Write as _;

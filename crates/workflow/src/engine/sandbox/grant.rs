@@ -1,6 +1,6 @@
-//! What a sandbox grants to nested sandboxes: never more than it has itself (seed 001, "Nested
-//! sandboxes"). Requests for more are rejected with an error that names the attribute, and omitted
-//! attributes are inherited. Nothing is created here.
+//! What a sandbox grants to nested sandboxes: never more than it has itself (documentation of
+//! `<Sandbox>`, "Nested sandboxes"). Requests for more are rejected with an error that names the
+//! attribute, and omitted attributes are inherited. Nothing is created here.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! One attempt of a `<Sandbox>` (seeds 000 and 001): a request bundle is written, a child workflow or a
+//! One attempt of a `<Sandbox>`: a request bundle is written, a child workflow or a
 //! command is executed in a sandbox, its result is validated, its changes are reviewed, and its outputs
 //! become the outputs of the task. An attempt that a crash interrupted continues from the stage in its
 //! row: finished work is not repeated.

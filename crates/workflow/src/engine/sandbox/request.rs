@@ -14,7 +14,7 @@ use crate::engine::commands::OUTPUT_LIMIT_BYTES;
 use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits, nearest};
 
-/// The default runtime (seed 000).
+/// The default runtime, as in the documentation of `<Sandbox>`.
 pub(super) const USUAL: &str = "bubblewrap";
 /// The runtimes of this host: the default name, and Stockade's own name for it.
 const LOCAL: [&str; 2] = [USUAL, "native"];
@@ -103,7 +103,8 @@ pub(super) fn config(sandbox: &Sandbox, selected: &str, tools: ToolLimits) -> Va
 /// Builds the request to a runtime of this host.
 ///
 /// # Errors
-/// With a code of seeds 000 and 001 for unsupported attributes. In this case nothing is created.
+/// With a code of the documentation of `<Sandbox>` for unsupported attributes. In this case nothing is
+/// created.
 pub(super) fn local(
     sandbox: &Sandbox,
     contract: Option<&Contract>,

@@ -1,5 +1,5 @@
 //! The result of a command in a sandbox. Its result directory is copied to the host as untrusted input,
-//! and validated within the limits of seed 000.
+//! and validated within the limits of the documentation of `<Sandbox>`.
 
 use std::io::{Read as _, Write as _};
 

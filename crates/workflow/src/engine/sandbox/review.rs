@@ -71,7 +71,7 @@ pub(super) async fn proposed(
     Ok(collected.map_err(|problem| refused(&problem))?.bundle)
 }
 
-/// The error for rejected changes. Its cause starts with the code of seed 001.
+/// The error for rejected changes. Its cause starts with the code of the documentation.
 fn refused(problem: &Problem) -> Trouble {
     let mut trouble = trouble(problem);
     let word = problem.cause.as_deref().and_then(|cause| cause.split(':').next());

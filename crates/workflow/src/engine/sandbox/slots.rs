@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The number of slots, unless a variable sets another number (seed 000).
+/// The number of slots, unless a variable sets another number (the same default as upstream's).
 const USUAL_SLOTS: usize = 10;
 /// The variables that set the number; the first one that contains a number applies.
 const VARIABLES: [&str; 2] =

@@ -89,8 +89,8 @@ fn given(props: &mut Props<'_>) -> Sandbox {
     }
 }
 
-/// The id of a provider. The attribute has no type in seed 001, so a value that is not a provider fails
-/// when it is called.
+/// The id of a provider. The documentation of `<Sandbox>` gives the attribute no type, so a value that
+/// is not a provider fails when it is called.
 fn provider(found: &Value) -> String {
     let id = tagged(found, "provider").and_then(|object| object.get("id")).and_then(Value::as_str);
     id.unwrap_or("custom").to_owned()

@@ -1,5 +1,5 @@
 //! The table `run_sandboxes`: one row for each `<Sandbox>` and iteration of a run, with its last
-//! attempt (seed 000: "records … in the local database").
+//! attempt (upstream: "records … in the local database").
 
 mod changes;
 mod queries;

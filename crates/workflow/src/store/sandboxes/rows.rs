@@ -6,7 +6,7 @@ use stockade_api::{Answer, Wait};
 
 use crate::schedule::Key;
 
-/// The stage of an attempt. The words are those of seed 000 and of its successors; Stockade adds those
+/// The stage of an attempt. The words are those of the documentation of `<Sandbox>`; Stockade adds those
 /// for a child that waits and for a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {

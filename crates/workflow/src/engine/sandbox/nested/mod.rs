@@ -1,4 +1,4 @@
-//! Nested sandboxes (seed 001). A process in a sandbox cannot create another sandbox: a child that
+//! Nested sandboxes. A process in a sandbox cannot create another sandbox: a child that
 //! reaches a `<Sandbox>` writes a request and waits (`guest`). The host reads the request as untrusted
 //! input (`request`), grants no more than the enclosing sandbox has (`grant`), creates the nested one
 //! beside it on a copy of its workspace (`inner_sandbox`, `workspace_copy`), and hands the result back

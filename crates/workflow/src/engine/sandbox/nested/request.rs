@@ -1,6 +1,6 @@
-//! The request of a child for a nested sandbox: a request bundle as in seed 000, with a description of
-//! the sandbox. It is written in the enclosing sandbox, and read on the host as untrusted input: any
-//! process in that sandbox may have written it.
+//! The request of a child for a nested sandbox: a request bundle as in the documentation of
+//! `<Sandbox>`, with a description of the sandbox. It is written in the enclosing sandbox, and read on
+//! the host as untrusted input: any process in that sandbox may have written it.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

@@ -1,5 +1,5 @@
 //! Copies the result bundle of a provider into a directory of Stockade before it is validated, without
-//! following links and within the limits of seed 000.
+//! following links and within the limits of the documentation of `<Sandbox>`.
 
 use std::io::{self, Read as _};
 

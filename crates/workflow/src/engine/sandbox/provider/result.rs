@@ -1,5 +1,6 @@
-//! Validates the output of a provider (seed 001, "Result bundles"). It has one of two forms, its texts
-//! have limits, and its paths must be below the directories that a result may come from, without links.
+//! Validates the output of a provider (documentation of `<Sandbox>`, "Result bundles"). It has one of
+//! two forms, its texts have limits, and its paths must be below the directories that a result may come
+//! from, without links.
 
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -170,8 +171,8 @@ fn id(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<Strin
 }
 
 /// A directory that a provider names: in the project, beside the request, or in a directory for
-/// temporary files (seed 001 has `/tmp/smithers-result-bundle`). In the last case it must belong to
-/// this user, because other users may create directories there too.
+/// temporary files (the documentation has `/tmp/smithers-result-bundle`). In the last case it must
+/// belong to this user, because other users may create directories there too.
 fn directory(path: &str, places: &ResultRoots) -> Result<Dir, Trouble> {
     let kept = [&places.sandbox, &places.project];
     let found = below(path, &kept, &places.project);

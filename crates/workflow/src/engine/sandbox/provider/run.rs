@@ -1,5 +1,5 @@
-//! An attempt that a provider executes (seed 001, "Execution model"): the steps are the same as for a
-//! runtime of this host, except that the provider does the work.
+//! An attempt that a provider executes (documentation of `<Sandbox>`, "Execution model"): the steps are
+//! the same as for a runtime of this host, except that the provider does the work.
 
 use std::path::PathBuf;
 use std::time::Duration;
