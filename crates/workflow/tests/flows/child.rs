@@ -68,7 +68,7 @@ async fn one_that_a_module_exports_needs_that_module_alone() {
     assert_eq!(given(&files, json!({ "name": "bo" })).await, wanted);
     let missing = made(&world, "flow.tsx", &json!({}), "other").await.unwrap_err();
     assert_eq!(missing.code, Code::InvalidInput, "{missing:?}");
-    assert!(missing.cause.unwrap().contains("no workflow of \"other\""));
+    assert!(missing.cause.unwrap().contains("the element \"other\" has no workflow"));
 }
 
 #[tokio::test]
