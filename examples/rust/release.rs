@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 use stockade_api::{Caller, Decide, Run, RunById, RunStatus, Workflows as _};
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
-use stockade_workflow::built::{Built, Call, Context, Error};
-use stockade_workflow::engine::{Begin, MIGRATIONS, Options, Workflows};
+use stockade_workflow::engine::{MIGRATIONS, Options, StartRun, Workflows};
 use stockade_workflow::graph::{Approval, Function, Graph, Node, Task};
+use stockade_workflow::rust_workflow::{Built, Call, Context, Error};
 
 /// Stockade's libraries declare no allocator, so a program may choose its own.
 #[global_allocator]
@@ -75,7 +75,7 @@ async fn check(call: Call) -> Result<Value, Error> {
 
 /// What acts outside does it under `call.key()`, which is the same after a crash.
 async fn publish(call: Call) -> Result<Value, Error> {
-    let decision = call.needed("decision").ok_or("there is no decision")?;
+    let decision = call.dependency("decision").ok_or("there is no decision")?;
     let checks = call.context().outputs("checks").len();
     Ok(json!({
         "version": call.context().input()["version"],
@@ -128,20 +128,20 @@ async fn release_from(directory: &Path, approves: bool) -> Result<Run, Problem> 
         migrations: MIGRATIONS,
     };
     let store = Sqlite::open(store).await.map_err(|error| failed(error.to_string()))?;
-    let options = Options { built: vec![release()], ..Options::new("release") };
+    let options = Options { rust_workflows: vec![release()], ..Options::new("release") };
     // What an earlier process left goes on from here.
     let workflows = Workflows::launch(Arc::new(store), options).await?;
     let owner = OwnerId::new("me").map_err(|error| failed(error.to_string()))?;
     let caller = Caller::new(owner);
     let by_id = || RunById { id: RUN.to_owned() };
     if workflows.run(&caller, by_id()).await.is_err() {
-        let begin = Begin {
+        let begin = StartRun {
             input: json!({ "version": "1.0" }),
             run_id: Some(RUN.to_owned()),
             project: directory.to_owned(),
             max_concurrency: None,
         };
-        workflows.begin(&caller, "release", begin).await?;
+        workflows.start_run(&caller, "release", begin).await?;
     }
     if approves {
         let (id, task) = (RUN.to_owned(), "decision".to_owned());

@@ -42,7 +42,7 @@ fn unreadable(case: &Case) -> Result<(), String> {
     }
     for stored in ["not valid JSON", r#"{"version": 9, "rules": []}"#] {
         for level in Level::ALL {
-            let denied = Rules::stored(stored).allows(*level, b"/w");
+            let denied = Rules::from_stored(stored).allows(*level, b"/w");
             let Err(error) = denied else { return Err(format!("{stored:?} allows {level}")) };
             same(text(&case.expect["error"]).to_owned(), code(error))?;
         }

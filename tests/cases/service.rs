@@ -8,8 +8,8 @@
 
 #[path = "../../crates/service/tests/harness/mod.rs"]
 mod harness;
-#[path = "service/life.rs"]
-mod life;
+#[path = "service/lifecycle.rs"]
+mod lifecycle;
 #[path = "service/orbiter.rs"]
 mod orbiter;
 #[path = "service/owners.rs"]
@@ -45,7 +45,7 @@ fn ownership() {
 #[test]
 fn fireflow_lifecycle() {
     let test = "tests/cases/service.rs::fireflow_lifecycle";
-    drive_async(test, "fireflow_lifecycle.json", life::case);
+    drive_async(test, "fireflow_lifecycle.json", lifecycle::case);
 }
 
 #[test]

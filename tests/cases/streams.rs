@@ -14,7 +14,7 @@ use stockade_service::streams::{
 };
 use support::{drive, no_driver, same};
 
-const KEPT: u64 = 1 << 20;
+const CAPACITY: u64 = 1 << 20;
 
 #[test]
 fn streams() {
@@ -37,7 +37,7 @@ fn streams() {
 }
 
 async fn late() -> Result<(), String> {
-    let (writer, channel) = channel(KEPT);
+    let (writer, channel) = channel(CAPACITY);
     for text in ["a", "b", "c"] {
         writer.send(Vec::from(text));
     }
@@ -49,14 +49,14 @@ async fn late() -> Result<(), String> {
 }
 
 async fn close() -> Result<(), String> {
-    let (writer, channel) = channel(KEPT);
+    let (writer, channel) = channel(CAPACITY);
     writer.send(b"a".to_vec());
     writer.close();
     same((vec![b"a".to_vec()], None), all(&channel).await)
 }
 
 async fn early() -> Result<(), String> {
-    let (writer, channel) = channel(KEPT);
+    let (writer, channel) = channel(CAPACITY);
     let mut reader = channel.subscribe(Cursor::default());
     writer.send(b"a".to_vec());
     reader.next().await.unwrap().unwrap();
@@ -66,7 +66,7 @@ async fn early() -> Result<(), String> {
 }
 
 async fn error() -> Result<(), String> {
-    let (writer, channel) = channel(KEPT);
+    let (writer, channel) = channel(CAPACITY);
     let waiting = tokio::spawn({
         let channel = channel.clone();
         async move { all(&channel).await }
@@ -80,8 +80,8 @@ async fn error() -> Result<(), String> {
 }
 
 async fn splitter() -> Result<(), String> {
-    let (writer, source) = channel(KEPT);
-    let split = split(&source, KEPT);
+    let (writer, source) = channel(CAPACITY);
+    let split = split(&source, CAPACITY);
     for chunk in [
         Chunk::Stdout(b"a".to_vec()),
         Chunk::Stderr(b"b".to_vec()),
@@ -96,8 +96,8 @@ async fn splitter() -> Result<(), String> {
 }
 
 async fn without_exit() -> Result<(), String> {
-    let (writer, source) = channel(KEPT);
-    let split = split(&source, KEPT);
+    let (writer, source) = channel(CAPACITY);
+    let split = split(&source, CAPACITY);
     writer.send(Chunk::Stdout(b"a".to_vec()));
     writer.close();
     same((vec![b"a".to_vec()], Some(Error::NoExit)), values(&split.stdout).await)?;
@@ -114,8 +114,8 @@ fn code_points() -> Result<(), String> {
 }
 
 async fn order() -> Result<(), String> {
-    let (writer, source) = channel(KEPT);
-    let split = split(&source, KEPT);
+    let (writer, source) = channel(CAPACITY);
+    let split = split(&source, CAPACITY);
     for number in 0..100_u8 {
         let chunk = if number % 3 == 0 { Chunk::Stderr } else { Chunk::Stdout };
         writer.send(chunk(vec![number]));

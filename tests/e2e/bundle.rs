@@ -28,7 +28,7 @@ fn every_kind_of_change(world: &World) {
     world.write("becomes-file/x", "d\n");
     world.write("becomes-link", "l\n");
     std::os::unix::fs::symlink("a.txt", world.project.join("link")).unwrap();
-    world.own(&world.project.join("link"));
+    world.chown(&world.project.join("link"));
     let before = Tree::of(&world.project);
     let script = r#"
         echo beta >> a.txt; mkdir new && echo n > new/file; rm gone; rm -r gone-directory
@@ -320,11 +320,11 @@ fn ignored_files_of_other_repositories(world: &World) {
         done",
     );
     apply_latest(world);
-    for place in ["sub", "build/clone"] {
-        assert_eq!(world.read(&format!("{place}/keep.log")), "k\nx\n");
-        let status = world.git(&["-C", place, "status", "--porcelain"]);
-        assert_eq!(status, " M keep.log\n?? q.log\n", "{place}");
-        assert!(!world.has(&format!("{place}/q.tmp")), "{place}/q.tmp is ignored and was applied");
+    for dir in ["sub", "build/clone"] {
+        assert_eq!(world.read(&format!("{dir}/keep.log")), "k\nx\n");
+        let status = world.git(&["-C", dir, "status", "--porcelain"]);
+        assert_eq!(status, " M keep.log\n?? q.log\n", "{dir}");
+        assert!(!world.has(&format!("{dir}/q.tmp")), "{dir}/q.tmp is ignored and was applied");
     }
     assert!(!world.has("q.log") && world.has("q.tmp"));
 }
@@ -367,7 +367,7 @@ fn too_large(world: &World) {
 
 fn fifty_thousand_files(world: &World) {
     let run = ["run", "--review", "--", "./probe", "many-files", "many", "50000"];
-    world.stockade(&run).deadline(240).finish().held();
+    world.stockade(&run).deadline(240).finish().is_blocked();
     let json = world.stockade(&["diff", "latest", "--json"]).deadline(120).finish().json();
     let files = json["entries"].as_array().unwrap().len();
     assert!(files >= 50_000, "{files}");

@@ -66,8 +66,8 @@ impl Call {
         let text = format!("{:?}", self.command);
         let mut child = self.command.spawn().unwrap_or_else(|e| panic!("{text}: {e}"));
         let stdin = child.stdin.take();
-        let stdout = Collected::from(child.stdout.take());
-        let stderr = Collected::from(child.stderr.take());
+        let stdout = CapturedStream::from(child.stdout.take());
+        let stderr = CapturedStream::from(child.stderr.take());
         let started = Instant::now();
         let mut running =
             Running { child, stdin, stdout, stderr, text, started, deadline: self.deadline };
@@ -86,12 +86,12 @@ impl Call {
 
 /// The output of a program on one stream so far, read by a separate thread.
 #[derive(Debug)]
-struct Collected {
+struct CapturedStream {
     bytes: Arc<Mutex<Vec<u8>>>,
     end: Receiver<()>,
 }
 
-impl Collected {
+impl CapturedStream {
     fn from(source: Option<impl Read + Send + 'static>) -> Self {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let (sender, end) = channel();
@@ -123,8 +123,8 @@ impl Collected {
 pub(crate) struct Running {
     child: Child,
     stdin: Option<std::process::ChildStdin>,
-    stdout: Collected,
-    stderr: Collected,
+    stdout: CapturedStream,
+    stderr: CapturedStream,
     text: String,
     started: Instant,
     deadline: Duration,
@@ -254,7 +254,7 @@ impl Outcome {
 
     /// The probe's attack failed.
     #[track_caller]
-    pub(crate) fn held(&self) -> &Self {
+    pub(crate) fn is_blocked(&self) -> &Self {
         assert!(self.stdout.contains("held: "), "the attack was not held: {self}");
         self.ends_with(0)
     }

@@ -15,7 +15,7 @@ fn rounds() -> u32 {
 }
 
 /// Delays between zero and `longest`, spread without a random number generator.
-fn moment(round: u32, longest: Duration) -> Duration {
+fn kill_delay(round: u32, longest: Duration) -> Duration {
     longest.mul_f64(f64::from(round.wrapping_mul(2_654_435_761) >> 8 & 0xffff) / 65_536.0)
 }
 
@@ -33,7 +33,7 @@ fn prepare(world: &World) {
 }
 
 /// The project without the files that Stockade may store in it while it works.
-fn settled(world: &World) -> Tree {
+fn recovered_tree(world: &World) -> Tree {
     let mut tree = Tree::of(&world.project);
     let git = world.project.join(".git");
     tree.entries.retain(|path, _| !path.starts_with(&git));
@@ -43,15 +43,15 @@ fn settled(world: &World) -> Tree {
 /// How long an undisturbed apply takes here, and the two states.
 fn rehearse(world: &World) -> (Duration, Tree, Tree) {
     prepare(world);
-    let old = settled(world);
+    let old = recovered_tree(world);
     world.review(CHANGES);
     let start = Instant::now();
     world.stockade(&["apply", "latest"]).finish().succeeds();
     let took = start.elapsed();
-    (took, old, settled(world))
+    (took, old, recovered_tree(world))
 }
 
-fn put_back(world: &World) {
+fn restore(world: &World) {
     for entry in fs::read_dir(&world.project).unwrap().flatten() {
         let path = entry.path();
         if path.ends_with(".git") || path.ends_with("probe") {
@@ -76,20 +76,20 @@ fn killed_apply(world: &World) {
     assert_ne!(old, new);
     let (mut all_old, mut all_new) = (0, 0);
     for round in 0..rounds() {
-        put_back(world);
+        restore(world);
         world.review(CHANGES);
         let running = world.stockade(&["apply", "latest"]).start();
-        std::thread::sleep(moment(round, longest));
+        std::thread::sleep(kill_delay(round, longest));
         running.signal(Signal::KILL);
         let killed = running.finish();
         // Any command finishes or undoes it.
         let recovery = world.stockade(&["bundles"]).finish();
         recovery.succeeds();
-        let state = settled(world);
+        let state = recovered_tree(world);
         if state == old {
             all_old += 1;
             world.stockade(&["apply", "latest"]).finish().succeeds();
-            new.assert_same(&settled(world), "applied after an undo");
+            new.assert_same(&recovered_tree(world), "applied after an undo");
         } else {
             assert!(
                 state == new,
@@ -115,20 +115,20 @@ fn killed_apply(world: &World) {
 fn killed_recovery(world: &World) {
     let (longest, old, new) = rehearse(world);
     for round in 0..rounds() {
-        put_back(world);
+        restore(world);
         world.review(CHANGES);
         let running = world.stockade(&["apply", "latest"]).start();
-        std::thread::sleep(moment(round, longest));
+        std::thread::sleep(kill_delay(round, longest));
         running.signal(Signal::KILL);
         running.finish();
         for again in 0..3 {
             let running = world.stockade(&["bundles"]).start();
-            std::thread::sleep(moment(round * 3 + again, longest / 4));
+            std::thread::sleep(kill_delay(round * 3 + again, longest / 4));
             running.signal(Signal::KILL);
             running.finish();
         }
         world.stockade(&["bundles"]).finish().succeeds();
-        let state = settled(world);
+        let state = recovered_tree(world);
         if state != old {
             new.assert_same(&state, &format!("round {round}"));
         }
@@ -142,10 +142,10 @@ fn killed_recovery(world: &World) {
 fn edit_between_kill_and_recovery(world: &World) {
     let (longest, ..) = rehearse(world);
     for round in 0..rounds() {
-        put_back(world);
+        restore(world);
         world.review(CHANGES);
         let running = world.stockade(&["apply", "latest"]).start();
-        std::thread::sleep(moment(round, longest));
+        std::thread::sleep(kill_delay(round, longest));
         running.signal(Signal::KILL);
         running.finish();
         for name in ["old-1", "new-1", "turns", "old-61"] {
@@ -178,7 +178,7 @@ fn killed_while_bundling(world: &World) {
     for round in 0..rounds().min(20) {
         let mut running = world.stockade(&["run", "--review", "--", "sh", "-c", script]).start();
         running.wait_for_output("written");
-        std::thread::sleep(moment(round, Duration::from_millis(60)));
+        std::thread::sleep(kill_delay(round, Duration::from_millis(60)));
         if running.is_running() {
             running.signal(Signal::KILL);
         }
@@ -190,7 +190,7 @@ fn killed_while_bundling(world: &World) {
             assert_eq!(json["entries"].as_array().unwrap().len(), 300, "round {round}");
             world.stockade(&["reject", id]).finish().succeeds();
         } else {
-            let kept = world.holds(&world.data(), "made-300");
+            let kept = world.files_with(&world.data(), "made-300");
             assert!(!kept.is_empty(), "round {round}: neither bundle nor view");
             fs::remove_dir_all(world.data().join("views")).unwrap();
         }

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::call::{Call, Outcome};
 use crate::harness::World;
 use crate::host;
-use crate::network::{NAMES, Server, files_of_names};
+use crate::network::{NAMES, Server, name_files};
 
 #[path = "../cases/support.rs"]
 mod support;
@@ -24,13 +24,13 @@ mod support;
 use support::{drive, no_driver, same};
 
 /// A TLS server on the host's loopback that repeats each request to its client.
-struct Secured {
+struct TlsServer {
     port: u16,
-    heard: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 /// A server with two names, and the file of the certificate authority that signed its certificate.
-fn secured(world: &World) -> (Secured, String) {
+fn tls_server(world: &World) -> (TlsServer, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -51,8 +51,8 @@ fn secured(world: &World) -> (Secured, String) {
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let (config, hearing) = (Arc::new(config), Arc::clone(&heard));
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let (config, hearing) = (Arc::new(config), Arc::clone(&received));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let Ok(connection) = ServerConnection::new(Arc::clone(&config)) else { continue };
@@ -73,7 +73,7 @@ fn secured(world: &World) -> (Secured, String) {
             let _ = stream.flush();
         }
     });
-    (Secured { port, heard }, file.to_str().unwrap().to_owned())
+    (TlsServer { port, requests: received }, file.to_str().unwrap().to_owned())
 }
 
 fn pem(certificate: &[u8]) -> String {
@@ -84,7 +84,7 @@ fn pem(certificate: &[u8]) -> String {
 /// `stockade run --discard OPTIONS -- COMMAND` of a caller who has the secret, on a host that
 /// trusts that authority.
 fn run(world: &World, authorities: &str, value: &str, options: &[&str], command: &[&str]) -> Call {
-    let [hosts, resolver] = files_of_names(world, NAMES);
+    let [hosts, resolver] = name_files(world, NAMES);
     let mut words = vec!["run", "--discard"];
     words.extend(options);
     words.push("--");
@@ -100,7 +100,7 @@ fn value() -> String {
 }
 
 fn cases(world: &World) {
-    let (_, authorities) = secured(world);
+    let (_, authorities) = tls_server(world);
     drive("tests/e2e/credentials.rs::cases", "egress_credentials.json", |case| {
         if case.name != "placeholder in the guest" {
             return no_driver();
@@ -117,7 +117,7 @@ fn cases(world: &World) {
 }
 
 fn a_secret_goes_with_requests_to_its_host_alone(world: &World) {
-    let (server, authorities) = secured(world);
+    let (server, authorities) = tls_server(world);
     let value = value();
     let [bound, other] =
         ["service.test", "other.test"].map(|name| format!("{name}:{}", server.port));
@@ -125,16 +125,16 @@ fn a_secret_goes_with_requests_to_its_host_alone(world: &World) {
     let options = ["--allow", &bound, "--allow", &other, "--allow", &here, "--secret", &secret];
     let fetch = ["./probe", "fetch-secured", "API_KEY", &bound, &other];
     let outcome = run(world, &authorities, &value, &options, &fetch).finish();
-    outcome.held();
+    outcome.is_blocked();
     // Both hosts repeat what they receive, and no value enters the sandbox by that.
     assert!(!outcome.stdout.contains(&value), "{outcome}");
     let placeholder = placeholder(&outcome);
     let covered = format!("Authorization: Bearer {}", "*".repeat(value.len()));
     assert!(outcome.stdout.contains(&covered), "{outcome}");
-    let heard = server.heard.lock().unwrap().clone();
-    assert_eq!(heard.len(), 2, "{heard:?}");
-    assert!(heard[0].contains(&format!("Authorization: Bearer {value}\r\n")), "{heard:?}");
-    assert!(heard[1].contains(&placeholder) && !heard[1].contains(&value), "{heard:?}");
+    let received = server.requests.lock().unwrap().clone();
+    assert_eq!(received.len(), 2, "{received:?}");
+    assert!(received[0].contains(&format!("Authorization: Bearer {value}\r\n")), "{received:?}");
+    assert!(received[1].contains(&placeholder) && !received[1].contains(&value), "{received:?}");
 }
 
 /// The placeholder that the probe prints.
@@ -148,7 +148,7 @@ fn placeholder(outcome: &Outcome) -> String {
 /// Without TLS the secret could be read in transit.
 fn a_secret_goes_nowhere_in_the_clear(world: &World) {
     let server = Server::start("127.0.0.1:0", "greetings").unwrap();
-    let (_, authorities) = secured(world);
+    let (_, authorities) = tls_server(world);
     let value = value();
     let port = server.address.port();
     let (bound, here) = (format!("service.test:{port}"), format!("127.0.0.1:{port}"));
@@ -161,7 +161,7 @@ fn a_secret_goes_nowhere_in_the_clear(world: &World) {
 
 /// It is in no environment, no file and no memory that programs inside can read.
 fn a_secret_is_found_nowhere_inside(world: &World) {
-    let (server, authorities) = secured(world);
+    let (server, authorities) = tls_server(world);
     let (first, second) = host::token();
     let value = format!("{first}{second}");
     let bound = format!("service.test:{}", server.port);
@@ -169,33 +169,33 @@ fn a_secret_is_found_nowhere_inside(world: &World) {
     let options = ["--allow", &bound, "--secret", &secret];
     for attack in ["environments", "memory-of-init"] {
         let command = ["./probe", attack, &first, &second];
-        run(world, &authorities, &value, &options, &command).finish().held();
+        run(world, &authorities, &value, &options, &command).finish().is_blocked();
     }
     let script = "env; cat /etc/stockade/* /proc/*/cmdline | tr '\\0' ' '";
     let outcome = run(world, &authorities, &value, &options, &["sh", "-c", script]).finish();
     assert!(outcome.stdout.contains("API_KEY=stockade-"), "{outcome}");
     assert!(!outcome.stdout.contains(&value), "{outcome}");
     assert!(!outcome.stdout.contains("PRIVATE KEY"), "{outcome}");
-    assert!(world.holds(&world.data(), &value).is_empty(), "it is in the data directory");
+    assert!(world.files_with(&world.data(), &value).is_empty(), "it is in the data directory");
 }
 
 /// The report of a run contains names and hosts, but no value.
 fn a_run_tells_which_secrets_went_with_it(world: &World) {
-    let (server, authorities) = secured(world);
+    let (server, authorities) = tls_server(world);
     let value = value();
     let bound = format!("service.test:{}", server.port);
     let secret = format!("API_KEY@{bound}");
     let options = ["--json", "--allow", &bound, "--secret", &secret];
     let json = run(world, &authorities, &value, &options, &["true"]).finish().json();
-    let told = serde_json::json!([
+    let reported = serde_json::json!([
         {"name": "API_KEY", "hosts": ["service.test"], "ports": [server.port]}
     ]);
-    assert_eq!(json["network"]["secrets"], told, "{json}");
+    assert_eq!(json["network"]["secrets"], reported, "{json}");
     assert!(!json.to_string().contains(&value), "{json}");
 }
 
 fn what_cannot_be_kept_is_refused(world: &World) {
-    let (_, authorities) = secured(world);
+    let (_, authorities) = tls_server(world);
     let value = value();
     let allow = ["--allow", "service.test"];
     for (options, hint) in [

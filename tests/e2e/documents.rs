@@ -5,13 +5,13 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use crate::call::Outcome;
+use crate::daemons::wait_until;
 use crate::harness::World;
-use crate::servants::wait_until;
 
 as_root_and_as_user! {
     the_first_minute_ends_with_a_diff_that_is_applied_or_rejected,
     the_commands_for_a_project_of_ones_own_do_what_readme_says,
-    sandboxes_live_on_as_readme_says,
+    persistent_sandboxes_work_as_readme_says,
     snippets_are_run_as_readme_says,
     workflows_are_run_as_readme_says,
     what_is_measured_is_what_its_page_says,
@@ -31,33 +31,33 @@ fn the_first_minute_ends_with_a_diff_that_is_applied_or_rejected(world: &World) 
     let greeting = || world.read("examples/first-run/greet.sh");
     let before = greeting();
 
-    let outcome = documented(world, run);
+    let outcome = run_documented(world, run);
     outcome.succeeds();
     let [told, shown, taken] = quoted_below("The first minute")[..] else {
         panic!("README's first minute has other outputs than those of run, diff and apply")
     };
-    assert_told(&outcome, told);
+    assert_printed(&outcome, told);
     for verb in ["diff", "apply", "reject"] {
         assert!(outcome.last_line().contains(verb), "{verb}: {outcome}");
     }
     assert_eq!(greeting(), before, "the run itself changed the host");
 
-    let outcome = documented(world, diff);
+    let outcome = run_documented(world, diff);
     outcome.succeeds();
-    assert_told(&outcome, shown);
+    assert_printed(&outcome, shown);
     for part in ["test.sh", "notes.txt"] {
         assert!(outcome.stdout.contains(part), "{part}: {outcome}");
     }
 
-    documented(world, reject).succeeds();
+    run_documented(world, reject).succeeds();
     assert_eq!(greeting(), before, "a rejected change was made");
     assert!(world.has("examples/first-run/notes.txt"));
-    documented(world, diff).is_refused();
+    run_documented(world, diff).is_refused();
 
-    documented(world, run).succeeds();
-    let outcome = documented(world, apply);
+    run_documented(world, run).succeeds();
+    let outcome = run_documented(world, apply);
     outcome.succeeds();
-    assert_told(&outcome, taken);
+    assert_printed(&outcome, taken);
     assert!(greeting().contains("Hello"), "an applied change was not made");
     assert!(!world.has("examples/first-run/notes.txt"));
     assert!(!world.has(".git/hooks/pre-commit"), "nothing in a .git is ever applied");
@@ -73,7 +73,7 @@ fn the_commands_for_a_project_of_ones_own_do_what_readme_says(world: &World) {
     let commands = commands_below("Use it on your own project");
     assert!(commands.len() > 5, "{commands:?}");
     for command in commands {
-        let outcome = documented(world, command);
+        let outcome = run_documented(world, command);
         if command.contains("--memory") && outcome.code() == 125 {
             // Without control groups of its own, the caller's run is refused and never has weaker
             // limits.
@@ -91,11 +91,11 @@ fn the_commands_for_a_project_of_ones_own_do_what_readme_says(world: &World) {
     assert_eq!(world.read("a.txt"), "alpha\nchanged\n");
 }
 
-fn sandboxes_live_on_as_readme_says(world: &World) {
+fn persistent_sandboxes_work_as_readme_says(world: &World) {
     let commands = commands_below("Persistent sandboxes");
     assert!(commands.len() > 5, "{commands:?}");
     for command in commands {
-        let outcome = documented(world, command);
+        let outcome = run_documented(world, command);
         outcome.succeeds();
         if command.contains("ls /tmp/src") {
             assert!(outcome.stdout.contains("main.rs"), "{outcome}");
@@ -117,7 +117,7 @@ fn snippets_are_run_as_readme_says(world: &World) {
     let commands = commands_below("Snippets");
     assert_eq!(commands.len(), 4, "{commands:?}");
     for command in commands {
-        let outcome = documented(world, command);
+        let outcome = run_documented(world, command);
         outcome.succeeds();
         if command.contains(" run ") {
             assert!(outcome.stdout.contains("[log] count = 2\n"), "{outcome}");
@@ -142,7 +142,7 @@ fn workflows_are_run_as_readme_says(world: &World) {
     let commands = commands_below("Workflows");
     assert_eq!(commands.len(), 9, "{commands:?}");
     for command in commands {
-        let outcome = documented(world, command);
+        let outcome = run_documented(world, command);
         if command.contains("command.tsx") {
             outcome.ends_with(3);
             continue;
@@ -170,7 +170,7 @@ fn what_is_measured_is_what_its_page_says(world: &World) {
     let [text, json] = block.split("```").next().unwrap().lines().collect::<Vec<_>>()[..] else {
         panic!("the page shows other commands than two")
     };
-    let (text, json) = (documented(world, text), documented(world, json));
+    let (text, json) = (run_documented(world, text), run_documented(world, json));
     text.succeeds();
     json.succeeds();
     let measured = json.json();
@@ -180,8 +180,8 @@ fn what_is_measured_is_what_its_page_says(world: &World) {
         .map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
         .collect();
     let words: Vec<&str> = rows.iter().map(|row| row[0]).collect();
-    let told = measured.as_object().unwrap();
-    assert!(words.len() == told.len() && words.iter().all(|word| told.contains_key(*word)));
+    let reported = measured.as_object().unwrap();
+    assert!(words.len() == reported.len() && words.iter().all(|word| reported.contains_key(*word)));
     for row in rows {
         let [word, name, kind] = [row[0], row[1], row[2]];
         assert_eq!(
@@ -213,7 +213,7 @@ fn blocks_below(heading: &str, kind: &str) -> Vec<&'static str> {
 }
 
 /// Each quoted line is one that the command printed, except for the ids of bundles.
-fn assert_told(outcome: &Outcome, quoted: &str) {
+fn assert_printed(outcome: &Outcome, quoted: &str) {
     let written: Vec<_> =
         outcome.stdout.lines().chain(outcome.stderr.lines()).map(without_ids).collect();
     assert!(!quoted.is_empty());
@@ -233,7 +233,7 @@ fn without_ids(line: &str) -> String {
 
 /// Runs a command line of a document with the binary that is already built. None of them needs a
 /// shell.
-fn documented(world: &World, line: &str) -> Outcome {
+fn run_documented(world: &World, line: &str) -> Outcome {
     let rest =
         line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("stockade "));
     let words: Vec<&str> = rest.expect("a command of stockade").split_whitespace().collect();

@@ -107,24 +107,24 @@ impl World {
         let root = tempfile::Builder::new().prefix("stockade-e2e-").tempdir_in("/tmp").unwrap();
         fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let world = Self { project: root.path().join(name), root, identity };
-        world.own(world.root.path());
+        world.chown(world.root.path());
         for directory in [world.home(), world.data(), world.outside(), world.project.clone()] {
             fs::create_dir(&directory).unwrap();
-            world.own(&directory);
+            world.chown(&directory);
         }
         let programs = world.path("bin");
         fs::create_dir(&programs).unwrap();
         let probe = program("probe");
         for name in ["stockade", "stockade-server"] {
-            place(&program(name), &programs.join(name));
+            link_or_copy(&program(name), &programs.join(name));
         }
-        place(&probe, &programs.join("probe"));
+        link_or_copy(&probe, &programs.join("probe"));
         // Not a hard link: tests change the owner of the project's files, which would affect all
         // links.
         let attacker = world.project.join("probe");
         copy_program(&probe, &attacker);
         fs::set_permissions(&attacker, PermissionsExt::from_mode(0o755)).unwrap();
-        world.own(&attacker);
+        world.chown(&attacker);
         world.write("a.txt", "alpha\n");
         world.write("src/main.rs", "fn main() {}\n");
         world.write("src/deep/er/file.txt", "deep\n");
@@ -156,7 +156,7 @@ impl World {
     }
 
     /// Makes this world's identity the file owner of a path.
-    pub(crate) fn own(&self, path: &Path) {
+    pub(crate) fn chown(&self, path: &Path) {
         if tests_run_as_root() {
             std::os::unix::fs::lchown(path, Some(self.identity.uid()), Some(self.identity.gid()))
                 .unwrap();
@@ -165,7 +165,7 @@ impl World {
 
     /// Changes the file owner of everything below a path. Programs there that are hard links to
     /// files shared by all tests are replaced by copies.
-    pub(crate) fn give(&self, root: &Path, uid: impl Fn(u32) -> u32) {
+    pub(crate) fn chown_tree(&self, root: &Path, uid: impl Fn(u32) -> u32) {
         for (path, entry) in crate::host::Tree::of(root).entries {
             let metadata = fs::symlink_metadata(&path).unwrap();
             if metadata.is_file() && metadata.nlink() > 1 {
@@ -184,10 +184,10 @@ impl World {
         let missing: Vec<_> = path.ancestors().skip(1).take_while(|up| !up.exists()).collect();
         for directory in missing.into_iter().rev() {
             fs::create_dir(directory).unwrap();
-            self.own(directory);
+            self.chown(directory);
         }
         fs::write(&path, content).unwrap();
-        self.own(&path);
+        self.chown(&path);
         path
     }
 
@@ -196,10 +196,10 @@ impl World {
         let missing: Vec<_> = path.ancestors().skip(1).take_while(|up| !up.exists()).collect();
         for directory in missing.into_iter().rev() {
             fs::create_dir(directory).unwrap();
-            self.own(directory);
+            self.chown(directory);
         }
         fs::write(path, content).unwrap();
-        self.own(path);
+        self.chown(path);
     }
 
     /// The text of a file of the project.
@@ -214,7 +214,7 @@ impl World {
 
     /// Runs git in the project as this identity and returns its output.
     pub(crate) fn git(&self, arguments: &[&str]) -> String {
-        let mut command = self.plain(OsStr::new("git"));
+        let mut command = self.command(OsStr::new("git"));
         command.args(["-c", "user.name=Test", "-c", "user.email=test@localhost"]).args(arguments);
         let output = command.output().expect("git runs");
         assert!(output.status.success(), "git {arguments:?}: {output:?}");
@@ -222,7 +222,7 @@ impl World {
     }
 
     /// A command with this world's identity, directory and environment, not yet started.
-    fn plain(&self, program: &OsStr) -> Command {
+    fn command(&self, program: &OsStr) -> Command {
         let mut command = Command::new(program);
         command
             .current_dir(&self.project)
@@ -249,14 +249,14 @@ impl World {
 
     /// `stockade ARGUMENTS`, not yet started.
     pub(crate) fn stockade<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Call {
-        let mut command = self.plain(self.binary().as_os_str());
+        let mut command = self.command(self.binary().as_os_str());
         command.args(arguments);
         Call::new(command)
     }
 
     /// Any program on the host as this identity, not yet started.
     pub(crate) fn on_host<S: AsRef<OsStr>>(&self, program: &Path, arguments: &[S]) -> Call {
-        let mut command = self.plain(program.as_os_str());
+        let mut command = self.command(program.as_os_str());
         command.args(arguments);
         Call::new(command)
     }
@@ -311,7 +311,7 @@ impl World {
     }
 
     /// The same attack without a sandbox, with every capability in temporary namespaces.
-    pub(crate) fn attack_apart(&self, words: &[&str]) -> Outcome {
+    pub(crate) fn attack_unshared(&self, words: &[&str]) -> Outcome {
         let probe = self.probe();
         let mut all = vec!["apart", probe.to_str().unwrap()];
         all.extend(words);
@@ -326,7 +326,7 @@ impl World {
     }
 
     /// Everything at and below a path whose file name or content contains the token.
-    pub(crate) fn holds(&self, root: &Path, token: &str) -> Vec<PathBuf> {
+    pub(crate) fn files_with(&self, root: &Path, token: &str) -> Vec<PathBuf> {
         crate::host::Tree::of(root)
             .entries
             .into_iter()
@@ -347,9 +347,9 @@ impl Drop for World {
             let log = fs::read_to_string(self.data().join("server/log")).unwrap_or_default();
             let _ = writeln!(std::io::stderr(), "the server's log:\n{log}");
         }
-        let mut prune = self.plain(self.binary().as_os_str());
+        let mut prune = self.command(self.binary().as_os_str());
         prune.args(["prune", "--all"]);
-        crate::servants::end_all(&self.data(), prune);
+        crate::daemons::end_all(&self.data(), prune);
         let mut pending =
             if tests_run_as_root() { Vec::new() } else { vec![self.root.path().to_owned()] };
         while let Some(directory) = pending.pop() {
@@ -365,7 +365,7 @@ impl Drop for World {
 
 /// Makes a program of the build accessible to all users: by a hard link where possible, otherwise
 /// by a copy.
-pub(crate) fn place(from: &Path, to: &Path) {
+pub(crate) fn link_or_copy(from: &Path, to: &Path) {
     let readable = fs::metadata(from).unwrap().permissions().mode() & 0o555 == 0o555;
     if !readable || fs::hard_link(from, to).is_err() {
         copy_program(from, to);
@@ -388,7 +388,7 @@ fn worlds_are_given_away_one_by_one() {
     }
     let (given, other) = (World::new(Identity::Root), World::new(Identity::Root));
     let before = crate::host::Tree::of(&other.path(""));
-    given.give(&given.path(""), |_| 1000);
+    given.chown_tree(&given.path(""), |_| 1000);
     before.assert_same(&crate::host::Tree::of(&other.path("")), "the other world");
     let probe = crate::host::Tree::of(&given.project.join("probe"));
     assert!(probe.entries.values().all(|entry| entry.uid == 1000));

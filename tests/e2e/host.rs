@@ -98,7 +98,7 @@ impl Entry {
         self.content.windows(token.len()).any(|window| window == token)
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         const SHOWN: usize = 40;
         let content = self.content[..self.content.len().min(SHOWN)].escape_ascii();
         let Self { mode, uid, gid, size, .. } = self;
@@ -158,10 +158,12 @@ impl Tree {
             .into_iter()
             .filter_map(|path| {
                 let (here, there) = (self.entries.get(path), other.entries.get(path));
-                let told =
-                    |entry: Option<&Entry>| entry.map_or_else(|| "nothing".to_owned(), Entry::told);
-                (here != there)
-                    .then(|| format!("{}: {} became {}", path.display(), told(here), told(there)))
+                let reported = |entry: Option<&Entry>| {
+                    entry.map_or_else(|| "nothing".to_owned(), Entry::describe)
+                };
+                (here != there).then(|| {
+                    format!("{}: {} became {}", path.display(), reported(here), reported(there))
+                })
             })
             .collect()
     }

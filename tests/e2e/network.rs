@@ -10,9 +10,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::call::Outcome;
+use crate::daemons::wait_until;
 use crate::harness::World;
 use crate::host::processes_with;
-use crate::servants::wait_until;
 
 /// A server on the host's loopback that sends one sentence to every client.
 #[derive(Debug)]
@@ -51,12 +51,12 @@ impl Server {
 
 /// `stockade WORDS` on a host that resolves these names and has no name server for others.
 pub(crate) fn with_names(world: &World, names: &str, words: &[&str]) -> Outcome {
-    let [hosts, resolver] = files_of_names(world, names);
+    let [hosts, resolver] = name_files(world, names);
     world.stockade_by(&["with-names", &hosts, &resolver], words).finish()
 }
 
 /// `/etc/hosts` and `/etc/resolv.conf` of such a host.
-pub(crate) fn files_of_names(world: &World, names: &str) -> [String; 2] {
+pub(crate) fn name_files(world: &World, names: &str) -> [String; 2] {
     let files = [world.path("hosts"), world.path("resolv.conf")];
     // No name server listens there.
     let texts = [format!("127.0.0.1 localhost\n{names}\n"), "nameserver 127.0.0.53\n".to_owned()];
@@ -90,9 +90,9 @@ fn an_allowed_name_is_reached_by_every_way(world: &World) {
     let port = server.address.port();
     let (name, here) = (format!("service.test:{port}"), format!("127.0.0.1:{port}"));
     let options = ["--allow", &name, "--allow", &here];
-    for way in ["direct", "proxy"] {
-        let outcome = run_with_names(world, NAMES, &options, &["./probe", "fetch", way, &name]);
-        outcome.held();
+    for route in ["direct", "proxy"] {
+        let outcome = run_with_names(world, NAMES, &options, &["./probe", "fetch", route, &name]);
+        outcome.is_blocked();
         assert!(outcome.stdout.contains("greetings"), "{outcome}");
         assert!(!outcome.stderr.contains("refused"), "{outcome}");
     }
@@ -106,9 +106,9 @@ fn what_is_not_allowed_is_refused_and_told_with_how_to_allow_it(world: &World) {
     let other = format!("other.test:{port}");
     let options = ["--allow", &name, "--allow", &here];
     let fetch = |way| ["./probe", "fetch", way, &other, "10.0.0.1:80", "service.test:1"];
-    for way in ["direct", "proxy"] {
-        let outcome = run_with_names(world, NAMES, &options, &fetch(way));
-        outcome.held();
+    for route in ["direct", "proxy"] {
+        let outcome = run_with_names(world, NAMES, &options, &fetch(route));
+        outcome.is_blocked();
         assert!(!outcome.stdout.contains("greetings"), "{outcome}");
         for hint in ["--allow other.test", "--allow 10.0.0.1:80", "--allow service.test:1"] {
             assert!(outcome.stderr.contains(&format!("hint: {hint}")), "{hint}: {outcome}");
@@ -142,8 +142,8 @@ fn what_is_not_allowed_is_refused_and_told_with_how_to_allow_it(world: &World) {
 fn a_name_alone_does_not_open_the_host(world: &World) {
     let server = Server::start("127.0.0.1:0", "greetings").unwrap();
     let name = format!("service.test:{}", server.address.port());
-    for way in ["direct", "proxy"] {
-        let command = ["./probe", "fetch", way, &name];
+    for route in ["direct", "proxy"] {
+        let command = ["./probe", "fetch", route, &name];
         let outcome = run_with_names(world, NAMES, &["--allow", &name], &command);
         assert!(!outcome.stdout.contains("greetings"), "{outcome}");
         assert!(outcome.stderr.contains("[internal-address]"), "{outcome}");

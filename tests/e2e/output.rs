@@ -34,11 +34,11 @@ fn closed() -> Stdio {
     writer.into()
 }
 
-fn into(world: &World, output: Stdio, words: &[&str]) -> Outcome {
+fn run_into(world: &World, output: Stdio, words: &[&str]) -> Outcome {
     world.stockade(words).output_to(output).finish()
 }
 
-fn what_is_lost_is_told(world: &World) {
+fn lost_output_is_reported(world: &World) {
     world.stockade(&["create", "--id", "box"]).finish().succeeds();
     let commands: [&[&str]; 3] = [
         &["run", "--discard", "--", "echo", "lost"],
@@ -46,7 +46,7 @@ fn what_is_lost_is_told(world: &World) {
         &["exec", "box", "--", "yes"],
     ];
     for words in commands.iter().chain(&COMMANDS) {
-        let outcome = into(world, full(), words);
+        let outcome = run_into(world, full(), words);
         outcome.ends_with(125);
         assert!(outcome.stderr.contains("cannot write the output [IO]"), "{outcome}");
         assert!(outcome.stderr.contains("No space left on device"), "{outcome}");
@@ -56,17 +56,17 @@ fn what_is_lost_is_told(world: &World) {
 fn a_reader_that_has_gone_is_not(world: &World) {
     world.stockade(&["create", "--id", "box"]).finish().succeeds();
     for words in [&["run", "--discard", "--", "yes"][..], &["exec", "box", "--", "yes"]] {
-        let outcome = into(world, closed(), words);
+        let outcome = run_into(world, closed(), words);
         outcome.ends_with(141);
         assert!(!outcome.stderr.contains("cannot write"), "{outcome}");
     }
     // A command that writes nothing more ends with its own exit code.
-    into(world, closed(), &["exec", "box", "--", "sh", "-c", "echo once; exit 3"]).ends_with(3);
+    run_into(world, closed(), &["exec", "box", "--", "sh", "-c", "echo once; exit 3"]).ends_with(3);
     for words in COMMANDS {
-        let outcome = into(world, closed(), words);
+        let outcome = run_into(world, closed(), words);
         assert!([0, 1, 141].contains(&outcome.code()), "{outcome}");
-        for told in ["panicked", "Broken pipe", "cannot write"] {
-            assert!(!outcome.stderr.contains(told), "{outcome}");
+        for reported in ["panicked", "Broken pipe", "cannot write"] {
+            assert!(!outcome.stderr.contains(reported), "{outcome}");
         }
     }
 }
@@ -91,7 +91,7 @@ fn what_is_closed_is_taken_by_nothing(world: &World) {
 }
 
 as_root_and_as_user![
-    what_is_lost_is_told,
+    lost_output_is_reported,
     a_reader_that_has_gone_is_not,
     what_is_closed_is_taken_by_nothing
 ];

@@ -61,8 +61,8 @@ fn a_server_of_another_build_is_refused(world: &World) {
         assert!(refused.stderr.contains(&format!("hint: kill {process}")), "{refused}");
     }
     assert!(std::process::Command::new("kill").arg(process).status().unwrap().success());
-    crate::servants::wait_until("the server has ended", || {
-        crate::servants::servers(&world.data()).is_empty()
+    crate::daemons::wait_until("the server has ended", || {
+        crate::daemons::servers(&world.data()).is_empty()
     });
     world.stockade(&["ls"]).finish().succeeds();
     assert_ne!(std::fs::read_to_string(&file).unwrap(), build, "another process serves");

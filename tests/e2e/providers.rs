@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::call::Outcome;
+use crate::daemons::{kill_server, wait_until};
 use crate::harness::{World, skip};
-use crate::sandbox::{call, ended, events, inspected, is_clean, types, was_applied_whole};
-use crate::servants::{kill_server, wait_until};
+use crate::sandbox::{call, events, finished_run, inspect, is_clean, types, was_applied_whole};
 
 /// A workflow file with one sandbox, which has these attributes, after `before`.
 fn flow(world: &World, name: &str, before: &str, attributes: &str) -> String {
@@ -63,7 +63,7 @@ fn runner(world: &World, name: &str, test: &str) -> Option<PathBuf> {
     }
     // Other users may have no access to the target directory.
     let reachable = world.path("bin/bun");
-    crate::harness::place(&found, &reachable);
+    crate::harness::link_or_copy(&found, &reachable);
     Some(reachable)
 }
 
@@ -95,13 +95,13 @@ fn what_a_provider_proposes_is_reviewed(world: &World) {
     let shown = call(world, &["diff", "latest"]);
     assert!(shown.stdout.contains("+more") && shown.stdout.contains("b.txt"), "{shown}");
     call(world, &["deny", "none", "box", "--note", "not now"]).succeeds();
-    let run = ended(world, "none");
+    let run = finished_run(world, "none");
     assert_eq!(run["run"]["error"]["code"], "INVALID_INPUT", "{run}");
     assert!(is_untouched() && world.bundles().is_empty());
 
     up(world, &file, "some").ends_with(3);
     call(world, &["approve", "some", "box", "--only", "b.txt"]).succeeds();
-    let run = ended(world, "some");
+    let run = finished_run(world, "some");
     assert_eq!(run["run"]["output"], json!({ "n": 1 }), "{run}");
     assert_eq!((world.read("a.txt").as_str(), world.read("b.txt").as_str()), ("one\n", "new\n"));
     assert!(world.bundles().is_empty(), "what was not chosen is declined");
@@ -156,8 +156,8 @@ fn processes_with(text: &str) -> Vec<String> {
 }
 
 /// Starts a run of a module, which receives this `way`, and waits until the module has started.
-fn begun(world: &World, file: &str, run: &str, way: &str) -> crate::call::Running {
-    let input = json!({ "way": way }).to_string();
+fn start(world: &World, file: &str, run: &str, route: &str) -> crate::call::Running {
+    let input = json!({ "way": route }).to_string();
     let words = ["up", file, "--run-id", run, "--json", "--input", &input];
     let running = world.stockade(&words).start();
     wait_until("the provider has begun", || world.has("notes"));
@@ -183,19 +183,19 @@ fn a_module_works_and_is_cleaned_up_behind(world: &World, name: &str, test: &str
     outcome.succeeds();
     assert_eq!(outcome.json(), json!({ "n": 7 }), "{outcome}");
     assert_eq!(notes(world), format!("run {name}\ndone\ncleaned box\n"));
-    for way in ["wait", "spin"] {
+    for route in ["wait", "spin"] {
         std::fs::remove_file(world.project.join("notes")).unwrap();
-        let running = begun(world, &file, way, way);
-        call(world, &["cancel", way]).succeeds();
+        let running = start(world, &file, route, route);
+        call(world, &["cancel", route]).succeeds();
         running.finish().ends_with(2);
         wait_until("it has cleaned up", || notes(world).contains("cleaned box"));
-        let row = inspected(world, way)["sandboxes"][0].clone();
+        let row = inspect(world, route)["sandboxes"][0].clone();
         assert_eq!(row["status"], "cancelled", "{row}");
         let module = world.outside().join("provider.mjs");
         wait_until("no process of it is left", || {
             processes_with(module.to_str().unwrap()).is_empty()
         });
-        assert_eq!(notes(world).matches("cleaned box").count(), 1, "{way}: {}", notes(world));
+        assert_eq!(notes(world).matches("cleaned box").count(), 1, "{route}: {}", notes(world));
     }
     is_clean(world);
 }
@@ -214,11 +214,11 @@ fn a_killed_server_leaves_no_module_behind(world: &World) {
         return;
     };
     let file = a_module(world, node.to_str().unwrap());
-    let running = begun(world, &file, "r", "once");
+    let running = start(world, &file, "r", "once");
     kill_server(&world.data());
     let outcome = running.finish();
     outcome.succeeds();
-    let run = inspected(world, "r");
+    let run = inspect(world, "r");
     assert_eq!(
         (&run["run"]["output"], &run["tasks"][0]["attempts"]),
         (&json!({ "n": 7 }), &json!(1))
@@ -228,14 +228,14 @@ fn a_killed_server_leaves_no_module_behind(world: &World) {
     assert_eq!(notes(world), "run node\ncleaned box\nrun node\ndone\ncleaned box\n", "{outcome}");
     let children = call(world, &["runs", "--json"]).json()["runs"].clone();
     assert_eq!(children.as_array().unwrap().len(), 2, "one child, of one try: {children}");
-    let told = events(world, "r");
+    let recorded = events(world, "r");
     let expected =
         ["SandboxCreated", "SandboxShipped", "SandboxBundleReceived", "SandboxCompleted"];
-    assert_eq!(types(&told), expected);
+    assert_eq!(types(&recorded), expected);
 
     // A run that is cancelled at the next server: the provider is cleaned up and not started again.
     std::fs::remove_file(world.project.join("notes")).unwrap();
-    let mut running = begun(world, &file, "cancelled", "wait");
+    let mut running = start(world, &file, "cancelled", "wait");
     running.signal(rustix::process::Signal::KILL);
     wait_until("nobody follows it", || !running.is_running());
     kill_server(&world.data());
@@ -244,7 +244,7 @@ fn a_killed_server_leaves_no_module_behind(world: &World) {
 
     // A provider that no longer handles any message.
     std::fs::remove_file(world.project.join("notes")).unwrap();
-    let running = begun(world, &file, "spins", "spin");
+    let running = start(world, &file, "spins", "spin");
     kill_server(&world.data());
     wait_until("the next one has begun", || notes(world).matches("run node").count() == 2);
     let module = world.outside().join("provider.mjs");

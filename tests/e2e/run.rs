@@ -213,7 +213,7 @@ fn killed_run_keeps_its_view(world: &World) {
     // The next command lists it: as a bundle, or as a view that it names.
     let listing = world.stockade(&["bundles"]).finish();
     listing.succeeds();
-    let kept = world.holds(&world.data(), &format!("precious-{word}"));
+    let kept = world.files_with(&world.data(), &format!("precious-{word}"));
     assert!(!kept.is_empty(), "the view is gone: {listing}");
     let named = world.bundles().len() == 1
         || listing.stdout.contains("view")

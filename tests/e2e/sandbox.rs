@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::call::Outcome;
+use crate::daemons::{kill_server, wait_until};
 use crate::harness::World;
-use crate::servants::{kill_server, wait_until};
 
 pub(crate) fn call(world: &World, words: &[&str]) -> Outcome {
     world.stockade(words).finish()
@@ -35,16 +35,16 @@ fn up(world: &World, file: &str, run: &str) -> Outcome {
     call(world, &["up", file, "--run-id", run])
 }
 
-pub(crate) fn inspected(world: &World, run: &str) -> Value {
+pub(crate) fn inspect(world: &World, run: &str) -> Value {
     let outcome = call(world, &["inspect", run, "--json"]);
     outcome.succeeds();
     outcome.json()
 }
 
-pub(crate) fn ended(world: &World, run: &str) -> Value {
-    let status = || inspected(world, run)["run"]["status"].clone();
+pub(crate) fn finished_run(world: &World, run: &str) -> Value {
+    let status = || inspect(world, run)["run"]["status"].clone();
     wait_until("the run ends", || status() == "finished" || status() == "failed");
-    inspected(world, run)
+    inspect(world, run)
 }
 
 /// The types of the events of a run that are about its sandboxes.
@@ -78,7 +78,7 @@ const KNOWN: [&str; 10] = [
 
 /// All waiting changes were applied, once, by a run that executed its work once.
 pub(crate) fn was_applied_whole(world: &World, id: &str) {
-    let run = ended(world, id);
+    let run = finished_run(world, id);
     assert_eq!(run["run"]["output"], json!({ "n": 1 }), "{run}");
     assert_eq!(run["tasks"][0]["executions"], 1, "{run}");
     assert_eq!(
@@ -109,7 +109,7 @@ const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/work
 type Files = &'static [(&'static str, &'static str)];
 
 /// The output of each example, its exit code, and the files that are then in the project.
-const GIVEN: &[(&str, i32, &str, Files)] = &[
+const EXAMPLE_RESULTS: &[(&str, i32, &str, Files)] = &[
     ("approval", 3, "", &[]),
     ("artifacts", 0, "{\"bytes\": 18}", &[]),
     ("auto-accept", 0, "{\"files\": 1}", &[("generated/answer.ts", "export const answer = 42;\n")]),
@@ -141,12 +141,12 @@ fn every_example_does_what_it_says(world: &World) {
     let files = std::fs::read_dir(EXAMPLES).unwrap();
     let mut names: Vec<String> = files.filter_map(|file| named(file.unwrap().path())).collect();
     names.sort();
-    assert_eq!(names, GIVEN.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
+    assert_eq!(names, EXAMPLE_RESULTS.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
     for child in ["children/greet.tsx", "children/words.ts"] {
         world.write(child, std::fs::read(Path::new(EXAMPLES).join(child)).unwrap());
     }
     world.write("notes.md", "notes\n");
-    for (name, code, output, files) in GIVEN {
+    for (name, code, output, files) in EXAMPLE_RESULTS {
         let file = format!("{name}.tsx");
         let file = world.write(&file, std::fs::read(Path::new(EXAMPLES).join(&file)).unwrap());
         let outcome = up(world, file.to_str().unwrap(), name);
@@ -161,17 +161,17 @@ fn every_example_does_what_it_says(world: &World) {
     }
     // It waits for an answer to its child, which then continues.
     call(world, &["approve", "approval", "release/publish"]).succeeds();
-    let output = ended(world, "approval")["run"]["output"].clone();
+    let output = finished_run(world, "approval")["run"]["output"].clone();
     assert_eq!(output, json!({ "version": "2.0.0", "published": true }));
     assert!(!world.has("lost.txt") && !world.has("dirty") && !world.has("added.md"));
-    let tries = inspected(world, "retry")["tasks"][0]["attempts"].clone();
+    let tries = inspect(world, "retry")["tasks"][0]["attempts"].clone();
     assert_eq!(tries, 2);
     let log = world.read(".smithers/sandboxes/artifacts/count/result/logs/stream.ndjson");
     assert!(log.contains("counted"));
     // The events contain none of the private values.
-    let told = json!(events(world, "egress")).to_string();
-    assert!(told.contains("[redacted]") && !told.contains("sk-placeholder"), "{told}");
-    assert!(!told.contains("8080") && !told.contains("BEGIN"), "{told}");
+    let recorded = json!(events(world, "egress")).to_string();
+    assert!(recorded.contains("[redacted]") && !recorded.contains("sk-placeholder"), "{recorded}");
+    assert!(!recorded.contains("8080") && !recorded.contains("BEGIN"), "{recorded}");
     is_clean(world);
 }
 
@@ -180,9 +180,9 @@ fn changes_wait_for_a_decision_that_can_choose(world: &World) {
     let edit = "echo more >> a.txt; echo new > b.txt; echo x >> runs.txt; echo '{\"n\": 1}'";
     let file = script(world, "edit", edit, "");
     up(world, &file, "whole").ends_with(3);
-    assert_eq!(inspected(world, "whole")["tasks"][0]["status"], "waiting-approval");
+    assert_eq!(inspect(world, "whole")["tasks"][0]["status"], "waiting-approval");
     is_clean(world);
-    let row = inspected(world, "whole")["sandboxes"][0].clone();
+    let row = inspect(world, "whole")["sandboxes"][0].clone();
     assert_eq!(
         (&row["status"], &row["runtime"]),
         (&json!("review"), &json!("bubblewrap")),
@@ -199,18 +199,18 @@ fn changes_wait_for_a_decision_that_can_choose(world: &World) {
 
     up(world, &file, "some").ends_with(3);
     call(world, &["approve", "some", "box", "--only", "a.txt"]).succeeds();
-    ended(world, "some");
+    finished_run(world, "some");
     assert_eq!(world.read("a.txt"), "one\nmore\nmore\n");
     assert_eq!(world.read("runs.txt"), "x\n");
 
     up(world, &file, "none").ends_with(3);
     call(world, &["deny", "none", "box", "--note", "not now"]).succeeds();
-    let run = ended(world, "none");
+    let run = finished_run(world, "none");
     assert_eq!(run["run"]["error"]["code"], "INVALID_INPUT", "{run}");
     assert!(run["run"]["error"]["message"].as_str().unwrap().contains("not now"), "{run}");
     assert_eq!(world.read("a.txt"), "one\nmore\nmore\n");
-    let told = events(world, "none");
-    assert!(types(&told).ends_with(&["SandboxDiffRejected", "SandboxFailed"]), "{told:?}");
+    let recorded = events(world, "none");
+    assert!(types(&recorded).ends_with(&["SandboxDiffRejected", "SandboxFailed"]), "{recorded:?}");
     assert_eq!(world.bundles().len(), 0);
 }
 
@@ -221,11 +221,11 @@ fn a_decision_that_cannot_be_carried_out_can_be_taken_again(world: &World) {
     world.write("a.txt", "changed by somebody\n");
     call(world, &["approve", "r", "box"]).succeeds();
     wait_until("it is tried", || types(&events(world, "r")).contains(&"SandboxDiffNotApplied"));
-    wait_until("it waits", || inspected(world, "r")["tasks"][0]["status"] == "waiting-approval");
+    wait_until("it waits", || inspect(world, "r")["tasks"][0]["status"] == "waiting-approval");
     assert_eq!(world.read("a.txt"), "changed by somebody\n");
     world.write("a.txt", "one\n");
     call(world, &["approve", "r", "box"]).succeeds();
-    let run = ended(world, "r");
+    let run = finished_run(world, "r");
     assert_eq!(run["run"]["status"], "finished", "{run}");
     assert_eq!(world.read("a.txt"), "one\nmore\n");
 }
@@ -236,7 +236,7 @@ fn what_host_tools_run_by_themselves_is_not_accepted_by_default(world: &World) {
     up(world, &file, "r").ends_with(3);
     assert!(!world.has(".github/workflows/x.yml"));
     call(world, &["approve", "r", "box", "--allow-executed"]).succeeds();
-    assert_eq!(ended(world, "r")["run"]["status"], "finished");
+    assert_eq!(finished_run(world, "r")["run"]["status"], "finished");
     assert!(world.has(".github/workflows/x.yml"));
 }
 
@@ -266,7 +266,7 @@ fn what_cannot_be_had_is_refused_by_name(world: &World) {
         let file = script(world, name, "touch ran", attributes);
         let outcome = up(world, &file, name);
         outcome.ends_with(1);
-        let error = inspected(world, name)["run"]["error"].clone();
+        let error = inspect(world, name)["run"]["error"].clone();
         assert_eq!(error["code"], code, "{name}: {error}");
         assert!(error["message"].as_str().unwrap().contains(told), "{name}: {error}");
         assert!(
@@ -322,10 +322,10 @@ fn hostile_results_are_refused(world: &World) {
         let file = script(world, name, &format!("touch changed; {command}"), "autoAcceptDiffs");
         let outcome = up(world, &file, name);
         outcome.ends_with(1);
-        let error = inspected(world, name)["run"]["error"].clone();
+        let error = inspect(world, name)["run"]["error"].clone();
         assert_eq!(error["code"], *code, "{name}: {error}");
-        let told = events(world, name);
-        assert_eq!(types(&told).last(), Some(&"SandboxFailed"), "{name}: {told:?}");
+        let recorded = events(world, name);
+        assert_eq!(types(&recorded).last(), Some(&"SandboxFailed"), "{name}: {recorded:?}");
         // The changes of a failed child are never applied.
         assert!(!world.has("changed"), "{name}");
     }
@@ -344,7 +344,7 @@ fn nothing_is_executed_twice_when_the_server_is_killed(world: &World) {
     let outcome = running.finish();
     outcome.succeeds();
     assert_eq!(world.read("runs.txt"), "x\n");
-    let run = inspected(world, "r");
+    let run = inspect(world, "r");
     assert_eq!(run["run"]["output"], json!({ "n": 3 }), "{run}");
     assert_eq!(run["tasks"][0]["attempts"], 1, "{run}");
     is_clean(world);
@@ -354,7 +354,7 @@ fn a_sandbox_ends_with_its_time_and_with_its_run(world: &World) {
     let file = script(world, "late", "touch lost; sleep 60", "timeoutMs={1000}");
     let outcome = up(world, &file, "late");
     outcome.ends_with(1);
-    assert_eq!(inspected(world, "late")["run"]["error"]["code"], "TASK_TIMEOUT", "{outcome}");
+    assert_eq!(inspect(world, "late")["run"]["error"]["code"], "TASK_TIMEOUT", "{outcome}");
     is_clean(world);
     let file = script(world, "long", "sleep 60", "");
     let mut running = world.stockade(&["up", &file, "--run-id", "long", "--json"]).start();
@@ -384,7 +384,7 @@ fn one_sandbox_too_many_fails_at_once_or_waits(world: &World) {
     run("waits", "onLimit=\"wait\"").succeeds();
     let outcome = run("fails", "");
     outcome.ends_with(1);
-    let tasks = inspected(world, "fails")["tasks"].clone();
+    let tasks = inspect(world, "fails")["tasks"].clone();
     let failed: Vec<&Value> =
         tasks.as_array().unwrap().iter().filter(|task| task["status"] == "failed").collect();
     assert_eq!(failed.len(), 1, "{tasks}");
@@ -413,7 +413,7 @@ fn what_is_measured_outlives_the_server(world: &World) {
     up(world, &good, "waits").ends_with(3);
     up(world, &good, "good").ends_with(3);
     call(world, &["approve", "good", "box"]).succeeds();
-    assert_eq!(ended(world, "good")["run"]["status"], "finished");
+    assert_eq!(finished_run(world, "good")["run"]["status"], "finished");
     let bad = script(world, "bad", "exit 3", "");
     up(world, &bad, "bad").ends_with(1);
     let long = script(world, "long", "sleep 60", "");
@@ -436,28 +436,28 @@ fn what_is_measured_outlives_the_server(world: &World) {
         series.iter().map(|one| (labels(one), number(one))).collect::<Vec<_>>()
     };
     let of = |number: u64| vec![("bubblewrap".to_owned(), number)];
-    let told = measured();
-    assert_eq!(series(&told, "sandboxActive"), of(1), "{told}");
-    assert_eq!(series(&told, "sandboxInReview"), of(1), "{told}");
+    let reported = measured();
+    assert_eq!(series(&reported, "sandboxActive"), of(1), "{reported}");
+    assert_eq!(series(&reported, "sandboxInReview"), of(1), "{reported}");
     call(world, &["cancel", "long"]).succeeds();
     running.finish().ends_with(2);
-    let told = measured();
-    assert_eq!(series(&told, "sandboxActive"), [], "{told}");
-    assert_eq!(series(&told, "sandboxCreatedTotal"), of(4), "{told}");
-    let ways = ["cancelled", "failed", "finished"];
-    let each = ways.map(|way| (format!("bubblewrap {way}"), 1));
-    assert_eq!(series(&told, "sandboxCompletedTotal"), each, "{told}");
-    assert_eq!(series(&told, "sandboxPatchCount"), [(String::new(), 2)], "{told}");
-    let operations = series(&told, "sandboxTransportDurationMs");
+    let reported = measured();
+    assert_eq!(series(&reported, "sandboxActive"), [], "{reported}");
+    assert_eq!(series(&reported, "sandboxCreatedTotal"), of(4), "{reported}");
+    let outcomes = ["cancelled", "failed", "finished"];
+    let each = outcomes.map(|way| (format!("bubblewrap {way}"), 1));
+    assert_eq!(series(&reported, "sandboxCompletedTotal"), each, "{reported}");
+    assert_eq!(series(&reported, "sandboxPatchCount"), [(String::new(), 2)], "{reported}");
+    let operations = series(&reported, "sandboxTransportDurationMs");
     let expected = [("cleanup", 3), ("collect", 3), ("create", 4), ("execute", 3), ("ship", 4)];
     let expected = expected.map(|(name, count)| (format!("{name} bubblewrap"), count));
-    assert_eq!(operations, expected, "{told}");
+    assert_eq!(operations, expected, "{reported}");
     kill_server(&world.data());
-    let mut told = told;
+    let mut reported = reported;
     // The times that sandboxes took to end are only counted since the start of a server.
-    let operations = told["sandboxTransportDurationMs"]["series"].as_array_mut().unwrap();
+    let operations = reported["sandboxTransportDurationMs"]["series"].as_array_mut().unwrap();
     operations.retain(|one| one["labels"]["operation"] != "cleanup");
-    assert_eq!(measured(), told);
+    assert_eq!(measured(), reported);
     let text = call(world, &["metrics"]).stdout;
     let line = "smithers_sandbox_completed_total{runtime=\"bubblewrap\",status=\"failed\"} 1\n";
     assert!(text.contains(line), "{text}");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::call::Outcome;
 use crate::harness::World;
-use crate::sandbox::{call, inspected, is_clean};
+use crate::sandbox::{call, inspect, is_clean};
 
 /// A workflow file whose only task is a sandbox with these attributes, and a workflow with this body.
 fn flow(world: &World, name: &str, body: &str, attributes: &str) -> String {
@@ -27,7 +27,7 @@ fn up(world: &World, name: &str, file: &str, options: &[&str]) -> Outcome {
 }
 
 fn error(world: &World, run: &str) -> (String, String) {
-    let error = inspected(world, run)["run"]["error"].clone();
+    let error = inspect(world, run)["run"]["error"].clone();
     let text = |name: &str| error[name].as_str().unwrap_or_default().to_owned();
     (text("code"), text("message"))
 }
@@ -73,21 +73,21 @@ fn a_command_has_its_time_and_its_output(world: &World) {
                 outcome.succeeds();
                 assert_eq!(outcome.json(), json!({ "n": n }), "{name}: {outcome}");
             }
-            Err(told) => {
+            Err(reported) => {
                 outcome.ends_with(1);
                 let (code, message) = error(world, name);
                 assert_eq!(code, "SANDBOX_EXECUTION_FAILED", "{name}: {message}");
-                assert!(message.contains(told), "{name}: {message}");
+                assert!(message.contains(reported), "{name}: {message}");
             }
         }
     }
     assert!(!world.has("late") && !world.has("early"), "changes of a failed command were applied");
-    let config = |run: &str| inspected(world, run)["sandboxes"][0]["config"].clone();
-    let told =
+    let config = |run: &str| inspect(world, run)["sandboxes"][0]["config"].clone();
+    let reported =
         |run: &str| [config(run)["maxOutputBytes"].clone(), config(run)["toolTimeoutMs"].clone()];
-    assert_eq!(told("little"), [json!(200_000), Value::Null]);
-    assert_eq!(told("least"), [json!(2_000), Value::Null]);
-    assert_eq!(told("flag"), [json!(200_000), json!(600)]);
+    assert_eq!(reported("little"), [json!(200_000), Value::Null]);
+    assert_eq!(reported("least"), [json!(2_000), Value::Null]);
+    assert_eq!(reported("flag"), [json!(200_000), json!(600)]);
     is_clean(world);
 }
 

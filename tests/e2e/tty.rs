@@ -14,9 +14,9 @@ use crate::harness::World;
 
 /// A pseudo-terminal of the test, whose other end is the controlling terminal of `stockade`.
 pub(crate) struct Terminal {
-    near: File,
+    master: File,
     path: String,
-    seen: Arc<Mutex<Vec<u8>>>,
+    output: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Terminal {
@@ -25,7 +25,7 @@ impl Terminal {
         grantpt(&near).unwrap();
         unlockpt(&near).unwrap();
         let path = ptsname(&near, Vec::new()).unwrap().into_string().unwrap();
-        world.own(path.as_ref());
+        world.chown(path.as_ref());
         let near = File::from(near);
         let mut reader = near.try_clone().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -41,14 +41,14 @@ impl Terminal {
                 }
             }
         });
-        let terminal = Self { near, path, seen };
+        let terminal = Self { master: near, path, output: seen };
         terminal.resize(24, 80);
         terminal
     }
 
     pub(crate) fn resize(&self, rows: u16, columns: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(self.near.as_fd(), size).unwrap();
+        tcsetwinsize(self.master.as_fd(), size).unwrap();
     }
 
     pub(crate) fn start(&self, world: &World, arguments: &[&str]) -> Running {
@@ -65,7 +65,7 @@ impl Terminal {
     }
 
     pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.output.lock().unwrap()).into_owned()
     }
 
     pub(crate) fn wait_for(&self, wanted: &str) {
@@ -77,12 +77,12 @@ impl Terminal {
     }
 
     pub(crate) fn type_in(&self, bytes: &[u8]) {
-        (&self.near).write_all(bytes).unwrap();
+        (&self.master).write_all(bytes).unwrap();
     }
 
     /// The settings of the terminal that programs change.
     fn settings(&self) -> String {
-        let settings = tcgetattr(self.near.as_fd()).unwrap();
+        let settings = tcgetattr(self.master.as_fd()).unwrap();
         format!(
             "{:?} {:?} {:?} {:?}",
             settings.input_modes,

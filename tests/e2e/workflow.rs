@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::call::Outcome;
+use crate::daemons::{kill_server, servers, wait_until};
 use crate::harness::World;
-use crate::servants::{kill_server, servers, wait_until};
 
 /// Writes a workflow file of the project; returns its path.
 fn flow(world: &World, name: &str, body: &str) -> String {
@@ -30,11 +30,11 @@ fn call(world: &World, words: &[&str]) -> Outcome {
 fn tasks(world: &World, words: &[&str]) -> Value {
     let outcome = call(world, &[&["inspect", "--json"], words].concat());
     outcome.succeeds();
-    let told = |task: &Value| {
+    let describe = |task: &Value| {
         let id = task["id"].as_str().unwrap().to_owned();
         (id, json!([task["status"], task["attempts"], task["executions"]]))
     };
-    Value::Object(outcome.json()["tasks"].as_array().unwrap().iter().map(told).collect())
+    Value::Object(outcome.json()["tasks"].as_array().unwrap().iter().map(describe).collect())
 }
 
 fn says_what_it_gave(world: &World) {
@@ -44,8 +44,8 @@ fn says_what_it_gave(world: &World) {
         "<Task id=\"one\" output={outputs.a}>{{ n: ctx.input.n }}</Task>\n\
          <Task id=\"two\" output=\"output\">{() => ({ n: ctx.output(outputs.a).n + 1 })}</Task>",
     );
-    for way in [&["--in-process"][..], &[]] {
-        let words = [&["up", &file, "--input", "{\"n\": 41}"], way].concat();
+    for route in [&["--in-process"][..], &[]] {
+        let words = [&["up", &file, "--input", "{\"n\": 41}"], route].concat();
         let outcome = call(world, &words);
         outcome.succeeds();
         assert_eq!(outcome.json(), json!({ "n": 42 }), "{outcome}");
@@ -161,11 +161,11 @@ fn goes_on_where_it_was_killed(world: &World) {
     let resumed = call(world, &["resume", "r", "--in-process"]);
     resumed.succeeds();
     assert_eq!(resumed.json(), json!({ "n": 3 }), "{resumed}");
-    let told = tasks(world, &["r", "--in-process"]);
+    let report = tasks(world, &["r", "--in-process"]);
     let expected = json!({
         "first": ["finished", 1, 1], "known": ["finished", 1, 1], "second": ["finished", 1, 2],
     });
-    assert_eq!(told, expected);
+    assert_eq!(report, expected);
     // The result of a finished run is printed again.
     let again = call(world, &["resume", "r", "--in-process"]);
     again.succeeds();
@@ -257,8 +257,8 @@ fn an_agent_is_asked_once_whoever_is_killed(world: &World) {
     kill_server(&world.data());
     let outcome = running.finish();
     outcome.succeeds();
-    let told = call(world, &["resume", "r"]).json();
-    assert_eq!((&told["read"], &told["again"]), (&json!("Say hello"), &json!("1")), "{told}");
+    let report = call(world, &["resume", "r"]).json();
+    assert_eq!((&report["read"], &report["again"]), (&json!("Say hello"), &json!("1")), "{report}");
     assert_eq!(tasks(world, &["r"])["t"], json!(["finished", 1, 2]));
     // Neither the host's files nor any record contain the agent's private data.
     assert_eq!(world.read("known.txt"), "known");

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stockade_snippet::library::{Wanted, installed};
+use stockade_snippet::library::{Selection, load_installed};
 use stockade_snippet::{Imports, Input, Transcript, execute};
 
 /// The directory of packages; if it does not exist, records a skip and returns `None`.
@@ -19,7 +19,7 @@ fn node_modules() -> Option<PathBuf> {
 fn run(directory: &Path, source: &str) -> Transcript {
     let imports = Imports { packages: vec!["zod".to_owned()], ..Imports::default() };
     let input = Input { source: Some(source.to_owned()), ..Input::default() };
-    let library = installed(directory, &imports, Wanted::All).unwrap();
+    let library = load_installed(directory, &imports, Selection::All).unwrap();
     execute(input, &imports, &library)
 }
 

@@ -13,7 +13,7 @@ use stockade_core::{Isolation, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::{Ending, Error, ReadRange, Runtime as _, SandboxPath, WriteOptions};
 use stockade_runtime_native::{Native, Options};
 
-use crate::attacks::Attacked;
+use crate::attacks::SandboxUnderTest;
 use crate::support;
 use stockade_test_support::program;
 
@@ -40,15 +40,15 @@ crate::identity::scenes! {
 }
 
 /// A keeper, and a project that is mounted at `/w` in its sandboxes.
-struct Stage {
+struct AccessFixture {
     native: Native,
     project: std::path::PathBuf,
-    made: std::cell::Cell<u32>,
+    sandboxes: std::cell::Cell<u32>,
 }
 
-fn play(scene: fn(Stage) -> Pin<Box<dyn Future<Output = ()>>>) {
-    let place = tempfile::Builder::new().prefix("stockade-access-").tempdir().unwrap();
-    let project = place.path().join("project");
+fn run_scene(scene: fn(AccessFixture) -> Pin<Box<dyn Future<Output = ()>>>) {
+    let dir = tempfile::Builder::new().prefix("stockade-access-").tempdir().unwrap();
+    let project = dir.path().join("project");
     for directory in ["", "secret", "vendor/deep", "src", "programs", "a/b/c"] {
         std::fs::create_dir_all(project.join(directory)).unwrap();
     }
@@ -63,13 +63,18 @@ fn play(scene: fn(Stage) -> Pin<Box<dyn Future<Output = ()>>>) {
         std::fs::write(project.join(file), content).unwrap();
     }
     std::fs::copy("/bin/echo", project.join("programs/echo")).unwrap();
-    open_to_all(place.path());
+    open_to_all(dir.path());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let keeper = vec![program("stockade").into(), "__keeper".into()];
-        let data = place.path().join("data");
+        let data = dir.path().join("data");
         let native = Native::open(Options { data, keeper, pool: 1 }).unwrap();
-        scene(Stage { native: native.clone(), project, made: std::cell::Cell::new(0) }).await;
+        scene(AccessFixture {
+            native: native.clone(),
+            project,
+            sandboxes: std::cell::Cell::new(0),
+        })
+        .await;
         for status in native.list(&std::collections::BTreeMap::new()).await.unwrap() {
             native.cleanup(&status.id).await.unwrap();
         }
@@ -89,7 +94,7 @@ fn open_to_all(path: &Path) {
     }
 }
 
-impl Stage {
+impl AccessFixture {
     fn spec(&self, rules: &[(&str, &str, &str)]) -> SandboxSpec {
         let rule = |(effect, level, path): &(&str, &str, &str)| serde_json::json!({"effect": effect, "level": level, "path": path});
         SandboxSpec {
@@ -100,10 +105,10 @@ impl Stage {
         }
     }
 
-    async fn sandbox(&self, rules: &[(&str, &str, &str)]) -> Attacked {
-        self.made.set(self.made.get() + 1);
-        let name = format!("s{}", self.made.get());
-        Attacked::raise_with(&self.native, &name, &self.spec(rules)).await
+    async fn sandbox(&self, rules: &[(&str, &str, &str)]) -> SandboxUnderTest {
+        self.sandboxes.set(self.sandboxes.get() + 1);
+        let name = format!("s{}", self.sandboxes.get());
+        SandboxUnderTest::create_with(&self.native, &name, &self.spec(rules)).await
     }
 
     /// The error that creating a sandbox with these rules returns.
@@ -119,7 +124,7 @@ fn rules<'a>(more: &[(&'a str, &'a str, &'a str)]) -> Vec<(&'a str, &'a str, &'a
     [&base, more].concat()
 }
 
-impl Attacked {
+impl SandboxUnderTest {
     /// Each line must fail when it runs alone.
     async fn fails(&self, lines: &[&str]) {
         for line in lines {
@@ -130,7 +135,7 @@ impl Attacked {
     }
 }
 
-fn what_is_closed_is_never_read(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn what_is_closed_is_never_read(stage: AccessFixture) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let denied = rules(&[
             ("deny", "read", "/w/secret"),
@@ -170,7 +175,7 @@ fn what_is_closed_is_never_read(stage: Stage) -> Pin<Box<dyn Future<Output = ()>
     })
 }
 
-fn what_is_read_only_is_never_changed(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn what_is_read_only_is_never_changed(stage: AccessFixture) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let sandbox = stage.sandbox(&rules(&[("deny", "readwrite", "/w/vendor")])).await;
         sandbox
@@ -201,7 +206,9 @@ fn what_is_read_only_is_never_changed(stage: Stage) -> Pin<Box<dyn Future<Output
     })
 }
 
-fn what_may_not_be_executed_does_not_run(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn what_may_not_be_executed_does_not_run(
+    stage: AccessFixture,
+) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let denied = rules(&[("allow", "execute", "/w"), ("deny", "execute", "/w/programs")]);
         let sandbox = stage.sandbox(&denied).await;
@@ -228,7 +235,9 @@ fn what_may_not_be_executed_does_not_run(stage: Stage) -> Pin<Box<dyn Future<Out
     })
 }
 
-fn a_denied_path_that_is_missing_stays_denied(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn a_denied_path_that_is_missing_stays_denied(
+    stage: AccessFixture,
+) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let denied = rules(&[
             ("deny", "read", "/w/later/closed"),
@@ -255,7 +264,7 @@ fn a_denied_path_that_is_missing_stays_denied(stage: Stage) -> Pin<Box<dyn Futur
 }
 
 fn what_leads_to_a_denied_path_stays_where_it_is(
-    stage: Stage,
+    stage: AccessFixture,
 ) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let denied =
@@ -276,7 +285,7 @@ fn what_leads_to_a_denied_path_stays_where_it_is(
     })
 }
 
-fn a_file_can_have_a_rule_of_its_own(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn a_file_can_have_a_rule_of_its_own(stage: AccessFixture) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let denied =
             rules(&[("deny", "read", "/w/secret.txt"), ("deny", "readwrite", "/w/src/main")]);
@@ -299,7 +308,7 @@ fn a_file_can_have_a_rule_of_its_own(stage: Stage) -> Pin<Box<dyn Future<Output 
     })
 }
 
-fn what_no_rule_allows_is_not_there(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn what_no_rule_allows_is_not_there(stage: AccessFixture) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let allowed = [
             ("allow", "readwrite", "/w/src"),
@@ -336,7 +345,7 @@ fn what_no_rule_allows_is_not_there(stage: Stage) -> Pin<Box<dyn Future<Output =
     })
 }
 
-fn an_open_root_may_have_closed_places(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn an_open_root_may_have_closed_places(stage: AccessFixture) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let all = [("allow", "readwrite", "/"), ("allow", "execute", "/")];
         let closed = [
@@ -361,12 +370,14 @@ fn an_open_root_may_have_closed_places(stage: Stage) -> Pin<Box<dyn Future<Outpu
     })
 }
 
-fn two_commands_together_do_not_get_further(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn two_commands_together_do_not_get_further(
+    stage: AccessFixture,
+) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let sandbox = stage.sandbox(&rules(&[("deny", "read", "/w/secret")])).await;
         let flipping = "cd /w; mkdir d; echo ready; while :; do
             mv -T d x; ln -s secret d; rm d; mv -T x d; done 2>/dev/null";
-        let (exec, running) = sandbox.stays(flipping, None).await;
+        let (exec, running) = sandbox.assert_alive(flipping, None).await;
         let reading = "i=0; while [ $i -lt 300 ]; do i=$((i+1)); cat /w/d/key; done 2>/dev/null";
         let (_, written) = sandbox.run(&["sh", "-c", reading], None).await;
         assert_eq!(written, "");
@@ -379,7 +390,7 @@ fn two_commands_together_do_not_get_further(stage: Stage) -> Pin<Box<dyn Future<
 }
 
 fn operations_from_outside_go_by_where_paths_lead(
-    stage: Stage,
+    stage: AccessFixture,
 ) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let sandbox = stage.sandbox(&[("allow", "readwrite", "/w")]).await;
@@ -409,7 +420,7 @@ fn operations_from_outside_go_by_where_paths_lead(
         // A name that alternates between a directory and a symbolic link that leads outside.
         let flipping = "cd /w; rm -r d/f; echo ready; while :; do
             mv -T d x; ln -s /etc d; rm d; mv -T x d; done 2>/dev/null";
-        let (exec, running) = sandbox.stays(flipping, None).await;
+        let (exec, running) = sandbox.assert_alive(flipping, None).await;
         for _ in 0..ROUNDS {
             assert!(native.read_file(id, &path("/w/d/passwd"), all).await.is_err());
             // It was written or refused, or the directory did not exist.
@@ -421,7 +432,9 @@ fn operations_from_outside_go_by_where_paths_lead(
     })
 }
 
-fn operations_from_outside_meet_the_same_walls(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn operations_from_outside_meet_the_same_walls(
+    stage: AccessFixture,
+) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let denied = rules(&[("deny", "read", "/w/secret"), ("deny", "readwrite", "/w/vendor")]);
         let sandbox = stage.sandbox(&denied).await;
@@ -444,7 +457,9 @@ fn operations_from_outside_meet_the_same_walls(stage: Stage) -> Pin<Box<dyn Futu
     })
 }
 
-fn rules_that_cannot_be_held_are_refused(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn rules_that_cannot_be_held_are_refused(
+    stage: AccessFixture,
+) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         std::os::unix::fs::symlink("secret", stage.project.join("link")).unwrap();
         let refused = stage.refusal(&rules(&[("deny", "read", "/w/link/key")])).await;
@@ -454,25 +469,25 @@ fn rules_that_cannot_be_held_are_refused(stage: Stage) -> Pin<Box<dyn Future<Out
         );
         let refused = stage.refusal(&rules(&[("deny", "read", "/proc/1")])).await;
         assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
-        let unreadable = SandboxSpec { access: Rules::stored("{"), ..stage.spec(&[]) };
+        let unreadable = SandboxSpec { access: Rules::from_stored("{"), ..stage.spec(&[]) };
         let id = SandboxId::new("unreadable").unwrap();
         assert!(stage.native.create(&id, &unreadable).await.is_err());
         assert!(stage.native.inspect(&id).await.is_err(), "nothing was made");
-        let told = |isolation: Isolation| {
+        let describe = |isolation: Isolation| {
             let access = isolation.walls.into_iter().find(|wall| wall.name == "access");
             access.map(|wall| (wall.raised, wall.reason))
         };
         let with = stage.sandbox(&rules(&[])).await;
         let status = stage.native.inspect(&with.id).await.unwrap();
-        assert_eq!(told(status.isolation), Some((true, None)));
+        assert_eq!(describe(status.isolation), Some((true, None)));
         let without = stage.sandbox(&[]).await;
         let status = stage.native.inspect(&without.id).await.unwrap();
-        assert_eq!(told(status.isolation), None);
+        assert_eq!(describe(status.isolation), None);
     })
 }
 
 fn a_snapshot_that_lays_traps_is_held_to_the_rules(
-    stage: Stage,
+    stage: AccessFixture,
 ) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let first = stage.sandbox(&[]).await;
@@ -489,9 +504,12 @@ fn a_snapshot_that_lays_traps_is_held_to_the_rules(
         };
         let everything = [("allow", "readwrite", "/"), ("allow", "execute", "/")];
         let with = |rule| [&everything[..], &[("deny", "read", rule)]].concat();
-        let second =
-            Attacked::raise_with(&stage.native, "second", &restored(&with("/traps/a/closed")))
-                .await;
+        let second = SandboxUnderTest::create_with(
+            &stage.native,
+            "second",
+            &restored(&with("/traps/a/closed")),
+        )
+        .await;
         second
             .fails(&[
                 "cat /traps/a/closed/key",
@@ -517,7 +535,7 @@ fn a_snapshot_that_lays_traps_is_held_to_the_rules(
 /// The case that tests with processes what the others test with operations.
 #[test]
 fn cases_of_processes() {
-    play(|stage| {
+    run_scene(|stage| {
         Box::pin(async move {
             let rules = rules(&[("deny", "read", "/w/secret")]);
             let sandbox = stage.sandbox(&rules).await;

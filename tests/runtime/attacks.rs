@@ -53,7 +53,7 @@ macro_rules! attacks {
             //! As root.
             $(#[test]
             fn $name() {
-                crate::identity::do_as_root(|| super::under_attack(super::$name));
+                crate::identity::do_as_root(|| super::run_attack(super::$name));
             })+
         }
 
@@ -61,7 +61,7 @@ macro_rules! attacks {
             //! As an ordinary user.
             $(#[test]
             fn $name() {
-                crate::identity::do_as_user(|| super::under_attack(super::$name));
+                crate::identity::do_as_user(|| super::run_attack(super::$name));
             })+
         }
     };
@@ -80,16 +80,16 @@ attacks! {
 
 /// Two sandboxes of one keeper, and the path of its data.
 struct Scene {
-    one: Attacked,
-    other: Attacked,
+    one: SandboxUnderTest,
+    other: SandboxUnderTest,
     data: PathBuf,
 }
 
 /// Creates the scene and runs an attack in it.
-fn under_attack(attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
-    let place = tempfile::Builder::new().prefix("stockade-attacks-").tempdir().unwrap();
-    let data = place.path().join("data");
-    let probe = place.path().join("probe");
+fn run_attack(attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
+    let dir = tempfile::Builder::new().prefix("stockade-attacks-").tempdir().unwrap();
+    let data = dir.path().join("data");
+    let probe = dir.path().join("probe");
     std::fs::create_dir(&probe).unwrap();
     std::fs::copy(program("probe"), probe.join("probe")).unwrap();
     for path in [&probe, &probe.join("probe")] {
@@ -99,8 +99,8 @@ fn under_attack(attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
     runtime.block_on(async {
         let keeper = vec![program("stockade").into(), "__keeper".into()];
         let native = Native::open(Options { data: data.clone(), keeper, pool: 0 }).unwrap();
-        let one = Attacked::raise(&native, "one", &probe).await;
-        let other = Attacked::raise(&native, "other", &probe).await;
+        let one = SandboxUnderTest::create(&native, "one", &probe).await;
+        let other = SandboxUnderTest::create(&native, "other", &probe).await;
         attack(Scene { one, other, data }).await;
         for id in ["one", "other"] {
             native.cleanup(&SandboxId::new(id).unwrap()).await.unwrap();
@@ -115,16 +115,16 @@ fn words(words: &[&str]) -> Command {
 }
 
 /// A sandbox that is attacked from inside.
-pub(crate) struct Attacked {
+pub(crate) struct SandboxUnderTest {
     pub(crate) native: Native,
     pub(crate) id: SandboxId,
     commands: std::cell::Cell<u32>,
 }
 
-impl Attacked {
+impl SandboxUnderTest {
     /// Creates a sandbox with the probe in it. `probe` is a directory of the host with the probe in
     /// it.
-    async fn raise(native: &Native, name: &str, probe: &Path) -> Self {
+    async fn create(native: &Native, name: &str, probe: &Path) -> Self {
         let spec = SandboxSpec {
             mounts: vec![HostMount {
                 host: probe.to_owned(),
@@ -134,11 +134,11 @@ impl Attacked {
             lease: Some(Duration::from_secs(120)),
             ..SandboxSpec::default()
         };
-        Self::raise_with(native, name, &spec).await
+        Self::create_with(native, name, &spec).await
     }
 
     /// Creates a sandbox.
-    pub(crate) async fn raise_with(native: &Native, name: &str, spec: &SandboxSpec) -> Self {
+    pub(crate) async fn create_with(native: &Native, name: &str, spec: &SandboxSpec) -> Self {
         let id = SandboxId::new(name).unwrap();
         native.create(&id, spec).await.unwrap();
         Self { native: native.clone(), id, commands: std::cell::Cell::new(0) }
@@ -178,7 +178,7 @@ impl Attacked {
     }
 
     /// Starts a command that keeps running, and waits until it has written something.
-    pub(crate) async fn stays(
+    pub(crate) async fn assert_alive(
         &self,
         script: &str,
         user: Option<User>,
@@ -289,7 +289,7 @@ fn init_is_out_of_reach(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
 fn limits_of_init_end_nobody_else(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one, other, .. } = &scene;
-        let (exec, running) = one.stays("echo ready; sleep 1000", None).await;
+        let (exec, running) = one.assert_alive("echo ready; sleep 1000", None).await;
         drop(running);
         for limit in ["--nofile=3:3", "--nofile=12:12", "--as=4096:4096", "--cpu=1:1"] {
             let prlimit = ["prlimit", "--pid", "1", limit];
@@ -319,7 +319,7 @@ fn users_are_apart(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
         }
         let user = |id| Some(User { user: id, group: id });
         let secret = "umask 077; echo secret >/tmp/of-2000; export KEY=secret; exec sh -c 'echo ready; while :; do sleep 1; done'";
-        let (exec, mut running) = sandbox.stays(secret, user(2000)).await;
+        let (exec, mut running) = sandbox.assert_alive(secret, user(2000)).await;
         let attack =
             "cat /tmp/of-2000 /proc/[0-9]*/environ 2>/dev/null; kill -9 -1 2>/dev/null; true";
         for stranger in [3000, 1000] {
@@ -340,7 +340,7 @@ fn sandboxes_are_apart(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
         my $t = IO::Socket::INET->new(LocalAddr => '0.0.0.0:9000', Listen => 5) or die;
         open(my $f, '>', '/tmp/marker-of-one'); $| = 1; print \"ready\\n\"; sleep 60";
         let script = format!("exec perl -e '{}'", listening.replace('\'', "'\\''"));
-        let (_, running) = one.stays(&script, None).await;
+        let (_, running) = one.assert_alive(&script, None).await;
         let connecting = "use IO::Socket::INET; use Socket;
         socket(my $a, PF_UNIX, SOCK_STREAM, 0);
         print connect($a, sockaddr_un(\"\\0shared\")) ? \"REACHED\" : \"apart\", \"\\n\";

@@ -11,30 +11,30 @@
     reason = "helpers of tests fail by panicking, as tests do"
 )]
 
-mod copied;
+mod copied_views;
 mod descriptors;
 mod disk;
 mod inits;
-mod multitude;
-mod removed;
+mod many_sandboxes;
+mod removed_data_dir;
 mod restart;
 mod scene;
 mod update;
 
-use self::copied::{
+use self::copied_views::{
     what_is_copied_keeps_every_promise, where_there_can_be_no_overlay_files_are_copied,
 };
 use self::descriptors::{
     clients_are_refused_alone, descriptors_in_flight_are_ones_own,
-    what_is_held_goes_on_without_descriptors,
+    sandboxes_work_without_descriptors,
 };
 use self::disk::a_full_disk_ends_nothing;
 use self::inits::{
     a_killed_init_ends_its_sandbox_alone, a_stopped_init_is_ended_alone,
     what_a_killed_sandbox_had_changed_is_told,
 };
-use self::multitude::five_hundred_at_once;
-use self::removed::{what_was_removed_is_ended, who_makes_way_leaves_nothing};
+use self::many_sandboxes::five_hundred_at_once;
+use self::removed_data_dir::{what_was_removed_is_ended, who_makes_way_leaves_nothing};
 use self::restart::what_ended_with_its_host_is_known;
 use self::update::old_skeletons_are_collected;
 
@@ -68,7 +68,7 @@ faults! {
     a_full_disk_ends_nothing,
     where_there_can_be_no_overlay_files_are_copied,
     what_is_copied_keeps_every_promise,
-    what_is_held_goes_on_without_descriptors,
+    sandboxes_work_without_descriptors,
     clients_are_refused_alone,
     descriptors_in_flight_are_ones_own,
     what_ended_with_its_host_is_known,

@@ -45,15 +45,15 @@ pub(crate) fn do_as_user(run: impl FnOnce()) {
     if !is_root() {
         return run();
     }
-    let place = tempfile::Builder::new().prefix("stockade-programs-").tempdir().unwrap();
-    open_to_all(place.path());
+    let dir = tempfile::Builder::new().prefix("stockade-programs-").tempdir().unwrap();
+    open_to_all(dir.path());
     for name in NAMES {
-        link(&program(name), &place.path().join(name));
+        link(&program(name), &dir.path().join(name));
     }
-    let test = place.path().join("test");
+    let test = dir.path().join("test");
     link(&std::env::current_exe().unwrap(), &test);
     let mut again = Command::new(&test);
-    again.env(DIRECTORY, place.path()).uid(ORDINARY_USER).gid(ORDINARY_USER);
+    again.env(DIRECTORY, dir.path()).uid(ORDINARY_USER).gid(ORDINARY_USER);
     run_again(&mut again);
 }
 
@@ -84,7 +84,7 @@ fn on_mount(mount: &str, run: impl FnOnce()) {
     if std::env::var_os(MOUNTED).is_some() {
         return run();
     }
-    let place = tempfile::Builder::new().prefix("stockade-disk-").tempdir().unwrap();
+    let dir = tempfile::Builder::new().prefix("stockade-disk-").tempdir().unwrap();
     let mut again = Command::new("unshare");
     again.args(["--mount", "--propagation", "private"]);
     // A user may mount in a separate user namespace, and then drops the capabilities again.
@@ -95,8 +95,8 @@ fn on_mount(mount: &str, run: impl FnOnce()) {
         "setpriv --inh-caps=-all --ambient-caps=-all"
     };
     let script = format!("{mount} && exec {weaken} \"$@\"");
-    again.args(["sh", "-c", &script]).arg(place.path()).arg(std::env::current_exe().unwrap());
-    run_again(again.env(MOUNTED, "yes").env("TMPDIR", place.path()));
+    again.args(["sh", "-c", &script]).arg(dir.path()).arg(std::env::current_exe().unwrap());
+    run_again(again.env(MOUNTED, "yes").env("TMPDIR", dir.path()));
 }
 
 /// Runs this test again in a program that gets the arguments of a test.
@@ -110,10 +110,10 @@ fn run_again(program: &mut Command) {
         .output()
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "run again:\n{said}");
-    assert!(said.contains("1 passed"), "no test of that name ran:\n{said}");
-    for line in said.lines().filter(|line| line.starts_with("SKIPPED: ")) {
+    let reply = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "run again:\n{reply}");
+    assert!(reply.contains("1 passed"), "no test of that name ran:\n{reply}");
+    for line in reply.lines().filter(|line| line.starts_with("SKIPPED: ")) {
         conformance::skipped(line.splitn(3, ": ").last().unwrap_or_default());
     }
 }
@@ -140,7 +140,7 @@ macro_rules! scenes {
             //! As root.
             $(#[test]
             fn $name() {
-                crate::identity::do_as_root(|| super::play(super::$name));
+                crate::identity::do_as_root(|| super::run_scene(super::$name));
             })+
         }
 
@@ -148,7 +148,7 @@ macro_rules! scenes {
             //! As an ordinary user.
             $(#[test]
             fn $name() {
-                crate::identity::do_as_user(|| super::play(super::$name));
+                crate::identity::do_as_user(|| super::run_scene(super::$name));
             })+
         }
     };

@@ -40,19 +40,19 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A backend without sandboxes.
 pub(crate) fn backend() -> Result<Arc<dyn Backend>, String> {
-    Ok(Arc::new(Kept::new(POOL)))
+    Ok(Arc::new(NativeFixture::new(POOL)))
 }
 
 /// A data directory, and how its keepers are started.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    place: TempDir,
+pub(crate) struct NativeFixture {
+    directory: TempDir,
     keeper: Vec<OsString>,
     pool: usize,
 }
 
 #[async_trait]
-impl Backend for Kept {
+impl Backend for NativeFixture {
     async fn open(&self) -> Result<Arc<dyn Runtime>, String> {
         Ok(Arc::new(self.client()))
     }
@@ -66,11 +66,11 @@ impl Backend for Kept {
         let content = Box::pin(std::io::Cursor::new(fs::read(program("echo")).unwrap()));
         let options = WriteOptions { mode: 0o755, ..WriteOptions::default() };
         runtime.write_file(id, &file, content, options).await.unwrap();
-        let (kind, place) = match target {
+        let (kind, dir) = match target {
             Target::Tcp(port) => ("tcp", port.to_string()),
             Target::Unix(path) => ("unix", path.to_string()),
         };
-        let arguments = ["/data/echo", kind, &place].map(OsString::from).into();
+        let arguments = ["/data/echo", kind, &dir].map(OsString::from).into();
         let command = Command { arguments, ..Command::default() };
         let exec = ExecId::new(format!("echo-{kind}")).unwrap();
         runtime.execute(id, &exec, &command).await.unwrap();
@@ -118,11 +118,11 @@ impl Backend for Kept {
     }
 }
 
-impl Kept {
+impl NativeFixture {
     /// A data directory whose keepers have a pool of this size.
     pub(crate) fn new(pool: usize) -> Self {
-        let place = tempfile::Builder::new().prefix("stockade-runtime-").tempdir().unwrap();
-        Self { place, keeper: vec![program("stockade").into(), KEEPER.into()], pool }
+        let dir = tempfile::Builder::new().prefix("stockade-runtime-").tempdir().unwrap();
+        Self { directory: dir, keeper: vec![program("stockade").into(), KEEPER.into()], pool }
     }
 
     /// The same, with keepers that are started through another program with these arguments.
@@ -139,7 +139,7 @@ impl Kept {
 
     /// The data directory.
     pub(crate) fn data(&self) -> PathBuf {
-        self.place.path().join("data")
+        self.directory.path().join("data")
     }
 
     /// The directory that clients and keepers share.
@@ -179,13 +179,13 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for NativeFixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The keeper's log helps to find out why a case failed.
             let _ = writeln!(std::io::stderr(), "the keeper's log:\n{}", self.log());
         }
-        remove(self.place.path());
+        remove(self.directory.path());
     }
 }
 

@@ -25,8 +25,8 @@ use stockade_jail::network::Listeners;
 use stockade_runtime::{Capability, EgressListeners, Ending, Error, Runtime as _};
 use stockade_runtime_native::Native;
 
-use crate::attacks::Attacked;
-use crate::native::Kept;
+use crate::attacks::SandboxUnderTest;
+use crate::native::NativeFixture;
 use stockade_test_support::program;
 
 /// The path of the probe inside.
@@ -45,31 +45,32 @@ crate::identity::scenes! {
 }
 
 /// A data directory, and a server of the host.
-struct Stage {
-    kept: Kept,
+struct NetworkFixture {
+    fixture: NativeFixture,
     native: Native,
     server: Server,
-    place: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
-fn play(scene: fn(Stage) -> Pin<Box<dyn Future<Output = ()>>>) {
-    let place = tempfile::Builder::new().prefix("stockade-network-").tempdir().unwrap();
-    for directory in [place.path().to_owned(), place.path().join("probe")] {
+fn run_scene(scene: fn(NetworkFixture) -> Pin<Box<dyn Future<Output = ()>>>) {
+    let dir = tempfile::Builder::new().prefix("stockade-network-").tempdir().unwrap();
+    for directory in [dir.path().to_owned(), dir.path().join("probe")] {
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
-    std::fs::copy(program("probe"), place.path().join("probe/probe")).unwrap();
+    std::fs::copy(program("probe"), dir.path().join("probe/probe")).unwrap();
     let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(place.path().join("probe/probe"), open).unwrap();
+    std::fs::set_permissions(dir.path().join("probe/probe"), open).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let kept = Kept::new(1);
+        let kept = NativeFixture::new(1);
         let native = kept.client();
         if let Err(unsupported) = native.supports(Capability::Egress).await {
             return stockade_runtime::conformance::skipped(&unsupported.reason);
         }
         let server = Server::start();
-        scene(Stage { kept, native: native.clone(), server, place }).await;
+        scene(NetworkFixture { fixture: kept, native: native.clone(), server, directory: dir })
+            .await;
         for status in native.list(&std::collections::BTreeMap::new()).await.unwrap() {
             native.cleanup(&status.id).await.unwrap();
         }
@@ -77,16 +78,16 @@ fn play(scene: fn(Stage) -> Pin<Box<dyn Future<Output = ()>>>) {
     });
 }
 
-impl Stage {
+impl NetworkFixture {
     /// A sandbox with the probe in it. It may connect to the server by its name.
-    async fn sandbox(&self, name: &str) -> Attacked {
-        Attacked::raise_with(&self.native, name, &self.spec()).await
+    async fn sandbox(&self, name: &str) -> SandboxUnderTest {
+        SandboxUnderTest::create_with(&self.native, name, &self.spec()).await
     }
 
     fn spec(&self) -> SandboxSpec {
         SandboxSpec {
             mounts: vec![HostMount {
-                host: self.place.path().join("probe"),
+                host: self.directory.path().join("probe"),
                 inside: PathBuf::from("/opt/probe"),
                 writable: false,
             }],
@@ -112,7 +113,7 @@ impl Stage {
 
     /// A small root file system: the host's shell and the files that it needs.
     fn image(&self, name: &str) -> PathBuf {
-        let root = self.place.path().join(name);
+        let root = self.directory.path().join(name);
         let script = "set -e; mkdir -p \"$0/bin\" \"$0/etc\" \"$0/root\" \"$0/tmp\"; cp /bin/sh /bin/cat \
             /bin/rm /bin/ln \"$0/bin\"; for f in $(ldd /bin/sh /bin/cat /bin/rm /bin/ln | \
             grep -o '/[^ ]*so[^ ]*' | sort -u); do mkdir -p \"$0$(dirname $f)\"; \
@@ -160,7 +161,7 @@ struct Egress {
 
 impl Egress {
     /// Serves a sandbox with a policy.
-    async fn serve(sandbox: &Attacked, policy: Policy) -> Self {
+    async fn serve(sandbox: &SandboxUnderTest, policy: Policy) -> Self {
         let listeners = sandbox.native.listeners(&sandbox.id).await.unwrap();
         let (owner, theirs) = OwnerSocket::pair().unwrap();
         let serving = tokio::spawn(async { stockade_egress::serve(theirs).await.unwrap() });
@@ -188,10 +189,10 @@ impl Drop for Egress {
     }
 }
 
-impl Attacked {
+impl SandboxUnderTest {
     /// The probe's output after requests to servers.
-    async fn fetch(&self, way: &str, servers: &[&str]) -> String {
-        let words: Vec<&str> = [PROBE, "fetch", way].iter().chain(servers).copied().collect();
+    async fn fetch(&self, route: &str, servers: &[&str]) -> String {
+        let words: Vec<&str> = [PROBE, "fetch", route].iter().chain(servers).copied().collect();
         let (ending, written) = self.run(&words, None).await;
         assert_eq!(ending, Ending::Exited(0), "{written}");
         written
@@ -208,22 +209,22 @@ fn users() -> Vec<Option<User>> {
     }
 }
 
-fn what_the_policy_names_is_reached(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn what_the_policy_names_is_reached(stage: NetworkFixture) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let sandbox = stage.sandbox("one").await;
         let _egress = Egress::serve(&sandbox, stage.policy()).await;
         let (service, other) = (stage.at_server("service.test"), stage.at_server("other.test"));
         for (number, way) in ["direct", "proxy"].into_iter().enumerate() {
-            let said = sandbox.fetch(way, &[&service]).await;
-            assert!(said.contains("greetings"), "{way}: {said}");
+            let output = sandbox.fetch(way, &[&service]).await;
+            assert!(output.contains("greetings"), "{way}: {output}");
             assert_eq!(stage.server.connections(), number + 1);
-            let said = sandbox.fetch(way, &[&other, "10.0.0.1:80", "service.test:1"]).await;
-            assert!(!said.contains("greetings"), "{way}: {said}");
+            let output = sandbox.fetch(way, &[&other, "10.0.0.1:80", "service.test:1"]).await;
+            assert!(!output.contains("greetings"), "{way}: {output}");
             assert_eq!(stage.server.connections(), number + 1);
         }
         for user in users() {
-            let (_, said) = sandbox.run(&[PROBE, "fetch", "direct", &service], user).await;
-            assert!(said.contains("greetings"), "{user:?}: {said}");
+            let (_, output) = sandbox.run(&[PROBE, "fetch", "direct", &service], user).await;
+            assert!(output.contains("greetings"), "{user:?}: {output}");
         }
         let isolation = sandbox.native.inspect(&sandbox.id).await.unwrap().isolation;
         let wall = isolation.walls.iter().find(|wall| wall.name == "network").unwrap();
@@ -232,7 +233,9 @@ fn what_the_policy_names_is_reached(stage: Stage) -> Pin<Box<dyn Future<Output =
     })
 }
 
-fn it_is_reached_again_whoever_was_killed(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn it_is_reached_again_whoever_was_killed(
+    stage: NetworkFixture,
+) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let sandbox = stage.sandbox("one").await;
         let service = stage.at_server("service.test");
@@ -242,7 +245,7 @@ fn it_is_reached_again_whoever_was_killed(stage: Stage) -> Pin<Box<dyn Future<Ou
             sandbox.native.pause(&sandbox.id).await.unwrap();
             sandbox.native.resume(&sandbox.id).await.unwrap();
             assert!(sandbox.fetch("proxy", &[&service]).await.contains("greetings"));
-            let keeper = stage.kept.process().unwrap();
+            let keeper = stage.fixture.process().unwrap();
             pidfd_send_signal(&keeper, Signal::KILL).unwrap();
             // The egress proxy does not depend on the keeper.
             assert!(sandbox.fetch("direct", &[&service]).await.contains("greetings"));
@@ -253,7 +256,7 @@ fn it_is_reached_again_whoever_was_killed(stage: Stage) -> Pin<Box<dyn Future<Ou
         let id = SandboxId::new("restored").unwrap();
         sandbox.native.restore(&snapshot, &id, &stage.spec()).await.unwrap();
         let spec = SandboxSpec { root: Root::Snapshot(snapshot.clone()), ..stage.spec() };
-        let restored = Attacked::raise_with(&stage.native, "restored", &spec).await;
+        let restored = SandboxUnderTest::create_with(&stage.native, "restored", &spec).await;
         let _egress = Egress::serve(&restored, stage.policy()).await;
         assert!(restored.fetch("direct", &[&service]).await.contains("greetings"));
         sandbox.native.remove_snapshot(&snapshot).await.unwrap();
@@ -261,14 +264,16 @@ fn it_is_reached_again_whoever_was_killed(stage: Stage) -> Pin<Box<dyn Future<Ou
 }
 
 /// Traffic arrives at the listeners of the sandbox, and goes no further.
-fn where_nobody_serves_nobody_is_reached(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn where_nobody_serves_nobody_is_reached(
+    stage: NetworkFixture,
+) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let sandbox = stage.sandbox("one").await;
         let here = stage.server.address.to_string();
         for target in ["192.0.2.1:80", "169.254.169.254:80", "[fd00::1]:80", &here] {
             let script = format!("timeout 1 {PROBE} fetch direct {target}; true");
-            let said = sandbox.shell(&script).await;
-            assert!(!said.contains("greetings"), "{said}");
+            let output = sandbox.shell(&script).await;
+            assert!(!output.contains("greetings"), "{output}");
         }
         assert_eq!(stage.server.connections(), 0);
         let listeners = stage.native.listeners(&sandbox.id).await.unwrap();
@@ -280,7 +285,7 @@ fn where_nobody_serves_nobody_is_reached(stage: Stage) -> Pin<Box<dyn Future<Out
 }
 
 /// No other kind of socket, no rule, no route and no port of the listeners is accessible inside.
-fn nothing_inside_changes_the_way(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn nothing_inside_changes_the_way(stage: NetworkFixture) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let sandbox = stage.sandbox("one").await;
         let _egress = Egress::serve(&sandbox, stage.policy()).await;
@@ -340,7 +345,7 @@ fn nothing_inside_changes_the_way(stage: Stage) -> Pin<Box<dyn Future<Output = (
 }
 
 /// Each has its own loopback and listeners.
-fn sandboxes_do_not_meet(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn sandboxes_do_not_meet(stage: NetworkFixture) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let (one, other) = (stage.sandbox("one").await, stage.sandbox("other").await);
         let _egress = Egress::serve(&one, stage.policy()).await;
@@ -364,9 +369,9 @@ fn sandboxes_do_not_meet(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
 
 /// Whatever an image has at the path of the resolver file, names are resolved by Stockade's, and
 /// the image's own file is visible again without a network.
-fn an_image_keeps_its_own_resolver(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn an_image_keeps_its_own_resolver(stage: NetworkFixture) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
-        let canary = stage.place.path().join("canary");
+        let canary = stage.directory.path().join("canary");
         std::fs::write(&canary, "what was there before\n").unwrap();
         let fifo = |path: &Path| {
             assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
@@ -379,18 +384,18 @@ fn an_image_keeps_its_own_resolver(stage: Stage) -> Pin<Box<dyn Future<Output = 
                 .enumerate()
         {
             let image = stage.image(&format!("image-{number}"));
-            let place = image.join("etc/resolv.conf");
+            let location = image.join("etc/resolv.conf");
             match target {
-                "file" => std::fs::write(&place, "nameserver 192.0.2.53\n").unwrap(),
+                "file" => std::fs::write(&location, "nameserver 192.0.2.53\n").unwrap(),
                 "none" => {}
-                "pipe" => fifo(&place),
-                target => symlink(target, &place).unwrap(),
+                "pipe" => fifo(&location),
+                target => symlink(target, &location).unwrap(),
             }
             let root = Root::Directory(image.clone());
             let spec = SandboxSpec { root, ..stage.spec() };
             let spec = SandboxSpec { mounts: Vec::new(), ..spec };
             let name = format!("image-{number}");
-            let sandbox = Attacked::raise_with(&stage.native, &name, &spec).await;
+            let sandbox = SandboxUnderTest::create_with(&stage.native, &name, &spec).await;
             let found = sandbox.shell("cat /etc/resolv.conf").await;
             assert_eq!(found, "nameserver 127.0.0.1\n", "{target}");
             sandbox.run(&["sh", "-c", "echo x >/etc/resolv.conf; rm /etc/resolv.conf"], None).await;
@@ -400,7 +405,8 @@ fn an_image_keeps_its_own_resolver(stage: Stage) -> Pin<Box<dyn Future<Output = 
             let root = Root::Snapshot(snapshot.clone());
             let plain = SandboxSpec { root, network: None, ..spec };
             let restored =
-                Attacked::raise_with(&stage.native, &format!("plain-{number}"), &plain).await;
+                SandboxUnderTest::create_with(&stage.native, &format!("plain-{number}"), &plain)
+                    .await;
             let script = "test -p /etc/resolv.conf && exit; cat /etc/resolv.conf || true";
             let left = restored.shell(script).await;
             let expected = if target == "file" { "nameserver 192.0.2.53\n" } else { "" };
@@ -415,9 +421,11 @@ fn an_image_keeps_its_own_resolver(stage: Stage) -> Pin<Box<dyn Future<Output = 
 /// An image, or a process that changed it before a snapshot, has symbolic links instead of the
 /// resolver's directory: no file of the host is written, and no sandbox is created without its
 /// resolver.
-fn what_an_image_has_in_the_way_leads_nowhere(stage: Stage) -> Pin<Box<dyn Future<Output = ()>>> {
+fn what_an_image_has_in_the_way_leads_nowhere(
+    stage: NetworkFixture,
+) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
-        let outside = stage.place.path().join("outside");
+        let outside = stage.directory.path().join("outside");
         std::fs::create_dir(&outside).unwrap();
         std::fs::write(outside.join("resolv.conf"), "what was there before\n").unwrap();
         let up = format!("/..{}", outside.display());
@@ -430,7 +438,8 @@ fn what_an_image_has_in_the_way_leads_nowhere(stage: Stage) -> Pin<Box<dyn Futur
             let spec = SandboxSpec { mounts: Vec::new(), root: of_image, ..stage.spec() };
             // By the image itself, and by a process inside.
             let plain = SandboxSpec { network: None, ..spec.clone() };
-            let first = Attacked::raise_with(&stage.native, &format!("a-{number}"), &plain).await;
+            let first =
+                SandboxUnderTest::create_with(&stage.native, &format!("a-{number}"), &plain).await;
             let script = format!("rm -rf /etc && ln -s {target} /etc");
             let (ending, written) = first.run(&["sh", "-c", &script], users()[0]).await;
             assert_eq!(ending, Ending::Exited(0), "{written}");
@@ -443,7 +452,8 @@ fn what_an_image_has_in_the_way_leads_nowhere(stage: Stage) -> Pin<Box<dyn Futur
                 let id = SandboxId::new(format!("{kind}-{number}")).unwrap();
                 match stage.native.create(&id, spec).await {
                     Ok(_) => {
-                        let made = Attacked::raise_with(&stage.native, id.as_str(), spec).await;
+                        let made =
+                            SandboxUnderTest::create_with(&stage.native, id.as_str(), spec).await;
                         let (_, found) = made.run(&["cat", "/etc/resolv.conf"], None).await;
                         assert!(!found.contains("what was there before"), "{target}: {found}");
                     }

@@ -25,7 +25,7 @@ use stockade_test_support::program;
 const READS: u64 = 4_000;
 const WRITES: u64 = 3_000;
 /// How long the race may continue until both outcomes were observed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const SECRET: &str = "what-nobody-may-read";
 const OPEN: &str = "what-anybody-may-read";
@@ -37,17 +37,17 @@ struct Race {
     native: Native,
     store: Arc<dyn Store>,
     id: SandboxId,
-    place: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
-fn me() -> Caller {
+fn caller() -> Caller {
     Caller::new(OwnerId::new("me").unwrap())
 }
 
 impl Race {
-    async fn begin() -> Self {
-        let place = tempfile::Builder::new().prefix("stockade-race-").tempdir().unwrap();
-        let project = place.path().join("project");
+    async fn start() -> Self {
+        let dir = tempfile::Builder::new().prefix("stockade-race-").tempdir().unwrap();
+        let project = dir.path().join("project");
         let write = |name: &str, content: &str| {
             let path = project.join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -59,14 +59,14 @@ impl Race {
         std::fs::create_dir(project.join("programs")).unwrap();
         std::fs::copy(program("probe"), project.join("programs/probe")).unwrap();
         // All file modes allow access: every refusal comes from a rule.
-        open_to_all(place.path());
+        open_to_all(dir.path());
         symlink("/w/secret", project.join("to-secret")).unwrap();
         symlink("/etc", project.join("to-etc")).unwrap();
 
         let keeper = vec![program("stockade").into(), "__keeper".into()];
-        let data = place.path().join("data");
+        let data = dir.path().join("data");
         let native = Native::open(Options { data, keeper, pool: 0 }).unwrap();
-        let path = place.path().join("stockade.db");
+        let path = dir.path().join("stockade.db");
         let opened =
             sqlite::Options { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
         let store: Arc<dyn Store> = Arc::new(Sqlite::open(opened).await.unwrap());
@@ -82,13 +82,13 @@ impl Race {
                 rule("deny", "read", "/w/secret"),
             ],
         });
-        let made = ask(&service, "create", request).await.unwrap();
+        let made = call(&service, "create", request).await.unwrap();
         let id = serde_json::from_value(made["id"].clone()).unwrap();
-        let race = Self { service, native, store, id, place };
+        let race = Self { service, native, store, id, directory: dir };
         for directory in ["d", "e"] {
             // A directory of the project itself could not be renamed in a view of it.
             let path = format!("/w/{directory}");
-            race.ask("make_directory", json!({"path": path})).await.unwrap();
+            race.call("make_directory", json!({"path": path})).await.unwrap();
             race.write(&format!("{path}/key"), OPEN).await.unwrap();
         }
         race
@@ -97,25 +97,25 @@ impl Race {
     /// Starts to exchange two names repeatedly; returns the operation that does.
     async fn swap(&self, one: &str, other: &str) -> Value {
         let command = ["/w/programs/probe", "exchange", one, other, "600000"];
-        let started = self.ask("execute_stream", json!({"command": command})).await;
+        let started = self.call("execute_stream", json!({"command": command})).await;
         started.unwrap()["workflowId"].clone()
     }
 
     /// Ends the exchange of names.
-    async fn rest(&self, swapping: Value) {
-        ask(&self.service, "cancel_operation", swapping.clone()).await.unwrap();
-        ask(&self.service, "wait_operation", swapping).await.unwrap();
+    async fn stop_swapping(&self, swapping: Value) {
+        call(&self.service, "cancel_operation", swapping.clone()).await.unwrap();
+        call(&self.service, "wait_operation", swapping).await.unwrap();
     }
 
-    async fn ask(&self, operation: &str, mut request: Value) -> Result<Value, Problem> {
+    async fn call(&self, operation: &str, mut request: Value) -> Result<Value, Problem> {
         request["sandboxId"] = json!(self.id);
-        ask(&self.service, operation, request).await
+        call(&self.service, operation, request).await
     }
 
     async fn read(&self, path: &str) -> Result<String, Problem> {
         let request =
             ReadFile { sandbox_id: self.id.clone(), path: path.into(), offset: 0, length: None };
-        let mut content = self.service.read_file(&me(), request).await?;
+        let mut content = self.service.read_file(&caller(), request).await?;
         let mut text = String::new();
         content.0.read_to_string(&mut text).await.unwrap();
         Ok(text)
@@ -125,13 +125,13 @@ impl Race {
         let sandbox_id = self.id.clone();
         let request = WriteFile { sandbox_id, path: path.into(), mode: None, uid: None, gid: None };
         let content = FileContent(Box::pin(std::io::Cursor::new(text)));
-        self.service.write_file(&me(), request, content).await.map(drop)
+        self.service.write_file(&caller(), request, content).await.map(drop)
     }
 
     /// Every host path of a file with this name that belongs to the sandbox or its project.
-    fn holding(&self, name: &str) -> Vec<PathBuf> {
+    fn files_with(&self, name: &str) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        let mut pending = vec![self.place.path().to_owned()];
+        let mut pending = vec![self.directory.path().to_owned()];
         while let Some(directory) = pending.pop() {
             for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -145,15 +145,15 @@ impl Race {
     }
 
     async fn end(self) {
-        ask(&self.service, "kill", json!({"id": self.id})).await.unwrap();
+        call(&self.service, "kill", json!({"id": self.id})).await.unwrap();
         self.service.shutdown(Duration::from_secs(20)).await;
         self.store.close().await.unwrap();
         self.native.drain().await.unwrap();
     }
 }
 
-async fn ask(service: &Service, operation: &str, request: Value) -> Result<Value, Problem> {
-    dispatch(service, &me(), operation, &serde_json::to_vec(&request).unwrap()).await
+async fn call(service: &Service, operation: &str, request: Value) -> Result<Value, Problem> {
+    dispatch(service, &caller(), operation, &serde_json::to_vec(&request).unwrap()).await
 }
 
 fn open_to_all(path: &Path) {
@@ -166,35 +166,35 @@ fn open_to_all(path: &Path) {
 
 /// How often each outcome of the race was observed.
 #[derive(Default)]
-struct Met {
+struct Counts {
     done: AtomicU64,
     allowed: AtomicU64,
     refused: AtomicU64,
 }
 
-impl Met {
+impl Counts {
     fn count<T>(&self, result: &Result<T, Problem>) {
         let side = if result.is_ok() { &self.allowed } else { &self.refused };
         side.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether to continue: there are rounds left, or one outcome was not observed yet.
-    fn goes_on(&self, rounds: u64, begun: Instant) -> bool {
+    fn should_continue(&self, rounds: u64, started: Instant) -> bool {
         let both = [&self.allowed, &self.refused].map(|side| side.load(Ordering::Relaxed) > 0);
         let has_rounds = self.done.fetch_add(1, Ordering::Relaxed) < rounds;
-        has_rounds || (both.contains(&false) && begun.elapsed() < PATIENCE)
+        has_rounds || (both.contains(&false) && started.elapsed() < TIMEOUT)
     }
 
-    fn both(&self) -> bool {
+    fn has_both(&self) -> bool {
         [&self.allowed, &self.refused].iter().all(|side| side.load(Ordering::Relaxed) > 0)
     }
 }
 
 /// Repeats something with several concurrent futures.
-async fn again(rounds: u64, work: impl AsyncFn(&Met)) -> Met {
-    let (met, begun) = (Met::default(), Instant::now());
+async fn repeat(rounds: u64, work: impl AsyncFn(&Counts)) -> Counts {
+    let (met, started) = (Counts::default(), Instant::now());
     let hand = async || {
-        while met.goes_on(rounds, begun) {
+        while met.should_continue(rounds, started) {
             work(&met).await;
         }
     };
@@ -205,26 +205,27 @@ async fn again(rounds: u64, work: impl AsyncFn(&Met)) -> Met {
 /// No read returns what the rules deny, or the name of a denied file.
 async fn reads_are_held(race: &Race) {
     let swapping = race.swap("/w/d", "/w/to-secret").await;
-    let met = again(READS, async |met: &Met| {
+    let met = repeat(READS, async |met: &Counts| {
         let read = race.read("/w/d/key").await;
         met.count(&read);
         if let Ok(text) = read {
             assert_eq!(text, OPEN, "a read got through");
         }
     });
-    assert!(met.await.both(), "nothing was swapped");
+    assert!(met.await.has_both(), "nothing was swapped");
     let search = json!({"path": "/w", "pattern": "**/unseen"});
     for _ in 0..READS / 50 {
-        let unseen = race.ask("stat_file", json!({"path": "/w/d/unseen"})).await;
+        let unseen = race.call("stat_file", json!({"path": "/w/d/unseen"})).await;
         assert!(unseen.is_err(), "{unseen:?}");
-        if let Ok(listing) = race.ask("list_directory", json!({"path": "/w/d", "depth": 2})).await {
+        if let Ok(listing) = race.call("list_directory", json!({"path": "/w/d", "depth": 2})).await
+        {
             assert!(!listing.to_string().contains("unseen"), "{listing}");
         }
-        if let Ok(found) = race.ask("search_files", search.clone()).await {
+        if let Ok(found) = race.call("search_files", search.clone()).await {
             assert_eq!(found["entries"], json!([]), "{found}");
         }
     }
-    race.rest(swapping).await;
+    race.stop_swapping(swapping).await;
 }
 
 /// Files are created and changed only in the sandbox's own directory.
@@ -232,24 +233,25 @@ async fn writes_are_held(race: &Race) {
     for (directory, link) in [("/w/d", "/w/to-secret"), ("/w/e", "/w/to-etc")] {
         let swapping = race.swap(directory, link).await;
         let path = format!("{directory}/f");
-        let met = again(WRITES, async |met: &Met| met.count(&race.write(&path, "written").await));
-        assert!(met.await.both(), "nothing was swapped");
+        let met =
+            repeat(WRITES, async |met: &Counts| met.count(&race.write(&path, "written").await));
+        assert!(met.await.has_both(), "nothing was swapped");
         let edit = json!({"path": format!("{directory}/key"), "old": SECRET, "new": "changed"});
         for _ in 0..WRITES / 50 {
-            let replaced = race.ask("replace_text", json!({"edits": [edit]})).await;
+            let replaced = race.call("replace_text", json!({"edits": [edit]})).await;
             // In the sandbox's own directory the text did not occur.
             assert!(replaced.is_err() || replaced == Ok(json!({"counts": [0]})), "{replaced:?}");
         }
-        race.rest(swapping).await;
+        race.stop_swapping(swapping).await;
     }
-    let written = race.holding("f");
+    let written = race.files_with("f");
     assert!(!written.is_empty());
     for path in written {
         let parent = path.parent().and_then(Path::file_name).unwrap().to_string_lossy();
         let own = ["d", "e", "to-secret", "to-etc"].contains(&&*parent);
         assert!(own && path.to_string_lossy().contains("/workspace/upper/"), "{path:?}");
     }
-    for path in race.holding("key").iter().chain(&race.holding("unseen")) {
+    for path in race.files_with("key").iter().chain(&race.files_with("unseen")) {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         assert!([OPEN, SECRET, ""].contains(&&*text), "{path:?}: {text}");
     }
@@ -258,7 +260,7 @@ async fn writes_are_held(race: &Race) {
 fn race() {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     tokio.unwrap().block_on(async {
-        let race = Race::begin().await;
+        let race = Race::start().await;
         reads_are_held(&race).await;
         writes_are_held(&race).await;
         race.end().await;

@@ -157,29 +157,29 @@ fn attack(index: usize) -> String {
 
 /// What can be observed of a process from outside.
 #[derive(Debug)]
-struct Seen {
+struct ProcessUsage {
     resident_kib: u64,
     descriptors: Option<usize>,
 }
 
-fn look(process: u32) -> Seen {
+fn process_usage(process: u32) -> ProcessUsage {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     let resident = resident.trim().trim_end_matches(" kB").parse().unwrap();
     let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).ok();
-    Seen { resident_kib: resident, descriptors: descriptors.map(Iterator::count) }
+    ProcessUsage { resident_kib: resident, descriptors: descriptors.map(Iterator::count) }
 }
 
 /// The same once it has no workers, and has released the resources of the former ones.
-async fn look_at_rest(zygote: u32) -> Seen {
+async fn usage_at_rest(zygote: u32) -> ProcessUsage {
     let pause = || tokio::time::sleep(std::time::Duration::from_millis(20));
     while !children_of(zygote).is_empty() {
         pause().await;
     }
-    let mut seen = look(zygote);
+    let mut seen = process_usage(zygote);
     loop {
         pause().await;
-        let now = look(zygote);
+        let now = process_usage(zygote);
         if now.descriptors == seen.descriptors {
             return now;
         }
@@ -188,10 +188,10 @@ async fn look_at_rest(zygote: u32) -> Seen {
 }
 
 /// What is wrong with the result of an attack.
-fn judge(transcript: &Transcript) -> Option<&'static str> {
-    let told = serde_json::to_string(&(&transcript.facts, &transcript.derived)).unwrap();
+fn escape_reason(transcript: &Transcript) -> Option<&'static str> {
+    let reported = serde_json::to_string(&(&transcript.facts, &transcript.derived)).unwrap();
     let lines: usize = transcript.logs.iter().map(String::len).sum();
-    if transcript.logs.iter().any(|line| line.contains(TRACE)) || told.contains(TRACE) {
+    if transcript.logs.iter().any(|line| line.contains(TRACE)) || reported.contains(TRACE) {
         Some("something was reached")
     } else if lines > 3 << 20 {
         Some("too much was written")
@@ -204,24 +204,25 @@ fn judge(transcript: &Transcript) -> Option<&'static str> {
 }
 
 /// Runs every source with a runner, several concurrently, and checks what is left.
-async fn assault(runner: Runner, sources: Vec<String>) {
+async fn run_all(runner: Runner, sources: Vec<String>) {
     let runner = Arc::new(runner);
     runner.warm().await.unwrap();
     run(&runner, "export {};", 100.0).await;
     let zygote = zygote();
-    let before = look_at_rest(zygote).await;
+    let before = usage_at_rest(zygote).await;
     let mut attacks = tokio::task::JoinSet::new();
     for source in sources {
         let runner = Arc::clone(&runner);
         attacks.spawn(async move {
             let transcript = run(&runner, &source, 100.0).await;
-            judge(&transcript).map(|wrong| format!("{wrong}: {source}: {:?}", transcript.errors))
+            escape_reason(&transcript)
+                .map(|wrong| format!("{wrong}: {source}: {:?}", transcript.errors))
         });
     }
     let judged = attacks.join_all().await;
     let wrong: Vec<String> = judged.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    let after = look_at_rest(zygote).await;
+    let after = usage_at_rest(zygote).await;
     assert_eq!(crate::support::zygote(), zygote, "another one took its place");
     let growth_kib = after.resident_kib.saturating_sub(before.resident_kib);
     assert!(growth_kib < GROWTH_KIB, "{before:?} {after:?}");
@@ -239,7 +240,7 @@ async fn assault(runner: Runner, sources: Vec<String>) {
 #[tokio::test]
 async fn five_hundred_hostile_snippets_reach_nothing() {
     let sources = (0..COUNT).map(attack).collect();
-    assault(Runner::new(options()), sources).await;
+    run_all(Runner::new(options()), sources).await;
 }
 
 #[tokio::test]
@@ -256,5 +257,5 @@ async fn five_hundred_hostile_packages_reach_nothing() {
         });
     }
     let source = |index| format!("import \"{}\";", name(index));
-    assault(Runner::new(options), (0..COUNT).map(source).collect()).await;
+    run_all(Runner::new(options), (0..COUNT).map(source).collect()).await;
 }

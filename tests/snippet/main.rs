@@ -7,5 +7,5 @@
 
 mod attacks;
 mod fetches;
-mod life;
+mod lifecycle;
 mod support;

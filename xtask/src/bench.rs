@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use stockade_measure::{Goal, Report, Series, Unit};
 
 use crate::arguments::BenchOptions;
-use crate::programs::released;
+use crate::programs::release_programs;
 use crate::workspace::Workspace;
 use contenders::{Contender, Skipped};
 
@@ -26,12 +26,12 @@ const BASE: &str = "bwrap";
 
 /// Measures the start of a sandbox and prints the table; false when a contender failed.
 pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    let stockade = released(workspace)?;
-    let scene = contenders::Scene::set(&stockade)?;
+    let stockade = release_programs(workspace)?;
+    let scene = contenders::Scene::create(&stockade)?;
     let (contenders, skipped) = scene.contenders(options);
     let rounds = options.rounds(ROUNDS);
     let series = measure(&contenders, rounds)?;
-    scene.check_that_nothing_was_left()?;
+    scene.check_clean()?;
 
     let what = "start to exit of `true`";
     let report = Report { what, unit: Unit::Milliseconds, base: BASE, series };
@@ -40,7 +40,7 @@ pub(crate) fn start(workspace: &Workspace, options: &BenchOptions) -> anyhow::Re
         println!("Skipped: {name}: {reason}");
     }
     if let Some(path) = &options.json {
-        let more = more(rounds, &contenders, &skipped);
+        let more = details(rounds, &contenders, &skipped);
         let written = report.write(path, "start", &more);
         written.with_context(|| format!("write {}", path.display()))?;
     }
@@ -94,7 +94,7 @@ fn time_once(contender: &Contender) -> anyhow::Result<Duration> {
 
 /// The data of the file besides the rows: the command lines of the contenders, and the skipped
 /// ones.
-fn more(rounds: usize, contenders: &[Contender], skipped: &[Skipped]) -> Value {
+fn details(rounds: usize, contenders: &[Contender], skipped: &[Skipped]) -> Value {
     let commands = contenders.iter().map(|contender| (contender.name, contender.line()));
     let skipped = skipped
         .iter()
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(series[1].count(), 1);
 
         let skipped = [Skipped { name: "docker", reason: "none".to_owned() }];
-        let more = more(5, &contenders, &skipped);
+        let more = details(5, &contenders, &skipped);
         assert_eq!(more["commands"]["rare"], "true");
         assert_eq!(more["skipped"][0]["reason"], "none");
     }

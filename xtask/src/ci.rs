@@ -45,12 +45,13 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
     let logs = workspace.target_directory()?.join("ci");
     std::fs::create_dir_all(&logs).with_context(|| format!("make {}", logs.display()))?;
 
-    let lanes = vec![compiled(workspace)?, installed(workspace, may_install)];
+    let lanes = vec![compile_steps(workspace)?, install_steps(workspace, may_install)];
     report.run_side_by_side(&logs, lanes);
-    let lanes = vec![vec![of_suite(workspace, Suite::All, &skips)?], apart(workspace, options)?];
+    let lanes =
+        vec![vec![suite_step(workspace, Suite::All, &skips)?], separate_steps(workspace, options)?];
     report.run_side_by_side(&logs, lanes);
     report.run_side_by_side(&logs, crashes(workspace, options)?);
-    report.run_side_by_side(&logs, vec![vec![of_suite(workspace, Suite::Slow, &skips)?]]);
+    report.run_side_by_side(&logs, vec![vec![suite_step(workspace, Suite::Slow, &skips)?]]);
 
     let skipped_tests = skips.read()?;
     println!("\n{}", report.table(&skipped_tests));
@@ -58,18 +59,18 @@ pub(crate) fn run(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<
 }
 
 /// Checks of the sources, then all compilation: later steps do not compile again.
-fn compiled(workspace: &Workspace) -> anyhow::Result<Vec<Step>> {
+fn compile_steps(workspace: &Workspace) -> anyhow::Result<Vec<Step>> {
     Ok(vec![
         fmt(workspace),
         xtask(workspace, "tidy", &["tidy"])?,
         deny(workspace),
         clippy(workspace),
-        Step::program("build", programs::everything(workspace)),
+        Step::program("build", programs::build_all_command(workspace)),
     ])
 }
 
 /// Packages that the tests use, and can do without.
-fn installed(workspace: &Workspace, may_install: bool) -> Vec<Step> {
+fn install_steps(workspace: &Workspace, may_install: bool) -> Vec<Step> {
     let (npm, pypi) = (workspace.clone(), workspace.clone());
     vec![
         Step::function("packages", move || packages::install(may_install)),
@@ -79,7 +80,7 @@ fn installed(workspace: &Workspace, may_install: bool) -> Vec<Step> {
 }
 
 /// Steps that share neither files nor limits with the tests.
-fn apart(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<Vec<Step>> {
+fn separate_steps(workspace: &Workspace, options: &CiOptions) -> anyhow::Result<Vec<Step>> {
     let at = usize::from(options.all);
     Ok(vec![
         xtask(workspace, "guest", &["guest"])?,
@@ -136,7 +137,7 @@ fn deny(workspace: &Workspace) -> Step {
 }
 
 /// Tests, which record in the skip log that they could not run.
-fn of_suite(workspace: &Workspace, suite: Suite, skips: &SkipLog) -> anyhow::Result<Step> {
+fn suite_step(workspace: &Workspace, suite: Suite, skips: &SkipLog) -> anyhow::Result<Step> {
     let name = if suite == Suite::Slow { "slow tests" } else { "tests" };
     let mut nextest = suites::nextest(workspace, suite)?;
     nextest.env(skip_log::VARIABLE, skips.path());

@@ -13,17 +13,17 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 
 use crate::arguments::{CrashOptions, CrashRuntimeOptions};
-use crate::programs::{Built, that_crashes};
+use crate::programs::{Built, for_crash_tests};
 use crate::workspace::Workspace;
 
 /// Runs it; true when nothing was lost, done twice or left behind.
 pub(crate) fn run(workspace: &Workspace, options: &CrashRuntimeOptions) -> anyhow::Result<bool> {
-    let built = that_crashes(workspace, "crash")?;
+    let built = for_crash_tests(workspace, "crash")?;
     let CrashRuntimeOptions { crash, user } = options;
     let seed = seed(crash)?;
-    let place = user.map(|_| Place::with(&built)).transpose()?;
-    let (program, stockade) = match place.as_ref() {
-        Some(Place(place)) => (place.join("crash"), place.join("stockade")),
+    let dir = user.map(|_| ProgramCopy::with(&built)).transpose()?;
+    let (program, stockade) = match dir.as_ref() {
+        Some(ProgramCopy(place)) => (place.join("crash"), place.join("stockade")),
         None => (built.program, built.stockade),
     };
     let mut command = Command::new(program);
@@ -36,28 +36,28 @@ pub(crate) fn run(workspace: &Workspace, options: &CrashRuntimeOptions) -> anyho
 }
 
 /// A directory with the programs, in which every user can execute them.
-struct Place(PathBuf);
+struct ProgramCopy(PathBuf);
 
-impl Place {
+impl ProgramCopy {
     fn with(built: &Built) -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("stockade-programs-{}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("make {}", path.display()))?;
-        let place = Self(path);
+        let dir = Self(path);
         let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755));
-        open(&place.0).context("open the programs' directory to all")?;
+        open(&dir.0).context("open the programs' directory to all")?;
         let server = built.stockade.with_file_name("stockade-server");
         for (from, name) in
             [(&built.program, "crash"), (&built.stockade, "stockade"), (&server, "stockade-server")]
         {
-            let to = place.0.join(name);
+            let to = dir.0.join(name);
             fs::copy(from, &to).with_context(|| format!("copy {}", from.display()))?;
             open(&to).context("open a program to all")?;
         }
-        Ok(place)
+        Ok(dir)
     }
 }
 
-impl Drop for Place {
+impl Drop for ProgramCopy {
     fn drop(&mut self) {
         // A leftover in the temporary directory does no harm.
         let _ = fs::remove_dir_all(&self.0);

@@ -12,11 +12,11 @@ use crate::programs;
 use crate::workspace::{Workspace, output};
 
 /// How much longer than requested a target may run before it counts as hung.
-const PATIENCE: Duration = Duration::from_secs(20);
+const GRACE: Duration = Duration::from_secs(20);
 
 /// Runs each target for the requested time; true when none failed.
 pub(crate) fn run(workspace: &Workspace, options: &FuzzOptions) -> anyhow::Result<bool> {
-    let program = programs::that_fuzzes(workspace)?;
+    let program = programs::for_fuzzing(workspace)?;
     let findings = workspace.target_directory()?.join("fuzz");
     std::fs::create_dir_all(&findings).with_context(|| format!("make {}", findings.display()))?;
 
@@ -35,9 +35,9 @@ pub(crate) fn run(workspace: &Workspace, options: &FuzzOptions) -> anyhow::Resul
         command.current_dir(&workspace.root).arg(target).arg(&input);
         command.arg(seed.to_string()).arg(options.seconds.to_string());
         let duration = Duration::from_secs(options.seconds.get() as u64);
-        let outcome = wait(&mut command, duration + PATIENCE)?;
+        let outcome = wait(&mut command, duration + GRACE)?;
         all_good &= outcome.is_some_and(|status| status.success());
-        tell(target, seed, outcome, &input)?;
+        print_failure(target, seed, outcome, &input)?;
     }
     Ok(all_good)
 }
@@ -68,7 +68,12 @@ fn wait(
 }
 
 /// Reports how a target ended, and keeps the input only if it caused a failure.
-fn tell(target: &str, seed: u64, ended: Option<ExitStatus>, input: &Path) -> anyhow::Result<()> {
+fn print_failure(
+    target: &str,
+    seed: u64,
+    ended: Option<ExitStatus>,
+    input: &Path,
+) -> anyhow::Result<()> {
     let how = match ended {
         Some(status) if status.success() => {
             std::fs::remove_file(input).with_context(|| format!("remove {}", input.display()))?;
@@ -102,10 +107,10 @@ mod tests {
     fn only_a_harmful_input_is_kept() {
         let input = std::env::temp_dir().join(format!("stockade-fuzz-{}", std::process::id()));
         std::fs::write(&input, "x").unwrap();
-        tell("patch", 1, None, &input).unwrap();
-        tell("patch", 1, shell("exit 101"), &input).unwrap();
+        print_failure("patch", 1, None, &input).unwrap();
+        print_failure("patch", 1, shell("exit 101"), &input).unwrap();
         assert!(input.exists());
-        tell("patch", 1, shell("exit 0"), &input).unwrap();
+        print_failure("patch", 1, shell("exit 0"), &input).unwrap();
         assert!(!input.exists());
     }
 }

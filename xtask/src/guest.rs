@@ -38,30 +38,32 @@ const SHELL: &[&str] = &["cat", "chown", "mkdir", "mount", "seq", "sh", "umount"
 
 /// The result of the machines.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Outcome {
     /// Every promise was kept.
-    Held,
+    Passed,
     /// Some were not, as was printed.
-    Broken,
+    Failed,
     /// Such a machine cannot run here: the reason.
     Missing(String),
 }
 
 /// Boots the machines and prints the promises that were not kept.
-pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Answer> {
+pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Outcome> {
     if !cfg!(target_arch = "x86_64") {
-        return Ok(Answer::Missing("the machine runs programs of x86-64, not of this host".into()));
+        return Ok(Outcome::Missing(
+            "the machine runs programs of x86-64, not of this host".into(),
+        ));
     }
     for (program, package) in [PACKAGE, MAKE_DISK] {
         if !is_installed(program) {
-            return Ok(Answer::Missing(format!("not installed: apt-get install {package}")));
+            return Ok(Outcome::Missing(format!("not installed: apt-get install {package}")));
         }
     }
     let directory = workspace.target_directory()?.join("guest");
     fs::create_dir_all(&directory).context("make the kernel's directory")?;
     let kernel = match Kernel::get(&directory) {
         Ok(kernel) => kernel,
-        Err(error) => return Ok(Answer::Missing(format!("no kernel to boot: {error:#}"))),
+        Err(error) => return Ok(Outcome::Missing(format!("no kernel to boot: {error:#}"))),
     };
     let programs = Programs::build(workspace)?;
     let archive = directory.join("initrd");
@@ -69,27 +71,27 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<Answer> {
     let mut file = BufWriter::new(File::create(&archive).context("make the archive")?);
     initrd.write(&mut file).and_then(|()| file.flush()).context("write the archive")?;
     let disk = disk(&directory)?;
-    let boot = Boot { kernel: &kernel.image, initrd: &archive, place: &directory };
-    let mut said = Vec::new();
+    let boot = Boot { kernel: &kernel.image, initrd: &archive, directory: &directory };
+    let mut outputs = Vec::new();
     for (word, has_disk) in BOOTS {
-        let told = machine::boot(boot, word, has_disk.then_some(disk.as_path()))?;
-        for line in told.verdicts.lines().filter(|line| line.starts_with("PASS")) {
+        let output = machine::boot(boot, word, has_disk.then_some(disk.as_path()))?;
+        for line in output.verdicts.lines().filter(|line| line.starts_with("PASS")) {
             println!("guest: {}", line.trim_end());
         }
-        said.push(told);
+        outputs.push(output);
     }
-    let verdicts: Vec<&str> = said.iter().map(|said| said.verdicts.as_str()).collect();
+    let verdicts: Vec<&str> = outputs.iter().map(|said| said.verdicts.as_str()).collect();
     let findings = verdicts::findings(&verdicts);
     for finding in &findings {
         println!("guest: BROKEN {finding}");
     }
     if findings.is_empty() {
-        return Ok(Answer::Held);
+        return Ok(Outcome::Passed);
     }
-    for said in said {
-        println!("guest: a console is in {}", said.console.display());
+    for output in outputs {
+        println!("guest: a console is in {}", output.console.display());
     }
-    Ok(Answer::Broken)
+    Ok(Outcome::Failed)
 }
 
 /// A disk with an empty file system.

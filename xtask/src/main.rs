@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use arguments::{Arguments, Bench, Command, Crash};
 use ci::steps::CANNOT_RUN;
 use clap::Parser as _;
-use guest::Answer;
+use guest::Outcome;
 use workspace::Workspace;
 
 fn main() -> ExitCode {
@@ -44,9 +44,9 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
         Command::Dist(options) => dist::run(workspace, options),
         Command::Tidy => tidy::run(workspace),
         Command::Guest => match guest::run(workspace)? {
-            Answer::Held => Ok(true),
-            Answer::Broken => Ok(false),
-            Answer::Missing(reason) => {
+            Outcome::Passed => Ok(true),
+            Outcome::Failed => Ok(false),
+            Outcome::Missing(reason) => {
                 eprintln!("{reason}");
                 return Ok(ExitCode::from(CANNOT_RUN));
             }

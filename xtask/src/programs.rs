@@ -52,7 +52,7 @@ pub(crate) fn for_unit_tests(workspace: &Workspace) -> anyhow::Result<()> {
 }
 
 /// The command that builds all tests, and all programs that `cargo xtask ci` starts.
-pub(crate) fn everything(workspace: &Workspace) -> Command {
+pub(crate) fn build_all_command(workspace: &Workspace) -> Command {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--workspace", "--tests"]);
     cargo.args(PRODUCT).args(["--bin", FUZZ]);
@@ -64,7 +64,7 @@ pub(crate) fn everything(workspace: &Workspace) -> Command {
 
 /// Builds the program with the fuzz targets; its path. Together with an example, so that cargo
 /// selects the same features as when it builds the tests.
-pub(crate) fn that_fuzzes(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+pub(crate) fn for_fuzzing(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--quiet", "--workspace", "--bin", FUZZ, "--example", "probe"]);
     ensure!(cargo.status()?.success(), "{FUZZ} does not build");
@@ -72,13 +72,13 @@ pub(crate) fn that_fuzzes(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 }
 
 /// Builds a program that kills other processes, without optimization.
-pub(crate) fn that_crashes(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
+pub(crate) fn for_crash_tests(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
     build(workspace, &[example])?;
     built(workspace, "debug", example)
 }
 
 /// Builds a benchmark, and the product like the first command of README.
-pub(crate) fn that_measures(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
+pub(crate) fn for_benchmarks(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--quiet", "--release"]).args(PACKAGES).args(PRODUCT);
     cargo.args(["--package", "stockade-test-programs", "--example", example]);
@@ -87,7 +87,7 @@ pub(crate) fn that_measures(workspace: &Workspace, example: &str) -> anyhow::Res
 }
 
 /// Builds the product like the first command of README; its path.
-pub(crate) fn released(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+pub(crate) fn release_programs(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--quiet", "--release"]).args(PACKAGES).args(PRODUCT);
     ensure!(cargo.status()?.success(), "{STOCKADE} does not build");

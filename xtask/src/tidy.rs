@@ -1,19 +1,19 @@
 //! `cargo xtask tidy`: the project's rules that no compiler checks. Each rule is one file whose
 //! `check` returns what it found; it passes only if the list is empty.
 
-mod arrows;
 mod attacks;
 mod cases;
+mod crate_dependencies;
 mod documents;
 mod error_pages;
-mod front;
+mod module_cycles;
 mod modules;
 mod packages;
 mod phrases;
-mod rings;
 mod rust_text;
 mod sources;
 mod sql;
+mod stockade_dependencies;
 mod tests_named;
 mod text;
 
@@ -80,12 +80,12 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<bool> {
 
 fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     let tree = Tree::read(workspace)?;
-    let mut findings = arrows::check(&workspace.metadata(false)?);
+    let mut findings = crate_dependencies::check(&workspace.metadata(false)?);
     let metadata = workspace.metadata(true)?;
     findings.extend(packages::check(&tree, &metadata));
-    findings.extend(front::check(&metadata));
+    findings.extend(stockade_dependencies::check(&metadata));
     findings.extend(sources::check(&tree));
-    findings.extend(rings::check(&tree));
+    findings.extend(module_cycles::check(&tree));
     findings.extend(sql::check(&tree));
     findings.extend(text::check(&tree));
     findings.extend(documents::check(&tree));

@@ -16,19 +16,19 @@ const PART: usize = 64 << 10;
 
 /// A body as a stream to read. An incomplete body is an error, not an end of file.
 #[derive(Debug)]
-pub struct Received<B> {
+pub struct BodyReader<B> {
     body: B,
     rest: Part,
 }
 
-impl<B> Received<B> {
+impl<B> BodyReader<B> {
     /// Reads a body.
     pub const fn new(body: B) -> Self {
         Self { body, rest: Part::new() }
     }
 }
 
-impl<B> AsyncRead for Received<B>
+impl<B> AsyncRead for BodyReader<B>
 where
     B: Body<Data = Part> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -56,9 +56,9 @@ where
 /// A body that is read while it is sent. A read error aborts the body, so that it is not taken for
 /// complete.
 #[derive(Debug)]
-pub struct Sent(pub FileContent);
+pub struct FileBody(pub FileContent);
 
-impl Body for Sent {
+impl Body for FileBody {
     type Data = Part;
     type Error = io::Error;
 
@@ -84,17 +84,17 @@ mod tests {
     #[tokio::test]
     async fn what_is_sent_is_received() {
         let content = vec![7; 3 * PART + 1];
-        let sent = Sent(FileContent(Box::pin(io::Cursor::new(content.clone()))));
+        let sent = FileBody(FileContent(Box::pin(io::Cursor::new(content.clone()))));
         let mut received = Vec::new();
-        Received::new(sent).read_to_end(&mut received).await.unwrap();
+        BodyReader::new(sent).read_to_end(&mut received).await.unwrap();
         assert_eq!(received, content);
     }
 
     #[tokio::test]
     async fn what_breaks_off_is_an_error() {
         let broken = some_then_a_failure();
-        let sent = Sent(FileContent(Box::pin(broken)));
-        assert!(Received::new(sent).read_to_end(&mut Vec::new()).await.is_err());
+        let sent = FileBody(FileContent(Box::pin(broken)));
+        assert!(BodyReader::new(sent).read_to_end(&mut Vec::new()).await.is_err());
     }
 
     /// Some bytes, then a failure.

@@ -24,7 +24,7 @@ pub struct BundleList {
     /// The bundles; unreadable ones come last.
     pub bundles: Vec<ListedBundle>,
     /// Views of killed runs that could not be turned into a bundle.
-    pub views: Vec<KeptView>,
+    pub views: Vec<StoredView>,
 }
 
 /// A bundle, or why it cannot be read.
@@ -100,7 +100,7 @@ pub struct BundleChanges {
 /// A view of a killed run that could not be turned into a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KeptView {
+pub struct StoredView {
     /// The id with which it can be rejected.
     pub id: String,
     /// Its path on the host.

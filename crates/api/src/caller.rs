@@ -23,7 +23,7 @@ impl Caller {
 
     /// The same caller, with a key for its next operation.
     #[must_use]
-    pub fn once(mut self, key: impl Into<String>) -> Self {
+    pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
         self
     }

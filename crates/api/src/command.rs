@@ -81,7 +81,7 @@ impl Execute {
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Executed {
+pub struct ExecuteResult {
     /// The id of the recorded operation.
     pub workflow_id: OperationId,
     /// How it ended.

@@ -86,7 +86,7 @@ pub struct HttpRequest {
 /// A response from a port inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HttpAnswer {
+pub struct HttpResponse {
     /// The status.
     pub status: u16,
     /// The headers; repeated ones are joined by a comma.

@@ -131,7 +131,7 @@ pub struct WriteFile {
 /// The result of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Written {
+pub struct WriteResult {
     /// The file's length in bytes.
     pub size_bytes: u64,
 }
@@ -242,7 +242,7 @@ pub struct EditFile {
 /// The number of replacements in each file, in the order of the edits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Replaced {
+pub struct ReplaceResult {
     /// The counts.
     pub counts: Vec<u64>,
 }

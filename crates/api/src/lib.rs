@@ -32,41 +32,41 @@ mod workflows;
 
 pub use bundle::{
     AppliedBundle, ApplyBundle, Bundle, BundleChanges, BundleDetail, BundleEntry, BundleList,
-    BundleState, CollectChanges, CollectedChanges, DiffBundle, KeptView, ListBundles, ListedBundle,
-    PathDiff, ProposeChanges, RejectBundle, RejectedBundle, ShowBundle, SkippedPath,
+    BundleState, CollectChanges, CollectedChanges, DiffBundle, ListBundles, ListedBundle, PathDiff,
+    ProposeChanges, RejectBundle, RejectedBundle, ShowBundle, SkippedPath, StoredView,
 };
 pub use bytes::Bytes;
 pub use caller::Caller;
 pub use command::{
-    CommandLine, Ending, Execute, Executed, OutputChunk, OutputEnd, OutputItem, ReadOutput,
+    CommandLine, Ending, Execute, ExecuteResult, OutputChunk, OutputEnd, OutputItem, ReadOutput,
     Terminal,
 };
 pub use endpoint::{
-    Connect, Endpoint, HttpAnswer, HttpHead, HttpRequest, HttpStream, Method, OpenWebSocket,
+    Connect, Endpoint, HttpHead, HttpRequest, HttpResponse, HttpStream, Method, OpenWebSocket,
     ResolveEndpoint, WebSocket,
 };
 pub use event::{ReadEvents, RecordedEvent};
 pub use files::{
     CollectDirectory, EditFile, FileContent, FileEntry, FileKind, ListDirectory, Listing,
-    MakeDirectory, MoveFile, ReadFile, RemoveFile, ReplaceText, Replaced, SearchFiles,
-    SetPermissions, StatFile, WriteFile, Written,
+    MakeDirectory, MoveFile, ReadFile, RemoveFile, ReplaceResult, ReplaceText, SearchFiles,
+    SetPermissions, StatFile, WriteFile, WriteResult,
 };
 pub use measurement::{Measure, Measurements};
-pub use network::{ChangeNetwork, Network, Reached};
+pub use network::{ChangeNetwork, Network, NetworkStatus};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use sandbox::{
     CreateSandbox, Expiry, GetSandbox, IdleAction, ListSandboxes, Metrics, Proxy, Renew, Sandbox,
     SandboxList, SandboxUser,
 };
-pub use sandboxes::{Done, LONG, Names, Nowhere, PLAIN, Remote, Sandboxes, Transport, dispatch};
+pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stream::{Duplex, Items};
 pub use tool::{RunTool, Tool, ToolResult};
-pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, Waiting};
+pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};
 pub use workflows::{
-    Decide, FindRun, Follow, Followed, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById,
-    RunStatus, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
+    Decide, FindRun, Follow, Inspection, LATEST, ListRuns, ResumeRun, Run, RunById, RunStatus,
+    RunUpdate, SandboxInfo, SendSignal, TaskInfo, TaskStatus, Up, Workflows, dispatch_workflows,
 };
 
 /// An error with its stable code.

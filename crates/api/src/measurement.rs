@@ -118,15 +118,18 @@ impl Measurements {
             for Series { labels, number } in series {
                 match number {
                     Number::Plain { value } => {
-                        line(&mut text, format_args!("{name}{} {value}", braced(labels, None)));
+                        line(
+                            &mut text,
+                            format_args!("{name}{} {value}", format_labels(labels, None)),
+                        );
                     }
                     Number::Histogram(Histogram { count, sum, buckets }) => {
                         let finite = buckets.iter().map(|it| (it.le.to_string(), it.count));
                         for (le, count) in finite.chain([("+Inf".to_owned(), *count)]) {
-                            let labels = braced(labels, Some(&le));
+                            let labels = format_labels(labels, Some(&le));
                             line(&mut text, format_args!("{name}_bucket{labels} {count}"));
                         }
-                        let labels = braced(labels, None);
+                        let labels = format_labels(labels, None);
                         line(&mut text, format_args!("{name}_sum{labels} {sum}"));
                         line(&mut text, format_args!("{name}_count{labels} {count}"));
                     }
@@ -142,7 +145,7 @@ fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{words}");
 }
 
-fn braced(labels: &BTreeMap<String, String>, le: Option<&str>) -> String {
+fn format_labels(labels: &BTreeMap<String, String>, le: Option<&str>) -> String {
     let quoted = |(name, value): (&str, &str)| {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         format!("{name}=\"{value}\"")

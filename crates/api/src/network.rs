@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stockade_core::access::Effect;
-use stockade_core::network::{Allowed, Policy, Refused, Rule};
+use stockade_core::network::{AllowedHost, DeniedConnection, Policy, Rule};
 use stockade_core::{Code, Problem, SandboxId};
 
 use crate::Result;
@@ -14,7 +14,7 @@ use crate::Result;
 pub struct Network {
     /// The allowed hosts, as `HOST` or `HOST:PORT`: a name, `*.NAME` for everything below a name,
     /// an address, or a block of addresses.
-    pub allow: Vec<Allowed>,
+    pub allow: Vec<AllowedHost>,
     /// The effect for other names: `deny` or, for every name with only public addresses, `allow`.
     #[serde(skip_serializing_if = "is_deny")]
     pub default: Effect,
@@ -50,10 +50,10 @@ pub struct ChangeNetwork {
     pub id: SandboxId,
     /// The hosts to add, as in [`Network::allow`].
     #[serde(default)]
-    pub allow: Vec<Allowed>,
+    pub allow: Vec<AllowedHost>,
     /// The allowed hosts to remove, written as they were added.
     #[serde(default)]
-    pub refuse: Vec<Allowed>,
+    pub refuse: Vec<AllowedHost>,
 }
 
 impl Network {
@@ -61,7 +61,7 @@ impl Network {
     ///
     /// # Errors
     /// [`Code::InvalidInput`] if a host to remove is not among its hosts; as [`Network::policy`].
-    pub fn changed(&self, allow: &[Allowed], refuse: &[Allowed]) -> Result<Self> {
+    pub fn with_changes(&self, allow: &[AllowedHost], refuse: &[AllowedHost]) -> Result<Self> {
         let mut changed = self.clone();
         for host in refuse {
             let before = changed.allow.len();
@@ -86,13 +86,13 @@ impl Network {
 /// The network status of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Reached {
+pub struct NetworkStatus {
     /// The hosts that it may connect to.
     pub policy: Policy,
     /// Its denied connections, each kind once; only in a response about one sandbox. `times` counts
     /// since the start of the server.
     #[serde(default)]
-    pub refused: Vec<Refused>,
+    pub refused: Vec<DeniedConnection>,
     /// How many more denied connections are not listed, or were lost.
     #[serde(default)]
     pub lost: u64,
@@ -110,9 +110,9 @@ pub struct Reached {
     pub closed: Option<String>,
 }
 
-impl Reached {
+impl NetworkStatus {
     /// The status of a sandbox without any recorded traffic.
-    pub const fn by(policy: Policy) -> Self {
+    pub const fn new(policy: Policy) -> Self {
         Self {
             policy,
             refused: Vec::new(),
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn hosts_come_and_go_as_they_are_written() {
-        let hosts = |texts: &[&str]| -> Vec<Allowed> {
+        let hosts = |texts: &[&str]| -> Vec<AllowedHost> {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };
         let network = Network { allow: hosts(&["a.test", "b.test:443"]), ..Network::default() };
         let change = |allow: &[&str], refuse: &[&str]| {
-            network.changed(&hosts(allow), &hosts(refuse)).map(|changed| changed.allow)
+            network.with_changes(&hosts(allow), &hosts(refuse)).map(|changed| changed.allow)
         };
         assert_eq!(change(&[], &[]), Ok(hosts(&["a.test", "b.test:443"])));
         assert_eq!(

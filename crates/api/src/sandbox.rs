@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Workspace};
 use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State};
 
-use crate::network::{Network, Reached};
+use crate::network::{Network, NetworkStatus};
 
 /// Creates a sandbox. The default has the host's own programs and no network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -178,7 +178,7 @@ pub struct Sandbox {
     pub proxy: Option<Proxy>,
     /// Its network status; absent if it has no network access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<Reached>,
+    pub network: Option<NetworkStatus>,
     /// When it was requested.
     pub created_at: Timestamp,
     /// When it expires; never when absent.

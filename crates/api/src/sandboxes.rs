@@ -15,16 +15,16 @@ use crate::bundle::{
     DiffBundle, ListBundles, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, ShowBundle,
 };
 use crate::caller::Caller;
-use crate::command::{Execute, Executed, OutputItem, ReadOutput};
+use crate::command::{Execute, ExecuteResult, OutputItem, ReadOutput};
 use crate::endpoint::{
-    Connect, Endpoint, HttpAnswer, HttpRequest, HttpStream, OpenWebSocket, ResolveEndpoint,
+    Connect, Endpoint, HttpRequest, HttpResponse, HttpStream, OpenWebSocket, ResolveEndpoint,
     WebSocket,
 };
 use crate::event::{ReadEvents, RecordedEvent};
 use crate::files::{
     CollectDirectory, FileContent, FileEntry, ListDirectory, Listing, MakeDirectory, MoveFile,
-    ReadFile, RemoveFile, ReplaceText, Replaced, SearchFiles, SetPermissions, StatFile, WriteFile,
-    Written,
+    ReadFile, RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SetPermissions, StatFile,
+    WriteFile, WriteResult,
 };
 use crate::network::ChangeNetwork;
 use crate::operation::{OperationId, OperationInfo};
@@ -36,12 +36,12 @@ use crate::tool::{RunTool, Tool, ToolResult};
 
 /// The response of an operation without a result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {}
+pub struct Ack {}
 
 /// A request without fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Names {}
+pub struct Empty {}
 
 /// Defines the trait, and from the same list its transport over a connection.
 macro_rules! operations {
@@ -98,7 +98,7 @@ macro_rules! operations {
         }
 
         #[async_trait]
-        impl Transport for Nowhere {
+        impl Transport for Unavailable {
             async fn call(&self, _: &Caller, _: &str, _: Value) -> Result<Value> {
                 Err(self.0.clone())
             }
@@ -147,7 +147,7 @@ pub struct Remote<T>(pub T);
 
 /// An implementation without operations: each is refused with this problem.
 #[derive(Debug, Clone)]
-pub struct Nowhere(pub Problem);
+pub struct Unavailable(pub Problem);
 
 operations! {
     plain {
@@ -173,7 +173,7 @@ operations! {
         /// Lists the caller's sandboxes.
         list(ListSandboxes) -> SandboxList;
         /// Runs a command and waits for its end.
-        execute(Execute) -> Executed;
+        execute(Execute) -> ExecuteResult;
         /// Starts a command; its output is stored as it is written, for `read_output`.
         execute_stream(Execute) -> OperationInfo;
         /// Gets the record of an operation.
@@ -187,37 +187,37 @@ operations! {
         /// Lists a directory.
         list_directory(ListDirectory) -> Listing;
         /// Creates a directory.
-        make_directory(MakeDirectory) -> Done;
+        make_directory(MakeDirectory) -> Ack;
         /// Renames or moves a file or directory.
-        move_file(MoveFile) -> Done;
+        move_file(MoveFile) -> Ack;
         /// Removes a file, or a directory with its content.
-        remove_file(RemoveFile) -> Done;
+        remove_file(RemoveFile) -> Ack;
         /// Changes permissions or owner.
-        set_permissions(SetPermissions) -> Done;
+        set_permissions(SetPermissions) -> Ack;
         /// Searches for files by a pattern for their paths.
         search_files(SearchFiles) -> Listing;
         /// Replaces texts in files.
-        replace_text(ReplaceText) -> Replaced;
+        replace_text(ReplaceText) -> ReplaceResult;
         /// Checks whether a port is reachable.
         resolve_endpoint(ResolveEndpoint) -> Endpoint;
         /// Sends a request to a port inside.
-        http_request(HttpRequest) -> HttpAnswer;
+        http_request(HttpRequest) -> HttpResponse;
         /// Takes a snapshot of a sandbox's files.
         snapshot(TakeSnapshot) -> Snapshot;
         /// Creates a sandbox from a snapshot.
         restore(Restore) -> Sandbox;
         /// Lists the caller's snapshots.
-        snapshots(Names) -> Vec<Snapshot>;
+        snapshots(Empty) -> Vec<Snapshot>;
         /// Removes a snapshot. Sandboxes that started from it keep their files.
-        remove_snapshot(SnapshotId) -> Done;
+        remove_snapshot(SnapshotId) -> Ack;
         /// Creates a bundle of a sandbox's changes in its workspace, for review.
         collect_changes(CollectChanges) -> CollectedChanges;
         /// Copies a directory of a sandbox to a new one on the host; for the owner of the server.
-        collect_directory(CollectDirectory) -> Done;
+        collect_directory(CollectDirectory) -> Ack;
         /// Runs a tool in a sandbox.
         run_tool(RunTool) -> ToolResult;
         /// Lists the available tools.
-        tools(Names) -> Vec<Tool>;
+        tools(Empty) -> Vec<Tool>;
         /// Lists the bundles that wait for a decision.
         bundles(ListBundles) -> BundleList;
         /// Shows the changes of a bundle.
@@ -240,7 +240,7 @@ operations! {
         /// Reads the content of a file.
         read_file(caller, request: ReadFile) -> Result<FileContent>;
         /// Writes a file, completely or not at all.
-        write_file(caller, request: WriteFile, content: FileContent) -> Result<Written>;
+        write_file(caller, request: WriteFile, content: FileContent) -> Result<WriteResult>;
         /// Connects to a port inside.
         connect(caller, request: Connect) -> Result<Box<dyn Duplex>>;
         /// Sends a request to a port inside, and streams the response body.

@@ -14,7 +14,7 @@ pub const ANSWERS: &str = "answers.json";
 
 /// The file of a child that waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct WaitList {
     /// The id of its run.
     pub run: String,
     /// Everything that the run waits for.
@@ -79,7 +79,7 @@ pub enum Answer {
 
 impl Answer {
     /// The address of the task that waits, and the iteration of its loop.
-    pub fn asked_by(&self) -> (&str, u32) {
+    pub fn origin(&self) -> (&str, u32) {
         match self {
             Self::Approval { node, iteration, .. }
             | Self::Signal { node, iteration, .. }
@@ -88,7 +88,7 @@ impl Answer {
     }
 
     /// Whether it answers this wait.
-    pub fn is_to(&self, wait: &Wait) -> bool {
+    pub fn answers(&self, wait: &Wait) -> bool {
         let is_same = match (self, wait) {
             (Self::Sandbox { request, .. }, Wait::Sandbox { request: asked, .. }) => {
                 request == asked
@@ -96,13 +96,13 @@ impl Answer {
             (Self::Sandbox { .. }, _) | (_, Wait::Sandbox { .. }) => false,
             _ => true,
         };
-        is_same && self.asked_by() == (wait.node(), wait.iteration())
+        is_same && self.origin() == (wait.node(), wait.iteration())
     }
 
     /// The same answer, as seen from inside the task of that name; `None` if it is for another
     /// task.
     #[must_use]
-    pub fn inside(mut self, outer: &str) -> Option<Self> {
+    pub fn strip_outer(mut self, outer: &str) -> Option<Self> {
         let below =
             |address: &str| Some(address.strip_prefix(outer)?.strip_prefix('/')?.to_owned());
         match &mut self {
@@ -212,7 +212,7 @@ impl Wait {
     }
 
     /// Whether only the host can answer it.
-    pub const fn is_of_host(&self) -> bool {
+    pub const fn is_for_host(&self) -> bool {
         matches!(self, Self::Sandbox { .. })
     }
 
@@ -223,7 +223,7 @@ impl Wait {
 
     /// The same wait, as seen from outside of the task with that name.
     #[must_use]
-    pub fn within(mut self, outer: &str) -> Self {
+    pub fn with_outer(mut self, outer: &str) -> Self {
         let (Self::Approval { node, .. }
         | Self::Signal { node, .. }
         | Self::Timer { node, .. }
@@ -255,7 +255,7 @@ mod tests {
         let text = r#"{"kind":"signal","node":"word","name":"go"}"#;
         let wait: Wait = serde_json::from_str(text).unwrap();
         assert_eq!((wait.node(), wait.answer_name().as_deref()), ("word", Some("go")));
-        let wait = wait.within("sub").within("box");
+        let wait = wait.with_outer("sub").with_outer("box");
         assert_eq!(wait.node(), "box/sub/word");
         assert_eq!(wait.answer_name().as_deref(), Some("box/sub/go"));
         let text = r#"{"kind":"timer","node":"rest","iteration":2,"dueMs":7}"#;
@@ -268,9 +268,10 @@ mod tests {
     fn an_answer_finds_what_asked() {
         let text = r#"{"kind":"signal","node":"box/sub/word","iteration":0,"name":"box/sub/go"}"#;
         let answer: Answer = serde_json::from_str(text).unwrap();
-        assert_eq!(answer.clone().inside("bo"), None);
-        let inside = answer.inside("box").and_then(|answer| answer.inside("sub")).unwrap();
-        assert_eq!(inside.asked_by(), ("word", 0));
+        assert_eq!(answer.clone().strip_outer("bo"), None);
+        let inside =
+            answer.strip_outer("box").and_then(|answer| answer.strip_outer("sub")).unwrap();
+        assert_eq!(inside.origin(), ("word", 0));
         assert!(matches!(inside, Answer::Signal { name, .. } if name == "go"));
         let asked = |request: &str| Wait::Sandbox {
             node: "inner".to_owned(),
@@ -280,6 +281,6 @@ mod tests {
         };
         let (node, request) = ("inner".to_owned(), "ab".to_owned());
         let answer = Answer::Sandbox { node, iteration: 0, request };
-        assert!(answer.is_to(&asked("ab")) && !answer.is_to(&asked("cd")));
+        assert!(answer.answers(&asked("ab")) && !answer.answers(&asked("cd")));
     }
 }

@@ -45,7 +45,7 @@ pub const EXECUTION_HEADER: &str = "stockade-execution-id";
 /// A request whose body is something else: its JSON in base64.
 pub const REQUEST_HEADER: &str = "stockade-request";
 /// A response whose body is something else: its JSON in base64.
-pub const ANSWER_HEADER: &str = "stockade-answer";
+pub const RESPONSE_HEADER: &str = "stockade-answer";
 /// The protocol to which a connection is upgraded.
 pub const PROTOCOL: &str = "stockade";
 
@@ -54,7 +54,7 @@ const FRAME_BYTES: usize = 1 << 20;
 
 /// The JSON form of a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
-pub struct Failed {
+pub struct ErrorBody {
     /// The failure.
     pub error: Problem,
 }
@@ -72,7 +72,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(byte: u8) -> io::Result<Self> {
+    fn from_byte(byte: u8) -> io::Result<Self> {
         let all =
             [Self::Stdout, Self::Stderr, Self::Event, Self::Problem, Self::Stdin, Self::Input];
         let found = all.into_iter().find(|kind| *kind as u8 == byte);
@@ -175,7 +175,7 @@ async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(Kind, V
     }
     let mut payload = vec![0; length];
     from.read_exact(&mut payload).await?;
-    Ok(Some((Kind::of(kind)?, payload)))
+    Ok(Some((Kind::from_byte(kind)?, payload)))
 }
 
 fn json(value: &impl Serialize) -> io::Result<Vec<u8>> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stockade_core::{Code, Problem};
 
-use crate::sandboxes::{Done, Remote, Transport, read, write};
+use crate::sandboxes::{Ack, Remote, Transport, read, write};
 use crate::{Bytes, Caller, Measure, Measurements, Result, Wait};
 
 /// Starts a run.
@@ -73,7 +73,7 @@ pub struct Follow {
 
 /// The news of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Followed {
+pub struct RunUpdate {
     /// The run, as it is after these events or later.
     pub run: Run,
     /// The events, in order: objects with a `type`.
@@ -447,16 +447,16 @@ operations! {
     /// Gets a run with its tasks.
     inspect(RunById) -> Inspection;
     /// Waits for news of a run, and returns them.
-    follow(Follow) -> Followed;
+    follow(Follow) -> RunUpdate;
     /// Resumes a run that has failed or was cancelled: finished tasks do not run again. An active
     /// or finished run is unchanged.
     resume_run(ResumeRun) -> Run;
     /// Cancels a run. One that has ended is unchanged.
     cancel_run(RunById) -> Run;
     /// Decides an approval of a run.
-    decide(Decide) -> Done;
+    decide(Decide) -> Ack;
     /// Sends a signal to a run, which receives it when it waits for it.
-    signal(SendSignal) -> Done;
+    signal(SendSignal) -> Ack;
     /// The metrics of the sandboxes of the caller's runs.
     measure(Measure) -> Measurements;
 }

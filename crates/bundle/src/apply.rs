@@ -23,9 +23,9 @@ use std::path::Path;
 
 pub use error::{BlobFault, Conflict, Difference, Error};
 pub use journal::Lock;
-pub use plan::{Selection, Skip, Skipped};
-pub use recover::{Outcome, Recovered, recover};
-pub use swap::Left;
+pub use plan::{Selection, Skip, SkippedChange};
+pub use recover::{Outcome, Recovery, recover};
+pub use swap::NotRestored;
 
 use crate::beneath::Dir;
 use crate::manifest::Manifest;
@@ -73,9 +73,9 @@ pub struct Request<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// The journal's first record is on disk; no file of the project was touched yet.
-    Begun,
+    Started,
     /// The private directory exists.
-    DirectoryMade,
+    DirectoryCreated,
     /// This many entries are staged.
     Staged(usize),
     /// All staged content is on disk.
@@ -102,13 +102,13 @@ pub enum Step {
 
 /// The result of an apply operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct ApplyOutcome {
     /// The paths that were changed, sorted.
     pub changed: Vec<RelativePath>,
     /// The paths that already had the state that the bundle requires.
-    pub already: Vec<RelativePath>,
+    pub already_present: Vec<RelativePath>,
     /// The entries that were left out, with the reason.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedChange>,
 }
 
 /// Applies the selected entries of a bundle.
@@ -121,31 +121,34 @@ pub struct Applied {
 /// After any error the project is unchanged, except for [`Error::Left`] (files were changed by
 /// another process while they were being restored) and [`Error::Stuck`] (the next [`recover`]
 /// completes it).
-pub fn apply(request: &Request<'_>) -> Result<Applied, Error> {
+pub fn apply(request: &Request<'_>) -> Result<ApplyOutcome, Error> {
     apply_observed(request, &mut |_| {})
 }
 
 /// [`apply`], but calls `observe` after each step.
-fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Result<Applied, Error> {
+fn apply_observed(
+    request: &Request<'_>,
+    observe: &mut dyn FnMut(Step),
+) -> Result<ApplyOutcome, Error> {
     let project = Dir::open_recorded(request.project)?;
-    let lock = Lock::take(&project)?;
+    let lock = Lock::acquire(&project)?;
     recover::recover_locked(request.journals, &lock, request.ledger, observe)?;
 
-    let manifest = judged_again(request.manifest, &project)?;
-    let chosen = plan::choose(&manifest, request.selection)?;
+    let manifest = reclassified(request.manifest, &project)?;
+    let chosen = plan::select(&manifest, request.selection)?;
     let verified = verify::verify(&project, &chosen.entries)?;
-    let mut applied = Applied {
+    let mut applied = ApplyOutcome {
         changed: verified.changes.iter().map(|change| change.entry.path.clone()).collect(),
-        already: verified.already,
+        already_present: verified.already_present,
         skipped: chosen.skipped,
     };
-    applied.skipped.extend(verified.kept);
+    applied.skipped.extend(verified.not_empty);
     // Refused entries will never be applied.
-    let is_refused = |skipped: &Skipped| matches!(skipped.reason, Skip::Refused(_));
+    let is_refused = |skipped: &SkippedChange| matches!(skipped.reason, Skip::Refused(_));
     let is_whole = applied.skipped.iter().all(is_refused)
         && chosen.entries.len() + applied.skipped.len() == manifest.entries.len();
-    let blobs = Blobs { dir: request.blobs, may_take: is_whole };
-    let paths: Vec<_> = applied.changed.iter().chain(&applied.already).cloned().collect();
+    let blobs = Blobs { dir: request.blobs, may_link: is_whole };
+    let paths: Vec<_> = applied.changed.iter().chain(&applied.already_present).cloned().collect();
     let bundle = (request.bundle, paths.as_slice());
     if verified.changes.is_empty() {
         if !paths.is_empty() {
@@ -154,8 +157,8 @@ fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Resul
         return Ok(applied);
     }
 
-    let mut journal = Journal::begin(request.journals, (request.project, &project), bundle)?;
-    observe(Step::Begun);
+    let mut journal = Journal::start(request.journals, (request.project, &project), bundle)?;
+    observe(Step::Started);
     let stage = match prepare(blobs, &project, &verified.changes, &mut journal, observe) {
         Ok(stage) => stage,
         Err(error) => {
@@ -166,15 +169,15 @@ fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Resul
     let swapped = swap::swap(&project, &stage, journal.steps(), &verified.changes, observe);
     if let Err(error) = swapped {
         let left = swap::undo(&project, &stage, &journal, observe)
-            .and_then(|left| journal.undone().map(|()| left))
-            .map_err(|cause| Error::Stuck { cause: Box::new(cause) })?;
+            .and_then(|left| journal.mark_undone().map(|()| left))
+            .map_err(|cause| Error::NeedsRecovery { cause: Box::new(cause) })?;
         clean_up(&project, journal, observe);
         return Err(match left.is_empty() {
             true => error,
-            false => Error::Left { cause: Box::new(error), left },
+            false => Error::PartlyUndone { cause: Box::new(error), not_restored: left },
         });
     }
-    journal.commit().map_err(|cause| Error::Stuck { cause: Box::new(cause) })?;
+    journal.commit().map_err(|cause| Error::NeedsRecovery { cause: Box::new(cause) })?;
     observe(Step::Committed);
     // If this fails, the next command records it; until then the journal is kept.
     if recover::record(&journal, request.ledger, observe).is_ok() {
@@ -185,9 +188,9 @@ fn apply_observed(request: &Request<'_>, observe: &mut dyn FnMut(Step)) -> Resul
 
 /// The manifest, judged again with the present project: parts of a repository that are harmless
 /// individually may have come with another bundle.
-fn judged_again(manifest: &Manifest, project: &Dir) -> Result<Manifest, Error> {
+fn reclassified(manifest: &Manifest, project: &Dir) -> Result<Manifest, Error> {
     let mut manifest = manifest.clone();
-    policy::refuse_bare_repositories(&mut manifest.entries, |path| project.holds(path))?;
+    policy::refuse_bare_repositories(&mut manifest.entries, |path| project.exists(path))?;
     Ok(manifest)
 }
 
@@ -195,7 +198,7 @@ fn judged_again(manifest: &Manifest, project: &Dir) -> Result<Manifest, Error> {
 /// the result is the same.
 fn clean_up(project: &Dir, journal: Journal, observe: &mut dyn FnMut(Step)) {
     if recover::discard(project, &journal, observe).is_ok() {
-        drop(journal.end());
+        drop(journal.remove());
     }
 }
 
@@ -203,12 +206,12 @@ fn clean_up(project: &Dir, journal: Journal, observe: &mut dyn FnMut(Step)) {
 fn prepare(
     blobs: Blobs<'_>,
     project: &Dir,
-    changes: &[verify::Verified<'_>],
+    changes: &[verify::VerifiedChange<'_>],
     journal: &mut Journal,
     observe: &mut dyn FnMut(Step),
 ) -> Result<Dir, Error> {
     project.mkdir(journal.stage(), 0o700)?;
-    observe(Step::DirectoryMade);
+    observe(Step::DirectoryCreated);
     let stage = project.open_dir(journal.stage())?;
     let steps = stage::stage(project, &stage, blobs, changes, observe)?;
     observe(Step::StageSynced);

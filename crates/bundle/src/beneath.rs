@@ -60,7 +60,7 @@ pub enum Error {
 }
 
 /// A name in a directory, with its type.
-pub type Named = (Vec<u8>, FileKind);
+pub type NamedEntry = (Vec<u8>, FileKind);
 
 /// What a rename does if the destination exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Dir {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(&self.0, ".", flags, Mode::empty())
             .map(Self)
-            .map_err(|errno| itself("open directory", errno))
+            .map_err(|errno| self_error("open directory", errno))
     }
 
     /// A second descriptor of the same open directory, sharing its locks.
@@ -130,17 +130,17 @@ impl Dir {
     /// needed.
     pub fn locate_dir(&self, path: &RelativePath) -> Result<Self, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.confined(path, flags, Mode::empty())
+        self.open_confined(path, flags, Mode::empty())
             .map(Self)
-            .map_err(|errno| failed("find directory", path, errno))
+            .map_err(|errno| io_error("find directory", path, errno))
     }
 
     /// Opens a directory beneath for reading.
     pub fn open_dir(&self, path: &RelativePath) -> Result<Self, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.confined(path, flags, Mode::empty())
+        self.open_confined(path, flags, Mode::empty())
             .map(Self)
-            .map_err(|errno| failed("open directory", path, errno))
+            .map_err(|errno| io_error("open directory", path, errno))
     }
 
     /// Opens a regular file for reading. Anything else is refused with [`Error::NotRegular`]; a
@@ -149,17 +149,17 @@ impl Dir {
         const OPERATION: &str = "open file";
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let not_regular = || Error::NotRegular { operation: OPERATION, path: path.quoted() };
-        let fd = match self.confined(path, flags | OFlags::CLOEXEC, Mode::empty()) {
+        let fd = match self.open_confined(path, flags | OFlags::CLOEXEC, Mode::empty()) {
             Ok(fd) => fd,
             // A socket, or a device without a driver.
             Err(Errno::NXIO | Errno::NODEV) => return Err(not_regular()),
             Err(errno) => {
                 let is_link = errno == Errno::LOOP
                     && matches!(self.stat(path), Ok(Some(stat)) if stat.kind == FileKind::Symlink);
-                return Err(if is_link { not_regular() } else { failed(OPERATION, path, errno) });
+                return Err(if is_link { not_regular() } else { io_error(OPERATION, path, errno) });
             }
         };
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| failed(OPERATION, path, errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| io_error(OPERATION, path, errno))?;
         if FileKind::from_mode(stat.st_mode) != FileKind::File {
             return Err(not_regular());
         }
@@ -171,9 +171,9 @@ impl Dir {
         const OPERATION: &str = "open file";
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self
-            .confined(path, flags | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| failed(OPERATION, path, errno))?;
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| failed(OPERATION, path, errno))?;
+            .open_confined(path, flags | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| io_error(OPERATION, path, errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| io_error(OPERATION, path, errno))?;
         if FileKind::from_mode(stat.st_mode) != FileKind::File {
             return Err(Error::NotRegular { operation: OPERATION, path: path.quoted() });
         }
@@ -184,24 +184,24 @@ impl Dir {
     /// permission bits are subject to the umask.
     pub fn create_file(&self, path: &RelativePath, mode: u32) -> Result<File, Error> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        self.confined(path, flags | OFlags::CLOEXEC, Mode::from_bits_truncate(mode & 0o7777))
+        self.open_confined(path, flags | OFlags::CLOEXEC, Mode::from_bits_truncate(mode & 0o7777))
             .map(File::from)
-            .map_err(|errno| failed("create file", path, errno))
+            .map_err(|errno| io_error("create file", path, errno))
     }
 
     /// The metadata of a path, without following a link; `None` if it does not exist, including
     /// when a parent is missing or not a directory.
     pub fn stat(&self, path: &RelativePath) -> Result<Option<Stat>, Error> {
-        match self.at(path, Stat::at) {
+        match self.with_parent(path, Stat::at) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(failed("inspect", path, errno)),
+            Err(errno) => Err(io_error("inspect", path, errno)),
         }
     }
 
     /// Whether a path exists. Paths that are reached only through a link do not count, nor do names
     /// that no file can have.
-    pub fn holds(&self, path: &RelativePath) -> Result<bool, Error> {
+    pub fn exists(&self, path: &RelativePath) -> Result<bool, Error> {
         match self.stat(path) {
             Ok(found) => Ok(found.is_some()),
             Err(Error::ThroughLink { .. }) => Ok(false),
@@ -214,7 +214,7 @@ impl Dir {
     /// where it supports that (`chattr(1)`, attribute T): they are unrelated to each other. ext4
     /// without a journal does not reuse an inode for some minutes after it was freed, and first
     /// examines all such inodes that lie near a new one.
-    pub fn keep_apart(&self) {
+    pub fn spread_subdirectories(&self) {
         use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
         // On other file systems this has no effect.
         if let Ok(flags) = ioctl_getflags(&self.0)
@@ -226,40 +226,42 @@ impl Dir {
 
     /// The metadata of this directory itself.
     pub fn stat_self(&self) -> Result<Stat, Error> {
-        Stat::of(&self.0).map_err(|errno| itself("inspect", errno))
+        Stat::of(&self.0).map_err(|errno| self_error("inspect", errno))
     }
 
     /// The target of a symbolic link, as written.
     pub fn read_link(&self, path: &RelativePath) -> Result<Vec<u8>, Error> {
-        self.at(path, |parent, name| rustix::fs::readlinkat(parent, name, Vec::new()))
+        self.with_parent(path, |parent, name| rustix::fs::readlinkat(parent, name, Vec::new()))
             .map(std::ffi::CString::into_bytes)
-            .map_err(|errno| failed("read link", path, errno))
+            .map_err(|errno| io_error("read link", path, errno))
     }
 
     /// Creates a symbolic link with any target; fails with `EEXIST` if the path exists.
     pub fn symlink(&self, target: &[u8], path: &RelativePath) -> Result<(), Error> {
         let target = OsStr::from_bytes(target);
-        self.at(path, |parent, name| rustix::fs::symlinkat(target, parent, name))
-            .map_err(|errno| failed("create link", path, errno))
+        self.with_parent(path, |parent, name| rustix::fs::symlinkat(target, parent, name))
+            .map_err(|errno| io_error("create link", path, errno))
     }
 
     /// Creates a directory; the permission bits are subject to the umask.
     pub fn mkdir(&self, path: &RelativePath, mode: u32) -> Result<(), Error> {
         let mode = Mode::from_bits_truncate(mode & 0o7777);
-        self.at(path, |parent, name| rustix::fs::mkdirat(parent, name, mode))
-            .map_err(|errno| failed("create directory", path, errno))
+        self.with_parent(path, |parent, name| rustix::fs::mkdirat(parent, name, mode))
+            .map_err(|errno| io_error("create directory", path, errno))
     }
 
     /// Removes anything but a directory.
     pub fn remove_file(&self, path: &RelativePath) -> Result<(), Error> {
-        self.at(path, |parent, name| rustix::fs::unlinkat(parent, name, AtFlags::empty()))
-            .map_err(|errno| failed("remove", path, errno))
+        self.with_parent(path, |parent, name| rustix::fs::unlinkat(parent, name, AtFlags::empty()))
+            .map_err(|errno| io_error("remove", path, errno))
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: &RelativePath) -> Result<(), Error> {
-        self.at(path, |parent, name| rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR))
-            .map_err(|errno| failed("remove directory", path, errno))
+        self.with_parent(path, |parent, name| {
+            rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
+        })
+        .map_err(|errno| io_error("remove directory", path, errno))
     }
 
     /// Renames `from` beneath this directory to `to` beneath `to_dir`.
@@ -276,22 +278,22 @@ impl Dir {
             Rename::Replace => RenameFlags::empty(),
         };
         let mut failing = from;
-        self.at(from, |from_parent, from_name| {
+        self.with_parent(from, |from_parent, from_name| {
             failing = to;
-            to_dir.at(to, |to_parent, to_name| {
+            to_dir.with_parent(to, |to_parent, to_name| {
                 rustix::fs::renameat_with(from_parent, from_name, to_parent, to_name, flags)
             })
         })
-        .map_err(|errno| failed("rename", failing, errno))
+        .map_err(|errno| io_error("rename", failing, errno))
     }
 
     /// The names in this directory with their types, unordered; without `.` and `..`.
-    pub fn entries(&self) -> Result<Vec<Named>, Error> {
+    pub fn entries(&self) -> Result<Vec<NamedEntry>, Error> {
         Ok(self.entries_up_to(u64::MAX)?.unwrap_or_default())
     }
 
     /// The same, but `None` if there are more than `limit`; no more than that are held in memory.
-    pub fn entries_up_to(&self, limit: u64) -> Result<Option<Vec<Named>>, Error> {
+    pub fn entries_up_to(&self, limit: u64) -> Result<Option<Vec<NamedEntry>>, Error> {
         let mut entries = Vec::new();
         for entry in self.list()? {
             if entries.len() as u64 == limit {
@@ -305,16 +307,16 @@ impl Dir {
     /// The same, one by one as the file system returns them, without holding them in memory.
     /// While the directory is being changed, a name may occur twice or not at all, and the list
     /// may never end.
-    pub fn list(&self) -> Result<impl Iterator<Item = Result<Named, Error>>, Error> {
-        let failure = |errno| itself("list", errno);
+    pub fn list(&self) -> Result<impl Iterator<Item = Result<NamedEntry, Error>>, Error> {
+        let failure = |errno| self_error("list", errno);
         let entries = rustix::fs::Dir::read_from(&self.0).map_err(failure)?;
         Ok(entries.filter_map(move |entry| {
-            entry.and_then(|entry| self.named(&entry)).map_err(failure).transpose()
+            entry.and_then(|entry| self.named_entry(&entry)).map_err(failure).transpose()
         }))
     }
 
     /// `None` for the directory itself, its parent, and entries that no longer exist.
-    fn named(&self, entry: &rustix::fs::DirEntry) -> Result<Option<Named>, Errno> {
+    fn named_entry(&self, entry: &rustix::fs::DirEntry) -> Result<Option<NamedEntry>, Errno> {
         let name = entry.file_name().to_bytes();
         if matches!(name, b"." | b"..") {
             return Ok(None);
@@ -339,7 +341,7 @@ impl Dir {
         match rustix::fs::accessat(&self.0, ".", wanted, AtFlags::empty()) {
             Ok(()) => Ok(true),
             Err(Errno::ACCESS | Errno::ROFS | Errno::PERM) => Ok(false),
-            Err(errno) => Err(itself("inspect the permissions of", errno)),
+            Err(errno) => Err(self_error("inspect the permissions of", errno)),
         }
     }
 
@@ -347,9 +349,9 @@ impl Dir {
     /// [`Error::NotRegular`] for anything but a regular file or a directory.
     pub fn chmod(&self, path: &RelativePath, mode: u32) -> Result<(), Error> {
         const OPERATION: &str = "change the mode of";
-        let failure = |errno| failed(OPERATION, path, errno);
+        let failure = |errno| io_error(OPERATION, path, errno);
         let fd = self
-            .confined(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+            .open_confined(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
             .map_err(failure)?;
         let kind = FileKind::from_mode(rustix::fs::fstat(&fd).map_err(failure)?.st_mode);
         if !matches!(kind, FileKind::File | FileKind::Directory) {
@@ -362,10 +364,10 @@ impl Dir {
     pub fn chown(&self, path: &RelativePath, uid: u32, gid: u32) -> Result<(), Error> {
         let uid = Some(rustix::fs::Uid::from_raw(uid));
         let gid = Some(rustix::fs::Gid::from_raw(gid));
-        self.at(path, |parent, name| {
+        self.with_parent(path, |parent, name| {
             rustix::fs::chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
         })
-        .map_err(|errno| failed("change the owner of", path, errno))
+        .map_err(|errno| io_error("change the owner of", path, errno))
     }
 
     /// Sets the access and modification times of a path, without following a link.
@@ -376,44 +378,50 @@ impl Dir {
         modified: Timestamp,
     ) -> Result<(), Error> {
         let times = times(accessed, modified);
-        self.at(path, |parent, name| {
+        self.with_parent(path, |parent, name| {
             rustix::fs::utimensat(parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)
         })
-        .map_err(|errno| failed("set the times of", path, errno))
+        .map_err(|errno| io_error("set the times of", path, errno))
     }
 
     /// Sets the owner of this directory itself.
     pub fn chown_self(&self, uid: u32, gid: u32) -> Result<(), Error> {
         let uid = Some(rustix::fs::Uid::from_raw(uid));
         let gid = Some(rustix::fs::Gid::from_raw(gid));
-        rustix::fs::fchown(&self.0, uid, gid).map_err(|errno| itself("change the owner of", errno))
+        rustix::fs::fchown(&self.0, uid, gid)
+            .map_err(|errno| self_error("change the owner of", errno))
     }
 
     /// Waits until this directory's own entries are on disk.
     pub fn sync(&self) -> Result<(), Error> {
-        rustix::fs::fsync(&self.0).map_err(|errno| itself("sync", errno))
+        rustix::fs::fsync(&self.0).map_err(|errno| self_error("sync", errno))
     }
 
     /// Waits until everything on this directory's file system is on disk.
     pub fn sync_file_system(&self) -> Result<(), Error> {
-        rustix::fs::syncfs(&self.0).map_err(|errno| itself("sync the file system of", errno))
+        rustix::fs::syncfs(&self.0).map_err(|errno| self_error("sync the file system of", errno))
     }
 
     /// Removes a path and, if it is a directory, everything beneath it, at any depth and
     /// regardless of permission bits; a missing path is no error. Fails with `EBUSY` if
     /// something is mounted there, in any namespace that this descriptor leads to.
     pub fn remove_tree(&self, path: &RelativePath) -> Result<(), Error> {
-        self.at(path, remove::tree)
+        self.with_parent(path, remove::tree)
             .or_else(|errno| if errno == Errno::NOENT { Ok(()) } else { Err(errno) })
-            .map_err(|errno| failed("remove", path, errno))
+            .map_err(|errno| io_error("remove", path, errno))
     }
 
-    fn confined(&self, path: &RelativePath, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    fn open_confined(
+        &self,
+        path: &RelativePath,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<OwnedFd, Errno> {
         rustix::fs::openat2(&self.0, path.as_os_str(), flags, mode, CONFINED)
     }
 
     /// Calls `operation` with the descriptor of the path's parent and the last component.
-    fn at<T>(
+    fn with_parent<T>(
         &self,
         path: &RelativePath,
         operation: impl FnOnce(BorrowedFd<'_>, &OsStr) -> Result<T, Errno>,
@@ -423,7 +431,7 @@ impl Dir {
             None => operation(self.0.as_fd(), name),
             Some(parent) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                let parent = self.confined(&parent, flags, Mode::empty())?;
+                let parent = self.open_confined(&parent, flags, Mode::empty())?;
                 operation(parent.as_fd(), name)
             }
         }
@@ -469,7 +477,7 @@ impl From<Error> for io::Error {
     }
 }
 
-fn failed(operation: &'static str, path: &RelativePath, errno: Errno) -> Error {
+fn io_error(operation: &'static str, path: &RelativePath, errno: Errno) -> Error {
     let path = path.quoted();
     match errno {
         Errno::LOOP => Error::ThroughLink { operation, path },
@@ -477,7 +485,7 @@ fn failed(operation: &'static str, path: &RelativePath, errno: Errno) -> Error {
     }
 }
 
-fn itself(operation: &'static str, errno: Errno) -> Error {
+fn self_error(operation: &'static str, errno: Errno) -> Error {
     Error::Io { operation, path: ".".to_owned(), source: errno.into() }
 }
 

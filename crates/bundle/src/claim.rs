@@ -32,7 +32,7 @@ pub fn claim(parent: &Dir, prefix: &str) -> Result<(RelativePath, Dir), beneath:
             Ok(_) => {}
         }
     }
-    Err(failed("claim", Errno::EXIST))
+    Err(io_error("claim", Errno::EXIST))
 }
 
 /// Locks a directory; `false` where another process has it.
@@ -40,10 +40,10 @@ pub fn try_lock(dir: &Dir) -> Result<bool, beneath::Error> {
     match rustix::fs::flock(dir.as_fd(), FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(errno) => Err(failed("lock", errno)),
+        Err(errno) => Err(io_error("lock", errno)),
     }
 }
 
-fn failed(operation: &'static str, errno: Errno) -> beneath::Error {
+fn io_error(operation: &'static str, errno: Errno) -> beneath::Error {
     beneath::Error::Io { operation, path: ".".to_owned(), source: errno.into() }
 }

@@ -28,7 +28,7 @@ pub fn copy(from: &File, to: &File, length_bytes: u64, data_bytes: u64) -> io::R
         return if stored > data_bytes { too_large() } else { Ok(length.min(length_bytes)) };
     }
     if stored < length {
-        return copy_around_holes(from, to, length.min(length_bytes), data_bytes);
+        return copy_sparse(from, to, length.min(length_bytes), data_bytes);
     }
     copy_part(from, to, length_bytes, data_bytes)
 }
@@ -48,7 +48,7 @@ fn copy_part(from: &File, mut to: &File, length: u64, allowed: u64) -> io::Resul
 }
 
 /// Copies only the data of a file with holes (`lseek(2)`, `SEEK_DATA`).
-fn copy_around_holes(from: &File, to: &File, length: u64, mut allowed: u64) -> io::Result<u64> {
+fn copy_sparse(from: &File, to: &File, length: u64, mut allowed: u64) -> io::Result<u64> {
     let mut at = 0;
     while at < length {
         let data = match rustix::fs::seek(from, SeekFrom::Data(at)) {

@@ -100,32 +100,32 @@ impl DataDir {
 
     /// The directory of the views.
     pub fn views(&self) -> Result<Dir, Error> {
-        let views = self.part("views")?;
-        views.keep_apart();
+        let views = self.subdirectory("views")?;
+        views.spread_subdirectories();
         Ok(views)
     }
 
     /// The directory of the bundles.
     pub fn bundles(&self) -> Result<Dir, Error> {
-        self.part("bundles")
+        self.subdirectory("bundles")
     }
 
     /// The directory of the journals of apply operations.
     pub fn journals(&self) -> Result<Dir, Error> {
-        self.part("journals")
+        self.subdirectory("journals")
     }
 
     /// The directory that records what persistent sandboxes have offered in their bundles.
     pub fn histories(&self) -> Result<Dir, Error> {
-        self.part("histories")
+        self.subdirectory("histories")
     }
 
     /// The directory of the persistent sandboxes.
     pub fn runtime(&self) -> Result<Dir, Error> {
-        self.part("runtime")
+        self.subdirectory("runtime")
     }
 
-    fn part(&self, name: &'static str) -> Result<Dir, Error> {
+    fn subdirectory(&self, name: &'static str) -> Result<Dir, Error> {
         let name = RelativePath::literal(name);
         let failed = |source| Error::Use { path: self.path.clone(), source };
         match self.dir.open_dir(&name) {

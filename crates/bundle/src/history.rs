@@ -23,7 +23,7 @@ const MAX_PATHS: usize = 100_000;
 const MAX_OFFERS: usize = 8;
 
 /// Locked while a history is written.
-static WRITING: Mutex<()> = Mutex::new(());
+static WRITE_LOCK: Mutex<()> = Mutex::new(());
 
 /// A larger file was not written by this module.
 const MAX_BYTES: u64 = 256 << 20;
@@ -31,7 +31,7 @@ const MAX_BYTES: u64 = 256 << 20;
 /// What was offered so far.
 #[derive(Debug, Default)]
 pub struct History {
-    paths: BTreeMap<RelativePath, Known>,
+    paths: BTreeMap<RelativePath, Baseline>,
     /// When the host last changed each path of the current comparison.
     stamps: HashMap<RelativePath, Timestamp>,
 }
@@ -39,7 +39,7 @@ pub struct History {
 /// What is recorded about a path.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct Baseline {
     /// The host's node that the offers were made over, and when it was last changed; `None` if
     /// the host had nothing there.
     over: Option<(Timestamp, Node)>,
@@ -52,7 +52,7 @@ struct Known {
 struct OnDisk {
     /// When the sandbox first used the project: another sandbox of the same name has another time.
     since: Timestamp,
-    paths: Vec<(RelativePath, Known)>,
+    paths: Vec<(RelativePath, Baseline)>,
 }
 
 impl History {
@@ -82,7 +82,7 @@ impl History {
     ) -> Result<(), beneath::Error> {
         // Writes are serialised, because the histories of all sandboxes use the same temporary
         // name.
-        let _turn = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = WRITE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let new = RelativePath::literal(".new");
         let failed =
             |source| beneath::Error::Io { operation: "write", path: name.quoted(), source };
@@ -107,7 +107,7 @@ impl History {
     }
 
     /// Records these entries as offered, except conflicts and entries that can never be applied.
-    pub fn offer(&mut self, entries: &[Entry]) {
+    pub fn record_offered(&mut self, entries: &[Entry]) {
         for entry in entries.iter().filter(|entry| !entry.conflict && entry.refused.is_none()) {
             if self.paths.len() >= MAX_PATHS && !self.paths.contains_key(&entry.path) {
                 continue;
@@ -117,7 +117,7 @@ impl History {
             let over = stamp.zip(old.cloned());
             let known = self.paths.entry(entry.path.clone()).or_default();
             if known.over != over {
-                *known = Known { over, offers: Vec::new() };
+                *known = Baseline { over, offers: Vec::new() };
             }
             let new = new.cloned();
             known.offers.retain(|offer| *offer != new);
@@ -131,7 +131,7 @@ impl History {
 
     /// Whether the host's node at a path is known to the view: it was offered, or it is unchanged
     /// since the last comparison.
-    pub(crate) fn knows(&self, path: &RelativePath, host: Option<(Timestamp, &Node)>) -> bool {
+    pub(crate) fn is_known(&self, path: &RelativePath, host: Option<(Timestamp, &Node)>) -> bool {
         self.paths.get(path).is_some_and(|known| {
             let over = known.over.as_ref().map(|(changed, node)| (*changed, node));
             let was_offered =
@@ -141,7 +141,7 @@ impl History {
     }
 
     /// Records when the host last changed a path that is being compared.
-    pub(crate) fn compared(&mut self, path: &RelativePath, changed: Timestamp) {
+    pub(crate) fn record_compared(&mut self, path: &RelativePath, changed: Timestamp) {
         self.stamps.insert(path.clone(), changed);
     }
 }
@@ -152,13 +152,13 @@ mod tests {
 
     #[test]
     fn many_are_written_at_once() {
-        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let since = Timestamp { seconds: 1, nanoseconds: 2 };
         std::thread::scope(|scope| {
             for number in 0..8 {
-                let place = place.path();
+                let directory = directory.path();
                 scope.spawn(move || {
-                    let dir = Dir::open(place).unwrap();
+                    let dir = Dir::open(directory).unwrap();
                     let name = RelativePath::new(format!("box-{number}")).unwrap();
                     for _ in 0..50 {
                         History::read(&dir, &name, since).write(&dir, &name, since).unwrap();
@@ -166,6 +166,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 8);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 8);
     }
 }

@@ -27,7 +27,7 @@ pub struct Limits {
 
 /// Statistics about an extraction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Extracted {
+pub struct ExtractSummary {
     /// The number of entries.
     pub entries: u64,
     /// The total size of the contents, in bytes.
@@ -88,7 +88,7 @@ impl Error {
 const MAX_NOTES: usize = 20;
 
 /// The most bytes per entry that an archive may hold besides contents: headers and padding.
-const OVERHEAD_BYTES: u64 = 16 << 10;
+const ENTRY_OVERHEAD_BYTES: u64 = 16 << 10;
 
 /// Extracts a plain TAR archive into `to`. With `keep_owners` (only root can do this) files get
 /// the owners that the archive names; otherwise they belong to the user of this process.
@@ -97,8 +97,8 @@ pub fn extract(
     to: &Dir,
     limits: &Limits,
     keep_owners: bool,
-) -> Result<Extracted, Error> {
-    let overhead = limits.entries.saturating_mul(OVERHEAD_BYTES);
+) -> Result<ExtractSummary, Error> {
+    let overhead = limits.entries.saturating_mul(ENTRY_OVERHEAD_BYTES);
     let most = limits.total_bytes.saturating_add(overhead);
     let mut archive = BufReader::new(archive.take(most));
     refuse_compressed(&mut archive)?;
@@ -106,7 +106,7 @@ pub fn extract(
         to,
         limits,
         keep_owners,
-        extracted: Extracted::default(),
+        extracted: ExtractSummary::default(),
         directories: Vec::new(),
     };
     for entry in Archive::new(archive).entries().map_err(Error::Read)? {
@@ -123,7 +123,7 @@ struct Extraction<'a> {
     to: &'a Dir,
     limits: &'a Limits,
     keep_owners: bool,
-    extracted: Extracted,
+    extracted: ExtractSummary,
     directories: Vec<(RelativePath, u32)>,
 }
 
@@ -133,7 +133,7 @@ impl Extraction<'_> {
         if self.extracted.entries > self.limits.entries {
             return Err(Error::Limit { limit: "entries", value: self.limits.entries });
         }
-        let Some(path) = inside(&entry.path_bytes())? else { return Ok(()) };
+        let Some(path) = entry_path(&entry.path_bytes())? else { return Ok(()) };
         let header = entry.header();
         // Set-id bits have no effect where `no_new_privs` is set, and are a danger on the host.
         let mode = header.mode().map_err(Error::Read)? & 0o1777;
@@ -215,7 +215,7 @@ impl Extraction<'_> {
 
     fn hard_link(&mut self, path: &RelativePath, target: &[u8]) -> Result<(), Error> {
         let refused = || Error::Link { path: path.quoted() };
-        let target = inside(target).ok().flatten().ok_or_else(refused)?;
+        let target = entry_path(target).ok().flatten().ok_or_else(refused)?;
         let found = self.to.stat(&target)?;
         if found.is_none_or(|stat| stat.kind != FileKind::File) || target == *path {
             return Err(refused());
@@ -282,7 +282,7 @@ impl Extraction<'_> {
 }
 
 /// The path of an entry below the image's root; `None` for the root itself.
-fn inside(bytes: &[u8]) -> Result<Option<RelativePath>, Error> {
+fn entry_path(bytes: &[u8]) -> Result<Option<RelativePath>, Error> {
     let failed = |source| Error::Path { path: bytes.escape_ascii().to_string(), source };
     if bytes.first() == Some(&b'/') {
         return Err(failed(path::Error::Absolute));

@@ -120,8 +120,10 @@ impl Index {
                 }
                 name
             };
-            let said = usize::from(flags & 0xFFF);
-            if (said != 0xFFF && said != name.len()) || (said == 0xFFF && name.len() < 0xFFF) {
+            let name_length = usize::from(flags & 0xFFF);
+            if (name_length != 0xFFF && name_length != name.len())
+                || (name_length == 0xFFF && name.len() < 0xFFF)
+            {
                 return Err(Error::Damaged);
             }
             // A split index refers to the entries that it replaces by number only.

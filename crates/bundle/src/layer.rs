@@ -6,7 +6,7 @@
 //! character devices with the number 0:0, and `user.overlay.` attributes (the kernel's
 //! `filesystems/overlayfs.rst`).
 
-mod again;
+mod changes;
 mod owners;
 
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, StatxFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
-pub use again::mark_changed;
+pub use changes::mark_changed;
 pub use owners::Owners;
 
 use crate::attributes;
@@ -99,7 +99,7 @@ impl Error {
 /// # Errors
 /// All of [`Error`]. A partial copy stays, and the caller must remove it with the directory.
 pub fn copy(from: &Dir, to: &Dir, limit_bytes: u64, owners: Owners) -> Result<u64, Error> {
-    Ok(run(from, to, limit_bytes, owners, None)?.size_bytes)
+    Ok(run_copy(from, to, limit_bytes, owners, None)?.size_bytes)
 }
 
 /// The original that a copy of a directory is compared with.
@@ -127,19 +127,19 @@ pub fn copy_changed(
     owners: Owners,
     original: Original<'_>,
 ) -> Result<Vec<RelativePath>, Error> {
-    Ok(run(from, to, u64::MAX, owners, Some(original))?.removed)
+    Ok(run_copy(from, to, u64::MAX, owners, Some(original))?.removed)
 }
 
-fn run<'a>(
+fn run_copy<'a>(
     from: &Dir,
     to: &'a Dir,
     limit_bytes: u64,
     owners: Owners,
     original: Option<Original<'a>>,
-) -> Result<Copying<'a>, Error> {
-    let mut copying = Copying {
+) -> Result<Copier<'a>, Error> {
+    let mut copying = Copier {
         original,
-        place: Place::Certain,
+        location: Location::Unmoved,
         removed: Vec::new(),
         top: to,
         shared: None,
@@ -151,26 +151,26 @@ fn run<'a>(
         path: Vec::new(),
         privileged: rustix::process::geteuid().is_root(),
     };
-    let found = Found::of(from, OsStr::new("")).map_err(|errno| copying.failed(errno))?;
+    let found = Entry::of(from, OsStr::new("")).map_err(|errno| copying.entry_error(errno))?;
     copying.mount = found.stat.mount;
     copying.count_bytes(&found)?;
     copying.children(from, to, 0)?;
     if let Some((name, _)) = copying.shared.take() {
-        to.remove_tree(&name).map_err(|error| copying.failed(error))?;
+        to.remove_tree(&name).map_err(|error| copying.entry_error(error))?;
     }
     copying.finish(from, to, &found)?;
     Ok(copying)
 }
 
 /// The metadata of one name in the layer.
-struct Found {
+struct Entry {
     kind: FileType,
     stat: Stat,
     accessed: Timestamp,
     stored_bytes: u64,
 }
 
-impl Found {
+impl Entry {
     fn of(directory: &Dir, name: &OsStr) -> Result<Self, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
@@ -187,20 +187,20 @@ impl Found {
 
 /// Whether a directory of a copy is still where it was copied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Location {
     /// Its timestamp and those of all its parents prove it.
-    Certain,
+    Unmoved,
     /// Its content shows it.
-    Same,
+    SameContent,
     /// It has moved, or may have.
-    Other,
+    Moved,
 }
 
-struct Copying<'a> {
+struct Copier<'a> {
     /// What the layer is compared with, if it is a plain copy.
     original: Option<Original<'a>>,
     /// Whether the directory that is being copied is still where it was copied to.
-    place: Place,
+    location: Location,
     removed: Vec<RelativePath>,
     top: &'a Dir,
     /// The directory that holds inodes with several names, by their numbers, until the end: the
@@ -216,11 +216,11 @@ struct Copying<'a> {
     privileged: bool,
 }
 
-impl Copying<'_> {
+impl Copier<'_> {
     fn children(&mut self, source: &Dir, target: &Dir, depth: usize) -> Result<(), Error> {
         let mut names = HashSet::new();
-        for entry in source.list().map_err(|error| self.failed(error))? {
-            let (name, kind) = entry.map_err(|error| self.failed(error))?;
+        for entry in source.list().map_err(|error| self.entry_error(error))? {
+            let (name, kind) = entry.map_err(|error| self.entry_error(error))?;
             // In a plain copy a device does not count, because no overlay created it.
             if self.original.is_some() && kind != FileKind::CharacterDevice {
                 names.insert(name.clone());
@@ -232,7 +232,8 @@ impl Copying<'_> {
             if self.entries > MAX_ENTRIES {
                 return Err(Error::TooMany);
             }
-            let name = RelativePath::new(name).map_err(|error| self.failed(invalid(error)))?;
+            let name =
+                RelativePath::new(name).map_err(|error| self.entry_error(invalid_input(error)))?;
             self.entry(source, target, &name, depth)?;
             self.path.truncate(parent);
         }
@@ -249,11 +250,13 @@ impl Copying<'_> {
         names: &HashSet<Vec<u8>>,
     ) -> Result<(), Error> {
         let above = self.path.strip_prefix(b"/").map(RelativePath::new).transpose();
-        let above = above.map_err(|error| self.failed(invalid(error)))?;
-        let found = again::original_at(original.directory, above.as_ref());
+        let above = above.map_err(|error| self.entry_error(invalid_input(error)))?;
+        let found = changes::original_at(original.directory, above.as_ref());
         // The directory is new in the copy, or was not copied.
-        let Some(directory) = found.map_err(|error| self.failed(error))? else { return Ok(()) };
-        for (name, kind) in directory.entries().map_err(|error| self.failed(error))? {
+        let Some(directory) = found.map_err(|error| self.entry_error(error))? else {
+            return Ok(());
+        };
+        for (name, kind) in directory.entries().map_err(|error| self.entry_error(error))? {
             if names.contains(&name) || matches!(kind, FileKind::CharacterDevice | FileKind::Other)
             {
                 continue;
@@ -262,9 +265,10 @@ impl Copying<'_> {
                 None => RelativePath::new(name.clone()),
                 Some(above) => above.join(&name),
             };
-            let path = path.map_err(|error| self.failed(invalid(error)))?;
-            let name = RelativePath::new(name).map_err(|error| self.failed(invalid(error)))?;
-            let stat = directory.stat(&name).map_err(|error| self.failed(error))?;
+            let path = path.map_err(|error| self.entry_error(invalid_input(error)))?;
+            let name =
+                RelativePath::new(name).map_err(|error| self.entry_error(invalid_input(error)))?;
+            let stat = directory.stat(&name).map_err(|error| self.entry_error(error))?;
             let was_there = stat.is_some_and(|stat| stat.changed <= original.since);
             let denied = |error: beneath::Error| error.errno() == Some(Errno::ACCESS);
             if was_there
@@ -277,28 +281,28 @@ impl Copying<'_> {
     }
 
     /// Whether something was neither changed nor moved since it was copied.
-    fn is_as_copied(&self, stat: &Stat) -> bool {
+    fn is_unchanged(&self, stat: &Stat) -> bool {
         let copied = self.original.and_then(|original| original.copied);
-        self.place != Place::Other && copied.is_some_and(|copied| stat.changed < copied)
+        self.location != Location::Moved && copied.is_some_and(|copied| stat.changed < copied)
     }
 
     /// Determines whether a directory that is to be copied is still where it was copied to.
-    fn place_of(&self, directory: &Dir, stat: &Stat) -> Result<Place, Error> {
+    fn locate(&self, directory: &Dir, stat: &Stat) -> Result<Location, Error> {
         let Some((original, copied)) = self.original.and_then(|all| Some((all, all.copied?)))
         else {
-            return Ok(Place::Certain);
+            return Ok(Location::Unmoved);
         };
-        if self.place == Place::Certain && self.is_as_copied(stat) {
-            return Ok(Place::Certain);
+        if self.location == Location::Unmoved && self.is_unchanged(stat) {
+            return Ok(Location::Unmoved);
         }
         let path = self.path.strip_prefix(b"/").map(RelativePath::new).transpose();
-        let path = path.map_err(|error| self.failed(invalid(error)))?;
-        let there = again::original_at(original.directory, path.as_ref());
+        let path = path.map_err(|error| self.entry_error(invalid_input(error)))?;
+        let there = changes::original_at(original.directory, path.as_ref());
         let is_same = there.and_then(|there| {
-            again::is_in_place(directory, there.as_ref(), original.since, copied)
+            changes::is_in_place(directory, there.as_ref(), original.since, copied)
         });
-        let is_same = is_same.map_err(|error| self.failed(error))?;
-        Ok(if is_same { Place::Same } else { Place::Other })
+        let is_same = is_same.map_err(|error| self.entry_error(error))?;
+        Ok(if is_same { Location::SameContent } else { Location::Moved })
     }
 
     fn entry(
@@ -308,17 +312,17 @@ impl Copying<'_> {
         name: &RelativePath,
         depth: usize,
     ) -> Result<(), Error> {
-        let found = Found::of(source, name.as_os_str()).map_err(|errno| self.failed(errno))?;
+        let found = Entry::of(source, name.as_os_str()).map_err(|errno| self.entry_error(errno))?;
         if found.stat.mount != self.mount {
-            return Err(self.foreign("mounted there"));
+            return Err(self.foreign_error("mounted there"));
         }
         match found.kind {
             FileType::Directory => self.directory(source, target, name, &found, depth),
             FileType::Socket => Ok(()),
             FileType::CharacterDevice if self.original.is_some() => Ok(()),
-            _ if self.is_as_copied(&found.stat) => Ok(()),
+            _ if self.is_unchanged(&found.stat) => Ok(()),
             _ if found.stat.links > 1 => self.share(source, target, name, &found),
-            _ => self.make(source, target, name, name, &found),
+            _ => self.create_entry(source, target, name, name, &found),
         }
     }
 
@@ -327,30 +331,30 @@ impl Copying<'_> {
         source: &Dir,
         target: &Dir,
         name: &RelativePath,
-        found: &Found,
+        found: &Entry,
         depth: usize,
     ) -> Result<(), Error> {
         if depth == MAX_DEPTH {
-            return Err(Error::TooDeep { path: self.shown() });
+            return Err(Error::TooDeep { path: self.escaped_path() });
         }
         self.count_bytes(found)?;
-        self.unlocked(source, name, &found.stat, 0o500, |this| {
-            target.mkdir(name, 0o700).map_err(|error| this.failed(error))?;
-            let source = source.open_dir(name).map_err(|error| this.failed(error))?;
-            let target = target.open_dir(name).map_err(|error| this.failed(error))?;
-            let place = this.place_of(&source, &found.stat)?;
-            let above = std::mem::replace(&mut this.place, place);
+        self.with_permissions(source, name, &found.stat, 0o500, |this| {
+            target.mkdir(name, 0o700).map_err(|error| this.entry_error(error))?;
+            let source = source.open_dir(name).map_err(|error| this.entry_error(error))?;
+            let target = target.open_dir(name).map_err(|error| this.entry_error(error))?;
+            let location = this.locate(&source, &found.stat)?;
+            let above = std::mem::replace(&mut this.location, location);
             this.children(&source, &target, depth + 1)?;
-            this.place = above;
+            this.location = above;
             this.finish(&source, &target, found)
         })?;
-        if !self.is_as_copied(&found.stat) {
+        if !self.is_unchanged(&found.stat) {
             return Ok(());
         }
         match target.remove_dir(name) {
             // Something in it has changed.
             Err(error) if matches!(error.errno(), Some(Errno::NOTEMPTY | Errno::EXIST)) => Ok(()),
-            removed => removed.map_err(|error| self.failed(error)),
+            removed => removed.map_err(|error| self.entry_error(error)),
         }
     }
 
@@ -360,76 +364,80 @@ impl Copying<'_> {
         source: &Dir,
         target: &Dir,
         name: &RelativePath,
-        found: &Found,
+        found: &Entry,
     ) -> Result<(), Error> {
         let (shared, inodes) = match self.shared.take() {
             Some(shared) => shared,
-            None => shared_in(self.top).map_err(|error| self.failed(error))?,
+            None => create_shared_dir(self.top).map_err(|error| self.entry_error(error))?,
         };
         let number = RelativePath::new(found.stat.inode.to_string())
-            .map_err(|error| self.failed(invalid(error)))?;
-        if inodes.stat(&number).map_err(|error| self.failed(error))?.is_none() {
-            self.make(source, &inodes, name, &number, found)?;
+            .map_err(|error| self.entry_error(invalid_input(error)))?;
+        if inodes.stat(&number).map_err(|error| self.entry_error(error))?.is_none() {
+            self.create_entry(source, &inodes, name, &number, found)?;
         }
         let (old, new) = (number.as_os_str(), name.as_os_str());
         match rustix::fs::linkat(&inodes, old, target, new, AtFlags::empty()) {
             // This is one name more than the file system allows.
-            Err(Errno::MLINK) => self.make(source, target, name, name, found)?,
-            linked => linked.map_err(|errno| self.failed(errno))?,
+            Err(Errno::MLINK) => self.create_entry(source, target, name, name, found)?,
+            linked => linked.map_err(|errno| self.entry_error(errno))?,
         }
         self.shared = Some((shared, inodes));
         Ok(())
     }
 
     /// Copies an inode that is not a directory from `name` to `new`.
-    fn make(
+    fn create_entry(
         &mut self,
         source: &Dir,
         target: &Dir,
         name: &RelativePath,
         new: &RelativePath,
-        found: &Found,
+        found: &Entry,
     ) -> Result<(), Error> {
         self.count_bytes(found)?;
         match found.kind {
-            FileType::RegularFile => self.unlocked(source, name, &found.stat, 0o400, |this| {
-                let from = source.open_file(name).map_err(|error| this.failed(error))?;
-                let to = target.create_file(new, 0o600).map_err(|error| this.failed(error))?;
-                let allowed = this.limit_bytes - this.size_bytes + found.stored_bytes;
-                content::copy(&from, &to, found.stat.size, allowed)
-                    .map_err(|error| this.failed(error))?;
-                this.finish(from, to, found)
-            }),
+            FileType::RegularFile => {
+                self.with_permissions(source, name, &found.stat, 0o400, |this| {
+                    let from = source.open_file(name).map_err(|error| this.entry_error(error))?;
+                    let to =
+                        target.create_file(new, 0o600).map_err(|error| this.entry_error(error))?;
+                    let allowed = this.limit_bytes - this.size_bytes + found.stored_bytes;
+                    content::copy(&from, &to, found.stat.size, allowed)
+                        .map_err(|error| this.entry_error(error))?;
+                    this.finish(from, to, found)
+                })
+            }
             FileType::Symlink => {
-                let link = source.read_link(name).map_err(|error| self.failed(error))?;
-                target.symlink(&link, new).map_err(|error| self.failed(error))?;
+                let link = source.read_link(name).map_err(|error| self.entry_error(error))?;
+                target.symlink(&link, new).map_err(|error| self.entry_error(error))?;
                 self.finish_name(target, new, found)
             }
             FileType::Fifo => self.node(target, new, found),
             FileType::CharacterDevice if found.stat.device_number == 0 => {
                 self.node(target, new, found)
             }
-            _ => Err(self.foreign("a device")),
+            _ => Err(self.foreign_error("a device")),
         }
     }
 
     /// Creates a pipe or a deletion.
-    fn node(&self, target: &Dir, name: &RelativePath, found: &Found) -> Result<(), Error> {
+    fn node(&self, target: &Dir, name: &RelativePath, found: &Entry) -> Result<(), Error> {
         let mode = Mode::from_bits_truncate(found.stat.mode);
         rustix::fs::mknodat(target, name.as_os_str(), found.kind, mode, 0)
-            .map_err(|errno| self.failed(errno))?;
+            .map_err(|errno| self.entry_error(errno))?;
         self.finish_name(target, name, found)
     }
 
     /// Sets all metadata of an open copy.
-    fn finish(&self, from: impl AsFd, to: impl AsFd, found: &Found) -> Result<(), Error> {
+    fn finish(&self, from: impl AsFd, to: impl AsFd, found: &Entry) -> Result<(), Error> {
         let (uid, gid) = self.owner(&found.stat)?;
-        self.attributes(from.as_fd(), to.as_fd(), uid, gid).map_err(|error| self.failed(error))?;
+        self.attributes(from.as_fd(), to.as_fd(), uid, gid)
+            .map_err(|error| self.entry_error(error))?;
         let finished =
             rustix::fs::fchmod(&to, Mode::from_bits_truncate(found.stat.mode)).and_then(|()| {
                 rustix::fs::futimens(&to, &times(Some(found.accessed), found.stat.modified))
             });
-        finished.map_err(|errno| self.failed(errno))
+        finished.map_err(|errno| self.entry_error(errno))
     }
 
     fn attributes(
@@ -462,7 +470,7 @@ impl Copying<'_> {
     }
 
     /// The same for inodes that cannot be opened; these have no `user.` attributes.
-    fn finish_name(&self, dir: &Dir, name: &RelativePath, found: &Found) -> Result<(), Error> {
+    fn finish_name(&self, dir: &Dir, name: &RelativePath, found: &Entry) -> Result<(), Error> {
         let (uid, gid) = self.owner(&found.stat)?;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let file = name.as_os_str();
@@ -479,11 +487,11 @@ impl Copying<'_> {
             let times = times(Some(found.accessed), found.stat.modified);
             rustix::fs::utimensat(dir, file, &times, flags)
         };
-        finish().map_err(|errno: Errno| self.failed(errno))
+        finish().map_err(|errno: Errno| self.entry_error(errno))
     }
 
     /// Calls `work` while the owner has the permissions `needed` on a name of the layer.
-    fn unlocked(
+    fn with_permissions(
         &mut self,
         source: &Dir,
         name: &RelativePath,
@@ -494,21 +502,21 @@ impl Copying<'_> {
         if self.privileged || stat.mode & needed == needed {
             return work(self);
         }
-        source.chmod(name, stat.mode | needed).map_err(|error| self.failed(error))?;
+        source.chmod(name, stat.mode | needed).map_err(|error| self.entry_error(error))?;
         let result = work(self);
-        source.chmod(name, stat.mode).map_err(|error| self.failed(error))?;
+        source.chmod(name, stat.mode).map_err(|error| self.entry_error(error))?;
         result
     }
 
     fn owner(&self, stat: &Stat) -> Result<(Uid, Gid), Error> {
         let moved = |id| {
-            let moved = self.owners.moved(id);
-            moved.ok_or_else(|| Error::Owner { path: self.shown(), id })
+            let moved = self.owners.map(id);
+            moved.ok_or_else(|| Error::Owner { path: self.escaped_path(), id })
         };
         Ok((Uid::from_raw(moved(stat.uid)?), Gid::from_raw(moved(stat.gid)?)))
     }
 
-    fn count_bytes(&mut self, found: &Found) -> Result<(), Error> {
+    fn count_bytes(&mut self, found: &Entry) -> Result<(), Error> {
         let size_bytes = self.size_bytes.saturating_add(found.stored_bytes);
         if size_bytes > self.limit_bytes {
             return Err(Error::TooLarge { limit_bytes: self.limit_bytes });
@@ -517,34 +525,34 @@ impl Copying<'_> {
         Ok(())
     }
 
-    fn shown(&self) -> String {
+    fn escaped_path(&self) -> String {
         let path = if self.path.is_empty() { b"/" } else { self.path.as_slice() };
         path.escape_ascii().to_string()
     }
 
-    fn foreign(&self, what: &'static str) -> Error {
-        Error::Foreign { path: self.shown(), what }
+    fn foreign_error(&self, what: &'static str) -> Error {
+        Error::Foreign { path: self.escaped_path(), what }
     }
 
-    fn failed(&self, error: impl Into<io::Error>) -> Error {
+    fn entry_error(&self, error: impl Into<io::Error>) -> Error {
         let source = error.into();
         match source.kind() {
             io::ErrorKind::FileTooLarge => Error::TooLarge { limit_bytes: self.limit_bytes },
-            _ => Error::Entry { path: self.shown(), source },
+            _ => Error::Entry { path: self.escaped_path(), source },
         }
     }
 }
 
 /// Creates the directory for shared inodes, under a name that no layer can have predicted.
-fn shared_in(top: &Dir) -> Result<(RelativePath, Dir), io::Error> {
+fn create_shared_dir(top: &Dir) -> Result<(RelativePath, Dir), io::Error> {
     let chance = RandomState::new().build_hasher().finish();
-    let name = RelativePath::new(format!(".shared-{chance:016x}")).map_err(invalid)?;
+    let name = RelativePath::new(format!(".shared-{chance:016x}")).map_err(invalid_input)?;
     top.mkdir(&name, 0o700)?;
     let dir = top.open_dir(&name)?;
     Ok((name, dir))
 }
 
-fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+fn invalid_input(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 

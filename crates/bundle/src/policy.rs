@@ -76,12 +76,12 @@ pub fn refuse_bare_repositories<E>(
     entries: &mut [Entry],
     mut base_holds: impl FnMut(&RelativePath) -> Result<bool, E>,
 ) -> Result<(), E> {
-    let mut added: HashMap<Option<RelativePath>, Marks> = HashMap::new();
+    let mut added: HashMap<Option<RelativePath>, RepositoryMarks> = HashMap::new();
     for entry in entries.iter() {
         if entry.change.new_node().is_some() {
             for (directory, name) in ancestors(&entry.path) {
-                let marks = Marks::of(&name);
-                if marks != Marks::default() {
+                let marks = RepositoryMarks::of(&name);
+                if marks != RepositoryMarks::default() {
                     added.entry(directory).or_default().join(marks);
                 }
             }
@@ -122,14 +122,14 @@ fn ancestors(path: &RelativePath) -> impl Iterator<Item = (Option<RelativePath>,
 
 /// Which parts of a repository's layout a directory holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Marks {
+struct RepositoryMarks {
     head: bool,
     objects: bool,
     refs: bool,
     common: bool,
 }
 
-impl Marks {
+impl RepositoryMarks {
     fn of(name: &[u8]) -> Self {
         let mut marks = Self::default();
         match folded(name).as_slice() {

@@ -76,7 +76,7 @@ impl Project {
         }
         for candidate in cwd.ancestors() {
             let dir = open(candidate)?;
-            let found = dir.stat(&git::marker()).map_err(unreadable(candidate))?;
+            let found = dir.stat(&git::marker()).map_err(unreadable_error(candidate))?;
             if let Some(found) = found {
                 return Self::at(candidate, dir, Some(found.kind), home);
             }
@@ -90,7 +90,7 @@ impl Project {
             return Err(Error::NotAbsolute(root.to_owned()));
         }
         let dir = open(root)?;
-        let found = dir.stat(&git::marker()).map_err(unreadable(root))?;
+        let found = dir.stat(&git::marker()).map_err(unreadable_error(root))?;
         Self::at(root, dir, found.map(|found| found.kind), home)
     }
 
@@ -100,7 +100,7 @@ impl Project {
         git: Option<FileKind>,
         home: Option<&Path>,
     ) -> Result<Self, Error> {
-        let stat = dir.stat_self().map_err(unreadable(root))?;
+        let stat = dir.stat_self().map_err(unreadable_error(root))?;
         if root.parent().is_none() || is_same(&stat, Path::new("/")) {
             return Err(Error::Root);
         }
@@ -139,10 +139,10 @@ fn is_same(stat: &Stat, path: &Path) -> bool {
 }
 
 fn open(path: &Path) -> Result<Dir, Error> {
-    Dir::open(path).map_err(unreadable(path))
+    Dir::open(path).map_err(unreadable_error(path))
 }
 
-fn unreadable(path: &Path) -> impl Fn(beneath::Error) -> Error {
+fn unreadable_error(path: &Path) -> impl Fn(beneath::Error) -> Error {
     move |source| Error::Unreadable { path: path.to_owned(), source }
 }
 

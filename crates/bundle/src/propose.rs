@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// A path is changed twice.
     #[error("{path} is changed twice")]
-    Twice {
+    Duplicate {
         /// The path, printable.
         path: String,
     },
@@ -77,7 +77,7 @@ pub enum Error {
     },
     /// There is more than a bundle may hold.
     #[error(transparent)]
-    Limit(#[from] crate::validate::Exceeded),
+    Limit(#[from] crate::validate::LimitExceeded),
     /// The project could not be read.
     #[error("cannot read {path} in the project")]
     Read {
@@ -108,7 +108,7 @@ impl Error {
             Self::BaseRef { .. }
             | Self::Diff { .. }
             | Self::Differs { .. }
-            | Self::Twice { .. }
+            | Self::Duplicate { .. }
             | Self::Limit(_) => "INVALID_INPUT",
             Self::ThroughLink { .. } => "TOOL_PATH_ESCAPE",
             Self::DoesNotFit { .. } => "TOOL_PATCH_FAILED",
@@ -141,7 +141,7 @@ pub fn propose(
         bytes: 0,
     };
     for patch in &diff.patches {
-        proposal.take(patch)?;
+        proposal.add_patch(patch)?;
     }
     let entries = proposal.entries.into_values().collect();
     Ok(scan::finish(entries, view, project)?)
@@ -178,10 +178,10 @@ struct Base {
 }
 
 impl Proposal<'_> {
-    fn take(&mut self, proposed: &DiffPatch) -> Result<(), Error> {
+    fn add_patch(&mut self, proposed: &DiffPatch) -> Result<(), Error> {
         let path = &proposed.path;
         if self.seen.contains(path) {
-            return Err(Error::Twice { path: path.quoted() });
+            return Err(Error::Duplicate { path: path.quoted() });
         }
         let files = patch::parse(proposed.diff.as_bytes(), self.limits)
             .map_err(|source| Error::Diff { path: path.quoted(), source })?;
@@ -196,7 +196,7 @@ impl Proposal<'_> {
             _ => return Err(differs("changes other files too")),
         };
         if let Some(file) = file {
-            check_announced(file, proposed).map_err(differs)?;
+            check_declared(file, proposed).map_err(differs)?;
         }
         let moved_from = file.filter(|file| file.operation == patch::Operation::Rename);
         let source = match file.map(|file| file.operation) {
@@ -236,7 +236,7 @@ impl Proposal<'_> {
                 Some(file) => self.content(file, proposed, from)?,
                 None => proposed.binary_content.clone().unwrap_or_default(),
             };
-            let new = self.put(path, content, mode(file, from))?;
+            let new = self.write_content(path, content, mode(file, from))?;
             match here.as_ref().map(|base| base.node.clone()) {
                 None => Change::Add { new },
                 Some(old) => Change::Modify { old, new },
@@ -282,7 +282,7 @@ impl Proposal<'_> {
                 let file = self.project.open_file(path).map_err(failing)?;
                 let mut content = Vec::new();
                 let read = file.take(self.limits.total_bytes + 1).read_to_end(&mut content);
-                read.map_err(|source| failing(io("read", path, source)))?;
+                read.map_err(|source| failing(io_error("read", path, source)))?;
                 let (hash, size) = (ContentHash::of(&content), content.len() as u64);
                 (Node::File { hash, size, mode }, content)
             }
@@ -299,7 +299,12 @@ impl Proposal<'_> {
     }
 
     /// Writes new content to the view.
-    fn put(&mut self, path: &RelativePath, content: Vec<u8>, mode: u32) -> Result<Node, Error> {
+    fn write_content(
+        &mut self,
+        path: &RelativePath,
+        content: Vec<u8>,
+        mode: u32,
+    ) -> Result<Node, Error> {
         if mode & LINK == LINK {
             return Ok(Node::Symlink { target: content });
         }
@@ -307,7 +312,7 @@ impl Proposal<'_> {
         self.make_parents(path)?;
         let failing = |source| Error::Write { path: path.quoted(), source };
         let mut file = self.view.changed().create_file(path, 0o600).map_err(failing)?;
-        file.write_all(&content).map_err(|source| failing(io("write", path, source)))?;
+        file.write_all(&content).map_err(|source| failing(io_error("write", path, source)))?;
         let (hash, size) = (ContentHash::of(&content), content.len() as u64);
         Ok(Node::File { hash, size, mode: mode & 0o777 })
     }
@@ -340,7 +345,7 @@ impl Proposal<'_> {
 
     fn add(&mut self, path: RelativePath, change: Change, conflict: bool) -> Result<(), Error> {
         if !self.seen.insert(path.clone()) {
-            return Err(Error::Twice { path: path.quoted() });
+            return Err(Error::Duplicate { path: path.quoted() });
         }
         let entry = Entry {
             path: path.clone(),
@@ -357,13 +362,13 @@ impl Proposal<'_> {
 
     fn count(&mut self, size: u64) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(size);
-        let total = crate::validate::within;
+        let total = crate::validate::check_limit;
         Ok(total(self.bytes, "total_bytes", self.limits.total_bytes, self.limits)?)
     }
 }
 
 /// Checks that a diff does what was announced; the error says what it does instead.
-fn check_announced(file: &FilePatch<'_>, proposed: &DiffPatch) -> Result<(), &'static str> {
+fn check_declared(file: &FilePatch<'_>, proposed: &DiffPatch) -> Result<(), &'static str> {
     let own = file.new_path.as_ref().or(file.old_path.as_ref());
     if own != Some(&proposed.path) {
         return Err("changes another path");
@@ -405,7 +410,11 @@ fn mode(file: Option<&FilePatch<'_>>, base: Option<&Base>) -> u32 {
     }
 }
 
-fn io(operation: &'static str, path: &RelativePath, source: std::io::Error) -> beneath::Error {
+fn io_error(
+    operation: &'static str,
+    path: &RelativePath,
+    source: std::io::Error,
+) -> beneath::Error {
     beneath::Error::Io { operation, path: path.quoted(), source }
 }
 

@@ -147,7 +147,7 @@ impl Error {
         }
     }
 
-    fn from_beneath(error: beneath::Error) -> Self {
+    fn read_error(error: beneath::Error) -> Self {
         match error {
             beneath::Error::ThroughLink { path, .. } => Self::Symlink { path },
             beneath::Error::NotRegular { path, .. } => Self::Special { path },
@@ -206,7 +206,7 @@ fn manifest_bytes(dir: &Dir, limits: &BundleLimits) -> Result<Vec<u8>, Error> {
         Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => {
             return Err(Error::NoManifest);
         }
-        Err(error) => return Err(Error::from_beneath(error)),
+        Err(error) => return Err(Error::read_error(error)),
     };
     let mut bytes = Vec::new();
     file.take(limits.manifest_bytes + 1).read_to_end(&mut bytes).map_err(Error::ReadManifest)?;

@@ -19,7 +19,7 @@ use crate::history::History;
 use crate::manifest::Entry;
 use crate::path::RelativePath;
 use crate::project::Project;
-use crate::validate::Exceeded;
+use crate::validate::LimitExceeded;
 use crate::view::View;
 
 /// The changes that a command made.
@@ -38,7 +38,7 @@ pub struct Changes {
 pub enum Error {
     /// There is more than a bundle may hold: `entries` or `total_bytes`. The view is unchanged.
     #[error(transparent)]
-    Limit(#[from] Exceeded),
+    Limit(#[from] LimitExceeded),
     /// Something could not be read.
     #[error("cannot read {path} in the {layer}")]
     Read {
@@ -59,7 +59,7 @@ pub enum Error {
 /// [`Error::Limit`] when there is more than `limits` allow; a path longer than they allow is
 /// not an error but a refused entry.
 pub fn scan(view: &View, project: &Project, limits: &BundleLimits) -> Result<Changes, Error> {
-    scan_but(view, project, &[], &mut History::default(), limits)
+    scan_excluding(view, project, &[], &mut History::default(), limits)
 }
 
 /// The same, but paths in `excluded` and below are ignored, and what the host applied from an
@@ -68,7 +68,7 @@ pub fn scan(view: &View, project: &Project, limits: &BundleLimits) -> Result<Cha
 ///
 /// # Errors
 /// As [`scan`].
-pub fn scan_but(
+pub fn scan_excluding(
     view: &View,
     project: &Project,
     excluded: &[RelativePath],
@@ -77,7 +77,7 @@ pub fn scan_but(
 ) -> Result<Changes, Error> {
     let entries = walk::walk(view, project, excluded, history, limits)?;
     let changes = finish(entries, view, project)?;
-    history.offer(&changes.entries);
+    history.record_offered(&changes.entries);
     Ok(changes)
 }
 

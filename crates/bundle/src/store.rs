@@ -42,7 +42,7 @@ pub struct Bundle {
 
 /// One bundle in the list of [`Store::list`].
 #[derive(Debug)]
-pub struct Listed {
+pub struct StoredBundle {
     /// Its id.
     pub id: String,
     /// The bundle, or why it cannot be used.
@@ -131,15 +131,16 @@ impl Store {
     }
 
     /// All bundles, newest first; those that cannot be read come last.
-    pub fn list(&self, limits: &BundleLimits) -> Result<Vec<Listed>, Error> {
-        let mut listed: Vec<Listed> = self
+    pub fn list(&self, limits: &BundleLimits) -> Result<Vec<StoredBundle>, Error> {
+        let mut listed: Vec<StoredBundle> = self
             .ids()?
             .into_iter()
-            .map(|id| Listed { bundle: self.load(&id, limits), id })
+            .map(|id| StoredBundle { bundle: self.load(&id, limits), id })
             // Removed after it was listed.
             .filter(|listed| !matches!(listed.bundle, Err(Error::NotFound(_))))
             .collect();
-        let made = |listed: &Listed| listed.bundle.as_ref().ok().map(|b| b.manifest.created_at_ms);
+        let made =
+            |listed: &StoredBundle| listed.bundle.as_ref().ok().map(|b| b.manifest.created_at_ms);
         listed.sort_by(|a, b| (made(b), &b.id).cmp(&(made(a), &a.id)));
         Ok(listed)
     }
@@ -163,7 +164,7 @@ impl Store {
     }
 
     fn ids(&self) -> Result<Vec<String>, Error> {
-        let entries = failing("list", self.bundles.entries())?;
+        let entries = with_operation("list", self.bundles.entries())?;
         let names = entries.into_iter().filter_map(|(name, _)| String::from_utf8(name).ok());
         Ok(names.filter(|name| ContentHash::from_hex(name).is_some()).collect())
     }
@@ -173,32 +174,32 @@ impl Store {
         let name = RelativePath::new(id).map_err(|_| not_found())?;
         let dir = match self.bundles.open_dir(&name) {
             Err(error) if error.errno() == Some(Errno::NOENT) => return Err(not_found()),
-            other => failing("open", other)?,
+            other => with_operation("open", other)?,
         };
-        let file = failing("open", dir.open_file(&manifest_name()))?;
+        let file = with_operation("open", dir.open_file(&manifest_name()))?;
         let mut bytes = Vec::new();
         let most = limits.manifest_bytes.saturating_add(1);
-        failing("read", file.take(most).read_to_end(&mut bytes))?;
+        with_operation("read", file.take(most).read_to_end(&mut bytes))?;
         let size = bytes.len() as u64;
-        validate::within(size, "manifest_bytes", limits.manifest_bytes, limits)
+        validate::check_limit(size, "manifest_bytes", limits.manifest_bytes, limits)
             .map_err(validate::Error::from)?;
         if ContentHash::of(&bytes).to_hex() != id {
             return Err(Error::Altered(id.to_owned()));
         }
         let manifest = Manifest::parse(&bytes, limits)?;
-        let bundles = failing("open", self.bundles.reopen())?;
+        let bundles = with_operation("open", self.bundles.reopen())?;
         Ok(Bundle { id: id.to_owned(), manifest, bundles, dir })
     }
 
     fn sweep(&self) -> Result<(), Error> {
-        for (name, _) in failing("list", self.bundles.entries())? {
+        for (name, _) in with_operation("list", self.bundles.entries())? {
             if !name.starts_with(UNFINISHED.as_bytes()) {
                 continue;
             }
             let Ok(path) = RelativePath::new(name) else { continue };
             let Ok(dir) = self.bundles.open_dir(&path) else { continue };
-            if failing("lock", claim::try_lock(&dir))? {
-                failing("remove", self.bundles.remove_tree(&path))?;
+            if with_operation("lock", claim::try_lock(&dir))? {
+                with_operation("remove", self.bundles.remove_tree(&path))?;
             }
         }
         Ok(())
@@ -216,13 +217,13 @@ impl Bundle {
     /// # Errors
     /// [`Error::Busy`] if another command is deciding about it, [`Error::NotFound`] if one has
     /// just removed it.
-    pub fn hold(&self) -> Result<(), Error> {
-        if !failing("lock", claim::try_lock(&self.dir))? {
+    pub fn lock(&self) -> Result<(), Error> {
+        if !with_operation("lock", claim::try_lock(&self.dir))? {
             return Err(Error::Busy(self.id.clone()));
         }
         let name =
             RelativePath::new(self.id.as_str()).map_err(|_| Error::NotFound(self.id.clone()))?;
-        match failing("inspect", self.bundles.stat(&name))? {
+        match with_operation("inspect", self.bundles.stat(&name))? {
             Some(_) => Ok(()),
             None => Err(Error::NotFound(self.id.clone())),
         }
@@ -230,26 +231,26 @@ impl Bundle {
 
     /// The directory of the new contents, each named by its hash.
     pub fn blobs(&self) -> Result<Dir, Error> {
-        failing("open", self.dir.open_dir(&blobs_name()))
+        with_operation("open", self.dir.open_dir(&blobs_name()))
     }
 
     /// Opens the new content with this hash. The content was not verified: the caller must compare
     /// the hash.
     pub fn blob(&self, hash: ContentHash) -> Result<File, Error> {
         let name = hash_name(hash)?;
-        failing("read", self.blobs()?.open_file(&name))
+        with_operation("read", self.blobs()?.open_file(&name))
     }
 
     /// The old content with this hash, verified. It is stored only for small texts that are not
     /// ignored.
     pub fn base(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error> {
-        let dir = failing("open", self.dir.open_dir(&base_name()))?;
+        let dir = with_operation("open", self.dir.open_dir(&base_name()))?;
         let file = match dir.open_file(&hash_name(hash)?) {
             Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
-            other => failing("read", other)?,
+            other => with_operation("read", other)?,
         };
         let mut content = Vec::new();
-        failing("read", file.take(create::MAX_BASE_BYTES + 1).read_to_end(&mut content))?;
+        with_operation("read", file.take(create::MAX_BASE_BYTES + 1).read_to_end(&mut content))?;
         Ok((ContentHash::of(&content) == hash).then_some(content))
     }
 
@@ -263,10 +264,10 @@ impl Bundle {
         let id =
             RelativePath::new(self.id.as_str()).map_err(|_| Error::NotFound(self.id.clone()))?;
         // The rename makes it impossible to find in one step, whatever happens during the removal.
-        let (gone, held) = failing("remove", claim::claim(&self.bundles, UNFINISHED))?;
-        failing("remove", self.bundles.rename(&id, &held, &id, beneath::Rename::NoReplace))?;
-        failing("remove", self.bundles.remove_tree(&gone))?;
-        failing("remove", self.bundles.sync())
+        let (gone, held) = with_operation("remove", claim::claim(&self.bundles, UNFINISHED))?;
+        with_operation("remove", self.bundles.rename(&id, &held, &id, beneath::Rename::NoReplace))?;
+        with_operation("remove", self.bundles.remove_tree(&gone))?;
+        with_operation("remove", self.bundles.sync())
     }
 }
 
@@ -287,7 +288,10 @@ fn hash_name(hash: ContentHash) -> Result<RelativePath, Error> {
     RelativePath::new(hex.as_str()).map_err(|_| Error::NotFound(hex))
 }
 
-fn failing<T>(operation: &'static str, result: Result<T, impl Into<Cause>>) -> Result<T, Error> {
+fn with_operation<T>(
+    operation: &'static str,
+    result: Result<T, impl Into<Cause>>,
+) -> Result<T, Error> {
     result.map_err(|source| Error::Io { operation, source: source.into() })
 }
 

@@ -12,7 +12,7 @@ use crate::policy;
 /// A limit that a bundle exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the bundle exceeds the limit `{limit}` of the profile `{profile}`: {value}")]
-pub struct Exceeded {
+pub struct LimitExceeded {
     /// The limit's name: `entries`, `total_bytes`, `manifest_bytes` or `path_bytes`.
     pub limit: &'static str,
     /// The profile that sets it.
@@ -32,7 +32,7 @@ pub enum Error {
     Version(u32),
     /// It exceeds a limit.
     #[error(transparent)]
-    Limit(#[from] Exceeded),
+    Limit(#[from] LimitExceeded),
     /// The project's path is not absolute.
     #[error("the manifest's project is not an absolute path")]
     Project,
@@ -59,7 +59,7 @@ impl Manifest {
     /// executed by host tools, is marked so even if the manifest does not mark it.
     pub fn parse(bytes: &[u8], limits: &BundleLimits) -> Result<Self, Error> {
         let size = bytes.len() as u64;
-        within(size, "manifest_bytes", limits.manifest_bytes, limits)?;
+        check_limit(size, "manifest_bytes", limits.manifest_bytes, limits)?;
         let mut manifest: Self = serde_json::from_slice(bytes).map_err(Error::Form)?;
         manifest.validate(limits)?;
         for entry in &mut manifest.entries {
@@ -72,7 +72,7 @@ impl Manifest {
     pub fn to_bytes(&self, limits: &BundleLimits) -> Result<Vec<u8>, Error> {
         self.validate(limits)?;
         let bytes = serde_json::to_vec(self).map_err(Error::Form)?;
-        within(bytes.len() as u64, "manifest_bytes", limits.manifest_bytes, limits)?;
+        check_limit(bytes.len() as u64, "manifest_bytes", limits.manifest_bytes, limits)?;
         Ok(bytes)
     }
 
@@ -83,7 +83,7 @@ impl Manifest {
         if self.project.first() != Some(&b'/') || self.project.contains(&0) {
             return Err(Error::Project);
         }
-        within(self.entries.len() as u64, "entries", limits.entries, limits)?;
+        check_limit(self.entries.len() as u64, "entries", limits.entries, limits)?;
         for pair in self.entries.windows(2) {
             if pair[0].path >= pair[1].path {
                 return Err(Error::Order(pair[1].path.clone()));
@@ -94,7 +94,7 @@ impl Manifest {
         for entry in &self.entries {
             if entry.refused != Some(Refusal::PathTooLong) {
                 let length = entry.path.as_bytes().len() as u64;
-                within(length, "path_bytes", limits.path_bytes, limits)?;
+                check_limit(length, "path_bytes", limits.path_bytes, limits)?;
             }
             let fault = |reason| Error::Entry { path: entry.path.clone(), reason };
             self.validate_entry(entry, &mut sources).map_err(fault)?;
@@ -102,7 +102,7 @@ impl Manifest {
                 bytes = bytes.saturating_add(*size);
             }
         }
-        within(bytes, "total_bytes", limits.total_bytes, limits)?;
+        check_limit(bytes, "total_bytes", limits.total_bytes, limits)?;
         Ok(())
     }
 
@@ -144,13 +144,17 @@ impl Manifest {
 }
 
 /// Checks one limit.
-pub(crate) fn within(
+pub(crate) fn check_limit(
     found: u64,
     limit: &'static str,
     value: u64,
     limits: &BundleLimits,
-) -> Result<(), Exceeded> {
-    if found <= value { Ok(()) } else { Err(Exceeded { limit, profile: limits.profile, value }) }
+) -> Result<(), LimitExceeded> {
+    if found <= value {
+        Ok(())
+    } else {
+        Err(LimitExceeded { limit, profile: limits.profile, value })
+    }
 }
 
 #[cfg(test)]

@@ -4,18 +4,18 @@
 //! This module creates, finds and removes views. It mounts nothing and starts no process.
 //! `scan` evaluates the changes that the command made.
 
+mod collected;
 mod copy;
-mod gathered;
+mod pool;
 mod record;
-mod spare;
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
+pub use collected::{LayerChanges, LayerCollector};
 pub use copy::{copy_whole, later_stamp};
-pub use gathered::{Gathered, Gathering};
-pub use record::{About, Record, Summary};
+pub use record::{Record, Summary, ViewPurpose};
 
 use crate::beneath::{self, Dir, Timestamp};
 use crate::claim;
@@ -38,7 +38,7 @@ pub struct Ownership {
 pub struct View {
     name: RelativePath,
     /// The name of the unused view that it was made from.
-    spare: Option<RelativePath>,
+    pool_name: Option<RelativePath>,
     views: Dir,
     /// Locked as long as it is open.
     dir: Dir,
@@ -50,7 +50,7 @@ pub struct View {
 enum Layers {
     Overlay { upper: Dir, work: Dir },
     Copy { copy: Dir },
-    Gathered { upper: Dir, removed: Vec<RelativePath> },
+    Collected { upper: Dir, removed: Vec<RelativePath> },
 }
 
 /// Why a view could not be created, found or removed.
@@ -61,7 +61,7 @@ pub enum Error {
     Data(#[from] data::Error),
     /// An operation on the view's own directories failed.
     #[error("cannot {operation} the view")]
-    Own {
+    Operation {
         /// The attempted operation, as a verb.
         operation: &'static str,
         /// Why.
@@ -121,15 +121,15 @@ impl View {
         project: &Project,
         kind: ViewKind,
         ownership: Option<Ownership>,
-        about: impl Into<About>,
+        about: impl Into<ViewPurpose>,
         started: Timestamp,
     ) -> Result<Self, Error> {
         let views = data.views()?;
         let prefix = format!("{:010x}{:08x}-", started.seconds, started.nanoseconds);
-        let (name, dir, spare) = claimed(&views, &prefix, kind)?;
+        let (name, dir, spare) = claim_dir(&views, &prefix, kind)?;
         let view = Self::fill(project, kind, ownership, about.into(), started, &dir);
         match view {
-            Ok((layers, record)) => Ok(Self { name, spare, views, dir, layers, record }),
+            Ok((layers, record)) => Ok(Self { name, pool_name: spare, views, dir, layers, record }),
             Err(error) => {
                 // If this fails, an unlocked view without a description remains, which `sweep`
                 // removes.
@@ -143,7 +143,7 @@ impl View {
         project: &Project,
         kind: ViewKind,
         ownership: Option<Ownership>,
-        about: About,
+        about: ViewPurpose,
         started: Timestamp,
         dir: &Dir,
     ) -> Result<(Layers, Record), Error> {
@@ -151,21 +151,21 @@ impl View {
             ViewKind::Overlay => "upper",
             ViewKind::Copy => "copy",
         });
-        let layer = open_or_make(dir, &root)?;
+        let layer = open_or_create(dir, &root)?;
         let work = match kind {
-            ViewKind::Overlay => Some(spare::fresh_work(dir)?),
+            ViewKind::Overlay => Some(pool::create_work(dir)?),
             ViewKind::Copy => None,
         };
         if let Some(ownership) = ownership {
             let uid = ownership.host_id(project.stat.uid)?;
             let gid = ownership.host_id(project.stat.gid)?;
             for layer in [Some(&layer), work.as_ref()].into_iter().flatten() {
-                own("give away", layer.chown_self(uid, gid))?;
+                with_operation("give away", layer.chown_self(uid, gid))?;
             }
         }
         set_mode(&layer, project.stat.mode)?;
         let mut record = Record::new(project, kind, about, started);
-        record.started = record.started.max(moment(&layer, project.stat.mode)?);
+        record.started = record.started.max(boundary_time(&layer, project.stat.mode)?);
         let layers = match work {
             Some(work) => Layers::Overlay { upper: layer, work },
             None => {
@@ -190,26 +190,26 @@ impl View {
             Err(error) if error.errno() == Some(Errno::NOENT) => {
                 return Err(Error::NotFound(id.to_owned()));
             }
-            other => own("open", other)?,
+            other => with_operation("open", other)?,
         };
         if !lock(&dir)? {
             return Err(Error::InUse(id.to_owned()));
         }
         let record =
             Record::read(&dir).map_err(|reason| Error::Record { id: id.to_owned(), reason })?;
-        let open = |name| own("open", dir.open_dir(&RelativePath::literal(name)));
+        let open = |name| with_operation("open", dir.open_dir(&RelativePath::literal(name)));
         let layers = match record.kind {
             ViewKind::Overlay => Layers::Overlay { upper: open("upper")?, work: open("work")? },
             ViewKind::Copy => Layers::Copy { copy: open("copy")? },
         };
-        Ok(Self { name, spare: None, views, dir, layers, record })
+        Ok(Self { name, pool_name: None, views, dir, layers, record })
     }
 
     /// All views, oldest first, including those in use.
     pub fn list(data: &DataDir) -> Result<Vec<Summary>, Error> {
         let views = data.views()?;
         let mut found = Vec::new();
-        for (name, _) in own("list", views.entries())? {
+        for (name, _) in with_operation("list", views.entries())? {
             let Ok(id) = String::from_utf8(name) else { continue };
             let Ok(path) = RelativePath::new(id.clone()) else { continue };
             // It may have been removed meanwhile.
@@ -226,11 +226,11 @@ impl View {
     pub fn sweep(data: &DataDir) -> Result<usize, Error> {
         let views = data.views()?;
         let mut swept = 0;
-        for (name, _) in own("list", views.entries())? {
+        for (name, _) in with_operation("list", views.entries())? {
             let Ok(path) = RelativePath::new(name) else { continue };
             let Ok(dir) = views.open_dir(&path) else { continue };
             if lock(&dir)? && Record::is_absent(&dir) {
-                own("remove", views.remove_tree(&path))?;
+                with_operation("remove", views.remove_tree(&path))?;
                 swept += 1;
             }
         }
@@ -250,7 +250,7 @@ impl View {
     /// The upper layer; `None` for a copy.
     pub fn upper(&self) -> Option<&Dir> {
         match &self.layers {
-            Layers::Overlay { upper, .. } | Layers::Gathered { upper, .. } => Some(upper),
+            Layers::Overlay { upper, .. } | Layers::Collected { upper, .. } => Some(upper),
             Layers::Copy { .. } => None,
         }
     }
@@ -259,14 +259,14 @@ impl View {
     pub fn work(&self) -> Option<&Dir> {
         match &self.layers {
             Layers::Overlay { work, .. } => Some(work),
-            Layers::Copy { .. } | Layers::Gathered { .. } => None,
+            Layers::Copy { .. } | Layers::Collected { .. } => None,
         }
     }
 
     /// The copy; `None` for an overlay.
     pub fn copy(&self) -> Option<&Dir> {
         match &self.layers {
-            Layers::Overlay { .. } | Layers::Gathered { .. } => None,
+            Layers::Overlay { .. } | Layers::Collected { .. } => None,
             Layers::Copy { copy } => Some(copy),
         }
     }
@@ -275,14 +275,14 @@ impl View {
     pub fn removed(&self) -> &[RelativePath] {
         match &self.layers {
             Layers::Overlay { .. } | Layers::Copy { .. } => &[],
-            Layers::Gathered { removed, .. } => removed,
+            Layers::Collected { removed, .. } => removed,
         }
     }
 
     /// The layer that contains the changes, of either kind.
     pub fn changed(&self) -> &Dir {
         match &self.layers {
-            Layers::Overlay { upper, .. } | Layers::Gathered { upper, .. } => upper,
+            Layers::Overlay { upper, .. } | Layers::Collected { upper, .. } => upper,
             Layers::Copy { copy } => copy,
         }
     }
@@ -306,14 +306,14 @@ impl View {
     /// a time: the file system finishes the removal only then.
     pub fn tidy(&self) -> Vec<OwnedFd> {
         // If this fails, the next use does it.
-        let removed = spare::tidy(&self.dir).unwrap_or_default();
+        let removed = pool::tidy(&self.dir).unwrap_or_default();
         removed.into_iter().map(OwnedFd::from).collect()
     }
 
     /// Ends a view whose command has changed nothing. Its directories are stored for reuse unless
     /// the use left something in them.
     pub fn release(self) -> Result<(), Error> {
-        spare::keep(self)
+        pool::put(self)
     }
 
     /// Removes the view and everything that was written to it.
@@ -321,18 +321,18 @@ impl View {
         drop(self.layers);
         // A partly removed view must not be found as a complete one.
         Record::remove(&self.dir)?;
-        own("remove", self.views.remove_tree(&self.name))
+        with_operation("remove", self.views.remove_tree(&self.name))
     }
 }
 
 /// Locks a view's directory; `false` if another process holds the lock.
 fn lock(dir: &Dir) -> Result<bool, Error> {
-    own("lock", claim::try_lock(dir))
+    with_operation("lock", claim::try_lock(dir))
 }
 
 /// A locked directory for a view: an unused one from the pool, with its former name, else a new
 /// one.
-fn claimed(
+fn claim_dir(
     views: &Dir,
     prefix: &str,
     kind: ViewKind,
@@ -340,12 +340,12 @@ fn claimed(
     if kind == ViewKind::Overlay {
         let process = rustix::process::getpid().as_raw_nonzero();
         if let Ok(name) = RelativePath::new(format!("{prefix}{process}"))
-            && let Some((dir, spare)) = spare::take(views, &name)?
+            && let Some((dir, spare)) = pool::take(views, &name)?
         {
             return Ok((name, dir, Some(spare)));
         }
     }
-    let (name, dir) = own("create", claim::claim(views, prefix))?;
+    let (name, dir) = with_operation("create", claim::claim(views, prefix))?;
     // The root user of a sandbox must pass through to the layers; a caller's umask could prevent
     // that.
     set_mode(&dir, 0o711)?;
@@ -353,13 +353,13 @@ fn claimed(
 }
 
 /// Opens a layer, or creates it if it does not exist; a view from the pool already has it.
-fn open_or_make(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
+fn open_or_create(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
     match dir.open_dir(layer) {
         Err(error) if error.errno() == Some(Errno::NOENT) => {
-            own("create", dir.mkdir(layer, 0o700))?;
-            own("open", dir.open_dir(layer))
+            with_operation("create", dir.mkdir(layer, 0o700))?;
+            with_operation("open", dir.open_dir(layer))
         }
-        other => own("open", other),
+        other => with_operation("open", other),
     }
 }
 
@@ -374,10 +374,10 @@ fn open_or_make(dir: &Dir, layer: &RelativePath) -> Result<Dir, Error> {
 /// must be over before any process reads the view.
 ///
 /// As the change, it sets the mode of the directory `layer` again.
-pub fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
+pub fn boundary_time(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
     let changed = || -> Result<Timestamp, Error> {
         set_mode(layer, mode)?;
-        Ok(own("inspect", layer.stat_self())?.changed)
+        Ok(with_operation("inspect", layer.stat_self())?.changed)
     };
     let before = changed()?;
     let after = changed()?;
@@ -389,7 +389,7 @@ pub fn moment(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
 
 /// Whether a change from now on can be distinguished from those until a [`moment`]. This is false
 /// while that moment is a tick which is not over.
-pub fn is_over(moment: Timestamp) -> bool {
+pub fn is_tick_over(moment: Timestamp) -> bool {
     coarse_now() != moment
 }
 
@@ -407,11 +407,14 @@ fn set_mode(dir: &Dir, mode: u32) -> Result<(), Error> {
         path: ".".to_owned(),
         source: errno.into(),
     };
-    own("set the mode of", set.map_err(failed))
+    with_operation("set the mode of", set.map_err(failed))
 }
 
-fn own<T>(operation: &'static str, result: Result<T, beneath::Error>) -> Result<T, Error> {
-    result.map_err(|source| Error::Own { operation, source })
+fn with_operation<T>(
+    operation: &'static str,
+    result: Result<T, beneath::Error>,
+) -> Result<T, Error> {
+    result.map_err(|source| Error::Operation { operation, source })
 }
 
 #[cfg(test)]

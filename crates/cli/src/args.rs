@@ -3,8 +3,8 @@
 //! crate of the workspace but `core`.
 
 pub mod debug;
-pub mod held;
 pub mod sandbox;
+pub mod sandbox_flags;
 pub mod snippet;
 pub mod workflow;
 
@@ -16,11 +16,11 @@ use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_duration};
 
 use self::debug::Debug;
-use self::held::{
-    Collect, Copy, Create, Events, Exec, Kill, List, Logs, One, Prune, Reach, Remove, Renew,
-    Restore, Shell, Snapshot, Snapshots, Tool, ToolCommand,
+use self::sandbox::{
+    Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox, Prune,
+    Remove, Renew, Restore, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
-use self::sandbox::{Pair, SandboxFlags, pair};
+use self::sandbox_flags::{Pair, SandboxFlags, pair};
 
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
 #[derive(Debug, Parser)]
@@ -33,8 +33,8 @@ pub struct Arguments {
 impl Arguments {
     /// Parses the arguments after the program's name. Those of `run`, which must start quickly,
     /// are parsed without building the definitions of all other commands.
-    pub fn read(words: &[OsString]) -> Result<Self, clap::Error> {
-        match Run::alone(words) {
+    pub fn parse(words: &[OsString]) -> Result<Self, clap::Error> {
+        match Run::parse_run(words) {
             Some(run) => Ok(Self { command: Command::Run(Box::new(run)) }),
             None => {
                 let program = std::env::args_os().next().unwrap_or_default();
@@ -66,7 +66,7 @@ pub enum Command {
     /// List sandboxes
     Ls(List),
     /// Show a sandbox
-    Show(One),
+    Show(OneSandbox),
     /// Copy files into or out of a sandbox
     Cp(Copy),
     /// Remove files and directories from a sandbox
@@ -76,19 +76,19 @@ pub enum Command {
     /// Print the events of sandboxes
     Events(Events),
     /// Start a stopped or failed sandbox
-    Start(One),
+    Start(OneSandbox),
     /// End a sandbox's processes and keep its files
-    Stop(One),
+    Stop(OneSandbox),
     /// Freeze all processes of a sandbox
-    Pause(One),
+    Pause(OneSandbox),
     /// Continue a failed or interrupted workflow run, or a paused sandbox
     Resume(workflow::Resume),
     /// Extend the time to live of a sandbox
     Renew(Renew),
     /// Allow a sandbox with network access to connect to more hosts
-    Allow(Reach),
+    Allow(NetworkChange),
     /// Remove hosts from those that a sandbox may connect to
-    Refuse(Reach),
+    Refuse(NetworkChange),
     /// Take a snapshot of a sandbox's files
     Snapshot(Snapshot),
     /// Make a bundle of the changes in a sandbox's workspace
@@ -201,7 +201,7 @@ pub struct Run {
 impl Run {
     /// Parses the arguments of a valid `run`. Help and errors are left to the parser of the
     /// whole program.
-    fn alone(words: &[OsString]) -> Option<Self> {
+    fn parse_run(words: &[OsString]) -> Option<Self> {
         words.first().filter(|name| *name == "run")?;
         // There are no flags, so there is nothing to parse, which saves 80 us.
         if let [_, end, command @ ..] = words
@@ -308,8 +308,8 @@ impl Command {
             | Self::Logs(Logs { json, .. })
             | Self::Events(Events { json, .. })
             | Self::Renew(Renew { json, .. })
-            | Self::Allow(Reach { json, .. })
-            | Self::Refuse(Reach { json, .. })
+            | Self::Allow(NetworkChange { json, .. })
+            | Self::Refuse(NetworkChange { json, .. })
             | Self::Snapshot(Snapshot { json, .. })
             | Self::Snapshots(Snapshots { json, .. })
             | Self::Collect(Collect { json, .. })
@@ -383,7 +383,7 @@ mod tests {
             "ls",
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let alone = Run::alone(&words).map(|run| format!("{run:?}"));
+            let alone = Run::parse_run(&words).map(|run| format!("{run:?}"));
             let all = std::iter::once("stockade".into()).chain(words);
             let among = match Arguments::try_parse_from(all).map(|arguments| arguments.command) {
                 Ok(Command::Run(run)) => Some(format!("{run:?}")),

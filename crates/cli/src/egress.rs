@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stockade_core::network::{Policy, Refusals};
+use stockade_core::network::{DeniedConnections, Policy};
 use stockade_core::{Code, Problem, SandboxId};
 use stockade_egress_control::{
     Credential, Error, Event, Message, Owner, Process, Program, Report, Source,
@@ -15,7 +15,7 @@ use stockade_jail::network::Listeners;
 
 use crate::problem::caused;
 use crate::processes::EGRESS;
-use crate::programs::{SERVER, beside, build_argument};
+use crate::programs::{SERVER, build_argument, sibling_program};
 
 /// How long the process may take to send its remaining reports and to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -23,18 +23,18 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The program and arguments of the process.
 fn program() -> Result<Program, Problem> {
     let arguments = vec![EGRESS.into(), build_argument()];
-    Ok(Program { path: beside(SERVER)?, arguments })
+    Ok(Program { path: sibling_program(SERVER)?, arguments })
 }
 
 /// The only sandbox of a run.
 #[derive(Debug)]
-struct OneSandbox {
+struct RunSource {
     id: SandboxId,
     policy: Policy,
     credentials: OnceLock<Vec<Credential>>,
 }
 
-impl Source for OneSandbox {
+impl Source for RunSource {
     fn sandboxes(&self) -> Vec<SandboxId> {
         vec![self.id.clone()]
     }
@@ -52,15 +52,15 @@ impl Source for OneSandbox {
 #[derive(Debug)]
 pub(crate) struct Egress {
     owner: Owner<()>,
-    sandbox: Arc<OneSandbox>,
-    refusals: Refusals,
+    sandbox: Arc<RunSource>,
+    refusals: DeniedConnections,
 }
 
 /// The egress process while it serves the sandbox. Dropping this ends the process.
 #[derive(Debug)]
-pub(crate) struct Serving {
+pub(crate) struct RunningEgress {
     process: Process,
-    receiving: Option<JoinHandle<Refusals>>,
+    receiver: Option<JoinHandle<DeniedConnections>>,
 }
 
 impl Egress {
@@ -74,14 +74,14 @@ impl Egress {
         };
         stockade_jail::inherit_nothing().map_err(|error| failed(error.to_string()))?;
         let id = SandboxId::new("run").map_err(|error| caused(Code::Io, &error))?;
-        let sandbox = Arc::new(OneSandbox { id, policy, credentials: OnceLock::new() });
-        let source = Arc::<OneSandbox>::clone(&sandbox);
+        let sandbox = Arc::new(RunSource { id, policy, credentials: OnceLock::new() });
+        let source = Arc::<RunSource>::clone(&sandbox);
         let mut owner = Owner::new(program()?, source);
         owner.add(sandbox.id.clone(), ());
         // The socket is blocking, and the end of the process is reported.
         let _ = owner.flush();
-        let mut egress = Self { owner, sandbox, refusals: Refusals::default() };
-        egress.reported().map_err(|error| failed(reason(&error)))?;
+        let mut egress = Self { owner, sandbox, refusals: DeniedConnections::default() };
+        egress.drain_reports().map_err(|error| failed(reason(&error)))?;
         Ok(egress)
     }
 
@@ -91,7 +91,10 @@ impl Egress {
     ///
     /// # Errors
     /// Why they are refused.
-    pub(crate) fn give(&mut self, credentials: Vec<Credential>) -> Result<String, Problem> {
+    pub(crate) fn set_credentials(
+        &mut self,
+        credentials: Vec<Credential>,
+    ) -> Result<String, Problem> {
         // They are set only once.
         let _ = self.sandbox.credentials.set(credentials);
         self.owner.change_credentials(self.sandbox.id.clone(), ());
@@ -107,7 +110,7 @@ impl Egress {
     ///
     /// # Errors
     /// Why it does not serve.
-    pub(crate) fn serve(mut self, listeners: &Listeners) -> Result<Serving, Problem> {
+    pub(crate) fn serve(mut self, listeners: &Listeners) -> Result<RunningEgress, Problem> {
         let owned = listeners.each().map(|listener| listener.try_clone_to_owned());
         let owned = owned.into_iter().collect::<Result<_, _>>();
         let owned = owned.map_err(|error| caused(Code::Io, &error))?;
@@ -126,17 +129,17 @@ impl Egress {
             refusals
         });
         let receiving = receiving.map_err(|error| caused(Code::Io, &error))?;
-        Ok(Serving { process, receiving: Some(receiving) })
+        Ok(RunningEgress { process, receiver: Some(receiving) })
     }
 
     /// Waits for the outcomes of all requests: the first failure, else the certificates that one
     /// returned.
     fn outcome(&mut self) -> Result<Option<String>, Error> {
         self.owner.wait();
-        self.reported()
+        self.drain_reports()
     }
 
-    fn reported(&mut self) -> Result<Option<String>, Error> {
+    fn drain_reports(&mut self) -> Result<Option<String>, Error> {
         let mut found = Ok(None);
         while let Some(report) = self.owner.next_report() {
             match report {
@@ -169,17 +172,17 @@ fn reason(error: &Error) -> String {
 }
 
 /// Counts denied connections.
-fn count(refusals: &mut Refusals, event: &Event) {
-    refusals.lose(event.lost);
-    if let Some(refused) = event.refused() {
+fn count(refusals: &mut DeniedConnections, event: &Event) {
+    refusals.add_lost(event.lost);
+    if let Some(refused) = event.denied_connection() {
         refusals.add(refused);
     }
 }
 
-impl Serving {
+impl RunningEgress {
     /// Ends the process. Returns the denied connections, and why the process ended early, if it
     /// did.
-    pub(crate) fn end(mut self) -> (Refusals, Option<String>) {
+    pub(crate) fn end(mut self) -> (DeniedConnections, Option<String>) {
         let process = &mut self.process;
         let ended = process.has_ended();
         // The process sends its remaining reports once its owner makes no more requests. A process
@@ -190,7 +193,7 @@ impl Serving {
             let reason = process.kill().unwrap_or_else(|| status.to_string());
             format!("the egress process exited early: {reason}")
         });
-        let refusals = self.receiving.take().and_then(|receiving| receiving.join().ok());
+        let refusals = self.receiver.take().and_then(|receiving| receiving.join().ok());
         (refusals.unwrap_or_default(), ended_early)
     }
 }

@@ -5,11 +5,11 @@ use serde_json::Value;
 /// The text of a value. JSON itself escapes the control characters of ASCII; those beyond
 /// (U+0080 to U+009F, which terminals interpret too) are escaped here.
 pub fn text(value: &Value) -> String {
-    safe(format!("{value:#}"))
+    escape_controls(format!("{value:#}"))
 }
 
 /// Escapes every control character beyond ASCII in a JSON text.
-pub fn safe(text: String) -> String {
+pub fn escape_controls(text: String) -> String {
     if !text.chars().any(is_control_beyond_ascii) {
         return text;
     }

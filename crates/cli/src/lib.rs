@@ -5,7 +5,7 @@
 /// Writes a line to standard error. A failure to write is ignored, because it could not be
 /// reported.
 #[macro_export]
-macro_rules! say {
+macro_rules! eprint_line {
     ($($words:tt)*) => {{
         let mut to = std::io::stderr();
         let _ = std::io::Write::write_fmt(&mut to, format_args!("{}\n", format_args!($($words)*)));
@@ -49,11 +49,11 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
     if let Some(code) = processes::run(words) {
         return code;
     }
-    let words = match programs::of_this_build(words) {
+    let words = match programs::check_build(words) {
         Ok(words) => words,
         Err(problem) => return Failure::from(problem).present(false),
     };
-    let arguments = match args::Arguments::read(words) {
+    let arguments = match args::Arguments::parse(words) {
         Ok(arguments) => arguments,
         Err(error) => return usage(words, &error),
     };
@@ -63,7 +63,7 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
         None if needs_server(words, &command) => {
             let is_workflow = matches!(command, Command::Up(_) | Command::Graph(_));
             let failure = Failure::from(programs::become_server(words));
-            Err(if is_workflow { failure.of_workflow() } else { failure })
+            Err(if is_workflow { failure.for_workflow() } else { failure })
         }
         Some(Engine { command: act, .. }) if command.needs_engine() => act(command),
         engine => {
@@ -90,7 +90,7 @@ fn needs_server(words: &[OsString], command: &Command) -> bool {
 fn usage(words: &[OsString], error: &clap::Error) -> u8 {
     let printed = error.print();
     if !error.use_stderr() {
-        return match review::output::written(printed) {
+        return match review::output::check_written(printed) {
             Ok(()) => 0,
             Err(problem) => Failure::from(problem).present(false),
         };

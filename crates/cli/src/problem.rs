@@ -1,7 +1,7 @@
 //! The presentation of failures: their text, and the exit code of the process.
 
 use stockade_core::{Code, Problem};
-pub use stockade_review::problem::{of_apply, of_store, short};
+pub use stockade_review::problem::{apply_problem, short_id, store_problem};
 
 use crate::review::output;
 
@@ -15,15 +15,15 @@ pub struct Failure {
 }
 
 /// The exit code of a program that wrote to a pipe without a reader: 128 and SIGPIPE.
-const NOBODY_READS: u8 = 141;
+const BROKEN_PIPE_EXIT_CODE: u8 = 141;
 
 impl Failure {
     /// The failure to write to a standard stream, which is an error of Stockade: 125. If the pipe
     /// has no reader, nothing is printed, and only the exit code reports it.
-    pub fn unwritten(error: &std::io::Error) -> Self {
+    pub fn from_write_error(error: &std::io::Error) -> Self {
         let quiet = error.kind() == std::io::ErrorKind::BrokenPipe;
-        let exit_code = if quiet { NOBODY_READS } else { 125 };
-        Self { problem: of_output(error), exit_code, quiet }
+        let exit_code = if quiet { BROKEN_PIPE_EXIT_CODE } else { 125 };
+        Self { problem: output_problem(error), exit_code, quiet }
     }
 
     /// The problem with all its details.
@@ -39,7 +39,7 @@ impl Failure {
     /// The same failure with the exit code for Stockade's own errors beside those of a command:
     /// 125.
     #[must_use]
-    pub fn of_run(mut self) -> Self {
+    pub fn for_run(mut self) -> Self {
         if !self.quiet {
             self.exit_code = 125;
         }
@@ -49,7 +49,7 @@ impl Failure {
     /// The same failure for a workflow command, whose exit codes report how a run ended: 4 if a
     /// run cannot be started as requested.
     #[must_use]
-    pub fn of_workflow(mut self) -> Self {
+    pub fn for_workflow(mut self) -> Self {
         let refused = [
             Code::InvalidInput,
             Code::Conflict,
@@ -74,30 +74,30 @@ impl Failure {
             && let Err(unwritten) =
                 output::print_json(&serde_json::json!({ "error": self.problem }))
         {
-            tell(&unwritten);
+            print_problem(&unwritten);
             exit_code = unwritten.code.exit_code();
         }
-        tell(&self.problem);
+        print_problem(&self.problem);
         exit_code
     }
 }
 
 /// Prints a problem as text.
-pub fn tell(problem: &Problem) {
+pub fn print_problem(problem: &Problem) {
     let Problem { code, message, cause, remediation, .. } = problem;
-    say!("stockade: {} [{code}]", harmless(message));
+    eprint_line!("stockade: {} [{code}]", escaped(message));
     if let Some(cause) = cause {
-        say!("  cause: {}", harmless(cause));
+        eprint_line!("  cause: {}", escaped(cause));
     }
     if let Some(remediation) = remediation {
-        say!("  hint: {}", harmless(remediation));
+        eprint_line!("  hint: {}", escaped(remediation));
     }
 }
 
 /// Escapes control characters in a text that may contain untrusted parts, such as the name of a
 /// file. Lines after the first are indented, so that none can be mistaken for one of Stockade's
 /// own.
-fn harmless(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -118,7 +118,7 @@ impl From<Problem> for Failure {
 }
 
 /// The problem that output could not be written.
-pub fn of_output(error: &std::io::Error) -> Problem {
+pub fn output_problem(error: &std::io::Error) -> Problem {
     Problem::new(Code::Io, "cannot write the output").because(error.to_string())
 }
 
@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn nothing_in_a_text_steers_a_terminal_or_passes_for_another_line() {
-        let text = harmless("a\u{1b}[31mb\u{7}c\rd\u{9b}e\tf\nstockade: all is well");
+        let text = escaped("a\u{1b}[31mb\u{7}c\rd\u{9b}e\tf\nstockade: all is well");
         assert_eq!(text, "a\\u{1b}[31mb\\u{7}c\\u{d}d\\u{9b}e\tf\n    stockade: all is well");
-        assert_eq!(harmless("plain – é"), "plain – é");
+        assert_eq!(escaped("plain – é"), "plain – é");
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use stockade_runtime_native::keeper::{self, Options, helpers};
 
-use crate::programs::{OURSELVES, of_this_build};
+use crate::programs::{OWN_EXECUTABLE, check_build};
 
 /// The first argument of the keeper; the build may follow, then the data directory and the size of the
 /// pool.
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
 }
 
 fn keeper(arguments: &[OsString]) -> u8 {
-    let arguments = match of_this_build(arguments) {
+    let arguments = match check_build(arguments) {
         Ok(arguments) => arguments,
         Err(problem) => return failed(&problem.message),
     };
@@ -35,7 +35,7 @@ fn keeper(arguments: &[OsString]) -> u8 {
     let Some(pool) = pool.to_str().and_then(|text| text.parse().ok()) else {
         return 2;
     };
-    let options = Options { data: PathBuf::from(data), pool, program: OURSELVES.into() };
+    let options = Options { data: PathBuf::from(data), pool, program: OWN_EXECUTABLE.into() };
     match keeper::run(&options) {
         Ok(_) => 0,
         Err(error) => {

@@ -9,7 +9,7 @@ use std::process::Command;
 use stockade_core::{Code, Problem};
 
 /// The executable of this process, even if its file has been replaced.
-pub const OURSELVES: &str = "/proc/self/exe";
+pub const OWN_EXECUTABLE: &str = "/proc/self/exe";
 /// The program for users: it starts the other program for what it cannot do itself.
 pub const FRONT: &str = "stockade";
 /// The program with the engines and the database.
@@ -18,12 +18,12 @@ pub const SERVER: &str = "stockade-server";
 /// Identifies the sources that both programs share.
 pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), "-", env!("STOCKADE_BUILD"));
 /// The prefix of the argument with which a program sends its build to the other.
-const ARGUMENT: &str = "--build=";
+const BUILD_ARGUMENT: &str = "--build=";
 
 /// The argument that sends this build to the other program; it precedes the other arguments.
 #[must_use]
 pub fn build_argument() -> OsString {
-    format!("{ARGUMENT}{BUILD}").into()
+    format!("{BUILD_ARGUMENT}{BUILD}").into()
 }
 
 /// The arguments after the one with the build of the program that started this one. There is no
@@ -31,9 +31,9 @@ pub fn build_argument() -> OsString {
 ///
 /// # Errors
 /// [`Code::Unsupported`] when it is another build.
-pub fn of_this_build(arguments: &[OsString]) -> Result<&[OsString], Problem> {
+pub fn check_build(arguments: &[OsString]) -> Result<&[OsString], Problem> {
     let Some((first, rest)) = arguments.split_first() else { return Ok(arguments) };
-    match first.to_str().and_then(|first| first.strip_prefix(ARGUMENT)) {
+    match first.to_str().and_then(|first| first.strip_prefix(BUILD_ARGUMENT)) {
         None => Ok(arguments),
         Some(BUILD) => Ok(rest),
         Some(other) => {
@@ -48,8 +48,8 @@ pub fn of_this_build(arguments: &[OsString]) -> Result<&[OsString], Problem> {
 ///
 /// # Errors
 /// [`Code::Unsupported`] when it does not exist.
-pub fn beside(name: &str) -> Result<PathBuf, Problem> {
-    let ourselves = std::fs::read_link(OURSELVES);
+pub fn sibling_program(name: &str) -> Result<PathBuf, Problem> {
+    let ourselves = std::fs::read_link(OWN_EXECUTABLE);
     // If the file was replaced, the kernel appends a mark to the file name, but not to the
     // directory's.
     let path = ourselves.map_err(|error| Problem::caused(Code::Io, &error))?.with_file_name(name);
@@ -68,7 +68,7 @@ pub fn beside(name: &str) -> Result<PathBuf, Problem> {
 
 /// Executes `stockade-server` in this process, with the same arguments. Returns only if that fails.
 pub(crate) fn become_server(arguments: &[OsString]) -> Problem {
-    let path = match beside(SERVER) {
+    let path = match sibling_program(SERVER) {
         Ok(path) => path,
         Err(problem) => return problem,
     };
@@ -85,18 +85,18 @@ mod tests {
     fn another_build_is_refused() {
         let rest = [OsString::from("graph"), OsString::from("--build=x")];
         let ours = [&[build_argument()], rest.as_slice()].concat();
-        assert_eq!(of_this_build(&ours), Ok(rest.as_slice()));
+        assert_eq!(check_build(&ours), Ok(rest.as_slice()));
         // A user passes no build.
-        assert_eq!(of_this_build(&rest), Ok(rest.as_slice()));
-        assert_eq!(of_this_build(&[]), Ok([].as_slice()));
-        let problem = of_this_build(&rest[1..]).unwrap_err();
+        assert_eq!(check_build(&rest), Ok(rest.as_slice()));
+        assert_eq!(check_build(&[]), Ok([].as_slice()));
+        let problem = check_build(&rest[1..]).unwrap_err();
         assert_eq!(problem.code, Code::Unsupported);
         assert_eq!(problem.remediation.as_deref(), Some("cargo build --release"));
     }
 
     #[test]
     fn a_missing_program_is_named_with_what_builds_it() {
-        let problem = beside(SERVER).unwrap_err();
+        let problem = sibling_program(SERVER).unwrap_err();
         assert!(problem.message.contains(SERVER), "{problem:?}");
         assert_eq!(problem.remediation.as_deref(), Some("cargo build --release -p stockade-host"));
     }

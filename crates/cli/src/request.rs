@@ -10,15 +10,15 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
-use stockade_core::network::Allowed;
+use stockade_core::network::AllowedHost;
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspace};
 use stockade_core::{Code, Problem};
 
-use crate::args::sandbox::{Network, Pair, SandboxFlags};
+use crate::args::sandbox_flags::{Network, Pair, SandboxFlags};
 
 /// The content of the flags, parsed and checked for syntax.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Requested {
+pub(crate) struct SandboxRequest {
     /// The root file system: the host's programs, a directory or tar archive by its absolute
     /// path, or an image by its name.
     pub(crate) root: Root,
@@ -33,10 +33,10 @@ pub(crate) struct Requested {
     /// The rules as separate values, so that an invalid one is reported by its index.
     pub(crate) access_rules: Vec<Value>,
     /// The allowed hosts; `None` if there is no network access at all.
-    pub(crate) allowed: Option<Vec<Allowed>>,
+    pub(crate) allowed: Option<Vec<AllowedHost>>,
 }
 
-impl Requested {
+impl SandboxRequest {
     /// Parses the flags of a sandbox with this workspace, for a caller whose directory is
     /// `current`.
     ///
@@ -79,8 +79,8 @@ impl Requested {
 /// [`Code::InvalidInput`] when the two exclude each other.
 pub(crate) fn allowed(
     net: Option<Network>,
-    allow: &[Allowed],
-) -> Result<Option<&[Allowed]>, Problem> {
+    allow: &[AllowedHost],
+) -> Result<Option<&[AllowedHost]>, Problem> {
     match (net, allow) {
         (None | Some(Network::Off), []) => Ok(None),
         (Some(Network::Off), _) => {
@@ -165,10 +165,10 @@ fn working_directory(
     });
     let Some(cwd) = cwd else { return Ok(start) };
     if let Some(start) = start {
-        return Ok(Some(normal(&start.join(cwd))));
+        return Ok(Some(normalize(&start.join(cwd))));
     }
     if cwd.is_absolute() {
-        return Ok(Some(normal(cwd)));
+        return Ok(Some(normalize(cwd)));
     }
     let message = format!("`--cwd {}` is not an absolute path", cwd.display());
     Err(Problem::new(Code::InvalidInput, message)
@@ -178,7 +178,7 @@ fn working_directory(
 
 /// A path without `.` and `..`, computed from its text only, because links inside are not known
 /// here.
-fn normal(path: &Path) -> PathBuf {
+fn normalize(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
         match component {

@@ -9,14 +9,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::mpsc;
 
 /// The size of one read or write.
-const PIECE_BYTES: usize = 64 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// The data from standard input, in pieces; the channel is closed at the end of the input. A
 /// thread reads, and ends with the process.
-pub fn pieces() -> mpsc::Receiver<Vec<u8>> {
+pub fn stdin_chunks() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut piece = vec![0; CHUNK_BYTES];
         while let Ok(length @ 1..) = io::stdin().read(&mut piece) {
             if sender.blocking_send(piece[..length].to_vec()).is_err() {
                 return;
@@ -28,11 +28,11 @@ pub fn pieces() -> mpsc::Receiver<Vec<u8>> {
 
 /// Standard input as an asynchronous reader.
 pub fn input() -> impl AsyncRead + Send {
-    Input { pieces: pieces(), rest: Vec::new() }
+    Input { chunks: stdin_chunks(), rest: Vec::new() }
 }
 
 struct Input {
-    pieces: mpsc::Receiver<Vec<u8>>,
+    chunks: mpsc::Receiver<Vec<u8>>,
     rest: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ impl AsyncRead for Input {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.rest.is_empty() {
-            match self.pieces.poll_recv(context) {
+            match self.chunks.poll_recv(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Ready(Some(piece)) => self.rest = piece,
@@ -58,7 +58,7 @@ impl AsyncRead for Input {
 
 /// Copies the content to standard output.
 pub async fn print(mut content: Content) -> io::Result<()> {
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut piece = vec![0; CHUNK_BYTES];
     loop {
         match content.read(&mut piece).await? {
             0 => return io::stdout().flush(),
@@ -71,7 +71,7 @@ pub async fn print(mut content: Content) -> io::Result<()> {
 /// side closes its direction.
 pub async fn relay(connection: Box<dyn Connection>) -> io::Result<()> {
     let (mut from, mut to) = tokio::io::split(connection);
-    let mut pieces = pieces();
+    let mut pieces = stdin_chunks();
     let sending = async {
         while let Some(piece) = pieces.recv().await {
             to.write_all(&piece).await?;
@@ -79,7 +79,7 @@ pub async fn relay(connection: Box<dyn Connection>) -> io::Result<()> {
         to.shutdown().await
     };
     let hearing = async {
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut piece = vec![0; CHUNK_BYTES];
         loop {
             match from.read(&mut piece).await? {
                 0 => return io::stdout().flush(),

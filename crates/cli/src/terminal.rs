@@ -7,12 +7,12 @@ use stockade_jail::WindowSize;
 
 /// The terminal on standard input, in raw mode as long as the value lives.
 #[derive(Debug)]
-pub struct Raw {
+pub struct RawMode {
     terminal: OwnedFd,
     before: Termios,
 }
 
-impl Raw {
+impl RawMode {
     /// Sets raw mode; `None` if standard input is not a terminal.
     pub fn enter() -> std::io::Result<Option<Self>> {
         let input = std::io::stdin();
@@ -33,7 +33,7 @@ impl Raw {
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
         // A terminal that no longer exists need not be restored.
         let _ = tcsetattr(&self.terminal, OptionalActions::Drain, &self.before);

@@ -3,8 +3,8 @@
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 use stockade_api::Result;
-use stockade_api::body::Received;
-use stockade_api::wire::Failed;
+use stockade_api::body::BodyReader;
+use stockade_api::wire::ErrorBody;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::sync::mpsc;
 
@@ -13,11 +13,11 @@ use crate::{unreachable, unreadable};
 /// Parses the lines of a body and sends them to a channel. A line that reports a failure is the
 /// last.
 pub(crate) async fn lines<T: DeserializeOwned>(body: Incoming, to: mpsc::Sender<Result<T>>) {
-    let mut lines = BufReader::new(Received::new(body)).split(b'\n');
+    let mut lines = BufReader::new(BodyReader::new(body)).split(b'\n');
     loop {
         let item = match lines.next_segment().await {
             Ok(None) => return,
-            Ok(Some(line)) => match serde_json::from_slice::<Failed>(&line) {
+            Ok(Some(line)) => match serde_json::from_slice::<ErrorBody>(&line) {
                 Ok(failed) => Err(failed.error),
                 Err(_) => serde_json::from_slice(&line).map_err(unreadable),
             },

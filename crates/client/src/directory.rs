@@ -30,10 +30,11 @@ impl ServerDirectory {
     pub fn open(data: &Path) -> Result<Self, Problem> {
         let path = data.join("server");
         let mut maker = fs::DirBuilder::new();
-        let made = maker.recursive(true).mode(0o700).create(&path);
-        made.and_then(|()| path.metadata())
+        let created = maker.recursive(true).mode(0o700).create(&path);
+        created
+            .and_then(|()| path.metadata())
             .map_err(|error| unusable(&path, &error))
-            .and_then(|found| Self::checked(path.clone(), &found))
+            .and_then(|found| Self::open_checked(path.clone(), &found))
     }
 
     /// Finds the server directory of a data directory; `None` if there never was a server.
@@ -43,13 +44,13 @@ impl ServerDirectory {
     pub fn find(data: &Path) -> Result<Option<Self>, Problem> {
         let path = data.join("server");
         match path.metadata() {
-            Ok(found) => Self::checked(path, &found).map(Some),
+            Ok(found) => Self::open_checked(path, &found).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(unusable(&path, &error)),
         }
     }
 
-    fn checked(path: PathBuf, found: &fs::Metadata) -> Result<Self, Problem> {
+    fn open_checked(path: PathBuf, found: &fs::Metadata) -> Result<Self, Problem> {
         if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
             let message =
                 format!("{} belongs to another user, or other users can enter it", path.display());

@@ -14,14 +14,14 @@ use async_trait::async_trait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use stockade_api::body::Received;
+use stockade_api::body::BodyReader;
 use stockade_api::wire::{
     CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, SESSION, WEB_SOCKET, WRITE,
 };
 use stockade_api::{
     Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
     OpenWebSocket, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
-    Remote, Result, Session, Transport, WebSocket, WriteFile, Written,
+    Remote, Result, Session, Transport, WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::Code;
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ pub use crate::directory::ServerDirectory;
 use crate::request::Request;
 
 /// How many items of a streamed response are read ahead.
-const AHEAD: usize = 16;
+const CHANNEL_CAPACITY: usize = 16;
 
 /// A server's operations.
 pub type Server = Remote<Client>;
@@ -72,8 +72,8 @@ impl Client {
         request: &(impl Serialize + Sync),
     ) -> Result<Items<T>> {
         let request = Request::post(path, caller).json(request)?;
-        let answer = request::checked(request.send(&self.socket).await?).await?;
-        let (sender, receiver) = mpsc::channel(AHEAD);
+        let answer = request::check_status(request.send(&self.socket).await?).await?;
+        let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
         tokio::spawn(body::lines(answer, sender));
         Ok(Items::new(receiver))
     }
@@ -87,11 +87,12 @@ impl Transport for Client {
     }
 
     async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
-        let request = Request::post(SESSION, caller).json(&request)?.upgrading();
-        let (head, connection) = request::upgraded(request.send(&self.socket).await?).await?;
+        let request = Request::post(SESSION, caller).json(&request)?.with_upgrade();
+        let (head, connection) =
+            request::upgraded_connection(request.send(&self.socket).await?).await?;
         let id = head.get("stockade-workflow-id").and_then(|id| id.to_str().ok());
         let id = id.ok_or_else(|| unreadable("it does not name the session"))?.to_owned();
-        Ok(session::over(id, connection))
+        Ok(session::open(id, connection))
     }
 
     async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {
@@ -112,8 +113,8 @@ impl Transport for Client {
 
     async fn read_file(&self, caller: &Caller, request: ReadFile) -> Result<FileContent> {
         let request = Request::post(READ, caller).json(&request)?;
-        let answer = request::checked(request.send(&self.socket).await?).await?;
-        Ok(FileContent(Box::pin(Received::new(answer))))
+        let answer = request::check_status(request.send(&self.socket).await?).await?;
+        Ok(FileContent(Box::pin(BodyReader::new(answer))))
     }
 
     async fn write_file(
@@ -121,15 +122,16 @@ impl Transport for Client {
         caller: &Caller,
         request: WriteFile,
         content: FileContent,
-    ) -> Result<Written> {
-        let request = Request::post(WRITE, caller).beside(&request)?;
-        let request = request.content(request::streamed(content));
+    ) -> Result<WriteResult> {
+        let request = Request::post(WRITE, caller).json_header(&request)?;
+        let request = request.content(request::stream_body(content));
         request::json(request.send(&self.socket).await?).await
     }
 
     async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {
-        let request = Request::post(CONNECT, caller).json(&request)?.upgrading();
-        let (_, connection) = request::upgraded(request.send(&self.socket).await?).await?;
+        let request = Request::post(CONNECT, caller).json(&request)?.with_upgrade();
+        let (_, connection) =
+            request::upgraded_connection(request.send(&self.socket).await?).await?;
         Ok(Box::new(connection))
     }
 
@@ -137,15 +139,16 @@ impl Transport for Client {
         let request = Request::post(HTTP_STREAM, caller).json(&request)?;
         let answer = request.send(&self.socket).await?;
         let head = answer.headers().clone();
-        let body = request::checked(answer).await?;
-        let body = FileContent(Box::pin(Received::new(body)));
-        Ok(HttpStream { head: request::answer_beside(&head)?, body })
+        let body = request::check_status(answer).await?;
+        let body = FileContent(Box::pin(BodyReader::new(body)));
+        Ok(HttpStream { head: request::response_header(&head)?, body })
     }
 
     async fn web_socket(&self, caller: &Caller, request: WebSocket) -> Result<OpenWebSocket> {
-        let request = Request::post(WEB_SOCKET, caller).json(&request)?.upgrading();
-        let (head, connection) = request::upgraded(request.send(&self.socket).await?).await?;
-        let protocol = request::answer_beside(&head)?;
+        let request = Request::post(WEB_SOCKET, caller).json(&request)?.with_upgrade();
+        let (head, connection) =
+            request::upgraded_connection(request.send(&self.socket).await?).await?;
+        let protocol = request::response_header(&head)?;
         Ok(OpenWebSocket { protocol, connection: Box::new(connection) })
     }
 }

@@ -16,9 +16,9 @@ use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use stockade_api::body::Sent;
+use stockade_api::body::FileBody;
 use stockade_api::wire::{
-    ANSWER_HEADER, EXECUTION_HEADER, Failed, KEY_HEADER, PROTOCOL, REQUEST_HEADER,
+    EXECUTION_HEADER, ErrorBody, KEY_HEADER, PROTOCOL, REQUEST_HEADER, RESPONSE_HEADER,
 };
 use stockade_api::{Caller, FileContent, Problem, Result};
 use stockade_core::Code;
@@ -27,19 +27,19 @@ use tokio::net::UnixStream;
 use crate::{unreachable, unreadable};
 
 /// The largest response of a plain operation.
-const ANSWER_BYTES: usize = 256 << 20;
+const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
 /// The body of a request.
 pub(crate) type Content = UnsyncBoxBody<Bytes, io::Error>;
 
 /// A body that is completely in memory.
-pub(crate) fn whole(bytes: Vec<u8>) -> Content {
+pub(crate) fn full_body(bytes: Vec<u8>) -> Content {
     Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// A body that is read while it is sent.
-pub(crate) fn streamed(from: FileContent) -> Content {
-    Sent(from).boxed_unsync()
+pub(crate) fn stream_body(from: FileContent) -> Content {
+    FileBody(from).boxed_unsync()
 }
 
 /// A request that is being built.
@@ -53,7 +53,7 @@ impl Request {
     /// A GET request without a caller.
     pub(crate) fn get(path: &str) -> Self {
         let head = hyper::Request::get(path).header(HOST, "stockade");
-        Self { head, content: whole(Vec::new()), upgrades: false }
+        Self { head, content: full_body(Vec::new()), upgrades: false }
     }
 
     /// A POST request of a caller.
@@ -65,18 +65,18 @@ impl Request {
         if let Some(execution) = &caller.execution_id {
             head = head.header(EXECUTION_HEADER, execution.as_str());
         }
-        Self { head, content: whole(Vec::new()), upgrades: false }
+        Self { head, content: full_body(Vec::new()), upgrades: false }
     }
 
     /// Adds the parameters as a JSON body.
-    pub(crate) fn json(self, asked: &impl Serialize) -> Result<Self> {
+    pub(crate) fn json(self, request: &impl Serialize) -> Result<Self> {
         let head = self.head.header(CONTENT_TYPE, "application/json");
-        Ok(Self { head, content: whole(text(asked)?), ..self })
+        Ok(Self { head, content: full_body(to_json(request)?), ..self })
     }
 
     /// Adds the parameters as a header, beside the body.
-    pub(crate) fn beside(self, asked: &impl Serialize) -> Result<Self> {
-        let head = self.head.header(REQUEST_HEADER, STANDARD.encode(text(asked)?));
+    pub(crate) fn json_header(self, request: &impl Serialize) -> Result<Self> {
+        let head = self.head.header(REQUEST_HEADER, STANDARD.encode(to_json(request)?));
         Ok(Self { head, ..self })
     }
 
@@ -86,7 +86,7 @@ impl Request {
     }
 
     /// Asks the server to upgrade the connection.
-    pub(crate) fn upgrading(self) -> Self {
+    pub(crate) fn with_upgrade(self) -> Self {
         let head = self.head.header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL);
         Self { head, upgrades: true, ..self }
     }
@@ -111,20 +111,20 @@ impl Request {
     }
 }
 
-fn text(asked: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(asked).map_err(|error| {
+fn to_json(request: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(request).map_err(|error| {
         Problem::new(Code::InvalidInput, "the request cannot be written").because(error.to_string())
     })
 }
 
 /// The body of a successful response.
-pub(crate) async fn checked(answer: Response<Incoming>) -> Result<Incoming> {
+pub(crate) async fn check_status(answer: Response<Incoming>) -> Result<Incoming> {
     let status = answer.status();
     if status.is_success() {
         return Ok(answer.into_body());
     }
-    let bytes = whole_of(answer.into_body()).await?;
-    Err(match serde_json::from_slice::<Failed>(&bytes) {
+    let bytes = collect_body(answer.into_body()).await?;
+    Err(match serde_json::from_slice::<ErrorBody>(&bytes) {
         Ok(failed) => failed.error,
         Err(_) => unreadable(format!("status {status}")),
     })
@@ -132,21 +132,23 @@ pub(crate) async fn checked(answer: Response<Incoming>) -> Result<Incoming> {
 
 /// Parses a JSON response.
 pub(crate) async fn json<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T> {
-    let bytes = whole_of(checked(answer).await?).await?;
+    let bytes = collect_body(check_status(answer).await?).await?;
     serde_json::from_slice(&bytes).map_err(unreadable)
 }
 
 /// Parses the part of a response that is in a header, beside the body.
-pub(crate) fn answer_beside<T: DeserializeOwned>(head: &HeaderMap) -> Result<T> {
-    let text = head.get(ANSWER_HEADER).ok_or_else(|| unreadable("a header is missing"))?;
+pub(crate) fn response_header<T: DeserializeOwned>(head: &HeaderMap) -> Result<T> {
+    let text = head.get(RESPONSE_HEADER).ok_or_else(|| unreadable("a header is missing"))?;
     let text = STANDARD.decode(text).map_err(unreadable)?;
     serde_json::from_slice(&text).map_err(unreadable)
 }
 
 /// The upgraded connection of a request, and the headers of its response.
-pub(crate) async fn upgraded(answer: Response<Incoming>) -> Result<(HeaderMap, TokioIo<Upgraded>)> {
+pub(crate) async fn upgraded_connection(
+    answer: Response<Incoming>,
+) -> Result<(HeaderMap, TokioIo<Upgraded>)> {
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        drop(checked(answer).await?);
+        drop(check_status(answer).await?);
         return Err(unreadable("the connection was not upgraded"));
     }
     let head = answer.headers().clone();
@@ -154,8 +156,8 @@ pub(crate) async fn upgraded(answer: Response<Incoming>) -> Result<(HeaderMap, T
     Ok((head, TokioIo::new(connection)))
 }
 
-async fn whole_of(body: Incoming) -> Result<Bytes> {
-    let whole = Limited::new(body, ANSWER_BYTES).collect().await;
+async fn collect_body(body: Incoming) -> Result<Bytes> {
+    let whole = Limited::new(body, MAX_RESPONSE_BYTES).collect().await;
     whole.map(Collected::to_bytes).map_err(|error| match error.is::<LengthLimitError>() {
         true => unreadable(error),
         // A server that ends in the middle of a response has not responded.

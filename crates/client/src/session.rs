@@ -7,22 +7,25 @@ use stockade_api::{Items, OperationId, Result, Session, SessionEvent, SessionInp
 use tokio::io::{AsyncWriteExt as _, ReadHalf, WriteHalf, split};
 use tokio::sync::mpsc;
 
-use crate::{AHEAD, unreachable};
+use crate::{CHANNEL_CAPACITY, unreachable};
 
 type Connection = TokioIo<Upgraded>;
 
 /// Creates a session over a connection.
-pub(crate) fn over(id: String, connection: Connection) -> Session {
+pub(crate) fn open(id: String, connection: Connection) -> Session {
     let (from, to) = split(connection);
-    let (events, heard) = mpsc::channel(AHEAD);
-    let (input, said) = mpsc::channel(AHEAD);
-    tokio::spawn(hear(from, events));
-    tokio::spawn(say(to, said));
-    Session { workflow_id: OperationId(id), events: Items::new(heard), input }
+    let (events, event_receiver) = mpsc::channel(CHANNEL_CAPACITY);
+    let (input, input_receiver) = mpsc::channel(CHANNEL_CAPACITY);
+    tokio::spawn(receive_events(from, events));
+    tokio::spawn(send_input(to, input_receiver));
+    Session { workflow_id: OperationId(id), events: Items::new(event_receiver), input }
 }
 
 /// Reads frames until the end: the end of the command, or an error.
-async fn hear(mut from: ReadHalf<Connection>, events: mpsc::Sender<Result<SessionEvent>>) {
+async fn receive_events(
+    mut from: ReadHalf<Connection>,
+    events: mpsc::Sender<Result<SessionEvent>>,
+) {
     loop {
         let event = match read_event(&mut from).await {
             Ok(Some(event)) => event,
@@ -38,8 +41,11 @@ async fn hear(mut from: ReadHalf<Connection>, events: mpsc::Sender<Result<Sessio
 
 /// Writes frames until all senders are dropped. The other side treats that as the end of the
 /// input.
-async fn say(mut to: WriteHalf<Connection>, mut said: mpsc::Receiver<SessionInput>) {
-    while let Some(input) = said.recv().await {
+async fn send_input(
+    mut to: WriteHalf<Connection>,
+    mut input_receiver: mpsc::Receiver<SessionInput>,
+) {
+    while let Some(input) = input_receiver.recv().await {
         if write_input(&mut to, &input).await.is_err() {
             return;
         }

@@ -141,7 +141,7 @@ impl Rules {
                 let reason = format!("a sandbox has at most {MAX_RULES} rules");
                 return Err(InvalidRule { index, reason });
             }
-            let path = path::normal(rule.path.as_bytes());
+            let path = path::normalize(rule.path.as_bytes());
             let path = path.map_err(|reason| InvalidRule { index, reason: reason.to_owned() })?;
             Ok(Rule { path: String::from_utf8_lossy(&path).into_owned(), ..rule })
         };
@@ -182,7 +182,7 @@ impl Rules {
 
     /// Reads rules that were stored as JSON. Invalid rules deny everything, with an error that says
     /// why.
-    pub fn stored(text: &str) -> Self {
+    pub fn from_stored(text: &str) -> Self {
         Self::from_json(text).unwrap_or_else(|error| Self(Err(error)))
     }
 
@@ -205,7 +205,7 @@ impl Rules {
     /// # Errors
     /// [`Error::Denied`], and the other variants for an invalid path or invalid rules.
     pub fn allows(&self, level: Level, path: &[u8]) -> Result<(), Error> {
-        self.allows_normal(level, &normal(path)?)
+        self.allows_normalized(level, &normalize(path)?)
     }
 
     /// Whether the rules allow the sandbox's own processes this use of a path: like
@@ -215,7 +215,7 @@ impl Rules {
     /// # Errors
     /// As [`Rules::allows`].
     pub fn allows_processes(&self, level: Level, path: &[u8]) -> Result<(), Error> {
-        let path = normal(path)?;
+        let path = normalize(path)?;
         let rules = self.as_slice()?;
         let is_of_system = SYSTEM.iter().any(|top| {
             path::is_at_or_below(&path, top.as_bytes())
@@ -224,7 +224,7 @@ impl Rules {
         if is_of_system && Level::Execute.includes(level) && !self.denies(level, &path)? {
             return Ok(());
         }
-        self.allows_normal(level, &path)
+        self.allows_normalized(level, &path)
     }
 
     /// Whether the rules allow this use of a path and everything below it, for an operation that
@@ -233,8 +233,8 @@ impl Rules {
     /// # Errors
     /// As [`Rules::allows`]; a denial names the path of the rule if that is below.
     pub fn allows_tree(&self, level: Level, path: &[u8]) -> Result<(), Error> {
-        let path = normal(path)?;
-        self.allows_normal(level, &path)?;
+        let path = normalize(path)?;
+        self.allows_normalized(level, &path)?;
         match self.denied_below(level, &path)? {
             Some(denied) => Err(Error::Denied { level, path: denied.to_owned() }),
             None => Ok(()),
@@ -250,7 +250,7 @@ impl Rules {
     pub fn allows_move(&self, from: &[u8], to: &[u8]) -> Result<(), Error> {
         for path in [from, to] {
             self.allows_tree(Level::ReadWrite, path)?;
-            if let Some(denied) = self.denied_below(Level::Execute, &normal(path)?)? {
+            if let Some(denied) = self.denied_below(Level::Execute, &normalize(path)?)? {
                 let path = denied.to_owned();
                 return Err(Error::Denied { level: Level::ReadWrite, path });
             }
@@ -264,7 +264,7 @@ impl Rules {
     /// # Errors
     /// For an invalid path or invalid rules.
     pub fn denies_below(&self, level: Level, path: &[u8]) -> Result<Option<&str>, Error> {
-        self.denied_below(level, &normal(path)?)
+        self.denied_below(level, &normalize(path)?)
     }
 
     /// Whether a rule explicitly denies a level of a path, so that no other rule can grant it. A
@@ -273,7 +273,7 @@ impl Rules {
     /// # Errors
     /// For an invalid path or invalid rules.
     pub fn denies(&self, level: Level, path: &[u8]) -> Result<bool, Error> {
-        let path = normal(path)?;
+        let path = normalize(path)?;
         let denies = |rule: &Rule| {
             rule.effect == Effect::Deny
                 && level.includes(rule.level)
@@ -282,7 +282,7 @@ impl Rules {
         Ok(self.as_slice()?.iter().any(denies))
     }
 
-    fn allows_normal(&self, level: Level, path: &[u8]) -> Result<(), Error> {
+    fn allows_normalized(&self, level: Level, path: &[u8]) -> Result<(), Error> {
         let rules = self.as_slice()?;
         let mut allowed = rules.is_empty();
         for rule in rules.iter().filter(|rule| path::is_at_or_below(path, rule.path.as_bytes())) {
@@ -310,8 +310,8 @@ impl Rules {
     }
 }
 
-fn normal(path: &[u8]) -> Result<Vec<u8>, Error> {
-    path::normal(path).map_err(|reason| Error::InvalidPath {
+fn normalize(path: &[u8]) -> Result<Vec<u8>, Error> {
+    path::normalize(path).map_err(|reason| Error::InvalidPath {
         path: String::from_utf8_lossy(path).into_owned(),
         reason,
     })

@@ -83,7 +83,7 @@ const fn classify_v4(address: Ipv4Addr) -> Class {
 
 const fn classify_v6(address: Ipv6Addr) -> Class {
     let [a, b, c, d, e, f, g, h] = address.segments();
-    let carried = classify_v4(joined(g, h));
+    let carried = classify_v4(join_halves(g, h));
     match [a, b, c, d, e, f, g, h] {
         [0, 0, 0, 0, 0, 0, 0, 0] => Class::Unspecified,
         [0, 0, 0, 0, 0, 0, 0, 1] => Class::Loopback,
@@ -92,7 +92,7 @@ const fn classify_v6(address: Ipv6Addr) -> Class {
         // Compatible (RFC 4291), translated (RFC 2765) and ISATAP (RFC 5214): obsolete.
         [0, 0, 0, 0, 0, 0, ..]
         | [0, 0, 0, 0, 0xffff, 0, ..]
-        | [_, _, _, _, 0 | 0x200, 0x5efe, ..] => never_public(carried),
+        | [_, _, _, _, 0 | 0x200, 0x5efe, ..] => reserved_if_public(carried),
         [0x64, 0xff9b, 1, ..] => Class::Private,
         // Amazon, Google.
         [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => {
@@ -113,25 +113,25 @@ const fn classify_v6(address: Ipv6Addr) -> Class {
 /// The IPv4 address that an IPv6 address contains in any of the known forms: mapped, compatible
 /// (RFC 4291), translated (RFC 2765), NAT64 (RFC 6052), ISATAP (RFC 5214), 6to4 (RFC 3056) or
 /// Teredo (RFC 4380).
-pub const fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+pub const fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [_, _, _, _, 0 | 0x200, 0x5efe, high, low]
-        | [0x2002, high, low, ..] => Some(joined(high, low)),
-        [0x2001, 0, _, _, _, _, high, low] => Some(joined(!high, !low)),
+        | [0x2002, high, low, ..] => Some(join_halves(high, low)),
+        [0x2001, 0, _, _, _, _, high, low] => Some(join_halves(!high, !low)),
         _ => None,
     }
 }
 
-const fn joined(high: u16, low: u16) -> Ipv4Addr {
+const fn join_halves(high: u16, low: u16) -> Ipv4Addr {
     let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
     Ipv4Addr::new(a, b, c, d)
 }
 
-const fn never_public(class: Class) -> Class {
+const fn reserved_if_public(class: Class) -> Class {
     if class.is_public() { Class::Reserved } else { class }
 }
 

@@ -91,7 +91,7 @@ impl Ending {
     pub fn exit_code(&self) -> Option<u8> {
         Some(match self {
             Self::Exited(code) => *code,
-            Self::Signaled(signal) | Self::Stopped(signal) => of_signal(*signal),
+            Self::Signaled(signal) | Self::Stopped(signal) => signal_exit_code(*signal),
             Self::TimedOut => 124,
             Self::OutOfMemory | Self::OutputExceeded | Self::LimitExceeded(_) | Self::Killed => {
                 KILLED
@@ -164,7 +164,7 @@ impl Kind {
 }
 
 /// The exit code of a process that a signal ended, as in shells.
-pub fn of_signal(signal: i32) -> u8 {
+pub fn signal_exit_code(signal: i32) -> u8 {
     u8::try_from(signal.saturating_add(128)).unwrap_or(u8::MAX)
 }
 

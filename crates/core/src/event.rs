@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ExecutionId, OwnerId, SandboxId};
 use crate::names::names;
-use crate::network::{Policy, Refused};
+use crate::network::{DeniedConnection, Policy};
 
 names! {
     /// What happened.
@@ -62,7 +62,7 @@ pub struct EventId(String);
 
 impl EventId {
     /// The id of the event of this kind that an operation records.
-    pub fn of(operation_id: &str, kind: Kind) -> Self {
+    pub fn derive(operation_id: &str, kind: Kind) -> Self {
         // No kind contains a colon, so no two operations share an id.
         Self(format!("{operation_id}:{kind}"))
     }
@@ -86,11 +86,11 @@ pub enum Payload {
     /// [`Kind::SandboxCreated`].
     SandboxCreated(Created),
     /// [`Kind::SandboxKilled`].
-    SandboxKilled(Ended),
+    SandboxKilled(EndReason),
     /// [`Kind::SandboxPaused`].
-    SandboxPaused(Ended),
+    SandboxPaused(EndReason),
     /// [`Kind::SandboxResumed`].
-    SandboxResumed(Nothing),
+    SandboxResumed(Empty),
     /// [`Kind::SandboxRenewed`].
     SandboxRenewed(Renewed),
     /// [`Kind::CommandCompleted`].
@@ -100,9 +100,9 @@ pub enum Payload {
     /// [`Kind::SyncToVfsCompleted`].
     SyncToVfsCompleted(Sync),
     /// [`Kind::NetworkRefused`].
-    NetworkRefused(Refused),
+    NetworkRefused(DeniedConnection),
     /// [`Kind::NetworkChanged`].
-    NetworkChanged(Changed),
+    NetworkChanged(NetworkChange),
 }
 
 impl Payload {
@@ -152,14 +152,14 @@ names! {
 /// The content of the event of a paused or killed sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ended {
+pub struct EndReason {
     /// The reason.
     pub reason: Reason,
 }
 
 /// The content of an event without details: an empty object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Nothing {}
+pub struct Empty {}
 
 /// The content of the event of a renewed sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,7 +172,7 @@ pub struct Renewed {
 /// The content of the event of a changed network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Changed {
+pub struct NetworkChange {
     /// The hosts that the sandbox may reach now.
     pub policy: Policy,
 }
@@ -219,7 +219,7 @@ pub struct Sync {
 mod tests {
     use super::*;
     use crate::error::Code;
-    use crate::network::{self, Way};
+    use crate::network::{self, Transport};
 
     fn at() -> Timestamp {
         "2026-01-02T03:04:05Z".parse().unwrap()
@@ -228,9 +228,9 @@ mod tests {
     fn one_of_each() -> Vec<Payload> {
         vec![
             Payload::SandboxCreated(Created { image: "host".into(), expires_at: None }),
-            Payload::SandboxKilled(Ended { reason: Reason::Expired }),
-            Payload::SandboxPaused(Ended { reason: Reason::Idle }),
-            Payload::SandboxResumed(Nothing {}),
+            Payload::SandboxKilled(EndReason { reason: Reason::Expired }),
+            Payload::SandboxPaused(EndReason { reason: Reason::Idle }),
+            Payload::SandboxResumed(Empty {}),
             Payload::SandboxRenewed(Renewed { expires_at: at() }),
             Payload::CommandCompleted(Command {
                 exit_code: Some(3),
@@ -241,19 +241,19 @@ mod tests {
             }),
             Payload::SyncFromVfsCompleted(Sync::default()),
             Payload::SyncToVfsCompleted(Sync { commit_id: Some("c1".into()), ..Sync::default() }),
-            Payload::NetworkRefused(Refused::new(
+            Payload::NetworkRefused(DeniedConnection::new(
                 (Some("a.example".parse().unwrap()), Some(443)),
-                Way::Proxy,
+                Transport::Proxy,
                 (network::Reason::NotAllowed, Code::EgressDenied, "no".into()),
             )),
-            Payload::NetworkChanged(Changed { policy: Policy::default() }),
+            Payload::NetworkChanged(NetworkChange { policy: Policy::default() }),
         ]
     }
 
     fn event(payload: Payload) -> Event {
         Event {
             seq: 7,
-            id: EventId::of("op-1", payload.kind()),
+            id: EventId::derive("op-1", payload.kind()),
             sandbox_id: SandboxId::new("sb1").unwrap(),
             owner_id: OwnerId::new("u1").unwrap(),
             execution_id: None,
@@ -307,7 +307,7 @@ mod tests {
     fn ids_differ_by_operation_and_by_kind() {
         let ids: std::collections::BTreeSet<_> = ["a", "a:b", "a:SANDBOX_PAUSED"]
             .iter()
-            .flat_map(|operation| Kind::ALL.iter().map(|kind| EventId::of(operation, *kind)))
+            .flat_map(|operation| Kind::ALL.iter().map(|kind| EventId::derive(operation, *kind)))
             .collect();
         assert_eq!(ids.len(), 3 * Kind::ALL.len());
     }

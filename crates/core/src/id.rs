@@ -114,14 +114,14 @@ id!(
 
 impl OwnerId {
     /// The owner for a user of this machine.
-    pub fn of_user(uid: u32) -> Self {
+    pub fn from_uid(uid: u32) -> Self {
         Self(format!("uid:{uid}"))
     }
 }
 
 impl SandboxId {
     /// The id of the workflow that watches the sandbox (FireFlow, "Lifecycle watcher").
-    pub fn watcher(&self) -> String {
+    pub fn watcher_id(&self) -> String {
         format!("sandbox-watcher:{self}")
     }
 }
@@ -162,6 +162,6 @@ mod tests {
 
     #[test]
     fn a_watcher_is_named_after_its_sandbox() {
-        assert_eq!(SandboxId::new("sb1").unwrap().watcher(), "sandbox-watcher:sb1");
+        assert_eq!(SandboxId::new("sb1").unwrap().watcher_id(), "sandbox-watcher:sb1");
     }
 }

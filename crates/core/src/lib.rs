@@ -6,7 +6,6 @@
 
 pub mod access;
 pub mod address;
-pub mod egress;
 pub mod ending;
 mod error;
 pub mod event;
@@ -18,6 +17,7 @@ mod names;
 pub mod network;
 mod parse;
 pub mod sandbox;
+pub mod smithers_egress;
 mod ttl;
 
 pub use ending::Ending;

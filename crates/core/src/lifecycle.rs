@@ -50,7 +50,7 @@ pub struct CannotTransition<S: std::fmt::Display = State> {
 
 impl State {
     /// The states that can follow directly.
-    pub const fn next(self) -> &'static [Self] {
+    pub const fn successors(self) -> &'static [Self] {
         match self {
             Self::New => &[Self::Creating, Self::Terminated],
             Self::Creating => &[Self::Running, Self::Error, Self::Terminated],
@@ -65,8 +65,12 @@ impl State {
     ///
     /// # Errors
     /// [`CannotTransition`] if the machine has no such transition, also from a state to itself.
-    pub fn to(self, to: Self) -> Result<Self, CannotTransition> {
-        if self.next().contains(&to) { Ok(to) } else { Err(CannotTransition { from: self, to }) }
+    pub fn transition_to(self, to: Self) -> Result<Self, CannotTransition> {
+        if self.successors().contains(&to) {
+            Ok(to)
+        } else {
+            Err(CannotTransition { from: self, to })
+        }
     }
 
     /// Whether nothing can follow.
@@ -78,11 +82,11 @@ impl State {
     ///
     /// # Errors
     /// [`Refused`] with the reason. [`Operation::Kill`] is never refused: it is idempotent.
-    pub const fn after(self, operation: Operation) -> Result<Self, Refused> {
+    pub const fn apply(self, operation: Operation) -> Result<Self, InvalidTransition> {
         use Operation::{Collect, Kill, Pause, Renew, Resume, Start, Stop, Use};
         match (operation, self) {
             (Kill, _) => Ok(Self::Terminated),
-            (_, Self::Terminated) => Err(Refused::Terminated { operation }),
+            (_, Self::Terminated) => Err(InvalidTransition::Terminated { operation }),
             (Start, Self::New | Self::Stopped | Self::Error) | (Resume, Self::Paused) => {
                 Ok(Self::Running)
             }
@@ -91,7 +95,7 @@ impl State {
             (Use, Self::Running) => Ok(Self::Running),
             (Collect, Self::Running | Self::Paused | Self::Stopped) => Ok(self),
             (Renew, state) => Ok(state),
-            (_, state) => Err(Refused::State { operation, state }),
+            (_, state) => Err(InvalidTransition::State { operation, state }),
         }
     }
 }
@@ -120,7 +124,7 @@ names! {
 
 /// An operation that the state does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum InvalidTransition {
     /// The sandbox has ended permanently.
     #[error("cannot {operation} it: the sandbox is terminated")]
     Terminated {
@@ -128,7 +132,7 @@ pub enum Refused {
         operation: Operation,
     },
     /// The sandbox is in another state than the operation needs.
-    #[error("cannot {operation} it: the sandbox is {state} but must be {}", operation.needs())]
+    #[error("cannot {operation} it: the sandbox is {state} but must be {}", operation.required_state())]
     State {
         /// The operation.
         operation: Operation,
@@ -137,11 +141,11 @@ pub enum Refused {
     },
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<InvalidTransition> for Problem {
+    fn from(refused: InvalidTransition) -> Self {
         let code = match refused {
-            Refused::Terminated { .. } => Code::SandboxTerminated,
-            Refused::State { .. } => Code::InvalidState,
+            InvalidTransition::Terminated { .. } => Code::SandboxTerminated,
+            InvalidTransition::State { .. } => Code::InvalidState,
         };
         Self::new(code, refused.to_string())
     }
@@ -155,7 +159,7 @@ impl<S: std::fmt::Display> From<CannotTransition<S>> for Problem {
 
 impl Operation {
     /// The states in which it can start, in words.
-    const fn needs(self) -> &'static str {
+    const fn required_state(self) -> &'static str {
         match self {
             Self::Start => "new, stopped or in error",
             Self::Stop | Self::Pause | Self::Use => "running",
@@ -191,11 +195,11 @@ mod tests {
         for (row, from) in TABLE.iter().zip(State::ALL) {
             for (allowed, to) in row.iter().zip(State::ALL) {
                 let expected = if *allowed { Ok(*to) } else { Err((*from, *to)) };
-                let step = from.to(*to).map_err(|error| (error.from, error.to));
+                let step = from.transition_to(*to).map_err(|error| (error.from, error.to));
                 assert_eq!(step, expected, "{from} to {to}");
             }
         }
-        let error = State::New.to(State::Paused).unwrap_err();
+        let error = State::New.transition_to(State::Paused).unwrap_err();
         assert_eq!(error.to_string(), "Cannot transition from new to paused");
     }
 
@@ -203,7 +207,7 @@ mod tests {
     fn operations_are_admitted_by_state() {
         use State::{Creating, Error, New, Paused, Running, Stopped, Terminated};
         let admitted = |operation| {
-            let ends = State::ALL.iter().map(|state| (*state, state.after(operation)));
+            let ends = State::ALL.iter().map(|state| (*state, state.apply(operation)));
             ends.filter_map(|(state, end)| end.ok().map(|end| (state, end))).collect::<Vec<_>>()
         };
         let cases: [(_, &[(State, State)]); 7] = [
@@ -221,14 +225,14 @@ mod tests {
         for (operation, expected) in cases {
             assert_eq!(admitted(operation), expected, "{operation}");
             assert_eq!(
-                Terminated.after(operation),
-                Err(Refused::Terminated { operation }),
+                Terminated.apply(operation),
+                Err(InvalidTransition::Terminated { operation }),
                 "{operation}"
             );
         }
-        assert!(State::ALL.iter().all(|state| state.after(Operation::Kill) == Ok(Terminated)));
+        assert!(State::ALL.iter().all(|state| state.apply(Operation::Kill) == Ok(Terminated)));
         assert_eq!(
-            Paused.after(Operation::Pause).unwrap_err().to_string(),
+            Paused.apply(Operation::Pause).unwrap_err().to_string(),
             "cannot pause it: the sandbox is paused but must be running"
         );
     }
@@ -237,9 +241,9 @@ mod tests {
     fn an_operation_ends_where_the_machine_can_go() {
         for state in State::ALL {
             for operation in Operation::ALL {
-                let Ok(end) = state.after(*operation) else { continue };
-                let direct = end == *state || state.to(end).is_ok();
-                let made = *state == State::New && State::Creating.to(end).is_ok();
+                let Ok(end) = state.apply(*operation) else { continue };
+                let direct = end == *state || state.transition_to(end).is_ok();
+                let made = *state == State::New && State::Creating.transition_to(end).is_ok();
                 assert!(direct || made, "{operation} in {state}");
             }
         }

@@ -3,12 +3,12 @@
 
 /// A text that is not the name of any value of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{given:?} is not a valid {kind}: use one of {known}")]
+#[error("{input:?} is not a valid {kind}: use one of {known}")]
 pub struct UnknownName {
     /// The expected kind of value.
     pub kind: &'static str,
     /// The text.
-    pub given: String,
+    pub input: String,
     /// The known names.
     pub known: String,
 }
@@ -57,7 +57,7 @@ macro_rules! names {
                 let found = Self::ALL.iter().find(|value| value.as_str() == text);
                 found.copied().ok_or_else(|| $crate::UnknownName {
                     kind: $kind,
-                    given: text.to_owned(),
+                    input: text.to_owned(),
                     known: [$($text),+].join(", "),
                 })
             }

@@ -12,13 +12,13 @@
 //!   even if the name is allowed, unless a rule allows exactly that address, or a block within the
 //!   addresses of its class.
 
-mod allowed;
+mod allowed_host;
 pub mod binding;
 mod block;
-mod cover;
+mod coverage;
+mod denied;
 mod name;
 mod refusal;
-mod refused;
 pub mod secret;
 #[cfg(test)]
 mod tests;
@@ -29,13 +29,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-pub use allowed::Allowed;
+pub use allowed_host::AllowedHost;
 pub use block::{Block, InvalidBlock};
+pub use denied::{DeniedConnection, DeniedConnections, MAX_DENIED, Transport};
 use name::as_text;
-pub(crate) use name::shown;
+pub(crate) use name::escaped;
 pub use name::{Host, InvalidName, Name};
 pub use refusal::{Evidence, Reason, Refusal};
-pub use refused::{MAX_REFUSED, Refusals, Refused, Way};
 
 use crate::access::Effect;
 use crate::address::{Class, classify};
@@ -59,9 +59,9 @@ pub const AUTHORITIES: &[&str] = &[
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The host with that name.
-    Exactly(Name),
+    Exact(Name),
     /// Every host below that name, but not the host with that name.
-    Below(Name),
+    Subdomains(Name),
     /// Every address of a block.
     Block(Block),
 }
@@ -74,15 +74,15 @@ impl FromStr for Target {
             return Err("`*` is not a host: set the default instead".to_owned());
         }
         if let Some(parent) = text.strip_prefix("*.") {
-            return Name::parse(parent).map(Self::Below).map_err(|error| error.to_string());
+            return Name::parse(parent).map(Self::Subdomains).map_err(|error| error.to_string());
         }
         // Only a block has a slash, and only an IPv6 address a colon.
         if text.contains(['/', ':']) {
             return text.parse().map(Self::Block).map_err(|error: InvalidBlock| error.to_string());
         }
         match Host::parse(text).map_err(|error| error.to_string())? {
-            Host::Name(name) => Ok(Self::Exactly(name)),
-            Host::Address(address) => Ok(Self::Block(Block::of(address))),
+            Host::Name(name) => Ok(Self::Exact(name)),
+            Host::Address(address) => Ok(Self::Block(Block::from_address(address))),
         }
     }
 }
@@ -90,8 +90,8 @@ impl FromStr for Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exactly(name) => name.fmt(f),
-            Self::Below(name) => write!(f, "*.{name}"),
+            Self::Exact(name) => name.fmt(f),
+            Self::Subdomains(name) => write!(f, "*.{name}"),
             Self::Block(block) => block.fmt(f),
         }
     }
@@ -113,24 +113,24 @@ pub struct Rule {
 }
 
 impl Rule {
-    fn is_at(&self, port: u16) -> bool {
+    fn matches_port(&self, port: u16) -> bool {
         self.ports.is_empty() || self.ports.contains(&port)
     }
 
     /// Whether it denies that port or, without one, all ports.
-    fn denies_at(&self, port: Option<u16>) -> bool {
-        port.map_or(self.ports.is_empty(), |port| self.is_at(port))
+    fn denies_port(&self, port: Option<u16>) -> bool {
+        port.map_or(self.ports.is_empty(), |port| self.matches_port(port))
     }
 
     /// Whether it allows that port or, without one, at least one port.
-    fn allows_at(&self, port: Option<u16>) -> bool {
-        port.is_none_or(|port| self.is_at(port))
+    fn allows_port(&self, port: Option<u16>) -> bool {
+        port.is_none_or(|port| self.matches_port(port))
     }
 
-    fn names(&self, name: &Name) -> bool {
+    fn matches_name(&self, name: &Name) -> bool {
         match &self.target {
-            Target::Exactly(own) => own == name,
-            Target::Below(parent) => name.is_below(parent),
+            Target::Exact(own) => own == name,
+            Target::Subdomains(parent) => name.is_below(parent),
             Target::Block(_) => false,
         }
     }
@@ -138,7 +138,7 @@ impl Rule {
     const fn block(&self) -> Option<&Block> {
         match &self.target {
             Target::Block(block) => Some(block),
-            Target::Exactly(_) | Target::Below(_) => None,
+            Target::Exact(_) | Target::Subdomains(_) => None,
         }
     }
 }
@@ -243,15 +243,15 @@ impl Policy {
         let host = || Host::Name(name.clone());
         let mut is_known = false;
         let mut is_allowed = self.default == Effect::Allow;
-        for rule in self.rules.iter().filter(|rule| rule.names(name)) {
+        for rule in self.rules.iter().filter(|rule| rule.matches_name(name)) {
             match rule.action {
-                Effect::Deny if rule.denies_at(port) => {
+                Effect::Deny if rule.denies_port(port) => {
                     return Err(Refusal::Denied { host: host(), rule: rule.target.to_string() });
                 }
                 Effect::Deny => {}
                 Effect::Allow => {
                     is_known = true;
-                    is_allowed |= rule.allows_at(port);
+                    is_allowed |= rule.allows_port(port);
                 }
             }
         }
@@ -272,7 +272,7 @@ impl Policy {
         if self.grants(address, None, class) {
             return Err(Refusal::PortNotAllowed { host, port });
         }
-        if self.allowing(address).next().is_some() {
+        if self.allow_rules_for(address).next().is_some() {
             return Err(Refusal::InternalAddress { host, address, class });
         }
         Err(Refusal::AddressNotAllowed { address })
@@ -303,13 +303,14 @@ impl Policy {
     /// Whether a rule allows exactly this address: such a rule permits any class.
     pub fn allows_exactly(&self, address: IpAddr, port: u16) -> bool {
         let is_exact = |rule: &Rule| rule.block().is_some_and(|block| block.is_exactly(address));
-        self.allowing(address).any(|rule| is_exact(rule) && rule.is_at(port))
+        self.allow_rules_for(address).any(|rule| is_exact(rule) && rule.matches_port(port))
     }
 
     /// The rules that allow a block that contains an address.
-    fn allowing(&self, address: IpAddr) -> impl Iterator<Item = &Rule> {
+    fn allow_rules_for(&self, address: IpAddr) -> impl Iterator<Item = &Rule> {
         let is_about = move |rule: &&Rule| {
-            rule.action == Effect::Allow && rule.block().is_some_and(|block| block.holds(address))
+            rule.action == Effect::Allow
+                && rule.block().is_some_and(|block| block.contains_address(address))
         };
         self.rules.iter().filter(is_about)
     }
@@ -317,18 +318,19 @@ impl Policy {
     fn grants(&self, address: IpAddr, port: Option<u16>, class: Class) -> bool {
         let grants = |rule: &Rule| {
             let block = rule.block();
-            rule.allows_at(port)
+            rule.allows_port(port)
                 && (class.is_public()
-                    || block.is_some_and(|block| block.is_exactly(address) || block.is_of(class)))
+                    || block
+                        .is_some_and(|block| block.is_exactly(address) || block.is_in_class(class)))
         };
-        self.allowing(address).any(grants)
+        self.allow_rules_for(address).any(grants)
     }
 
     fn check_denied(&self, host: &Host, port: Option<u16>, address: IpAddr) -> Result<(), Refusal> {
         let denies = |rule: &&Rule| {
             rule.action == Effect::Deny
-                && rule.denies_at(port)
-                && rule.block().is_some_and(|block| block.reaches(address))
+                && rule.denies_port(port)
+                && rule.block().is_some_and(|block| block.matches(address))
         };
         match self.rules.iter().find(denies) {
             Some(rule) => {

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 /// A value that could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is invalid: expected {wanted}")]
+#[error("`{input}` is invalid: expected {expected}")]
 pub struct ParseError {
     /// The value.
-    pub given: String,
+    pub input: String,
     /// The expected form, with an example.
-    pub wanted: &'static str,
+    pub expected: &'static str,
 }
 
 /// Parses a number of bytes: `1048576`, `64k`, `512M`, `1.5g`, `2GiB`. Units are powers of 1024.
 pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
-    let wanted = "a size such as 512M, 2g or 1048576";
+    let expected = "a size such as 512M, 2g or 1048576";
     let units = |unit: &str| match unit.to_ascii_lowercase().as_str() {
         "" | "b" => Some(1.0),
         "k" | "kb" | "kib" => Some(1024.0),
@@ -23,13 +23,13 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
         "t" | "tb" | "tib" => Some(1024.0_f64.powi(4)),
         _ => None,
     };
-    let value = with_unit(text, units, wanted)?;
-    whole(value, text, wanted)
+    let value = with_unit(text, units, expected)?;
+    whole(value, text, expected)
 }
 
 /// Parses a duration: `30` (seconds), `1.5s`, `250ms`, `10m`, `2h`.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
-    let wanted = "a duration such as 30s, 250ms, 10m or 2h";
+    let expected = "a duration such as 30s, 250ms, 10m or 2h";
     let units = |unit: &str| match unit {
         "ms" => Some(0.001),
         "" | "s" => Some(1.0),
@@ -37,8 +37,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
         "h" => Some(3600.0),
         _ => None,
     };
-    let seconds = with_unit(text, units, wanted)?;
-    let refused = || ParseError { given: text.to_owned(), wanted };
+    let seconds = with_unit(text, units, expected)?;
+    let refused = || ParseError { input: text.to_owned(), expected };
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err(refused()),
@@ -47,24 +47,24 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
 
 /// Parses a share of processors, such as `0.5` or `2`, as thousandths of one processor.
 pub fn parse_cpus(text: &str) -> Result<u64, ParseError> {
-    let wanted = "a number of processors such as 0.5 or 2";
-    let value = with_unit(text, |unit| unit.is_empty().then_some(1000.0), wanted)?;
-    whole(value, text, wanted)
+    let expected = "a number of processors such as 0.5 or 2";
+    let value = with_unit(text, |unit| unit.is_empty().then_some(1000.0), expected)?;
+    whole(value, text, expected)
 }
 
 fn with_unit(
     text: &str,
     factor: impl Fn(&str) -> Option<f64>,
-    wanted: &'static str,
+    expected: &'static str,
 ) -> Result<f64, ParseError> {
-    let refused = || ParseError { given: text.to_owned(), wanted };
+    let refused = || ParseError { input: text.to_owned(), expected };
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: f64 = number.parse().map_err(|_| refused())?;
     Ok(number * factor(unit).ok_or_else(refused)?)
 }
 
-fn whole(value: f64, text: &str, wanted: &'static str) -> Result<u64, ParseError> {
+fn whole(value: f64, text: &str, expected: &'static str) -> Result<u64, ParseError> {
     // 2^53: up to here every whole number has an exact float.
     if value.is_finite() && (1.0..=9_007_199_254_740_992.0).contains(&value) {
         #[expect(
@@ -74,7 +74,7 @@ fn whole(value: f64, text: &str, wanted: &'static str) -> Result<u64, ParseError
         )]
         return Ok(value as u64);
     }
-    Err(ParseError { given: text.to_owned(), wanted })
+    Err(ParseError { input: text.to_owned(), expected })
 }
 
 #[cfg(test)]

@@ -196,7 +196,7 @@ mod tests {
             workspace: Some(Workspace { host: "/home/me/project".into(), inside: "/work".into() }),
             limits: Limits { memory_bytes: Some(1 << 30), ..Limits::default() },
             best_effort: [BestEffort::Memory].into(),
-            access: Rules::stored(r#"[{"effect":"allow","level":"read","path":"/work"}]"#),
+            access: Rules::from_stored(r#"[{"effect":"allow","level":"read","path":"/work"}]"#),
             network: Some(Policy::default()),
             labels: [("owner".to_owned(), "me".to_owned())].into(),
             lease: Some(Duration::from_secs(60)),

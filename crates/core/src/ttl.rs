@@ -28,9 +28,9 @@ impl Ttl {
     /// # Errors
     /// [`InvalidTtl`] for a number outside the range from a millisecond to [`Ttl::MAX`].
     pub fn from_seconds(seconds: f64) -> Result<Self, InvalidTtl> {
-        let given = Duration::try_from_secs_f64(seconds).map_err(|_| InvalidTtl(seconds))?;
-        let length = Duration::from_millis(u64::try_from(given.as_millis()).unwrap_or(u64::MAX));
-        let fits = length >= Self::MIN && given <= Self::MAX;
+        let duration = Duration::try_from_secs_f64(seconds).map_err(|_| InvalidTtl(seconds))?;
+        let length = Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        let fits = length >= Self::MIN && duration <= Self::MAX;
         if fits { Ok(Self(length)) } else { Err(InvalidTtl(seconds)) }
     }
 

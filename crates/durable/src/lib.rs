@@ -32,13 +32,13 @@ pub use error::{Error, Result};
 pub use failure::Failure;
 pub use id::{InvalidId, WorkflowId};
 pub use records::{
-    Claim, Claimed, Commit, Committed, Created, Dequeued, EventRecord, Executor, Filter, Message,
-    NewWorkflow, Outcome, Owned, Queue, Received, Records, Recovery, StepOutcome, StepRecord,
-    StreamPage, StreamRow, WorkflowInfo,
+    Claim, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, EventRecord, Executor, Filter,
+    Message, NewWorkflow, Outcome, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Records,
+    Recovery, StepOutcome, StepRecord, StreamPage, StreamRow, WorkflowInfo,
 };
 pub use statement::{Migration, Row, Statement, Value};
 pub use status::Status;
-pub use store::{Pending, Store};
+pub use store::{BoxFuture, Store};
 pub use wakes::{Channel, Wakes};
 
 /// A recorded value.

@@ -31,7 +31,7 @@ pub struct Claim {
 
 /// A workflow that this executor must run now.
 #[derive(Debug, Clone)]
-pub struct Claimed {
+pub struct ClaimedWorkflow {
     /// Its id.
     pub id: WorkflowId,
     /// Its name.
@@ -74,12 +74,12 @@ pub struct NewWorkflow {
     /// The workflow that started it.
     pub parent: Option<WorkflowId>,
     /// Statements that are committed together with it; not when it exists already.
-    pub with: Vec<Statement>,
+    pub statements: Vec<Statement>,
 }
 
 /// The result of recording a workflow.
 #[derive(Debug, Clone)]
-pub enum Created {
+pub enum CreateOutcome {
     /// It is new. The deadline is set where it runs immediately and has a timeout.
     New {
         /// See [`Claimed::deadline`].
@@ -92,7 +92,7 @@ pub enum Created {
 impl NewWorkflow {
     /// Fails with [`Error::Conflict`] unless the existing workflow with the id was started with the
     /// same name and input.
-    pub fn joins(&self, known: &WorkflowInfo) -> Result<()> {
+    pub fn check_same(&self, known: &WorkflowInfo) -> Result<()> {
         let input: Json = serde_json::from_str(&self.input)?;
         let other = if known.name != self.name {
             "another name"
@@ -274,7 +274,7 @@ pub struct Commit {
     /// The claim.
     pub claim: Claim,
     /// Records of earlier steps; they are committed even when the rest meets a conflict.
-    pub carried: Records,
+    pub earlier: Records,
     /// Records that are committed only together with all that follows.
     pub records: Records,
     /// Rows of the application.
@@ -285,9 +285,9 @@ pub struct Commit {
 
 /// The result of a commit.
 #[derive(Debug, Clone, Default)]
-pub struct Committed {
+pub struct CommitResult {
     /// The result for each child, in order.
-    pub children: Vec<Created>,
+    pub children: Vec<CreateOutcome>,
 }
 
 /// A request to take over workflows.
@@ -300,12 +300,12 @@ pub struct Recovery {
     /// How many take-overs without a record are allowed.
     pub max_attempts: u32,
     /// Workflows that this executor has claimed and does not run, with their epochs.
-    pub strays: Vec<Owned>,
+    pub strays: Vec<OwnedWorkflow>,
 }
 
 /// A workflow that an executor has claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Owned {
+pub struct OwnedWorkflow {
     /// The workflow.
     pub id: WorkflowId,
     /// Its run.
@@ -314,9 +314,9 @@ pub struct Owned {
 
 /// The workflows that left the queues.
 #[derive(Debug, Clone, Default)]
-pub struct Dequeued {
+pub struct QueueBatch {
     /// Workflows to run now.
-    pub workflows: Vec<Claimed>,
+    pub workflows: Vec<ClaimedWorkflow>,
     /// When more may be ready without another commit.
     pub next_at: Option<i64>,
 }
@@ -332,7 +332,7 @@ pub struct StreamPage {
 
 /// A message that waits for its workflow.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Received {
+pub struct ReceivedMessage {
     /// Its id.
     pub id: String,
     /// Its content.

@@ -46,7 +46,7 @@ impl Statement {
 
     /// The same, which wakes the subscribers of the topic once it is committed.
     #[must_use]
-    pub fn touching(mut self, topic: &'static str) -> Self {
+    pub fn notifying(mut self, topic: &'static str) -> Self {
         self.topics.push(topic);
         self
     }
@@ -98,22 +98,22 @@ impl Row {
 
     /// Text; null is an error.
     pub fn text(&self, index: usize) -> Result<&str> {
-        self.optional_text(index)?.ok_or_else(|| null(index))
+        self.optional_text(index)?.ok_or_else(|| null_error(index))
     }
 
     /// A whole number; null is an error.
     pub fn integer(&self, index: usize) -> Result<i64> {
-        self.optional_integer(index)?.ok_or_else(|| null(index))
+        self.optional_integer(index)?.ok_or_else(|| null_error(index))
     }
 
     /// A number; null is an error.
     pub fn real(&self, index: usize) -> Result<f64> {
-        self.optional_real(index)?.ok_or_else(|| null(index))
+        self.optional_real(index)?.ok_or_else(|| null_error(index))
     }
 
     /// Bytes; null is an error.
     pub fn blob(&self, index: usize) -> Result<&[u8]> {
-        self.optional_blob(index)?.ok_or_else(|| null(index))
+        self.optional_blob(index)?.ok_or_else(|| null_error(index))
     }
 
     /// Whether the whole number is not 0.
@@ -126,7 +126,7 @@ impl Row {
         match self.get(index)? {
             Value::Null => Ok(None),
             Value::Text(text) => Ok(Some(text)),
-            other => Err(wrong(index, "text", other)),
+            other => Err(type_error(index, "text", other)),
         }
     }
 
@@ -135,7 +135,7 @@ impl Row {
         match self.get(index)? {
             Value::Null => Ok(None),
             Value::Integer(number) => Ok(Some(*number)),
-            other => Err(wrong(index, "a whole number", other)),
+            other => Err(type_error(index, "a whole number", other)),
         }
     }
 
@@ -144,7 +144,7 @@ impl Row {
         match self.get(index)? {
             Value::Null => Ok(None),
             Value::Real(number) => Ok(Some(*number)),
-            other => Err(wrong(index, "a number", other)),
+            other => Err(type_error(index, "a number", other)),
         }
     }
 
@@ -153,16 +153,16 @@ impl Row {
         match self.get(index)? {
             Value::Null => Ok(None),
             Value::Blob(bytes) => Ok(Some(bytes)),
-            other => Err(wrong(index, "bytes", other)),
+            other => Err(type_error(index, "bytes", other)),
         }
     }
 }
 
-fn null(index: usize) -> Error {
+fn null_error(index: usize) -> Error {
     Error::invalid(format!("column {index} is null"))
 }
 
-fn wrong(index: usize, wanted: &str, found: &Value) -> Error {
+fn type_error(index: usize, expected: &str, found: &Value) -> Error {
     let found = match found {
         Value::Null => "null",
         Value::Integer(_) => "a whole number",
@@ -170,7 +170,7 @@ fn wrong(index: usize, wanted: &str, found: &Value) -> Error {
         Value::Text(_) => "text",
         Value::Blob(_) => "bytes",
     };
-    Error::invalid(format!("column {index} is {found}, not {wanted}"))
+    Error::invalid(format!("column {index} is {found}, not {expected}"))
 }
 
 /// One change of the application's own schema. Migrations are applied in order when the store is

@@ -8,13 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Claimed, Commit, Committed, Created, Dequeued, Executor, Filter, Json, Message, NewWorkflow,
-    Owned, Queue, Received, Recovery, Result, Row, Statement, StepRecord, StreamPage, Wakes,
-    WorkflowId, WorkflowInfo,
+    ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Executor, Filter, Json, Message,
+    NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery, Result, Row,
+    Statement, StepRecord, StreamPage, Wakes, WorkflowId, WorkflowInfo,
 };
 
 /// A submitted operation.
-pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// A store of workflows. Each write is one transaction that is on disk when the call returns; after
 /// it, the store wakes all that wait for the changes.
@@ -35,19 +35,19 @@ pub trait Store: Send + Sync + Debug {
     async fn release(&self, executor: &Executor) -> Result<()>;
     /// Takes over the workflows of dead executors: those without a queue are claimed and returned,
     /// the others go back into their queues, and those taken over too often are parked.
-    async fn recover(&self, recovery: Recovery) -> Result<Vec<Claimed>>;
+    async fn recover(&self, recovery: Recovery) -> Result<Vec<ClaimedWorkflow>>;
     /// The workflows that are PENDING under this incarnation.
-    async fn owned(&self, executor: &Executor) -> Result<Vec<Owned>>;
+    async fn owned(&self, executor: &Executor) -> Result<Vec<OwnedWorkflow>>;
 
     // Workflows.
 
     /// Records a workflow together with its statements, unless one with its id
     /// [exists](NewWorkflow::joins).
-    async fn create(&self, workflow: NewWorkflow) -> Result<Created>;
+    async fn create(&self, workflow: NewWorkflow) -> Result<CreateOutcome>;
     /// Commits for a workflow, or fails with [`crate::Error::LeaseLost`]. The call itself submits
     /// it, not the first poll of the future: commits of one workflow are made in the order of the
     /// calls.
-    fn commit(&self, commit: Commit) -> Pending<Committed>;
+    fn commit(&self, commit: Commit) -> BoxFuture<CommitResult>;
     /// The stored state of a workflow.
     async fn info(&self, id: &WorkflowId) -> Result<Option<WorkflowInfo>>;
     /// The workflows that match a filter, the oldest first.
@@ -68,7 +68,7 @@ pub trait Store: Send + Sync + Debug {
     /// Records the limits of a queue, and replaces earlier ones.
     async fn declare_queue(&self, queue: Queue) -> Result<()>;
     /// Claims the workflows that the limits of these queues allow.
-    async fn dequeue(&self, executor: &Executor, queues: &[String]) -> Result<Dequeued>;
+    async fn dequeue(&self, executor: &Executor, queues: &[String]) -> Result<QueueBatch>;
 
     // Streams, events, messages.
 
@@ -86,7 +86,7 @@ pub trait Store: Send + Sync + Debug {
     /// Sends a message; [`crate::Error::NotFound`] when the destination does not exist.
     async fn send(&self, message: Message) -> Result<()>;
     /// The oldest unreceived message on a topic.
-    async fn message(&self, id: &WorkflowId, topic: &str) -> Result<Option<Received>>;
+    async fn message(&self, id: &WorkflowId, topic: &str) -> Result<Option<ReceivedMessage>>;
 
     // The application's rows.
 

@@ -44,23 +44,23 @@ pub(crate) async fn sleep_until_ms(time: i64) {
 }
 
 /// Creates a future and polls it to its end; a panic in either becomes a failure.
-pub(crate) async fn catching<T, F>(make: impl FnOnce() -> F) -> Result<T, Failure>
+pub(crate) async fn catch_panic<T, F>(make: impl FnOnce() -> F) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, Failure>>,
 {
-    let made = catch_unwind(AssertUnwindSafe(make)).map_err(panicked)?;
-    let mut future = Box::pin(made);
+    let future = catch_unwind(AssertUnwindSafe(make)).map_err(panic_failure)?;
+    let mut future = Box::pin(future);
     std::future::poll_fn(move |cx| {
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(poll) => poll,
-            Err(payload) => Poll::Ready(Err(panicked(payload))),
+            Err(payload) => Poll::Ready(Err(panic_failure(payload))),
         }
     })
     .await
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the payload is dropped here")]
-fn panicked(payload: Box<dyn std::any::Any + Send>) -> Failure {
+fn panic_failure(payload: Box<dyn std::any::Any + Send>) -> Failure {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     Failure::new("panic", text.unwrap_or_else(|| "panicked".to_owned()))
@@ -79,12 +79,12 @@ mod tests {
             panic!("in {}", "vain")
         }
         for wait in [false, true] {
-            let failure = catching(|| panics(wait)).await.unwrap_err();
+            let failure = catch_panic(|| panics(wait)).await.unwrap_err();
             assert_eq!((failure.code.as_str(), failure.message.as_str()), ("panic", "in vain"));
         }
         async fn fine() -> Result<u8, Failure> {
             Ok(1)
         }
-        assert_eq!(catching(fine).await.unwrap(), 1);
+        assert_eq!(catch_panic(fine).await.unwrap(), 1);
     }
 }

@@ -35,7 +35,7 @@ impl Authorities {
 }
 
 /// The certificates of a host, with one more.
-pub(crate) fn with(mut text: String, authority: &str) -> String {
+pub(crate) fn append(mut text: String, authority: &str) -> String {
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn one_more_certificate_begins_on_its_own_line() {
         for text in ["one", "one\n"] {
-            assert_eq!(with(text.to_owned(), "two\n"), "one\ntwo\n");
+            assert_eq!(append(text.to_owned(), "two\n"), "one\ntwo\n");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stockade_core::network::{Host, Reason, Refusal, Refused, Way};
+use stockade_core::network::{DeniedConnection, Host, Reason, Refusal, Transport};
 use stockade_core::{Code, SandboxId};
 
 /// The outcome of a connection.
@@ -46,7 +46,7 @@ pub struct Event {
     /// The sandbox.
     pub sandbox_id: SandboxId,
     /// How the host was requested.
-    pub way: Way,
+    pub way: Transport,
     /// The host, where it could be parsed.
     pub host: Option<Host>,
     /// The port, where one was named.
@@ -61,10 +61,10 @@ pub struct Event {
 
 impl Event {
     /// The denied connection, if it was denied.
-    pub fn refused(&self) -> Option<Refused> {
+    pub fn denied_connection(&self) -> Option<DeniedConnection> {
         let Outcome::Refused { reason, code, message } = &self.outcome else { return None };
         let why = (*reason, *code, message.clone());
-        Some(Refused::new((self.host.clone(), self.port), self.way, why))
+        Some(DeniedConnection::new((self.host.clone(), self.port), self.way, why))
     }
 }
 

@@ -25,7 +25,7 @@ use crate::message::{Message, Request};
 use crate::process::{Process, Program};
 use crate::report::Report;
 use crate::restart::Backoff;
-use crate::running::{Running, Step, added};
+use crate::running::{Running, Step, add_steps};
 use crate::socket::OwnerSocket;
 use crate::source::Source;
 
@@ -62,8 +62,8 @@ impl<T> Owner<T> {
         self.remove(sandbox.clone());
         self.start();
         self.request(sandbox, token, |sandbox, source| {
-            let mut steps = added(sandbox, source)?;
-            steps.push(Step::with(Request::Listen { sandbox: sandbox.clone() }, listeners));
+            let mut steps = add_steps(sandbox, source)?;
+            steps.push(Step::new(Request::Listen { sandbox: sandbox.clone() }, listeners));
             Ok(steps)
         });
     }
@@ -72,13 +72,13 @@ impl<T> Owner<T> {
     /// before [`Owner::listen`].
     pub fn add(&mut self, sandbox: SandboxId, token: T) {
         self.start();
-        self.request(sandbox, token, added);
+        self.request(sandbox, token, add_steps);
     }
 
     /// Serves a sandbox that was added.
     pub fn listen(&mut self, sandbox: SandboxId, listeners: Vec<OwnedFd>, token: T) {
         self.request(sandbox, token, |sandbox, _| {
-            Ok(vec![Step::with(Request::Listen { sandbox: sandbox.clone() }, listeners)])
+            Ok(vec![Step::new(Request::Listen { sandbox: sandbox.clone() }, listeners)])
         });
     }
 
@@ -86,7 +86,7 @@ impl<T> Owner<T> {
     pub fn change_policy(&mut self, sandbox: SandboxId, token: T) {
         self.request(sandbox, token, |sandbox, source| {
             let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
-            Ok(vec![Step::with(Request::Change { sandbox: sandbox.clone(), policy }, Vec::new())])
+            Ok(vec![Step::new(Request::Change { sandbox: sandbox.clone(), policy }, Vec::new())])
         });
     }
 
@@ -151,7 +151,7 @@ impl<T> Owner<T> {
         match running.process.socket().receive() {
             Ok(Some(Message::Event(event))) => self.reports.push_back(Report::Event(event)),
             Ok(Some(Message::Response { number, problem, authority })) => {
-                self.reports.extend(running.answered(number, problem, authority));
+                self.reports.extend(running.handle_response(number, problem, authority));
             }
             Ok(None) => self.end("it closed its socket"),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
@@ -230,20 +230,20 @@ impl<T> Owner<T> {
                 self.running = Some(running);
                 self.reports.push_back(Report::Started);
             }
-            Err(error) => self.stopped(Error::Start(error.to_string()), Duration::ZERO),
+            Err(error) => self.process_ended(Error::Start(error.to_string()), Duration::ZERO),
         }
     }
 
     /// Ends the process, for this reason unless it wrote another one.
-    pub fn end(&mut self, how: &str) {
+    pub fn end(&mut self, reason: &str) {
         let Some(mut running) = self.running.take() else { return };
         let written = running.process.kill();
-        let error = Error::Ended(written.unwrap_or_else(|| how.to_owned()));
-        self.stopped(error.clone(), running.since.elapsed());
+        let error = Error::Ended(written.unwrap_or_else(|| reason.to_owned()));
+        self.process_ended(error.clone(), running.since.elapsed());
         self.reports.extend(running.fail_all(&error));
     }
 
-    fn stopped(&mut self, error: Error, ran: Duration) {
+    fn process_ended(&mut self, error: Error, ran: Duration) {
         self.not_running = error.clone();
         self.reports.push_back(Report::Ended(error));
         self.start_at = Some(Instant::now() + self.backoff.pause(ran));

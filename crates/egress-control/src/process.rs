@@ -39,12 +39,12 @@ impl Process {
     /// # Errors
     /// Why it cannot be started.
     pub fn start(program: &Program) -> io::Result<Self> {
-        let (owner, theirs) = OwnerSocket::pair()?;
+        let (owner, process_socket) = OwnerSocket::pair()?;
         let child = Command::new(&program.path)
             .args(&program.arguments)
             .env_clear()
             .current_dir("/")
-            .stdin(Stdio::from(theirs))
+            .stdin(Stdio::from(process_socket))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             // A terminal sends its interrupts to the group of the owner's command, not to this one.

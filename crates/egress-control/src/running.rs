@@ -67,7 +67,7 @@ struct Pending<T> {
     /// How many of its messages have no response.
     unanswered: usize,
     /// The first refusal of one of them.
-    refused: Option<Problem>,
+    problem: Option<Problem>,
     /// The certificates that this host trusts, if the request contains credentials.
     host_authorities: Option<String>,
     /// The same with the authority of the process.
@@ -83,7 +83,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    pub(crate) const fn with(request: Request, descriptors: Vec<OwnedFd>) -> Self {
+    pub(crate) const fn new(request: Request, descriptors: Vec<OwnedFd>) -> Self {
         Self { request, descriptors, host_authorities: None }
     }
 
@@ -102,10 +102,10 @@ impl Step {
 }
 
 /// The messages that add a sandbox without listeners.
-pub(crate) fn added(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<Step>, Error> {
+pub(crate) fn add_steps(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<Step>, Error> {
     let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
     let credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
-    let mut steps = vec![Step::with(Request::Add { sandbox: sandbox.clone(), policy }, Vec::new())];
+    let mut steps = vec![Step::new(Request::Add { sandbox: sandbox.clone(), policy }, Vec::new())];
     if !credentials.is_empty() {
         steps.push(Step::credentials(sandbox, credentials)?);
     }
@@ -211,7 +211,7 @@ impl<T> Running<T> {
             token,
             sandbox,
             unanswered: count,
-            refused: None,
+            problem: None,
             host_authorities,
             authorities: None,
         };
@@ -231,7 +231,7 @@ impl<T> Running<T> {
     }
 
     /// Takes a response. A request that has all of its responses has an outcome, which is reported.
-    pub(crate) fn answered(
+    pub(crate) fn handle_response(
         &mut self,
         number: u64,
         problem: Option<Problem>,
@@ -241,15 +241,16 @@ impl<T> Running<T> {
         let pending = self.pending.get_mut(&first)?;
         pending.unanswered -= 1;
         // Later refusals are consequences of the first one.
-        pending.refused = pending.refused.take().or(problem);
+        pending.problem = pending.problem.take().or(problem);
         if let Some(authority) = authority {
             let host = pending.host_authorities.take().unwrap_or_default();
-            pending.authorities = Some(authorities::with(host, &authority));
+            pending.authorities = Some(authorities::append(host, &authority));
         }
         if pending.unanswered > 0 {
             return None;
         }
-        let Pending { token, sandbox, refused, authorities, .. } = self.pending.remove(&first)?;
+        let Pending { token, sandbox, problem: refused, authorities, .. } =
+            self.pending.remove(&first)?;
         let outcome = refused.map_or(Ok(authorities), |problem| Err(Error::Refused(problem)));
         Some(Report::Answered { token, sandbox, outcome })
     }

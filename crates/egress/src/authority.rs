@@ -16,7 +16,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs
 use tokio_rustls::rustls::{self, ServerConfig};
 
 /// The largest number of hosts whose certificates are cached.
-const MAX_KEPT: usize = 256;
+const MAX_CACHED: usize = 256;
 
 /// Why a certificate is not available.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum Error {
 pub(crate) struct Authority {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
-    kept: Mutex<HashMap<Name, Arc<ServerConfig>>>,
+    cache: Mutex<HashMap<Name, Arc<ServerConfig>>>,
 }
 
 impl std::fmt::Debug for Authority {
@@ -52,7 +52,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let certificate = params.self_signed(&key)?.der().clone();
         let issuer = Issuer::new(params, key);
-        Ok(Self { certificate, issuer, kept: Mutex::new(HashMap::new()) })
+        Ok(Self { certificate, issuer, cache: Mutex::new(HashMap::new()) })
     }
 
     /// Its certificate, for programs that must trust it (RFC 7468).
@@ -69,8 +69,8 @@ impl Authority {
     /// The configuration of a server with that name. It offers HTTP/1.1 only, which can be
     /// inspected.
     pub(crate) fn server(&self, name: &Name) -> Result<Arc<ServerConfig>, Error> {
-        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(config) = kept().get(name) {
+        let cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(config) = cache().get(name) {
             return Ok(Arc::clone(config));
         }
         let key = KeyPair::generate()?;
@@ -89,11 +89,11 @@ impl Authority {
             .with_single_cert(vec![certificate, self.certificate.clone()], key)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let config = Arc::new(config);
-        let mut kept = kept();
-        if kept.len() >= MAX_KEPT {
-            kept.clear();
+        let mut cache = cache();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
-        kept.insert(name.clone(), Arc::clone(&config));
+        cache.insert(name.clone(), Arc::clone(&config));
         Ok(config)
     }
 }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use stockade_core::network::binding::{Binding, InvalidBinding, Place, check_bindings};
+use stockade_core::network::binding::{Binding, CredentialSlot, InvalidBinding, check_bindings};
 use stockade_core::network::{Name, Policy};
 use stockade_egress_control::Credential;
 use zeroize::Zeroizing;
 
 use crate::authority::{self, Authority};
-use crate::opening::http::Head;
+use crate::first_bytes::http::Head;
 use crate::redaction::Redaction;
 
 /// The longest value, in bytes.
@@ -59,21 +59,21 @@ impl Credentials {
         check_bindings(&bindings(&self.all), policy)
     }
     /// Whether requests to a host are intercepted.
-    pub(crate) fn are_for(&self, name: &Name, port: u16) -> bool {
-        self.of(name, port).next().is_some()
+    pub(crate) fn apply_to(&self, name: &Name, port: u16) -> bool {
+        self.for_host(name, port).next().is_some()
     }
 
-    fn of<'a>(&'a self, name: &'a Name, port: u16) -> impl Iterator<Item = &'a Credential> {
-        self.all.iter().filter(move |credential| credential.binding.is_for(name, port))
+    fn for_host<'a>(&'a self, name: &'a Name, port: u16) -> impl Iterator<Item = &'a Credential> {
+        self.all.iter().filter(move |credential| credential.binding.applies_to(name, port))
     }
 
     /// Puts the credentials of a host into a request to it, and returns the redaction for its
     /// response.
-    pub(crate) fn put(&self, name: &Name, port: u16, head: &mut Head) -> Redaction {
+    pub(crate) fn insert_into(&self, name: &Name, port: u16, head: &mut Head) -> Redaction {
         let mut redaction = Redaction::default();
-        for Credential { binding, value } in self.of(name, port) {
+        for Credential { binding, value } in self.for_host(name, port) {
             match &binding.place {
-                Place::Placeholder(placeholder) => {
+                CredentialSlot::Placeholder(placeholder) => {
                     let (placeholder, value) = (placeholder.as_bytes(), value.as_bytes());
                     head.replace(placeholder, value);
                     for (now, before) in head.replace_in_basic(placeholder, value) {
@@ -81,7 +81,7 @@ impl Credentials {
                     }
                     redaction.add(value, placeholder);
                 }
-                Place::Header { name, prefix } => {
+                CredentialSlot::Header { name, prefix } => {
                     redaction.add(value.as_bytes(), REDACTED.as_bytes());
                     let value = Zeroizing::new(format!("{prefix}{}", value.as_str()));
                     head.set(name, value.as_bytes());

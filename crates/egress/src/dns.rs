@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto};
-use stockade_core::network::{Host, Name, Refusal, Way};
+use stockade_core::network::{Host, Name, Refusal, Transport};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::arrival::{PAUSE, accept};
+use crate::accept::{PAUSE, accept};
 use crate::sandbox::Sandbox;
 use message::{Kind, Query, Reply};
 pub use stub::{Configuration, Stub};
@@ -81,14 +81,14 @@ pub(crate) async fn serve_streams(sandbox: &Arc<Sandbox>, listener: TcpListener)
         async move {
             let Ok(permit) = sandbox.admit_connection() else { return };
             // It ends when the client disconnects, or sends something else.
-            let _ = questions(&sandbox, stream).await;
+            let _ = serve_connection(&sandbox, stream).await;
             drop(permit);
         }
     })
     .await;
 }
 
-async fn questions(sandbox: &Sandbox, mut stream: TcpStream) -> std::io::Result<()> {
+async fn serve_connection(sandbox: &Sandbox, mut stream: TcpStream) -> std::io::Result<()> {
     loop {
         let question = timeout(PATIENCE, async {
             let length = usize::from(stream.read_u16().await?);
@@ -115,11 +115,11 @@ async fn answer(sandbox: &Sandbox, question: &[u8]) -> Option<Vec<u8>> {
     if !query.is_internet() {
         return Some(query.answer(&Reply::NotImplemented));
     }
-    let reply = match ask(sandbox, &query).await {
+    let reply = match resolve(sandbox, &query).await {
         Ok(reply) => reply,
         Err((name, refusal)) => {
             let host = name.map(Host::Name);
-            sandbox.record(Way::Dns, host.as_ref(), None, &refusal);
+            sandbox.record(Transport::Dns, host.as_ref(), None, &refusal);
             let text = format!("{}: {refusal}", refusal.reason());
             match refusal {
                 Refusal::Unresolved { certain: false, .. } | Refusal::TooMany { .. } => {
@@ -133,7 +133,7 @@ async fn answer(sandbox: &Sandbox, question: &[u8]) -> Option<Vec<u8>> {
     Some(query.answer(&reply))
 }
 
-async fn ask(sandbox: &Sandbox, query: &Query<'_>) -> Result<Reply, (Option<Name>, Refusal)> {
+async fn resolve(sandbox: &Sandbox, query: &Query<'_>) -> Result<Reply, (Option<Name>, Refusal)> {
     let name = query.name().map_err(|invalid| (None, invalid.into()))?;
     let refused = |refusal| (Some(name.clone()), refusal);
     sandbox.lookup(&name, None).await.map_err(refused)?;

@@ -12,11 +12,11 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::credentials::Credentials;
+use crate::first_bytes::check;
 use crate::limits::Limits;
-use crate::opening::check;
 use crate::proxy;
-use crate::refuse;
-use crate::relay::{Broken, First, Halves, Traffic, relay_halves};
+use crate::rejection;
+use crate::relay::{FirstBytes, Halves, RelayError, Traffic, relay_halves};
 use crate::trust::Trust;
 
 /// The host, and the credentials for it.
@@ -29,20 +29,21 @@ pub(crate) struct Interception {
 
 impl Interception {
     /// Relays one request and its response. `hello` has been received already, and is for the host.
-    pub(crate) async fn carry(
+    pub(crate) async fn relay(
         &self,
         (inside, outside): (&mut TcpStream, &mut TcpStream),
         hello: Vec<u8>,
         limits: &Limits,
         traffic: &Traffic,
-    ) -> Result<(), Broken> {
-        let server = self.credentials.authority.server(&self.name).map_err(|_| Broken::Io)?;
+    ) -> Result<(), RelayError> {
+        let server = self.credentials.authority.server(&self.name).map_err(|_| RelayError::Io)?;
         let (from, to) = inside.split();
         let inside = tokio::io::join(Cursor::new(hello).chain(from), to);
         let accepting = TlsAcceptor::from(server).accept(inside);
-        let mut inside = timeout(limits.opening, accepting).await.map_err(|_| Broken::Io)??;
+        let mut inside =
+            timeout(limits.first_bytes, accepting).await.map_err(|_| RelayError::Io)??;
 
-        let read = match timeout(limits.opening, proxy::head(&mut inside)).await {
+        let read = match timeout(limits.first_bytes, proxy::head(&mut inside)).await {
             // The client sent nothing, or has disconnected.
             Ok(Ok(None)) => return Ok(()),
             Ok(Ok(Some(read))) => Ok(read),
@@ -54,10 +55,10 @@ impl Interception {
         let host = Host::Name(self.name.clone());
         let first = read.and_then(|(mut head, rest)| {
             let (rest, body) = check(&host, &self.name, &head)?.split(&rest);
-            let redaction = self.credentials.put(&self.name, self.port, &mut head);
+            let redaction = self.credentials.insert_into(&self.name, self.port, &mut head);
             // A compressed response cannot be inspected.
             head.set("Accept-Encoding", b"identity");
-            let first = First::Request([&head.to_origin(None), rest].concat(), body);
+            let first = FirstBytes::Request([&head.to_origin(None), rest].concat(), body);
             Ok((first, redaction))
         });
         let opened = match first {
@@ -74,8 +75,8 @@ impl Interception {
         let (outside, (first, redaction)) = match opened {
             Ok(opened) => opened,
             Err(refusal) => {
-                refuse::say(&mut inside, &refuse::response(&refusal)).await;
-                return Err(Broken::Told(refusal));
+                rejection::write_and_close(&mut inside, &rejection::response(&refusal)).await;
+                return Err(RelayError::Reported(refusal));
             }
         };
         let (from_inside, to_inside) = tokio::io::split(inside);

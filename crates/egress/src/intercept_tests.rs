@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stockade_core::network::binding::check_bindings;
-use stockade_core::network::{Name, Policy, Way};
+use stockade_core::network::{Name, Policy, Transport};
 use stockade_egress_control::Credential;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::arrival;
+use crate::accept;
 use crate::authority::Authority;
-use crate::relay::First;
+use crate::relay::FirstBytes;
 use crate::testing::{PATIENCE, World, policy, rest};
 use crate::trust::Trust;
 
@@ -30,8 +30,8 @@ use support::{drive, no_driver, same};
 const PLACEHOLDER: &str = "sk-placeholder-000001";
 const VALUE: &str = "sk-the-real-value-that-nobody-inside-has";
 
-fn credential(host: &str, place: Value) -> Credential {
-    let binding = json!({"credential": "key", "hosts": [host], "place": place});
+fn credential(host: &str, slot: Value) -> Credential {
+    let binding = json!({"credential": "key", "hosts": [host], "place": slot});
     serde_json::from_value(json!({"binding": binding, "value": VALUE})).unwrap()
 }
 
@@ -76,7 +76,7 @@ async fn host(name: &str) -> (SocketAddr, String) {
 
 /// The response to a program inside, which trusts `authority`, when it sends a request over a
 /// connection to api.example, port 443.
-async fn ask(
+async fn send_request(
     world: &World,
     outside: SocketAddr,
     authority: &str,
@@ -92,9 +92,9 @@ async fn ask(
     let name = Name::parse("api.example").unwrap();
     let carrying = tokio::spawn(async move {
         let host = stockade_core::network::Host::Name(name.clone());
-        let first = First::For(name, Vec::new());
+        let first = FirstBytes::ForHost(name, Vec::new());
         let streams = (arrived, outside);
-        arrival::carry(&sandbox, Way::Direct, streams, (&host, 443), first).await;
+        accept::relay_connection(&sandbox, Transport::Direct, streams, (&host, 443), first).await;
     });
     let trust = Trust::from_pem(authority.as_bytes()).unwrap();
     let server_name = ServerName::try_from(server_name.to_owned()).unwrap();
@@ -158,11 +158,11 @@ fn cases() {
 
 /// The result of validating a binding, under a policy that allows everything, and one host by its
 /// name.
-fn refused(host: &str, place: &Value) -> Result<(), String> {
+fn refused(host: &str, slot: &Value) -> Result<(), String> {
     let rule = json!({"action": "allow", "target": "api.example"});
     let policy = json!({"default": "allow", "rules": [rule]});
     let policy: Policy = serde_json::from_value(policy).unwrap();
-    let binding = json!({"credential": "key", "hosts": [host], "place": place});
+    let binding = json!({"credential": "key", "hosts": [host], "place": slot});
     let Ok(binding) = serde_json::from_value(binding) else { return Ok(()) };
     same(true, check_bindings(&[binding], &policy).is_err())
 }
@@ -171,7 +171,8 @@ async fn a_placeholder_is_the_value_outside_only() {
     let (outside, trusted) = host("api.example").await;
     let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
     let headers = format!("X-Key: a {PLACEHOLDER} b\r\nCookie: k={PLACEHOLDER}\r\n");
-    let answer = ask(&world, outside, &authority, "api.example", &request(&headers)).await.unwrap();
+    let answer =
+        send_request(&world, outside, &authority, "api.example", &request(&headers)).await.unwrap();
     assert!(answer.ends_with("seen: true"), "{answer}");
     assert!(!answer.contains(VALUE), "{answer}");
     assert_eq!(answer.matches(PLACEHOLDER).count(), 4, "repeated in two heads: {answer}");
@@ -181,13 +182,15 @@ async fn a_placeholder_is_the_value_outside_only() {
     // Also if a program has encoded it.
     let basic = |password: &str| STANDARD.encode(format!("user:{password}"));
     let headers = format!("Authorization: basic {}\r\n", basic(PLACEHOLDER));
-    let answer = ask(&world, outside, &authority, "api.example", &request(&headers)).await.unwrap();
+    let answer =
+        send_request(&world, outside, &authority, "api.example", &request(&headers)).await.unwrap();
     assert!(answer.contains(&format!("Authorization: Basic {}", basic(PLACEHOLDER))), "{answer}");
     assert!(answer.contains(&"*".repeat(basic(VALUE).len())), "{answer}");
     assert!(!answer.contains(&basic(VALUE)), "{answer}");
     // Without the placeholder nothing is inserted.
     let answer =
-        ask(&world, outside, &authority, "api.example", &request("X-Key: other\r\n")).await;
+        send_request(&world, outside, &authority, "api.example", &request("X-Key: other\r\n"))
+            .await;
     assert!(answer.unwrap().ends_with("seen: false"));
 }
 
@@ -195,7 +198,8 @@ async fn a_header_of_the_programs_own_is_taken_away() {
     let (outside, trusted) = host("api.example").await;
     let (world, authority) = world(vec![header("api.example")], &trusted).await;
     let headers = "Authorization: Bearer stolen\r\nauthorization: Basic x\r\n";
-    let answer = ask(&world, outside, &authority, "api.example", &request(headers)).await.unwrap();
+    let answer =
+        send_request(&world, outside, &authority, "api.example", &request(headers)).await.unwrap();
     assert!(answer.ends_with("seen: true"), "{answer}");
     assert!(!answer.contains("stolen") && !answer.contains("Basic x"), "{answer}");
     assert!(answer.contains("Authorization: Bearer [redacted]"), "{answer}");
@@ -205,10 +209,10 @@ async fn a_request_for_somebody_else_gets_nothing() {
     let (outside, trusted) = host("api.example").await;
     let (mut world, authority) = world(vec![header("api.example")], &trusted).await;
     let other = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
-    let answer = ask(&world, outside, &authority, "api.example", other).await.unwrap();
+    let answer = send_request(&world, outside, &authority, "api.example", other).await.unwrap();
     assert!(answer.contains("Stockade-Egress-Refused: name-mismatch"), "{answer}");
     assert_eq!(world.refusal().await, "name-mismatch");
-    let answer = ask(&world, outside, &authority, "evil.example", other).await;
+    let answer = send_request(&world, outside, &authority, "evil.example", other).await;
     assert!(answer.is_err_and(|error| error.contains("AccessDenied")));
     assert_eq!(world.refusal().await, "name-mismatch");
 }
@@ -220,22 +224,23 @@ async fn a_host_that_cannot_show_who_it_is_gets_nothing() {
         let (_, other) = host(believed).await;
         let trusted = if shown == "api.example" { other } else { own };
         let (mut world, authority) = world(vec![header("api.example")], &trusted).await;
-        let answer = ask(&world, outside, &authority, "api.example", &request("")).await.unwrap();
+        let answer =
+            send_request(&world, outside, &authority, "api.example", &request("")).await.unwrap();
         assert!(answer.contains("Stockade-Egress-Refused: unreachable"), "{answer}");
         assert_eq!(world.refusal().await, "unreachable");
     }
 }
 
 async fn plain_requests_and_other_hosts_are_left_as_they_are() {
-    let (server, mut heard) = crate::testing::mirror().await;
+    let (server, mut received) = crate::testing::mirror().await;
     let (_, trusted) = host("api.example").await;
     let (world, _) = world(vec![placeholder("api.example")], &trusted).await;
-    world.book.set("api.example", &["127.0.0.1"], 60);
+    world.resolver.set("api.example", &["127.0.0.1"], 60);
     let url = format!("http://api.example:{}/", server.port());
     let request = format!("GET {url} HTTP/1.1\r\nX-Key: {PLACEHOLDER}\r\n\r\n");
     let (mut stream, _) = world.ask_proxy(&request).await;
     rest(&mut stream).await.unwrap();
-    let passed = timeout(PATIENCE, heard.recv()).await.unwrap().unwrap();
+    let passed = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
     assert!(passed.contains(PLACEHOLDER) && !passed.contains(VALUE), "{passed}");
     let name = |text: &str| stockade_core::network::Host::parse(text).unwrap();
     assert!(world.sandbox.interception(&name("api.example"), 443).is_some());

@@ -19,22 +19,22 @@
 //! the policy does not allow. The process opens no file and starts no process: its owner sends it
 //! what it needs to know of this machine.
 
-mod arrival;
+mod accept;
 mod authority;
 mod credentials;
 pub mod dns;
+pub mod first_bytes;
 mod intercept;
 #[cfg(test)]
 mod intercept_tests;
 mod limits;
 mod listeners;
-mod names;
-pub mod opening;
+mod name_table;
 mod process;
 mod proxy;
 mod record;
 mod redaction;
-mod refuse;
+mod rejection;
 mod relay;
 mod resolve;
 mod sandbox;
@@ -49,6 +49,6 @@ pub use limits::Limits;
 pub use listeners::{InvalidListeners, Listeners};
 pub use process::{Error, serve};
 pub use record::{Queue, Record};
-pub use resolve::{Found, NotFound, Resolve};
+pub use resolve::{NotFound, Resolution, Resolve};
 pub use sandbox::{Options, Sandbox};
 pub use trust::Trust;

@@ -17,7 +17,7 @@ pub struct Limits {
     pub connect: Duration,
     /// How long the first bytes of a connection may take to name their host, from the first byte
     /// on.
-    pub opening: Duration,
+    pub first_bytes: Duration,
     /// How long a connection may be idle in both directions.
     pub idle: Duration,
 }
@@ -30,7 +30,7 @@ impl Default for Limits {
             names: 16_384,
             lookup: Duration::from_secs(6),
             connect: Duration::from_secs(10),
-            opening: Duration::from_secs(15),
+            first_bytes: Duration::from_secs(15),
             idle: Duration::from_secs(15 * 60),
         }
     }

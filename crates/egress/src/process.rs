@@ -60,7 +60,7 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
     owner.set_nonblocking(true).map_err(Error::Socket)?;
     let owner = UnixDatagram::from_std(owner).map_err(Error::Socket)?;
     let (record, mut events) = Queue::new(EVENTS);
-    let mut served = Served {
+    let mut served = ProcessState {
         sandboxes: HashMap::new(),
         resolve: Arc::new(Stub::new(Configuration::parse("", ""))),
         record: Arc::new(record),
@@ -130,15 +130,15 @@ async fn send_rest(
 }
 
 /// The sandboxes that are served.
-struct Served {
+struct ProcessState {
     /// Each with its serving task, once it has listeners.
-    sandboxes: HashMap<SandboxId, (Arc<Sandbox>, Option<Ending>)>,
+    sandboxes: HashMap<SandboxId, (Arc<Sandbox>, Option<AbortOnDrop>)>,
     resolve: Arc<Stub>,
     record: Arc<Queue>,
 }
 
 /// The trusted authorities, from the file that came with the credentials.
-fn trust(descriptors: Vec<OwnedFd>) -> Result<Trust, Problem> {
+fn read_trust(descriptors: Vec<OwnedFd>) -> Result<Trust, Problem> {
     let file = descriptors.into_iter().next().map(File::from);
     let file = file.ok_or_else(|| io::Error::other("no file with CA certificates was given"));
     file.and_then(Trust::read).map_err(|error| {
@@ -151,15 +151,15 @@ fn invalid(message: &str, error: &dyn std::error::Error) -> Problem {
 }
 
 /// Aborts its task when it is dropped.
-struct Ending(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for Ending {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Served {
+impl ProcessState {
     /// Carries out a request. Returns the certificate that programs inside have to trust, in
     /// response to [`Request::Credentials`].
     fn handle(
@@ -182,7 +182,7 @@ impl Served {
             }
             Request::Credentials { sandbox, credentials } => {
                 self.find(&sandbox)?;
-                let trust = trust(descriptors)?;
+                let trust = read_trust(descriptors)?;
                 let authority = self.find(&sandbox)?.set_credentials(credentials, trust);
                 return authority
                     .map(Some)
@@ -248,8 +248,8 @@ fn listeners(id: &SandboxId, descriptors: Vec<OwnedFd>) -> Result<Listeners, Pro
     Listeners::from_descriptors(descriptors).map_err(|error| invalid(&message, &error))
 }
 
-fn serve_at(sandbox: &Arc<Sandbox>, listeners: Listeners) -> Ending {
-    Ending(tokio::spawn(Arc::clone(sandbox).serve(listeners)).abort_handle())
+fn serve_at(sandbox: &Arc<Sandbox>, listeners: Listeners) -> AbortOnDrop {
+    AbortOnDrop(tokio::spawn(Arc::clone(sandbox).serve(listeners)).abort_handle())
 }
 
 #[cfg(test)]

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use stockade_core::network::{Evidence, Host, Refusal, Way};
+use stockade_core::network::{Evidence, Host, Refusal, Transport};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::arrival::{accept, carry};
-use crate::opening::http::{Head, authority};
-use crate::refuse;
-use crate::relay::First;
+use crate::accept::{accept, relay_connection};
+use crate::first_bytes::http::{Head, authority};
+use crate::rejection;
+use crate::relay::FirstBytes;
 use crate::sandbox::Sandbox;
 
 /// The response to a tunnel request.
@@ -28,19 +28,19 @@ pub(crate) async fn serve(sandbox: &Arc<Sandbox>, listener: TcpListener) {
 
 async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
     let refused = async |stream, host: Option<&Host>, port, refusal: &Refusal| {
-        sandbox.record(Way::Proxy, host, port, refusal);
-        refuse::answer(stream, &refuse::response(refusal)).await;
+        sandbox.record(Transport::Proxy, host, port, refusal);
+        rejection::answer(stream, &rejection::response(refusal)).await;
     };
     let permit = match sandbox.admit_connection() {
         Ok(permit) => permit,
         Err(refusal) => {
-            sandbox.record(Way::Proxy, None, None, &refusal);
+            sandbox.record(Transport::Proxy, None, None, &refusal);
             // The response to a connection over the limit is not waited for.
-            let _ = stream.try_write(&refuse::response(&refusal));
+            let _ = stream.try_write(&rejection::response(&refusal));
             return;
         }
     };
-    let read = timeout(sandbox.limits().opening, head(&mut stream)).await;
+    let read = timeout(sandbox.limits().first_bytes, head(&mut stream)).await;
     let (head, rest) = match read {
         Ok(Ok(Some(read))) => read,
         // The client sent nothing, or has disconnected.
@@ -52,19 +52,19 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
             return refused(stream, None, None, &refusal).await;
         }
     };
-    let wanted = match wanted(sandbox, &head, rest) {
+    let target = match parse_target(sandbox, &head, rest) {
         Ok(wanted) => wanted,
         Err(refusal) => return refused(stream, None, None, &refusal).await,
     };
-    let Wanted { host, port, first, is_tunnel } = wanted;
-    let outside = match sandbox.reach(&host, port).await {
+    let Target { host, port, first, is_tunnel } = target;
+    let outside = match sandbox.connect(&host, port).await {
         Ok((outside, _)) => outside,
         Err(refusal) => return refused(stream, Some(&host), Some(port), &refusal).await,
     };
     if is_tunnel && stream.write_all(ESTABLISHED).await.is_err() {
         return;
     }
-    carry(sandbox, Way::Proxy, (stream, outside), (&host, port), first).await;
+    relay_connection(sandbox, Transport::Proxy, (stream, outside), (&host, port), first).await;
     drop(permit);
 }
 
@@ -89,17 +89,17 @@ pub(crate) async fn head(
 }
 
 /// The target of a request.
-struct Wanted {
+struct Target {
     host: Host,
     port: u16,
-    first: First,
+    first: FirstBytes,
     is_tunnel: bool,
 }
 
-fn wanted(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Wanted, Refusal> {
+fn parse_target(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Target, Refusal> {
     // An address that stands for a name is replaced by that name.
-    let meant = |host: Host| match host {
-        Host::Address(address) => sandbox.host(address),
+    let resolve_host = |host: Host| match host {
+        Host::Address(address) => sandbox.host_for_address(address),
         name @ Host::Name(_) => Ok(name),
     };
     if head.method == "CONNECT" {
@@ -107,19 +107,19 @@ fn wanted(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Wanted, Refus
         let Some(port) = port else {
             return Err(Refusal::InvalidRequest { what: "CONNECT needs a port" });
         };
-        let host = meant(host)?;
+        let host = resolve_host(host)?;
         let first = match &host {
-            Host::Name(name) => First::For(name.clone(), rest),
-            Host::Address(_) => First::Anything(rest),
+            Host::Name(name) => FirstBytes::ForHost(name.clone(), rest),
+            Host::Address(_) => FirstBytes::Any(rest),
         };
-        return Ok(Wanted { host, port, first, is_tunnel: true });
+        return Ok(Target { host, port, first, is_tunnel: true });
     }
     let (target, path) = head.absolute()?;
     let (named, port) = authority(target)?;
-    if let Some(said) = head.host()? {
-        let is_same = authority(&said).is_ok_and(|(said, _)| said == named);
+    if let Some(host_header) = head.host()? {
+        let is_same = authority(&host_header).is_ok_and(|(said, _)| said == named);
         if !is_same {
-            return Err(Refusal::mismatch(&named, Evidence::HostHeader, &said));
+            return Err(Refusal::mismatch(&named, Evidence::HostHeader, &host_header));
         }
     }
     let path = match (path, head.method.as_str()) {
@@ -132,12 +132,12 @@ fn wanted(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Wanted, Refus
         (rest.to_vec(), body)
     };
     // The name in its parsed form, so that no other parser reads it differently.
-    let shown = match &named {
+    let host_text = match &named {
         Host::Address(address) if address.is_ipv6() => format!("[{address}]"),
         other => other.to_string(),
     };
-    let shown = port.map_or_else(|| shown.clone(), |port| format!("{shown}:{port}"));
-    let bytes = [head.to_origin(Some((&path, &shown))), rest].concat();
-    let (host, port) = (meant(named)?, port.unwrap_or(80));
-    Ok(Wanted { host, port, first: First::Request(bytes, body), is_tunnel: false })
+    let host_text = port.map_or_else(|| host_text.clone(), |port| format!("{host_text}:{port}"));
+    let bytes = [head.to_origin(Some((&path, &host_text))), rest].concat();
+    let (host, port) = (resolve_host(named)?, port.unwrap_or(80));
+    Ok(Target { host, port, first: FirstBytes::Request(bytes, body), is_tunnel: false })
 }

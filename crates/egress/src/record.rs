@@ -45,7 +45,7 @@ impl Record for Queue {
 mod tests {
     use jiff::Timestamp;
     use stockade_core::SandboxId;
-    use stockade_core::network::{Host, Refusal, Way};
+    use stockade_core::network::{Host, Refusal, Transport};
     use stockade_egress_control::Outcome;
 
     use super::*;
@@ -55,7 +55,7 @@ mod tests {
         let event = |port| Event {
             at: Timestamp::UNIX_EPOCH,
             sandbox_id: SandboxId::new("sb1").unwrap(),
-            way: Way::Proxy,
+            way: Transport::Proxy,
             host: Some(Host::parse("a.example").unwrap()),
             port: Some(port),
             outcome: Outcome::from(&Refusal::InvalidRequest { what: "x" }),

@@ -4,7 +4,7 @@
 
 use zeroize::Zeroizing;
 
-use crate::opening::http::replaced;
+use crate::first_bytes::http::replaced;
 
 /// Replaces each byte of a value in a body.
 const COVER: u8 = b'*';
@@ -15,7 +15,7 @@ pub(crate) struct Redaction {
     /// Each value, and its replacement in a head.
     values: Vec<(Zeroizing<Vec<u8>>, Vec<u8>)>,
     /// The end of the received bytes, if it may be the beginning of a value.
-    held: Zeroizing<Vec<u8>>,
+    buffered: Zeroizing<Vec<u8>>,
 }
 
 impl Redaction {
@@ -34,12 +34,12 @@ impl Redaction {
 
     /// The part of a body that can be forwarded after these bytes.
     pub(crate) fn body(&mut self, bytes: &[u8]) -> Vec<u8> {
-        self.held.extend_from_slice(bytes);
-        let mut told = std::mem::take(&mut *self.held);
+        self.buffered.extend_from_slice(bytes);
+        let mut output = std::mem::take(&mut *self.buffered);
         let mut covered = Vec::new();
-        let mut waits_from = told.len();
-        for at in 0..told.len() {
-            let rest = told.get(at..).unwrap_or_default();
+        let mut waits_from = output.len();
+        for at in 0..output.len() {
+            let rest = output.get(at..).unwrap_or_default();
             for (value, _) in &self.values {
                 if rest.starts_with(value) {
                     covered.push(at..at + value.len());
@@ -49,15 +49,15 @@ impl Redaction {
             }
         }
         for range in covered {
-            told.get_mut(range).unwrap_or_default().fill(COVER);
+            output.get_mut(range).unwrap_or_default().fill(COVER);
         }
-        self.held = Zeroizing::new(told.split_off(waits_from));
-        told
+        self.buffered = Zeroizing::new(output.split_off(waits_from));
+        output
     }
 
     /// The remaining part of a body that has ended.
-    pub(crate) fn rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut *self.held)
+    pub(crate) fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut *self.buffered)
     }
 }
 
@@ -76,10 +76,10 @@ mod tests {
     /// The redacted body, from a body that arrives in these parts.
     fn body(values: &[&str], parts: &[&str]) -> String {
         let mut redaction = redaction(values);
-        let mut told: Vec<u8> =
+        let mut output: Vec<u8> =
             parts.iter().flat_map(|part| redaction.body(part.as_bytes())).collect();
-        told.extend(redaction.rest());
-        String::from_utf8(told).unwrap()
+        output.extend(redaction.finish());
+        String::from_utf8(output).unwrap()
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(redaction.body(b"the sec"), b"the ");
         assert_eq!(redaction.body(b"ond"), b"second");
         assert_eq!(redaction.body(b"s"), b"");
-        assert_eq!(redaction.rest(), b"s");
+        assert_eq!(redaction.finish(), b"s");
     }
 
     proptest! {

@@ -10,20 +10,20 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::first_bytes::http::{Body, Response};
+use crate::first_bytes::{Admission, admit};
 use crate::limits::Limits;
-use crate::opening::http::{Body, Response};
-use crate::opening::{Admission, admit};
 use crate::redaction::Redaction;
 
 const BUFFER_BYTES: usize = 32 << 10;
 
 /// The first bytes.
 #[derive(Debug)]
-pub(crate) enum First {
+pub(crate) enum FirstBytes {
     /// Any bytes: the connection is to an address that is allowed as such.
-    Anything(Vec<u8>),
+    Any(Vec<u8>),
     /// Bytes for this host. Some of them may have arrived.
-    For(Name, Vec<u8>),
+    ForHost(Name, Vec<u8>),
     /// A request that was checked already, with so much of its body still to come.
     Request(Vec<u8>, Body),
 }
@@ -44,16 +44,16 @@ impl Traffic {
 
 /// Why a connection failed.
 #[derive(Debug)]
-pub(crate) enum Broken {
+pub(crate) enum RelayError {
     /// Its first bytes are refused; they begin with these.
     Refused(Refusal, Vec<u8>),
     /// It is refused, and the client was notified.
-    Told(Refusal),
+    Reported(Refusal),
     /// Either side disconnected, or was idle for too long.
     Io,
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for RelayError {
     fn from(_: io::Error) -> Self {
         Self::Io
     }
@@ -71,10 +71,10 @@ pub(crate) struct Halves<FromInside, ToInside, FromOutside, ToOutside> {
 pub(crate) async fn relay(
     inside: &mut TcpStream,
     outside: &mut TcpStream,
-    first: First,
+    first: FirstBytes,
     limits: &Limits,
     traffic: &Traffic,
-) -> Result<(), Broken> {
+) -> Result<(), RelayError> {
     let (from_inside, to_inside) = inside.split();
     let (from_outside, to_outside) = outside.split();
     let halves = Halves { from_inside, to_inside, from_outside, to_outside };
@@ -89,16 +89,16 @@ pub(crate) async fn relay_halves(
         impl AsyncRead + Unpin,
         impl AsyncWrite + Unpin,
     >,
-    first: First,
+    first: FirstBytes,
     redaction: Option<Redaction>,
     limits: &Limits,
     traffic: &Traffic,
-) -> Result<(), Broken> {
+) -> Result<(), RelayError> {
     let Halves { mut from_inside, mut to_inside, mut from_outside, mut to_outside } = halves;
     let activity = Activity::new(limits.idle);
     let is_request = AtomicBool::new(false);
     let out = async {
-        let (bytes, body) = opening(&mut from_inside, first, limits).await?;
+        let (bytes, body) = read_first_bytes(&mut from_inside, first, limits).await?;
         activity.write(&mut to_outside, &bytes, &traffic.sent).await?;
         drop(bytes);
         match body {
@@ -136,38 +136,39 @@ pub(crate) async fn relay_halves(
 enum End {
     /// The only response is complete.
     Answered,
-    Broken(Broken),
+    Broken(RelayError),
 }
 
-impl<E: Into<Broken>> From<E> for End {
+impl<E: Into<RelayError>> From<E> for End {
     fn from(error: E) -> Self {
         Self::Broken(error.into())
     }
 }
 
 /// The first outgoing bytes, once they are checked, and how much may follow.
-pub(crate) async fn opening(
+pub(crate) async fn read_first_bytes(
     inside: &mut (impl AsyncRead + Unpin),
-    first: First,
+    first: FirstBytes,
     limits: &Limits,
-) -> Result<(Vec<u8>, Body), Broken> {
+) -> Result<(Vec<u8>, Body), RelayError> {
     let (name, mut bytes) = match first {
-        First::Anything(bytes) => return Ok((bytes, Body::Open)),
-        First::Request(bytes, body) => return Ok((bytes, body)),
-        First::For(name, bytes) => (name, bytes),
+        FirstBytes::Any(bytes) => return Ok((bytes, Body::Open)),
+        FirstBytes::Request(bytes, body) => return Ok((bytes, body)),
+        FirstBytes::ForHost(name, bytes) => (name, bytes),
     };
     // Some clients wait for the server to send first, for any time.
-    let mut deadline = Instant::now() + if bytes.is_empty() { limits.idle } else { limits.opening };
+    let mut deadline =
+        Instant::now() + if bytes.is_empty() { limits.idle } else { limits.first_bytes };
     loop {
         match admit(&name, &bytes) {
             Admission::More => {}
             Admission::Forward { bytes, body } => return Ok((bytes, body)),
-            Admission::Refuse(refusal) => return Err(Broken::Refused(refusal, bytes)),
+            Admission::Refuse(refusal) => return Err(RelayError::Refused(refusal, bytes)),
         }
         let is_first = bytes.is_empty();
         let count = match timeout_at(deadline, inside.read_buf(&mut bytes)).await {
             Ok(count) => count?,
-            Err(_) if is_first => return Err(Broken::Io),
+            Err(_) if is_first => return Err(RelayError::Io),
             Err(_) => 0,
         };
         if count == 0 {
@@ -176,10 +177,10 @@ pub(crate) async fn opening(
                 return Ok((Vec::new(), Body::Open));
             }
             let refusal = Refusal::InvalidRequest { what: "its first bytes are incomplete" };
-            return Err(Broken::Refused(refusal, bytes));
+            return Err(RelayError::Refused(refusal, bytes));
         }
         if is_first {
-            deadline = Instant::now() + limits.opening;
+            deadline = Instant::now() + limits.first_bytes;
         }
     }
 }
@@ -205,24 +206,24 @@ async fn response(
 
 /// The time of the last transfer, in either direction.
 struct Activity {
-    began: Instant,
+    started: Instant,
     last_millis: AtomicU64,
     idle: Duration,
 }
 
 impl Activity {
     fn new(idle: Duration) -> Self {
-        Self { began: Instant::now(), last_millis: AtomicU64::new(0), idle }
+        Self { started: Instant::now(), last_millis: AtomicU64::new(0), idle }
     }
 
     fn note(&self) {
-        let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let millis = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_millis.store(millis, Ordering::Relaxed);
     }
 
     fn deadline(&self) -> Instant {
         let last = Duration::from_millis(self.last_millis.load(Ordering::Relaxed));
-        self.began + last + self.idle
+        self.started + last + self.idle
     }
 
     async fn write(
@@ -289,7 +290,7 @@ impl Activity {
             buffer.clear();
             buffer.reserve(BUFFER_BYTES);
             if self.read(from, &mut buffer).await? == 0 {
-                return self.write(to, &redaction.rest(), count).await;
+                return self.write(to, &redaction.finish(), count).await;
             }
         }
     }

@@ -8,7 +8,7 @@ use stockade_core::network::Name;
 
 /// The addresses of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct Resolution {
     /// All of its addresses, at least one.
     pub addresses: Vec<IpAddr>,
     /// How long they are valid.
@@ -36,5 +36,5 @@ pub trait Resolve: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Why there are none.
-    async fn resolve(&self, name: &Name) -> Result<Found, NotFound>;
+    async fn resolve(&self, name: &Name) -> Result<Resolution, NotFound>;
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use stockade_core::SandboxId;
 use stockade_core::address::{Class, classify};
 use stockade_core::network::binding::InvalidBinding;
-use stockade_core::network::{Host, Name, Policy, Refusal, Way};
+use stockade_core::network::{Host, Name, Policy, Refusal, Transport};
 use stockade_egress_control::{Credential, Event, Outcome};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -18,11 +18,11 @@ use crate::credentials::{self, Credentials};
 use crate::intercept::Interception;
 use crate::limits::Limits;
 use crate::listeners::Listeners;
-use crate::names::{Meaning, Names};
+use crate::name_table::{AddressUse, NameTable};
 use crate::record::Record;
 use crate::resolve::{NotFound, Resolve};
 use crate::trust::Trust;
-use crate::{arrival, dns, proxy};
+use crate::{accept, dns, proxy};
 
 /// The most addresses of a name that are used. If there are more, only these are checked and
 /// connected to.
@@ -48,7 +48,7 @@ pub struct Options {
 pub struct Sandbox {
     id: SandboxId,
     policy: watch::Sender<Arc<Policy>>,
-    names: Mutex<Names>,
+    names: Mutex<NameTable>,
     resolve: Arc<dyn Resolve>,
     record: Arc<dyn Record>,
     limits: Limits,
@@ -64,7 +64,7 @@ impl Sandbox {
         Arc::new(Self {
             id,
             policy: watch::Sender::new(Arc::new(policy)),
-            names: Mutex::new(Names::new(limits.names)),
+            names: Mutex::new(NameTable::new(limits.names)),
             resolve,
             record,
             connections: Arc::new(Semaphore::new(limits.connections)),
@@ -119,7 +119,7 @@ impl Sandbox {
         let Host::Name(name) = host else { return None };
         let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
         let (credentials, trust) = credentials.as_ref()?;
-        credentials.are_for(name, port).then(|| Interception {
+        credentials.apply_to(name, port).then(|| Interception {
             name: name.clone(),
             port,
             credentials: Arc::clone(credentials),
@@ -132,7 +132,7 @@ impl Sandbox {
         let Listeners { everything, proxy, datagrams, streams } = listeners;
         async move {
             tokio::join!(
-                arrival::serve(&self, everything, TcpStream::local_addr),
+                accept::serve(&self, everything, TcpStream::local_addr),
                 proxy::serve(&self, proxy),
                 dns::serve_datagrams(&self, datagrams),
                 dns::serve_streams(&self, streams),
@@ -154,7 +154,7 @@ impl Sandbox {
         Arc::clone(&self.policy.borrow())
     }
 
-    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
+    pub(crate) fn names(&self) -> MutexGuard<'_, NameTable> {
         // A panic cannot leave an incomplete entry.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,12 +175,12 @@ impl Sandbox {
     ///
     /// # Errors
     /// [`Refusal::AddressNotAllowed`] for an unassigned address of the range for names.
-    pub(crate) fn host(&self, address: IpAddr) -> Result<Host, Refusal> {
+    pub(crate) fn host_for_address(&self, address: IpAddr) -> Result<Host, Refusal> {
         let address = address.to_canonical();
-        match self.names().meaning(address) {
-            Meaning::Name(name) => Ok(Host::Name(name)),
-            Meaning::Itself => Ok(Host::Address(address)),
-            Meaning::Nothing => Err(Refusal::AddressNotAllowed { address }),
+        match self.names().address_use(address) {
+            AddressUse::Name(name) => Ok(Host::Name(name)),
+            AddressUse::Literal => Ok(Host::Address(address)),
+            AddressUse::Unassigned => Err(Refusal::AddressNotAllowed { address }),
         }
     }
 
@@ -218,7 +218,7 @@ impl Sandbox {
     }
 
     /// Connects to a port of a host, if the policy allows it: only to an address that was checked.
-    pub(crate) async fn reach(
+    pub(crate) async fn connect(
         &self,
         host: &Host,
         port: u16,
@@ -231,7 +231,7 @@ impl Sandbox {
             }
         };
         for address in &addresses {
-            self.check_own(host, *address, port).await?;
+            self.check_local_address(host, *address, port).await?;
         }
         let mut cause = "it has no address".to_owned();
         for address in addresses {
@@ -251,10 +251,15 @@ impl Sandbox {
 
     /// Refuses an address of this machine, whatever its class: services that listen there may not
     /// be meant for everyone. Only a rule for exactly that address allows it.
-    async fn check_own(&self, host: &Host, address: IpAddr, port: u16) -> Result<(), Refusal> {
+    async fn check_local_address(
+        &self,
+        host: &Host,
+        address: IpAddr,
+        port: u16,
+    ) -> Result<(), Refusal> {
         if classify(address) == Class::Loopback
             || self.current_policy().allows_exactly(address, port)
-            || !is_own(address).await
+            || !is_local_address(address).await
         {
             return Ok(());
         }
@@ -264,7 +269,7 @@ impl Sandbox {
     /// Records an outcome.
     pub(crate) fn record(
         &self,
-        way: Way,
+        transport: Transport,
         host: Option<&Host>,
         port: Option<u16>,
         outcome: impl Into<Outcome>,
@@ -272,7 +277,7 @@ impl Sandbox {
         self.record.record(Event {
             at: Timestamp::now(),
             sandbox_id: self.id.clone(),
-            way,
+            way: transport,
             host: host.cloned(),
             port,
             outcome: outcome.into(),
@@ -283,7 +288,7 @@ impl Sandbox {
 
 /// Whether an address belongs to this machine: for such an address the kernel chooses the same
 /// address as the source. No packet is sent for that.
-async fn is_own(address: IpAddr) -> bool {
+async fn is_local_address(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
@@ -303,7 +308,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_machines_own_addresses_are_known() {
-        assert!(is_own("127.0.0.1".parse().unwrap()).await);
-        assert!(!is_own("192.0.2.1".parse().unwrap()).await);
+        assert!(is_local_address("127.0.0.1".parse().unwrap()).await);
+        assert!(!is_local_address("192.0.2.1".parse().unwrap()).await);
     }
 }

@@ -19,24 +19,24 @@ use tokio::time::timeout;
 
 use crate::limits::Limits;
 use crate::record::Queue;
-use crate::resolve::{Found, NotFound, Resolve};
+use crate::resolve::{NotFound, Resolution, Resolve};
 use crate::sandbox::{Options, Sandbox};
-use crate::{arrival, dns, proxy};
+use crate::{accept, dns, proxy};
 
 /// How long a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A resolver with addresses that the test chooses.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
-    known: Mutex<HashMap<Name, Result<Found, NotFound>>>,
-    asked: Mutex<usize>,
+pub(crate) struct FakeResolver {
+    known: Mutex<HashMap<Name, Result<Resolution, NotFound>>>,
+    queries: Mutex<usize>,
 }
 
-impl Book {
+impl FakeResolver {
     pub(crate) fn set(&self, name: &str, addresses: &[&str], seconds: u64) {
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        let found = Found { addresses, valid: Duration::from_secs(seconds) };
+        let found = Resolution { addresses, valid: Duration::from_secs(seconds) };
         self.known.lock().unwrap().insert(Name::parse(name).unwrap(), Ok(found));
     }
 
@@ -44,15 +44,15 @@ impl Book {
         self.known.lock().unwrap().insert(Name::parse(name).unwrap(), Err(failure));
     }
 
-    pub(crate) fn asked(&self) -> usize {
-        *self.asked.lock().unwrap()
+    pub(crate) fn queries(&self) -> usize {
+        *self.queries.lock().unwrap()
     }
 }
 
 #[async_trait]
-impl Resolve for Book {
-    async fn resolve(&self, name: &Name) -> Result<Found, NotFound> {
-        *self.asked.lock().unwrap() += 1;
+impl Resolve for FakeResolver {
+    async fn resolve(&self, name: &Name) -> Result<Resolution, NotFound> {
+        *self.queries.lock().unwrap() += 1;
         let known = self.known.lock().unwrap().get(name).cloned();
         known.unwrap_or(Err(NotFound::NoSuchName))
     }
@@ -71,7 +71,7 @@ pub(crate) fn policy(rules: &[&str]) -> Policy {
 /// A sandbox that is served.
 pub(crate) struct World {
     pub(crate) sandbox: Arc<Sandbox>,
-    pub(crate) book: Arc<Book>,
+    pub(crate) resolver: Arc<FakeResolver>,
     pub(crate) events: mpsc::Receiver<Event>,
     pub(crate) proxy: SocketAddr,
     pub(crate) datagrams: SocketAddr,
@@ -91,17 +91,17 @@ impl Drop for World {
 pub(crate) fn sandbox(
     rules: &[&str],
     limits: Limits,
-) -> (Arc<Sandbox>, Arc<Book>, mpsc::Receiver<Event>) {
+) -> (Arc<Sandbox>, Arc<FakeResolver>, mpsc::Receiver<Event>) {
     let (queue, events) = Queue::new(100);
-    let book = Arc::new(Book::default());
+    let resolver = Arc::new(FakeResolver::default());
     let sandbox = Sandbox::new(Options {
         id: SandboxId::new("sb1").unwrap(),
         policy: policy(rules),
         limits,
-        resolve: Arc::<Book>::clone(&book),
+        resolve: Arc::<FakeResolver>::clone(&resolver),
         record: Arc::new(queue),
     });
-    (sandbox, book, events)
+    (sandbox, resolver, events)
 }
 
 impl World {
@@ -110,14 +110,14 @@ impl World {
     }
 
     pub(crate) async fn with(rules: &[&str], limits: Limits) -> Self {
-        let (sandbox, book, events) = sandbox(rules, limits);
+        let (sandbox, resolver, events) = sandbox(rules, limits);
         let listener = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (everything, proxy, streams) = (listener().await, listener().await, listener().await);
         let datagrams = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let destination = Arc::new(Mutex::new(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0)));
         let mut world = Self {
             sandbox: Arc::clone(&sandbox),
-            book,
+            resolver,
             events,
             proxy: proxy.local_addr().unwrap(),
             datagrams: datagrams.local_addr().unwrap(),
@@ -128,7 +128,7 @@ impl World {
         };
         world.serving = tokio::spawn(async move {
             tokio::join!(
-                arrival::serve(&sandbox, everything, |_| Ok(*destination.lock().unwrap())),
+                accept::serve(&sandbox, everything, |_| Ok(*destination.lock().unwrap())),
                 proxy::serve(&sandbox, proxy),
                 dns::serve_datagrams(&sandbox, datagrams),
                 dns::serve_streams(&sandbox, streams),
@@ -198,10 +198,10 @@ pub(crate) async fn echo(greeting: &'static [u8]) -> SocketAddr {
 pub(crate) async fn mirror() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (heard, hearing) = mpsc::unbounded_channel();
+    let (received_sender, received) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let heard = heard.clone();
+            let received_sender = received_sender.clone();
             tokio::spawn(async move {
                 let mut bytes = Vec::new();
                 while !bytes.windows(4).any(|four| four == b"\r\n\r\n") {
@@ -213,11 +213,11 @@ pub(crate) async fn mirror() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
                 let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
                 let _ = stream.read_to_end(&mut bytes).await;
-                let _ = heard.send(String::from_utf8_lossy(&bytes).into_owned());
+                let _ = received_sender.send(String::from_utf8_lossy(&bytes).into_owned());
             });
         }
     });
-    (address, hearing)
+    (address, received)
 }
 
 /// All bytes until the other side closes; the kind of error if the connection fails.

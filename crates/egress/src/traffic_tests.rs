@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use stockade_core::network::{Policy, Way};
+use stockade_core::network::{Policy, Transport};
 use stockade_egress_control::Outcome;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
@@ -34,7 +34,7 @@ async fn world(rules: &[&str]) -> World {
     let rules = [rules, &["allow 127.0.0.1"]].concat();
     let world = World::new(&rules).await;
     for name in ["api.example", "evil.example", "sub.api.example"] {
-        world.book.set(name, &["127.0.0.1"], 60);
+        world.resolver.set(name, &["127.0.0.1"], 60);
     }
     world
 }
@@ -62,7 +62,7 @@ async fn a_tunnel_leads_to_the_host_that_is_allowed() {
     let closed = timeout(PATIENCE, world.events.recv()).await.unwrap().unwrap();
     let expected = Outcome::Closed { address: LOOPBACK, sent_bytes: 7, received_bytes: 10 };
     assert_eq!(closed.outcome, expected);
-    assert_eq!((closed.way, closed.port), (Way::Proxy, Some(server.port())));
+    assert_eq!((closed.way, closed.port), (Transport::Proxy, Some(server.port())));
     assert_eq!(closed.host.unwrap().to_string(), "api.example");
 }
 
@@ -75,8 +75,8 @@ async fn the_proxy_tells_why_it_refuses() {
         "allow lost.example",
     ])
     .await;
-    world.book.set("a.inner.example", &["127.0.0.1", "169.254.169.254"], 60);
-    world.book.fail("lost.example", NotFound::Failed("no answer".to_owned()));
+    world.resolver.set("a.inner.example", &["127.0.0.1", "169.254.169.254"], 60);
+    world.resolver.fail("lost.example", NotFound::Failed("no answer".to_owned()));
     for (target, status, code, reason) in [
         ("evil.example:443", 403, "EGRESS_DENIED", "not-allowed"),
         ("sub.api.example:443", 403, "EGRESS_DENIED", "not-allowed"),
@@ -115,7 +115,7 @@ async fn the_proxy_tells_why_it_refuses() {
 
 #[tokio::test]
 async fn a_request_with_an_absolute_target_goes_to_that_host_alone() {
-    let (server, mut heard) = mirror().await;
+    let (server, mut received) = mirror().await;
     let mut world = world(&["allow api.example"]).await;
     let port = server.port();
     let request = format!(
@@ -127,7 +127,7 @@ async fn a_request_with_an_absolute_target_goes_to_that_host_alone() {
     answer += &rest(&mut stream).await.unwrap_or_default();
     assert!(answer.ends_with("mirrored"), "{answer}");
     assert_eq!(
-        timeout(PATIENCE, heard.recv()).await.unwrap().unwrap(),
+        timeout(PATIENCE, received.recv()).await.unwrap().unwrap(),
         format!(
             "GET /a?b HTTP/1.1\r\nHost: api.example:{port}\r\nAccept: */*\r\nConnection: close\r\n\r\n"
         )
@@ -152,7 +152,7 @@ async fn a_request_with_an_absolute_target_goes_to_that_host_alone() {
         );
         assert_eq!(world.refusal().await, reason, "{request}");
     }
-    assert!(heard.try_recv().is_err(), "nothing else went out");
+    assert!(received.try_recv().is_err(), "nothing else went out");
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn an_address_that_stands_for_a_name_leads_to_it() {
 
 #[tokio::test]
 async fn what_is_sent_must_be_for_the_host_of_the_connection() {
-    let (server, mut heard) = mirror().await;
+    let (server, mut received) = mirror().await;
     let mut world = world(&["allow api.example"]).await;
     let address = world.address_of("api.example").await;
     let mut refused = async |first: &[u8]| {
@@ -198,12 +198,16 @@ async fn what_is_sent_must_be_for_the_host_of_the_connection() {
     stream.write_all(&hello("evil.example")).await.unwrap();
     assert_eq!(rest(&mut stream).await.as_deref(), Ok(ALERT));
     for _ in 0..4 {
-        assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap().unwrap(), "", "nothing went out");
+        assert_eq!(
+            timeout(PATIENCE, received.recv()).await.unwrap().unwrap(),
+            "",
+            "nothing went out"
+        );
     }
     let mut stream = world.connect(address, server.port()).await;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: api.example\r\n\r\nGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n").await.unwrap();
     assert!(rest(&mut stream).await.unwrap().ends_with("mirrored"));
-    let passed = timeout(PATIENCE, heard.recv()).await.unwrap().unwrap();
+    let passed = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
     assert_eq!(passed, "GET / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n");
 }
 
@@ -271,7 +275,7 @@ async fn a_sandbox_has_so_many_connections() {
     let server = echo(b"").await;
     let limits = Limits { connections: 1, ..Limits::default() };
     let mut world = World::with(&["allow api.example", "allow 127.0.0.1"], limits).await;
-    world.book.set("api.example", &["127.0.0.1"], 60);
+    world.resolver.set("api.example", &["127.0.0.1"], 60);
     let request = format!("CONNECT api.example:{} HTTP/1.1\r\n\r\n", server.port());
     let (mut first, answer) = world.ask_proxy(&request).await;
     assert!(answer.starts_with("HTTP/1.1 200 "));
@@ -331,8 +335,8 @@ async fn names_are_resolved_by_the_policy() {
         "allow lost.example",
     ])
     .await;
-    world.book.set("inner.example", &["10.0.0.1"], 60);
-    world.book.fail("lost.example", NotFound::Failed("no answer".to_owned()));
+    world.resolver.set("inner.example", &["10.0.0.1"], 60);
+    world.resolver.fail("lost.example", NotFound::Failed("no answer".to_owned()));
     for over_stream in [false, true] {
         let (code, address, _) = resolve(&world, "API.example", 1, over_stream).await;
         assert_eq!((code, address), (0, vec![198, 18, 0, 1]));
@@ -353,7 +357,7 @@ async fn names_are_resolved_by_the_policy() {
         assert_eq!(resolve(&world, "gone.example", 1, over_stream).await.0, 3);
         assert_eq!(world.refusal().await, "unresolved");
     }
-    assert!(world.book.asked() > 0);
+    assert!(world.resolver.queries() > 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -369,12 +373,12 @@ async fn a_name_that_is_bound_again_is_checked_again() {
     assert_eq!(lookup().await, Ok(vec![public]));
     book.set("api.example", &["127.0.0.1"], 30);
     assert_eq!(lookup().await, Ok(vec![public]), "the address that was checked is the one in use");
-    assert_eq!(book.asked(), 1);
+    assert_eq!(book.queries(), 1);
     tokio::time::advance(std::time::Duration::from_secs(31)).await;
     assert_eq!(lookup().await, Err("internal-address"));
     book.set("api.example", &["93.184.216.34", "10.0.0.1"], 30);
     assert_eq!(lookup().await, Err("internal-address"));
     sandbox.set_policy(Policy::default()).unwrap();
     assert_eq!(lookup().await, Err("not-allowed"));
-    assert_eq!(book.asked(), 3, "what is denied is not asked for outside");
+    assert_eq!(book.queries(), 3, "what is denied is not asked for outside");
 }

@@ -15,12 +15,12 @@ use std::time::Duration;
 use stockade_core::{Code, Problem};
 use stockade_jail::confined;
 use stockade_jail::network::PROXY_PORT;
-use stockade_workflow::engine::Inside;
+use stockade_workflow::engine::OuterSandbox;
 
 /// The variable that processes in Stockade's sandboxes have in their environment.
-const OURS: &str = "STOCKADE";
+const SANDBOX_VARIABLE: &str = "STOCKADE";
 /// The timeout of a connection to the loopback.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The child of a `<Sandbox>`, which has no sandboxes of its own.
 #[derive(Debug, Clone, Copy)]
@@ -33,31 +33,31 @@ pub(crate) struct Child<'a> {
 
 /// Whether this process is confined.
 pub(crate) fn is_confined() -> bool {
-    confined::is_within()
+    confined::is_already_confined()
 }
 
 /// Whether this process is in a sandbox of Stockade.
-pub(crate) fn is_ours(variable: impl Fn(&str) -> Option<OsString>) -> bool {
-    is_confined() && variable(OURS).is_some()
+pub(crate) fn is_in_sandbox(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    is_confined() && variable(SANDBOX_VARIABLE).is_some()
 }
 
 /// The sandbox that this process is in, for commands that run in the directory of their workflow
 /// file.
-pub(crate) fn around() -> Inside {
-    Inside::default().reaching(reaches())
+pub(crate) fn outer_sandbox() -> OuterSandbox {
+    OuterSandbox::default().with_network(has_network())
 }
 
 /// The same for commands that run in `directory`; requests for nested sandboxes are made in
 /// `nested`.
-pub(crate) fn around_at(directory: PathBuf, nested: Option<PathBuf>) -> Inside {
-    Inside::at(directory, nested).reaching(reaches())
+pub(crate) fn outer_sandbox_at(directory: PathBuf, nested: Option<PathBuf>) -> OuterSandbox {
+    OuterSandbox::at(directory, nested).with_network(has_network())
 }
 
 /// Whether the sandbox that this process is in has network access: its proxy listens at a port that
 /// no process inside can bind.
-fn reaches() -> bool {
+fn has_network() -> bool {
     let proxy = SocketAddr::from(([127, 0, 0, 1], PROXY_PORT));
-    TcpStream::connect_timeout(&proxy, PATIENCE).is_ok()
+    TcpStream::connect_timeout(&proxy, CONNECT_TIMEOUT).is_ok()
 }
 
 /// The data directory in a confined process: the given one, else one of the user. It is never in a
@@ -68,14 +68,14 @@ pub(crate) fn data(named: Option<PathBuf>) -> Result<PathBuf, Problem> {
     }
     let user = rustix::process::geteuid().as_raw();
     let path = PathBuf::from(format!("/tmp/stockade-{user}"));
-    let made = fs::DirBuilder::new().mode(0o700).create(&path);
-    let found = made.or_else(|error| match error.kind() {
+    let created = fs::DirBuilder::new().mode(0o700).create(&path);
+    let metadata = created.or_else(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => Ok(()),
         _ => Err(error),
     });
-    let found = found.and_then(|()| fs::symlink_metadata(&path));
-    let found = found.map_err(|error| Problem::caused(Code::Io, &error))?;
-    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+    let metadata = metadata.and_then(|()| fs::symlink_metadata(&path));
+    let metadata = metadata.map_err(|error| Problem::caused(Code::Io, &error))?;
+    if metadata.is_dir() && metadata.uid() == user && metadata.mode() & 0o077 == 0 {
         return Ok(path);
     }
     let message =

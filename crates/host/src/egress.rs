@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::os::fd::AsFd as _;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use stockade_cli::programs::of_this_build;
+use stockade_cli::programs::check_build;
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{confined, seccomp};
 
 /// Serves the owner until it closes its socket. Returns the exit code of the process.
 pub(crate) fn process(arguments: &[OsString]) -> u8 {
     let serve = || -> Result<(), Box<dyn std::error::Error>> {
-        let [] = of_this_build(arguments).map_err(|problem| problem.message)? else {
+        let [] = check_build(arguments).map_err(|problem| problem.message)? else {
             return Err("it has no arguments".into());
         };
         let owner = std::io::stdin().as_fd().try_clone_to_owned()?;

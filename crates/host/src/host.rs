@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stockade_api::{Nowhere, Remote, Sandboxes, Workflows};
+use stockade_api::{Remote, Sandboxes, Unavailable, Workflows};
 use stockade_client::ServerDirectory;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
@@ -20,7 +20,7 @@ use crate::settings::Settings;
 
 /// How long operations may take to end when a host shuts down, and how long the previous process
 /// may take to close the database.
-const ENDING: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The executor of workflow runs, among those that share the database.
 const WORKFLOW_EXECUTOR: &str = "local-workflows";
@@ -43,7 +43,7 @@ impl Host {
     /// # Errors
     /// If the directory or its database cannot be used.
     pub(crate) async fn launch(options: Options) -> Result<Option<Self>, Problem> {
-        let Options { data, programs, sandboxes, inside, realms } = options;
+        let Options { data, programs, sandboxes, outer_sandbox: inside, realms } = options;
         let directory = ServerDirectory::open(&data)?;
         let Some(lock) = directory.lock()? else { return Ok(None) };
         let first = (realms == Realms::Now).then(|| self::realms(&programs, realms));
@@ -60,11 +60,11 @@ impl Host {
             helper: programs.command,
             child_programs: programs.child,
             sandboxes: service.as_ref().map(|service| Arc::new(service.clone()) as _),
-            inside,
+            outer_sandbox: inside,
             agents: Some(data.join("agents.json")),
             // Only the owner of a service may allow host programs: in this file, and nowhere else.
             providers: service.as_ref().map(|_| data.join("providers.json")),
-            built: Vec::new(),
+            rust_workflows: Vec::new(),
         };
         let workflows = Runs::launch(Arc::clone(&store), options).await?;
         Ok(Some(Self { service, workflows, directory, store, _lock: lock }))
@@ -74,7 +74,7 @@ impl Host {
     pub(crate) fn sandboxes(&self) -> Arc<dyn Sandboxes> {
         match &self.service {
             Some(service) => Arc::new(service.clone()),
-            None => Arc::new(Remote(Nowhere(no_sandboxes()))),
+            None => Arc::new(Remote(Unavailable(no_sandboxes()))),
         }
     }
 
@@ -94,10 +94,10 @@ impl Host {
     pub(crate) async fn shut_down(&self) {
         let service = async {
             if let Some(service) = &self.service {
-                service.shutdown(ENDING).await;
+                service.shutdown(SHUTDOWN_TIMEOUT).await;
             }
         };
-        tokio::join!(service, self.workflows.shutdown(ENDING));
+        tokio::join!(service, self.workflows.shutdown(SHUTDOWN_TIMEOUT));
     }
 }
 
@@ -124,7 +124,7 @@ async fn service(
     let keeper = programs.keeper.clone();
     let options = native::Options { data: data.to_owned(), keeper, pool: settings.pool };
     let native = Native::open(options).map_err(|error| Problem::caused(Code::Io, &error))?;
-    let owner = OwnerId::of_user(rustix::process::geteuid().as_raw());
+    let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
     // Processes that a service starts inherit no file descriptor of this one.
     stockade_jail::inherit_nothing().map_err(|error| Problem::caused(Code::Io, &error))?;
     let options = stockade_service::Options {
@@ -139,19 +139,19 @@ async fn service(
 async fn open_store(data: &Path, synchronous: Synchronous) -> Result<Arc<dyn Store>, Problem> {
     let path = data.join("stockade.db");
     let options = sqlite::Options { path, synchronous, migrations: MIGRATIONS };
-    let deadline = Instant::now() + ENDING;
+    let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
     loop {
         match Sqlite::open(options.clone()).await {
             Ok(store) => return Ok(Arc::new(store)),
             Err(Error::Locked { .. }) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            Err(error) => return Err(database(data, &error)),
+            Err(error) => return Err(database_problem(data, &error)),
         }
     }
 }
 
-fn database(data: &Path, error: &Error) -> Problem {
+fn database_problem(data: &Path, error: &Error) -> Problem {
     if !matches!(
         error,
         Error::NewerDatabase { .. } | Error::ForeignDatabase { .. } | Error::CorruptDatabase { .. }

@@ -2,8 +2,8 @@
 //! `<Sandbox>`.
 
 use stockade_cli::problem::Failure;
-use stockade_cli::remote::{Local, Remote, Work, block_on};
-use stockade_cli::run::{data_path, named_data_path};
+use stockade_cli::remote::{LocalFuture, LocalServices, Remote, block_on};
+use stockade_cli::run::{configured_data_path, data_path};
 use stockade_core::{Code, Problem};
 
 use crate::confined::Child;
@@ -12,13 +12,13 @@ use crate::options::Options;
 use crate::programs;
 
 /// Starts the operations for `--in-process`.
-pub(crate) fn launch() -> Work<Result<Local, Failure>> {
+pub(crate) fn launch() -> LocalFuture<Result<LocalServices, Failure>> {
     Box::pin(async {
         let programs = programs::programs()?;
-        let named = named_data_path()?;
+        let named = configured_data_path()?;
         let host = open(Options::for_command(data_path, named, programs, variable)?).await?;
         let (sandboxes, workflows) = (host.sandboxes(), host.workflows());
-        Ok(Local { sandboxes, workflows, end: Box::pin(host.end()) })
+        Ok(LocalServices { sandboxes, workflows, end: Box::pin(host.end()) })
     })
 }
 

@@ -27,7 +27,7 @@ use stockade_cli::Engine;
 
 /// Runs the command in the arguments after the program's name; returns the exit code.
 #[must_use]
-pub fn run(words: &[OsString]) -> u8 {
+pub fn run(arguments: &[OsString]) -> u8 {
     let engine = Engine { command: commands::run, launch: in_process::launch };
-    processes::run(words).unwrap_or_else(|| stockade_cli::run(words, Some(engine)))
+    processes::run(arguments).unwrap_or_else(|| stockade_cli::run(arguments, Some(engine)))
 }

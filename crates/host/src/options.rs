@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use stockade_core::{Code, Problem};
 use stockade_egress_control::Program;
-use stockade_workflow::engine::Inside;
+use stockade_workflow::engine::OuterSandbox;
 
 use crate::confined::{self, Child};
 use crate::settings::Settings;
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// runs.
     pub(crate) sandboxes: Option<Settings>,
     /// The sandbox that this process is in, where it executes commands.
-    pub(crate) inside: Option<Inside>,
+    pub(crate) outer_sandbox: Option<OuterSandbox>,
     /// When the processes of workflow files are started.
     pub(crate) realms: Realms,
 }
@@ -64,7 +64,7 @@ impl Options {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Problem> {
         let sandboxes = Some(Settings::from_environment(variable)?);
-        Ok(Self { data, programs, sandboxes, inside: None, realms: Realms::Ready })
+        Ok(Self { data, programs, sandboxes, outer_sandbox: None, realms: Realms::Ready })
     }
 
     /// A host for one command in this process. If the process is confined, there are no sandboxes,
@@ -81,11 +81,17 @@ impl Options {
     ) -> Result<Self, Problem> {
         if confined::is_confined() {
             let data = confined::data(named)?;
-            let inside = confined::is_ours(variable).then(confined::around);
-            return Ok(Self { data, programs, sandboxes: None, inside, realms: Realms::Now });
+            let outer_sandbox = confined::is_in_sandbox(variable).then(confined::outer_sandbox);
+            return Ok(Self {
+                data,
+                programs,
+                sandboxes: None,
+                outer_sandbox,
+                realms: Realms::Now,
+            });
         }
         let (data, sandboxes) = (data()?, Some(Settings::from_environment(variable)?));
-        Ok(Self { data, programs, sandboxes, inside: None, realms: Realms::OnDemand })
+        Ok(Self { data, programs, sandboxes, outer_sandbox: None, realms: Realms::OnDemand })
     }
 
     /// A host for the child of a `<Sandbox>` in this process, which has no sandboxes.
@@ -98,14 +104,14 @@ impl Options {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Problem> {
         let data = child.state.to_owned();
-        let inside = if confined::is_ours(variable) {
+        let outer_sandbox = if confined::is_in_sandbox(variable) {
             // Its file is in the request, and its commands run in the current directory.
             let here = std::env::current_dir();
             let here = here.map_err(|error| Problem::caused(Code::Io, &error))?;
-            Some(confined::around_at(here, child.nested.map(Path::to_owned)))
+            Some(confined::outer_sandbox_at(here, child.nested.map(Path::to_owned)))
         } else {
             None
         };
-        Ok(Self { data, programs, sandboxes: None, inside, realms: Realms::Now })
+        Ok(Self { data, programs, sandboxes: None, outer_sandbox, realms: Realms::Now })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags};
 use stockade_cli::processes::{EGRESS, KEEPER};
-use stockade_cli::programs::{self, FRONT, OURSELVES, beside, build_argument};
+use stockade_cli::programs::{self, FRONT, OWN_EXECUTABLE, build_argument, sibling_program};
 use stockade_core::{Code, Problem};
 use stockade_egress_control::Program as EgressProgram;
 use stockade_script::worker::Program;
@@ -22,7 +22,7 @@ pub(crate) const COMMAND: &str = "__command";
 
 /// The zygote program, from which snippet workers are forked.
 pub(crate) fn snippets() -> Program {
-    Program { path: OURSELVES.into(), arguments: vec![worker::ARGUMENT.into()] }
+    Program { path: OWN_EXECUTABLE.into(), arguments: vec![worker::ARGUMENT.into()] }
 }
 
 /// The processes of workflow files, for one command.
@@ -35,14 +35,14 @@ pub(crate) fn realms() -> Processes {
 /// # Errors
 /// [`Code::Unsupported`] if `stockade` is missing, which runs the keeper.
 pub(crate) fn programs() -> Result<Programs, Problem> {
-    let front = beside(FRONT)?;
+    let front = sibling_program(FRONT)?;
     let server = front.with_file_name(programs::SERVER);
     Ok(Programs {
         keeper: keeper()?,
         realm: realm(),
-        command: vec![OURSELVES.into(), COMMAND.into()],
+        command: vec![OWN_EXECUTABLE.into(), COMMAND.into()],
         egress: EgressProgram {
-            path: OURSELVES.into(),
+            path: OWN_EXECUTABLE.into(),
             arguments: vec![EGRESS.into(), build_argument()],
         },
         child: vec![
@@ -61,7 +61,7 @@ pub(crate) fn keeper() -> Result<Vec<OsString>, Problem> {
         Some(program) => program,
         None => {
             let flags = OFlags::PATH | OFlags::CLOEXEC;
-            let opened = rustix::fs::open(beside(FRONT)?, flags, Mode::empty());
+            let opened = rustix::fs::open(sibling_program(FRONT)?, flags, Mode::empty());
             let opened = opened.map_err(|error| Problem::caused(Code::Io, &error))?;
             PROGRAM.get_or_init(|| opened)
         }
@@ -71,5 +71,5 @@ pub(crate) fn keeper() -> Result<Vec<OsString>, Problem> {
 }
 
 fn realm() -> Vec<OsString> {
-    vec![OURSELVES.into(), REALM.into()]
+    vec![OWN_EXECUTABLE.into(), REALM.into()]
 }

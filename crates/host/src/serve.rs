@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use stockade_cli::programs::BUILD;
 use stockade_core::{Code, OwnerId, Problem};
-use stockade_server::auth::OneUser;
+use stockade_server::auth::SingleUser;
 use stockade_server::local::{self, Connections};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use crate::host::Host;
 use crate::options::Options;
 
 /// How often a server checks whether it is still needed.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When a server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,20 +65,20 @@ async fn serve(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Re
         listener,
         host.sandboxes(),
         host.workflows(),
-        std::sync::Arc::new(OneUser::new(uid, OwnerId::of_user(uid))),
+        std::sync::Arc::new(SingleUser::new(uid, OwnerId::from_uid(uid))),
         connections.clone(),
         stopped,
     ));
     ready();
     let is_needed = async {
         match lifetime {
-            Lifetime::WhileNeeded => unneeded(&host, &connections, idle).await,
+            Lifetime::WhileNeeded => wait_until_idle(&host, &connections, idle).await,
             Lifetime::UntilStopped => std::future::pending().await,
         }
     };
     tokio::select! {
         () = is_needed => {}
-        () = removed(&host) => {}
+        () = wait_until_removed(&host) => {}
         _ = interrupted.recv() => {}
     }
     stop.send_replace(true);
@@ -91,10 +91,10 @@ async fn serve(options: Options, lifetime: Lifetime, ready: impl FnOnce()) -> Re
 
 /// Waits until there has been no sandbox, operation, run or client for a while. Runs that wait, and
 /// the sandboxes that are kept for them, do not count.
-async fn unneeded(host: &Host, connections: &Connections, idle: Duration) {
+async fn wait_until_idle(host: &Host, connections: &Connections, idle: Duration) {
     let mut since = Instant::now();
     while since.elapsed() < idle {
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         if connections.count() > 0 || is_busy(host).await {
             since = Instant::now();
         }
@@ -105,7 +105,7 @@ async fn unneeded(host: &Host, connections: &Connections, idle: Duration) {
 async fn is_busy(host: &Host) -> bool {
     // The keeper supervises the sandboxes of waiting children, and ends them in time. Each has a
     // watcher workflow.
-    let resting = host.workflows.resting().await.unwrap_or_default();
+    let resting = host.workflows.waiting_sandboxes().await.unwrap_or_default();
     let holds_sandboxes = match &host.service {
         None => false,
         Some(service) => service.live().await.map_or(true, |live| {
@@ -118,9 +118,9 @@ async fn is_busy(host: &Host) -> bool {
 
 /// Waits until the server's directory is removed. The keeper detects the same for its own
 /// directory, and ends the sandboxes.
-async fn removed(host: &Host) {
+async fn wait_until_removed(host: &Host) {
     while !host.directory.is_removed() {
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

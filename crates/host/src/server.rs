@@ -4,9 +4,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use stockade_cli::eprint_line;
 use stockade_cli::problem::Failure;
-use stockade_cli::programs::of_this_build;
-use stockade_cli::say;
+use stockade_cli::programs::check_build;
 use stockade_core::{Code, Problem};
 
 use crate::options::Options;
@@ -18,7 +18,7 @@ use crate::serve::{self, Lifetime};
 pub(crate) fn process(arguments: &[OsString]) -> u8 {
     // Terminal signals for the starting process must not reach the server.
     let _ = rustix::process::setsid();
-    let served = of_this_build(arguments).map_err(Failure::from).and_then(|arguments| {
+    let served = check_build(arguments).map_err(Failure::from).and_then(|arguments| {
         let [data] = arguments else {
             return Err(Problem::new(Code::InvalidInput, "a server has one data directory").into());
         };
@@ -39,7 +39,7 @@ pub(crate) fn run(data: PathBuf, lifetime: Lifetime) -> Result<(), Failure> {
     let options = Options::for_server(data.clone(), programs::programs()?, variable)?;
     serve::run(options, lifetime, || {
         if lifetime == Lifetime::UntilStopped {
-            say!("stockade: serving {} (Ctrl-C stops it)", data.display());
+            eprint_line!("stockade: serving {} (Ctrl-C stops it)", data.display());
         }
     })?;
     Ok(())

@@ -18,44 +18,44 @@ use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmount};
 
 use crate::mounts::{self, At as _, Failure};
-use crate::spec::{Area, Areas, Reach};
+use crate::spec::{AccessMount, AccessMounts, Rights};
 use crate::sys;
 use crate::walls::Wall;
 
 /// The maximal number of mounts for areas. The kernel's own limit is far higher (`fs.mount-max`),
 /// but each mount slows down every path that leads through it.
-const MOUNTS: usize = 4096;
+const MAX_MOUNTS: usize = 4096;
 
 /// A mount point from which the covers are cloned; it exists in every jail and is empty.
-const COVERS: &str = "/sys";
+const COVER_DIR: &str = "/sys";
 
 /// One mount of an area.
 #[derive(Debug)]
-struct Piece {
+struct PlannedMount {
     path: PathBuf,
-    reach: Reach,
+    rights: Rights,
     is_directory: bool,
 }
 
 /// The mounts to make, in this order.
 #[derive(Debug, Default)]
 struct Plan {
-    pieces: Vec<Piece>,
+    mounts: Vec<PlannedMount>,
     /// Links that a new root must contain as well, with their targets.
     links: Vec<(PathBuf, PathBuf)>,
 }
 
 /// Gives every area its rights. Returns the enforced rights for Landlock: each path with its
 /// rights, the root first.
-pub(crate) fn raise(areas: &Areas) -> Result<Vec<(PathBuf, Reach)>, Failure> {
-    let Some(root) = areas.list.first().filter(|area| area.path == Path::new("/")) else {
+pub(crate) fn apply(access_mounts: &AccessMounts) -> Result<Vec<(PathBuf, Rights)>, Failure> {
+    let Some(root) = access_mounts.list.first().filter(|area| area.path == Path::new("/")) else {
         return Err(Errno::INVAL)
             .at(Wall::Root, || "find the root among the access mounts".to_owned());
     };
-    let plan = Plan::of(root.reach, areas)?;
+    let plan = Plan::new(root.rights, access_mounts)?;
     let sources = plan.sources()?;
-    match root.reach {
-        Reach::Closed => plan.enter_empty_root()?,
+    match root.rights {
+        Rights::Closed => plan.enter_empty_root()?,
         reach => {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let step = || "restrict the root".to_owned();
@@ -63,41 +63,46 @@ pub(crate) fn raise(areas: &Areas) -> Result<Vec<(PathBuf, Reach)>, Failure> {
             restrict(&open, reach).at(Wall::Root, step)?;
         }
     }
-    for (piece, source) in plan.pieces.iter().zip(&sources) {
+    for (piece, source) in plan.mounts.iter().zip(&sources) {
         mounts::attach_mount(source, &piece.path)
             .at(Wall::Root, || format!("attach the access mount {}", piece.path.display()))?;
     }
-    if root.reach == Reach::Closed {
+    if root.rights == Rights::Closed {
         let step = || "make the root read-only".to_owned();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = rustix::fs::open("/", flags, Mode::empty()).at(Wall::Root, step)?;
         sys::mount_setattr(open.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)
             .at(Wall::Root, step)?;
     }
-    let raised = plan.pieces.into_iter().map(|piece| (piece.path, piece.reach));
-    Ok(std::iter::once((PathBuf::from("/"), root.reach)).chain(raised).collect())
+    let raised = plan.mounts.into_iter().map(|piece| (piece.path, piece.rights));
+    Ok(std::iter::once((PathBuf::from("/"), root.rights)).chain(raised).collect())
 }
 
 impl Plan {
-    fn of(root: Reach, areas: &Areas) -> Result<Self, Failure> {
+    fn new(root: Rights, access_mounts: &AccessMounts) -> Result<Self, Failure> {
         let mut plan = Self::default();
-        for area in areas.list.iter().skip(1) {
-            plan.add(root, area, areas)?;
-            if plan.pieces.len() > MOUNTS {
+        for area in access_mounts.list.iter().skip(1) {
+            plan.add(root, area, access_mounts)?;
+            if plan.mounts.len() > MAX_MOUNTS {
                 return Err(Errno::NOSPC)
-                    .at(Wall::Root, || format!("use more than {MOUNTS} access mounts"));
+                    .at(Wall::Root, || format!("use more than {MAX_MOUNTS} access mounts"));
             }
         }
         Ok(plan)
     }
 
-    fn add(&mut self, root: Reach, area: &Area, areas: &Areas) -> Result<(), Failure> {
-        let Area { path, reach, is_made } = area;
-        let (above, around) = self.around(root, path);
+    fn add(
+        &mut self,
+        root: Rights,
+        access_mount: &AccessMount,
+        access_mounts: &AccessMounts,
+    ) -> Result<(), Failure> {
+        let AccessMount { path, rights: reach, create_missing: is_made } = access_mount;
+        let (above, around) = self.enclosing(root, path);
         let step = || format!("inspect {}", path.display());
-        let is_directory = match look(path).at(Wall::Root, step)? {
-            Found::There { is_directory } => is_directory,
-            Found::Link { at, target } => {
+        let is_directory = match inspect(path).at(Wall::Root, step)? {
+            Entry::Existing { is_directory } => is_directory,
+            Entry::Link { at, target } => {
                 if *is_made && reach.lacks(around) {
                     return Err(Errno::LOOP).at(Wall::Root, || {
                         format!(
@@ -108,13 +113,13 @@ impl Plan {
                     });
                 }
                 // The target has rights of its own.
-                if root == Reach::Closed && at == *path {
+                if root == Rights::Closed && at == *path {
                     self.links.push((at, target));
                 }
                 return Ok(());
             }
-            Found::Nothing if *reach == around || !*is_made => return Ok(()),
-            Found::Nothing => match make(path, areas) {
+            Entry::Missing if *reach == around || !*is_made => return Ok(()),
+            Entry::Missing => match create_directory(path, access_mounts) {
                 // The file system is read-only, so nothing can be created there.
                 Err(error) if error.raw_os_error() == Some(libc::EROFS) => return Ok(()),
                 made => {
@@ -126,50 +131,50 @@ impl Plan {
         if *reach == around {
             return Ok(());
         }
-        if matches!(around, Reach::Open { write: true, .. }) {
+        if matches!(around, Rights::Open { write: true, .. }) {
             self.pin(&above, path, around);
         }
-        self.pieces.push(Piece { path: path.clone(), reach: *reach, is_directory });
+        self.mounts.push(PlannedMount { path: path.clone(), rights: *reach, is_directory });
         Ok(())
     }
 
     /// Prevents the directories that lead from one path to another from being moved away.
-    fn pin(&mut self, above: &Path, below: &Path, reach: Reach) {
+    fn pin(&mut self, above: &Path, below: &Path, rights: Rights) {
         let mut leading: Vec<_> =
             below.ancestors().skip(1).take_while(|path| *path != above).collect();
         leading.reverse();
         for path in leading {
-            self.pieces.push(Piece { path: path.to_owned(), reach, is_directory: true });
+            self.mounts.push(PlannedMount { path: path.to_owned(), rights, is_directory: true });
         }
     }
 
     /// The planned mount that contains a path, and its rights.
-    fn around(&self, root: Reach, path: &Path) -> (PathBuf, Reach) {
-        let around = self.pieces.iter().filter(|piece| path.starts_with(&piece.path));
+    fn enclosing(&self, root: Rights, path: &Path) -> (PathBuf, Rights) {
+        let around = self.mounts.iter().filter(|piece| path.starts_with(&piece.path));
         let deepest = around.max_by_key(|piece| piece.path.as_os_str().len());
-        deepest.map_or_else(|| ("/".into(), root), |piece| (piece.path.clone(), piece.reach))
+        deepest.map_or_else(|| ("/".into(), root), |piece| (piece.path.clone(), piece.rights))
     }
 
     /// Opens the source of every piece, with its flags: all sources before any is attached, so that
     /// no source contains another piece.
     fn sources(&self) -> Result<Vec<OwnedFd>, Failure> {
         let mut covers = self.covers()?.into_iter();
-        let source = |piece: &Piece| {
+        let source = |piece: &PlannedMount| {
             let step = || format!("open the access mount {}", piece.path.display());
-            if piece.reach == Reach::Closed {
+            if piece.rights == Rights::Closed {
                 return covers.next().ok_or(Errno::BADF).at(Wall::Root, step);
             }
             let clone = clone(&piece.path).at(Wall::Root, step)?;
-            restrict(&clone, piece.reach).at(Wall::Root, step)?;
+            restrict(&clone, piece.rights).at(Wall::Root, step)?;
             Ok(clone)
         };
-        self.pieces.iter().map(source).collect()
+        self.mounts.iter().map(source).collect()
     }
 
     /// The cover of each closed piece: an empty directory or file that nobody may open.
     fn covers(&self) -> Result<Vec<OwnedFd>, Failure> {
         let closed: Vec<_> =
-            self.pieces.iter().filter(|piece| piece.reach == Reach::Closed).collect();
+            self.mounts.iter().filter(|piece| piece.rights == Rights::Closed).collect();
         if closed.is_empty() {
             return Ok(Vec::new());
         }
@@ -182,15 +187,15 @@ impl Plan {
             let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
             drop(rustix::fs::openat(&memory, "file", flags, Mode::empty())?);
             sys::mount_setattr(memory.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)?;
-            mounts::make_directory(Path::new(COVERS))?;
+            mounts::make_directory(Path::new(COVER_DIR))?;
             // Only an attached mount can be cloned.
-            mounts::attach_mount(&memory, Path::new(COVERS))?;
-            let cover = |piece: &&Piece| {
+            mounts::attach_mount(&memory, Path::new(COVER_DIR))?;
+            let cover = |piece: &&PlannedMount| {
                 let name = if piece.is_directory { "directory" } else { "file" };
-                clone(&Path::new(COVERS).join(name))
+                clone(&Path::new(COVER_DIR).join(name))
             };
             let covers = closed.iter().map(cover).collect();
-            unmount(COVERS, UnmountFlags::DETACH)?;
+            unmount(COVER_DIR, UnmountFlags::DETACH)?;
             covers
         };
         make().at(Wall::Root, || "make covers".to_owned())
@@ -203,7 +208,7 @@ impl Plan {
         let root = mounts::new_tmpfs(0o755, 4 << 20, &[], flags).at(Wall::Root, step)?;
         mounts::enter_root(&root)?;
         let mut shown: Vec<&Path> = Vec::new();
-        for piece in &self.pieces {
+        for piece in &self.mounts {
             // The mount point of a piece that lies in another one is there.
             if shown.iter().any(|above| piece.path.starts_with(above)) {
                 continue;
@@ -224,37 +229,37 @@ impl Plan {
 
 /// The file at a path.
 #[derive(Debug)]
-enum Found {
-    There { is_directory: bool },
+enum Entry {
+    Existing { is_directory: bool },
     Link { at: PathBuf, target: PathBuf },
-    Nothing,
+    Missing,
 }
 
 /// Inspects a path component by component, without following links.
-fn look(path: &Path) -> io::Result<Found> {
-    let mut found = Found::There { is_directory: true };
+fn inspect(path: &Path) -> io::Result<Entry> {
+    let mut entry = Entry::Existing { is_directory: true };
     let mut at = PathBuf::new();
     for component in path.components() {
-        if let Found::There { is_directory: false } = found {
+        if let Entry::Existing { is_directory: false } = entry {
             return Err(Errno::NOTDIR.into());
         }
         at.push(component);
         let stat = match rustix::fs::lstat(&at) {
-            Err(Errno::NOENT) => return Ok(Found::Nothing),
+            Err(Errno::NOENT) => return Ok(Entry::Missing),
             other => other?,
         };
-        found = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Symlink => return Ok(Found::Link { target: fs::read_link(&at)?, at }),
-            kind => Found::There { is_directory: kind.is_dir() },
+        entry = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => return Ok(Entry::Link { target: fs::read_link(&at)?, at }),
+            kind => Entry::Existing { is_directory: kind.is_dir() },
         };
     }
-    Ok(found)
+    Ok(entry)
 }
 
 /// Creates a directory for the ordinary user, with missing parents.
-fn make(path: &Path, areas: &Areas) -> io::Result<()> {
+fn create_directory(path: &Path, access_mounts: &AccessMounts) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o755).recursive(true).create(path)?;
-    chown(path, Some(areas.user), Some(areas.group))
+    chown(path, Some(access_mounts.user), Some(access_mounts.group))
 }
 
 /// Clones the tree at a path with all mounts below it.
@@ -267,8 +272,8 @@ fn clone(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Removes from a mount, and all mounts below it, the rights that its area does not have.
-fn restrict(mount: &OwnedFd, reach: Reach) -> io::Result<()> {
-    let Reach::Open { write, execute } = reach else { return Ok(()) };
+fn restrict(mount: &OwnedFd, rights: Rights) -> io::Result<()> {
+    let Rights::Open { write, execute } = rights else { return Ok(()) };
     let read_only = if write { 0 } else { libc::MOUNT_ATTR_RDONLY };
     let no_execution = if execute { 0 } else { libc::MOUNT_ATTR_NOEXEC };
     match read_only | no_execution {
@@ -281,29 +286,35 @@ fn restrict(mount: &OwnedFd, reach: Reach) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const READ: Reach = Reach::Open { write: false, execute: false };
-    const ALL: Reach = Reach::Open { write: true, execute: true };
+    const READ: Rights = Rights::Open { write: false, execute: false };
+    const ALL: Rights = Rights::Open { write: true, execute: true };
 
-    fn area(path: &Path, reach: Reach) -> Area {
-        Area { path: path.to_owned(), reach, is_made: true }
+    fn access_mount(path: &Path, rights: Rights) -> AccessMount {
+        AccessMount { path: path.to_owned(), rights, create_missing: true }
     }
 
     /// The plan for these areas below a directory, as paths in it.
-    fn plan(top: &Path, root: Reach, areas: &[(&str, Reach)]) -> Result<Vec<String>, Failure> {
-        let mut list = vec![area(Path::new("/"), root)];
-        list.extend(areas.iter().map(|(path, reach)| area(&top.join(path), *reach)));
+    fn plan(
+        top: &Path,
+        root: Rights,
+        access_mounts: &[(&str, Rights)],
+    ) -> Result<Vec<String>, Failure> {
+        let mut list = vec![access_mount(Path::new("/"), root)];
+        list.extend(
+            access_mounts.iter().map(|(path, reach)| access_mount(&top.join(path), *reach)),
+        );
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        let areas = Areas { list, user: user.as_raw(), group: group.as_raw() };
-        let plan = Plan::of(root, &areas)?;
-        let name = |piece: &Piece| piece.path.strip_prefix(top).ok().map(Path::to_owned);
-        Ok(plan.pieces.iter().filter_map(name).map(|path| path.display().to_string()).collect())
+        let access_mounts = AccessMounts { list, user: user.as_raw(), group: group.as_raw() };
+        let plan = Plan::new(root, &access_mounts)?;
+        let name = |piece: &PlannedMount| piece.path.strip_prefix(top).ok().map(Path::to_owned);
+        Ok(plan.mounts.iter().filter_map(name).map(|path| path.display().to_string()).collect())
     }
 
     #[test]
     fn an_area_with_the_rights_around_it_takes_no_mount() {
         let top = tempfile::tempdir().unwrap();
-        let areas = [("a", ALL), ("a/b", ALL), ("a/b/c", READ), ("a/b/c/d", READ)];
-        let planned = plan(top.path(), READ, &areas).unwrap();
+        let access_mounts = [("a", ALL), ("a/b", ALL), ("a/b/c", READ), ("a/b/c/d", READ)];
+        let planned = plan(top.path(), READ, &access_mounts).unwrap();
         assert_eq!(planned, ["a", "a/b", "a/b/c"], "the second leads to the third");
         assert!(top.path().join("a/b/c").is_dir() && !top.path().join("a/b/c/d").exists());
     }
@@ -313,13 +324,13 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         fs::create_dir_all(top.path().join("a/b/c")).unwrap();
         fs::write(top.path().join("a/b/file"), "").unwrap();
-        let areas = [("a/b/c", Reach::Closed), ("a/b/file", READ)];
-        let writable = [&[("", ALL)], &areas[..]].concat();
+        let access_mounts = [("a/b/c", Rights::Closed), ("a/b/file", READ)];
+        let writable = [&[("", ALL)], &access_mounts[..]].concat();
         assert_eq!(
             plan(top.path(), READ, &writable).unwrap(),
             ["", "a", "a/b", "a/b/c", "a/b/file"]
         );
-        assert_eq!(plan(top.path(), READ, &areas[..1]).unwrap(), ["a/b/c"]);
+        assert_eq!(plan(top.path(), READ, &access_mounts[..1]).unwrap(), ["a/b/c"]);
     }
 
     #[test]
@@ -329,7 +340,7 @@ mod tests {
         std::os::unix::fs::symlink("real", top.path().join("link")).unwrap();
         for path in ["link", "link/below"] {
             assert_eq!(plan(top.path(), READ, &[(path, ALL)]).unwrap(), [""; 0]);
-            let refused = plan(top.path(), READ, &[(path, Reach::Closed)]).unwrap_err();
+            let refused = plan(top.path(), READ, &[(path, Rights::Closed)]).unwrap_err();
             assert_eq!(refused.errno, libc::ELOOP);
             assert!(refused.step.contains("use the target of the link"), "{}", refused.step);
         }

@@ -36,8 +36,8 @@ impl AddressSpace {
         // The kernel writes zeros for a process that may not read them.
         let mut address = || fields.next()?.ok().filter(|address| *address != 0);
         let heap_start = address()?;
-        let mut area = || Some(address()?..address()?).filter(|area| area.start <= area.end);
-        Some(Self { heap_start, arguments: area()?, environment: area()? })
+        let mut range = || Some(address()?..address()?).filter(|area| area.start <= area.end);
+        Some(Self { heap_start, arguments: range()?, environment: range()? })
     }
 
     /// Overwrites the arguments and the environment with zeros.
@@ -58,7 +58,7 @@ impl AddressSpace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ended, in_child};
+    use crate::testing::{ChildExit, in_child};
 
     fn stat(name: &str, addresses: &str) -> Vec<u8> {
         let before = (3..47).map(|field| field.to_string()).collect::<Vec<_>>().join(" ");
@@ -112,6 +112,6 @@ mod tests {
             assert!(is_empty("cmdline") && is_empty("environ"));
             0
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 }

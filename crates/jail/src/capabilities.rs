@@ -64,18 +64,18 @@ pub fn drop_all() -> io::Result<()> {
 
 /// The capabilities of an init that starts commands of several users: to take on their ids, and to
 /// end them.
-const OF_INIT: CapabilitySet =
+const INIT_CAPABILITIES: CapabilitySet =
     CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
 /// Drops every capability of the calling thread except those of an init. See [`drop_all`].
 ///
 /// # Errors
 /// The error of prctl(2) or capset(2).
-pub(crate) fn keep_those_of_init() -> io::Result<()> {
+pub(crate) fn keep_init_capabilities() -> io::Result<()> {
     clear_ambient_capability_set()?;
     let sets = CapabilitySets {
-        effective: OF_INIT,
-        permitted: OF_INIT,
+        effective: INIT_CAPABILITIES,
+        permitted: INIT_CAPABILITIES,
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets).map_err(io::Error::from)
@@ -86,7 +86,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::testing::{Ended, enter_user_namespace, in_child};
+    use crate::testing::{ChildExit, enter_user_namespace, in_child};
 
     /// The five capability sets of the calling thread, as the kernel prints them.
     fn sets() -> Vec<u64> {
@@ -122,7 +122,7 @@ mod tests {
             assert_eq!(unlocked, Err(Errno::PERM));
             0
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 
     #[test]
@@ -139,7 +139,7 @@ mod tests {
             assert_eq!(sets(), [0; 5]);
             0
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 
     #[test]
@@ -149,6 +149,6 @@ mod tests {
             drop_all().unwrap();
             i32::from(drop_bounding().map_err(|e| e.raw_os_error()) != Err(Some(libc::EPERM)))
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 }

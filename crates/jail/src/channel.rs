@@ -31,7 +31,7 @@ pub(crate) struct Channel(OwnedFd);
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ToInit {
     /// Ids are mapped and control groups joined: enable the walls. Carries the mapped trees.
-    Go,
+    Proceed,
     /// Send this signal to the command's process group.
     Signal(i32),
 }
@@ -92,7 +92,7 @@ impl Channel {
     }
 
     /// The end of a socket that [`Channel::pair`] made, received from another process.
-    pub(crate) const fn of_descriptor(descriptor: OwnedFd) -> Self {
+    pub(crate) const fn from_descriptor(descriptor: OwnedFd) -> Self {
         Self(descriptor)
     }
 
@@ -201,14 +201,14 @@ impl AsFd for Channel {
 impl ToInit {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Go => vec![b'G'],
+            Self::Proceed => vec![b'G'],
             Self::Signal(signal) => [&b"S"[..], &signal.to_le_bytes()].concat(),
         }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
-            (b'G', []) => Some(Self::Go),
+            (b'G', []) => Some(Self::Proceed),
             (b'S', rest) => Some(Self::Signal(i32::from_le_bytes(rest.try_into().ok()?))),
             _ => None,
         }
@@ -300,7 +300,7 @@ mod tests {
         ] {
             assert_eq!(FromInit::decode(&message.encode()), Some(message));
         }
-        for message in [ToInit::Go, ToInit::Signal(15)] {
+        for message in [ToInit::Proceed, ToInit::Signal(15)] {
             assert_eq!(ToInit::decode(&message.encode()), Some(message));
         }
     }
@@ -317,8 +317,8 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_listener_that_takes_nobody() {
-        let place = tempfile::tempdir().unwrap();
-        let directory = std::fs::File::open(place.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let directory = std::fs::File::open(dir.path()).unwrap();
         let _listener = Channel::listen(directory.as_fd(), "init").unwrap();
         let connect = || Channel::connect(directory.as_fd(), "init");
         let mut waiting = Vec::new();
@@ -358,9 +358,9 @@ mod tests {
     fn descriptors_travel_and_a_closed_end_is_told() {
         let (a, b) = Channel::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
-        a.send(&ToInit::Go.encode(), &[file.as_fd()]).unwrap();
+        a.send(&ToInit::Proceed.encode(), &[file.as_fd()]).unwrap();
         let (bytes, descriptors) = b.receive().unwrap().unwrap();
-        assert_eq!(ToInit::decode(&bytes), Some(ToInit::Go));
+        assert_eq!(ToInit::decode(&bytes), Some(ToInit::Proceed));
         assert_eq!(descriptors.len(), 1);
         drop(a);
         assert!(b.receive().unwrap().is_none());

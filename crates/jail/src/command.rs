@@ -154,7 +154,7 @@ impl Step {
     }
 
     /// The step as text.
-    pub(crate) const fn words(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Session => "start a session",
             Self::Streams => "install the streams",

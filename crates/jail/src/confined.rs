@@ -14,20 +14,20 @@ use crate::launch::{self, Error};
 use crate::mounts::{At as _, Failure};
 use crate::rlimits::ResourceLimits;
 use crate::seccomp::SetIdBits;
-use crate::sys::{self, Side};
+use crate::sys::{self, ForkResult};
 use crate::walls::Wall;
 use crate::{capabilities, seccomp};
 
 /// Whether another program has confined this process, so that no jail can be launched in it.
-pub fn is_within() -> bool {
+pub fn is_already_confined() -> bool {
     sys::is_confined() && !can_have_namespaces()
 }
 
 fn can_have_namespaces() -> bool {
     // SAFETY: the child only exits, so the state of its copy of the memory does not matter.
     match unsafe { sys::clone_process(sys::NAMESPACES, None) } {
-        Ok(Side::Child) => sys::exit_now(0),
-        Ok(Side::Parent(_, child)) => {
+        Ok(ForkResult::Child) => sys::exit_now(0),
+        Ok(ForkResult::Parent(_, child)) => {
             launch::wait(&child);
             true
         }
@@ -41,20 +41,20 @@ fn can_have_namespaces() -> bool {
 /// # Errors
 /// [`Error::Wall`] for one that cannot be enabled.
 pub fn confine(limits: &ResourceLimits) -> Result<(), Error> {
-    let raised = raise(limits).map(drop);
+    let raised = confine_with_ruleset(limits).map(drop);
     raised.map_err(|Failure { wall, step, errno }| launch::failed(wall, step, errno))
 }
 
 /// Does the same, and returns a ruleset that allows nothing, which is in force, and Landlock's
 /// version.
-pub(crate) fn raise(limits: &ResourceLimits) -> Result<(Ruleset, u32), Failure> {
+pub(crate) fn confine_with_ruleset(limits: &ResourceLimits) -> Result<(Ruleset, u32), Failure> {
     let words = |text: &'static str| move || text.to_owned();
     sys::prctl(libc::PR_SET_DUMPABLE, 0).at(Wall::Inheritance, words("become undumpable"))?;
     limits.apply().at(Wall::ResourceLimits, words("set the limits"))?;
     capabilities::drop_all().at(Wall::Capabilities, words("drop all capabilities"))?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    let (nothing, landlock) = nothing()?;
+    let (nothing, landlock) = deny_all_ruleset()?;
     nothing.restrict().at(Wall::Landlock, words("restrict by Landlock"))?;
     seccomp::install(seccomp::program(SetIdBits::Refused))
         .at(Wall::Seccomp, words("install the filter"))?;
@@ -62,7 +62,7 @@ pub(crate) fn raise(limits: &ResourceLimits) -> Result<(Ruleset, u32), Failure> 
 }
 
 /// A ruleset that allows nothing, and Landlock's version.
-pub(crate) fn nothing() -> Result<(Ruleset, u32), Failure> {
+pub(crate) fn deny_all_ruleset() -> Result<(Ruleset, u32), Failure> {
     let ruleset = Ruleset::new(&[], Scope::Own)
         .map_err(io::Error::from)
         .at(Wall::Landlock, || "create the Landlock rules".to_owned())?;
@@ -75,16 +75,16 @@ pub(crate) fn nothing() -> Result<(Ruleset, u32), Failure> {
 #[cfg(test)]
 mod live_tests {
     use super::*;
-    use crate::testing::{Ended, fork_child, wait_for};
+    use crate::testing::{ChildExit, fork_child, wait_for};
 
     /// Whether a child counts as confined once it has run this function.
     fn answers(before: fn()) -> bool {
         let child = fork_child(move || {
             before();
-            i32::from(is_within())
+            i32::from(is_already_confined())
         });
         match wait_for(child) {
-            Ended::Exited(code) => code == 1,
+            ChildExit::Exited(code) => code == 1,
             other => panic!("{other:?}"),
         }
     }
@@ -107,8 +107,8 @@ mod live_tests {
     fn a_process_that_confines_itself_opens_nothing_more() {
         let child = fork_child(|| {
             confine(&ResourceLimits::default()).unwrap();
-            i32::from(std::fs::File::open("/").is_ok()) + i32::from(!is_within()) * 2
+            i32::from(std::fs::File::open("/").is_ok()) + i32::from(!is_already_confined()) * 2
         });
-        assert_eq!(wait_for(child), Ended::Exited(0));
+        assert_eq!(wait_for(child), ChildExit::Exited(0));
     }
 }

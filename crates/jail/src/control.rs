@@ -211,7 +211,7 @@ pub enum Cause {
     /// A client requested it.
     Killed,
     /// Its subreaper was killed from inside, so its end was not observed.
-    Unseen,
+    SubreaperLost,
 }
 
 /// The state of a command as init knows it.

@@ -66,18 +66,18 @@ pub enum Error {
 impl Identity {
     /// The identity for the calling process: a range as root of the host or of a container with
     /// enough ids, else the caller's own ids.
-    pub fn of_caller() -> Result<Self, Error> {
+    pub fn for_caller() -> Result<Self, Error> {
         let user = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
         let map = std::fs::read_to_string("/proc/self/uid_map")
             .map_err(|e| Error::ReadMap("/proc/self/uid_map", e))?;
         if user != 0 {
-            return own(&map, user, group);
+            return own_identity(&map, user, group);
         }
         match visible_ids(&map) {
             u32::MAX => Ok(Self::Range(Range::acquire()?)),
-            visible if visible >= COUNT => Ok(Self::Range(Range::of_container())),
-            _ => own(&map, user, group),
+            visible if visible >= COUNT => Ok(Self::Range(Range::for_container())),
+            _ => own_identity(&map, user, group),
         }
     }
 
@@ -125,9 +125,9 @@ impl Range {
     /// # Errors
     /// `InvalidInput` unless the lock belongs to the range and is still held, or the range is one
     /// that is not locked.
-    pub fn handed_over(start: u32, lock: Option<OwnedFd>) -> io::Result<Self> {
+    pub fn adopt(start: u32, lock: Option<OwnedFd>) -> io::Result<Self> {
         let Some(lock) = lock else {
-            let range = Self::of_container();
+            let range = Self::for_container();
             return if range.start == start { Ok(range) } else { Err(no_range()) };
         };
         let slot = start.checked_sub(FIRST).ok_or_else(no_range)? / COUNT;
@@ -152,7 +152,7 @@ impl Range {
 
     /// In a container, the upper half of its ids except its own `nobody` is used instead of the
     /// host's spare ranges.
-    const fn of_container() -> Self {
+    const fn for_container() -> Self {
         Self { start: COUNT / 2, count: COUNT / 2 - 2, _lock: None }
     }
 
@@ -207,15 +207,15 @@ fn no_range() -> io::Error {
 
 /// The caller's own ids, unless they map to root outside: whether that is the host's root is
 /// unknown here.
-fn own(map: &str, user: u32, group: u32) -> Result<Identity, Error> {
-    if outside(map, user) == Some(0) {
+fn own_identity(map: &str, user: u32, group: u32) -> Result<Identity, Error> {
+    if host_id(map, user) == Some(0) {
         return Err(Error::HostRoot(user));
     }
     Ok(Identity::Own { user, group })
 }
 
 /// The outside id of an id of the caller's namespace.
-fn outside(map: &str, id: u32) -> Option<u32> {
+fn host_id(map: &str, id: u32) -> Option<u32> {
     ranges(map).find_map(|(inside, outside, count)| {
         let offset = id.checked_sub(inside)?;
         (offset < count).then(|| outside.checked_add(offset)).flatten()
@@ -266,10 +266,10 @@ mod tests {
 
     #[test]
     fn an_own_id_that_is_root_outside_is_refused() {
-        assert!(matches!(own("0 0 1\n", 0, 0), Err(Error::HostRoot(0))));
-        assert!(matches!(own("5 0 1\n", 5, 5), Err(Error::HostRoot(5))));
-        assert!(matches!(own("0 1000 1\n", 0, 0), Ok(Identity::Own { user: 0, .. })));
-        assert!(matches!(own("0 0 4294967295\n", 1000, 1000), Ok(Identity::Own { .. })));
+        assert!(matches!(own_identity("0 0 1\n", 0, 0), Err(Error::HostRoot(0))));
+        assert!(matches!(own_identity("5 0 1\n", 5, 5), Err(Error::HostRoot(5))));
+        assert!(matches!(own_identity("0 1000 1\n", 0, 0), Ok(Identity::Own { user: 0, .. })));
+        assert!(matches!(own_identity("0 0 4294967295\n", 1000, 1000), Ok(Identity::Own { .. })));
     }
 
     #[test]
@@ -312,29 +312,29 @@ mod tests {
             return;
         };
         let lock = || range.lock().unwrap();
-        let taken = Range::handed_over(range.start, lock()).unwrap();
+        let taken = Range::adopt(range.start, lock()).unwrap();
         assert_eq!((taken.start, taken.count), (range.start, COUNT));
         assert!(Range::is_exclusive(taken.start));
         for wrong in [0, FIRST - COUNT, range.start + 1, range.start + COUNT, u32::MAX] {
-            assert!(Range::handed_over(wrong, lock()).is_err(), "{wrong}");
+            assert!(Range::adopt(wrong, lock()).is_err(), "{wrong}");
         }
         let file = tempfile::tempfile().unwrap();
-        assert!(Range::handed_over(range.start, Some(file.into())).is_err());
-        assert!(Range::handed_over(range.start, None).is_err());
+        assert!(Range::adopt(range.start, Some(file.into())).is_err());
+        assert!(Range::adopt(range.start, None).is_err());
 
         let path = Path::new(LOCKS).join(((range.start - FIRST) / COUNT).to_string());
         let start = range.start;
         drop(range);
         // The receiver of the lock still holds it.
         let other = || File::open(&path).unwrap().into();
-        assert!(Range::handed_over(start, Some(other())).is_err());
+        assert!(Range::adopt(start, Some(other())).is_err());
         drop(taken);
-        Range::handed_over(start, Some(other())).unwrap();
+        Range::adopt(start, Some(other())).unwrap();
     }
 
     #[test]
     fn the_range_of_a_container_is_always_the_same() {
-        let range = Range::handed_over(COUNT / 2, None).unwrap();
+        let range = Range::adopt(COUNT / 2, None).unwrap();
         assert_eq!((range.start, range.count), (32_768, 32_766));
         assert!(!Range::is_exclusive(range.start));
     }

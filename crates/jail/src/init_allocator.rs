@@ -20,7 +20,7 @@ const SMALLEST: usize = 16;
 const SIZES: usize = 13;
 const LARGEST: usize = SMALLEST << (SIZES - 1);
 /// How much is mapped for blocks at a time. Untouched pages cost nothing.
-const PLACE_BYTES: usize = 16 << 20;
+const ARENA_BYTES: usize = 16 << 20;
 
 /// The allocator. A program declares it, such as the one that the local server starts as its
 /// keeper:
@@ -80,9 +80,9 @@ pub(crate) unsafe fn switch_to_fresh_memory() -> io::Result<()> {
     if FIRST.load(Ordering::Relaxed).is_null() {
         return Ok(());
     }
-    let place = map(PLACE_BYTES).ok_or_else(io::Error::last_os_error)?.as_ptr() as usize;
+    let arena = map(ARENA_BYTES).ok_or_else(io::Error::last_os_error)?.as_ptr() as usize;
     let blocks =
-        Blocks { start: place, next: place, end: place + PLACE_BYTES, free: [None; SIZES] };
+        Blocks { start: arena, next: arena, end: arena + ARENA_BYTES, free: [None; SIZES] };
     // SAFETY: nothing uses the blocks yet.
     unsafe { *FRESH.0.get() = blocks };
     IS_FRESH.store(true, Ordering::Relaxed);
@@ -124,7 +124,7 @@ unsafe impl GlobalAlloc for InitAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if IS_FRESH.load(Ordering::Relaxed) {
             // SAFETY: this process has switched to fresh memory.
-            return unsafe { (*FRESH.0.get()).take(layout) };
+            return unsafe { (*FRESH.0.get()).allocate(layout) };
         }
         // SAFETY: as for this call.
         let block = unsafe { System.alloc(layout) };
@@ -152,7 +152,7 @@ unsafe impl GlobalAlloc for InitAllocator {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if IS_FRESH.load(Ordering::Relaxed) {
             // SAFETY: this process has switched to fresh memory.
-            unsafe { (*FRESH.0.get()).put_back(block, layout) };
+            unsafe { (*FRESH.0.get()).deallocate(block, layout) };
         } else {
             // SAFETY: as for this call.
             unsafe { System.dealloc(block, layout) };
@@ -180,7 +180,7 @@ unsafe impl GlobalAlloc for InitAllocator {
 
 impl Blocks {
     /// A block for this layout; null when out of memory.
-    fn take(&mut self, layout: Layout) -> *mut u8 {
+    fn allocate(&mut self, layout: Layout) -> *mut u8 {
         let Some((index, size)) = block_size(layout) else {
             return map(layout.size())
                 .filter(|_| layout.align() <= PAGE)
@@ -201,7 +201,7 @@ impl Blocks {
         start as *mut u8
     }
 
-    fn put_back(&mut self, block: *mut u8, layout: Layout) {
+    fn deallocate(&mut self, block: *mut u8, layout: Layout) {
         let is_own = (self.start..self.end).contains(&(block as usize));
         match block_size(layout) {
             Some((index, _)) if is_own => {
@@ -241,7 +241,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::testing::{Ended, in_child};
+    use crate::testing::{ChildExit, in_child};
 
     #[test]
     fn fresh_blocks_have_their_size_and_alignment_and_are_used_again() {
@@ -260,12 +260,12 @@ mod tests {
                     map.insert((round % 3, length), bytes);
                 }
             }
-            let place = Layout::from_size_align(64, 4096).unwrap();
+            let layout = Layout::from_size_align(64, 4096).unwrap();
             // SAFETY: the layout is valid, and the block is freed with it.
             unsafe {
-                let block = std::alloc::alloc(place);
+                let block = std::alloc::alloc(layout);
                 assert!(!block.is_null() && (block as usize).is_multiple_of(4096));
-                std::alloc::dealloc(block, place);
+                std::alloc::dealloc(block, layout);
             }
             drop((old, map));
             // SAFETY: no other thread or process uses this memory.
@@ -273,6 +273,6 @@ mod tests {
             assert!(blocks.next - blocks.start < 4 << 20, "{}", blocks.next - blocks.start);
             0
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 }

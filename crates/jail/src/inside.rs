@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 
 use crate::address_space::AddressSpace;
 use crate::channel::{Channel, FromInit};
-use crate::fixtures;
+use crate::dev_proc;
 use crate::mounts::{self, At as _, Failure};
 use crate::spec::JailSpec;
 use crate::vm_helper::{RootPlan, VmHelper};
@@ -93,15 +93,15 @@ fn prepare(spec: &JailSpec, plan: Option<RootPlan>) -> Result<Prepared, Failure>
     unsafe { addresses.erase_arguments() };
     sys::set_process_name(c"stockade-init");
     let root = match (spec.root_writable, &plan) {
-        (true, _) => fixtures::Root::Writable,
-        (false, None) => fixtures::Root::ReadOnly,
-        (false, Some(_)) => fixtures::Root::Furnished,
+        (true, _) => dev_proc::Root::Writable,
+        (false, None) => dev_proc::Root::ReadOnly,
+        (false, Some(_)) => dev_proc::Root::Populated,
     };
     let (content, mount_points) = plan.map(|plan| (plan.content, plan.have_mount_points)).unzip();
     let helper = VmHelper::start(spec.network, root, content)
         .at(Wall::Network, || "start making the network".to_owned())?;
     // This needs no ids, which the supervisor maps meanwhile.
-    helper.open_fixtures()?;
+    helper.open_dev_proc()?;
     Ok(Prepared { helper, addresses, mount_points })
 }
 

@@ -31,7 +31,7 @@ pub enum Access {
 
 /// The file or directory of a rule.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'a> {
+pub enum Target<'a> {
     /// An open file; `O_PATH` is enough.
     Open(BorrowedFd<'a>),
     /// A path, opened when the rule is added.
@@ -195,7 +195,7 @@ pub enum Scope {
 #[derive(Debug)]
 pub struct Ruleset {
     file: OwnedFd,
-    raised: Landlock,
+    enforced: Landlock,
 }
 
 /// Restricts the calling thread and all processes that it will start to `rules`, with every right
@@ -206,10 +206,10 @@ pub struct Ruleset {
 ///
 /// # Errors
 /// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
-pub fn restrict(rules: &[(Place<'_>, Access)]) -> Result<Landlock, Error> {
+pub fn restrict(rules: &[(Target<'_>, Access)]) -> Result<Landlock, Error> {
     let ruleset = Ruleset::new(rules, Scope::Own)?;
     ruleset.restrict().map_err(Error::Restrict)?;
-    Ok(ruleset.raised)
+    Ok(ruleset.enforced)
 }
 
 impl Ruleset {
@@ -217,7 +217,7 @@ impl Ruleset {
     ///
     /// # Errors
     /// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
-    pub fn new(rules: &[(Place<'_>, Access)], scope: Scope) -> Result<Self, Error> {
+    pub fn new(rules: &[(Target<'_>, Access)], scope: Scope) -> Result<Self, Error> {
         let abi = abi()?;
         let handled = handled_rights(abi);
         let scoped = abi >= 6 && scope == Scope::Own;
@@ -243,8 +243,8 @@ impl Ruleset {
         for (index, (place, access)) in rules.iter().enumerate() {
             let rights = access.rights() & handled;
             match place {
-                Place::Open(open) => add_rule(&file, *open, rights),
-                Place::Path(path) => {
+                Target::Open(open) => add_rule(&file, *open, rights),
+                Target::Path(path) => {
                     let flags = OFlags::PATH | OFlags::CLOEXEC;
                     let open = rustix::fs::openat(CWD, *path, flags, Mode::empty())
                         .map_err(|errno| Error::Open { index, source: errno.into() })?;
@@ -253,7 +253,7 @@ impl Ruleset {
             }
             .map_err(|source| Error::Rule { index, source })?;
         }
-        Ok(Self { file, raised: Landlock { abi, scoped } })
+        Ok(Self { file, enforced: Landlock { abi, scoped } })
     }
 
     /// Enforces the rules for the calling thread and all processes that it will start, in addition
@@ -276,9 +276,9 @@ impl AsFd for Ruleset {
 }
 
 /// Adds one rule; on a file that is no directory it grants only the rights of files.
-fn add_rule(ruleset: &OwnedFd, place: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
+fn add_rule(ruleset: &OwnedFd, target: BorrowedFd<'_>, rights: u64) -> io::Result<()> {
     let add = |allowed: u64| {
-        let rule = PathBeneathAttribute { allowed, parent: place.as_raw_fd() };
+        let rule = PathBeneathAttribute { allowed, parent: target.as_raw_fd() };
         // SAFETY: the rule is valid for the call and of the given type.
         let result = unsafe {
             libc::syscall(
@@ -308,7 +308,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::testing::{Ended, errno_of, in_child, set_no_new_privs, skipped};
+    use crate::testing::{ChildExit, errno_of, in_child, set_no_new_privs, skipped};
 
     fn c(path: &Path) -> CString {
         CString::new(path.to_str().unwrap()).unwrap()
@@ -316,26 +316,26 @@ mod tests {
 
     /// Two writable trees and a readable one with a file and a program in it.
     struct Trees {
-        place: tempfile::TempDir,
+        dir: tempfile::TempDir,
     }
 
     impl Trees {
         fn new() -> Self {
-            let place = tempfile::tempdir().unwrap();
+            let dir = tempfile::tempdir().unwrap();
             for name in ["one", "two", "read", "hidden"] {
-                fs::create_dir(place.path().join(name)).unwrap();
-                fs::write(place.path().join(name).join("file"), name).unwrap();
+                fs::create_dir(dir.path().join(name)).unwrap();
+                fs::write(dir.path().join(name).join("file"), name).unwrap();
             }
-            fs::copy("/bin/true", place.path().join("hidden/program")).unwrap();
-            Self { place }
+            fs::copy("/bin/true", dir.path().join("hidden/program")).unwrap();
+            Self { dir }
         }
 
         fn path(&self, name: &str) -> std::path::PathBuf {
-            self.place.path().join(name)
+            self.dir.path().join(name)
         }
 
         /// Runs `body` under rules on these trees and the system; `None` without Landlock.
-        fn confined(&self, body: impl FnOnce() -> bool) -> Option<Ended> {
+        fn confined(&self, body: impl FnOnce() -> bool) -> Option<ChildExit> {
             if matches!(abi(), Err(Error::Unsupported)) {
                 skipped("this kernel has no Landlock");
                 return None;
@@ -353,8 +353,8 @@ mod tests {
             ];
             let rules: Vec<_> = system
                 .iter()
-                .map(|path| (Place::Path(path), Access::ReadExecute))
-                .chain(own.iter().map(|(path, access)| (Place::Path(path), *access)))
+                .map(|path| (Target::Path(path), Access::ReadExecute))
+                .chain(own.iter().map(|(path, access)| (Target::Path(path), *access)))
                 .collect();
             Some(in_child(|| {
                 set_no_new_privs();
@@ -366,7 +366,7 @@ mod tests {
 
         fn holds(&self, body: impl FnOnce() -> bool) {
             if let Some(ended) = self.confined(body) {
-                assert_eq!(ended, Ended::Exited(0));
+                assert_eq!(ended, ChildExit::Exited(0));
             }
         }
     }
@@ -488,15 +488,15 @@ mod tests {
         let ended = in_child(|| {
             set_no_new_privs();
             restrict(&[
-                (Place::Open(open.as_fd()), Access::ReadExecute),
-                (Place::Path(&file), Access::Write),
+                (Target::Open(open.as_fd()), Access::ReadExecute),
+                (Target::Path(&file), Access::Write),
             ])
             .unwrap();
             assert_eq!(fs::read(trees.path("read/file")).unwrap(), b"read");
             fs::write(trees.path("one/file"), "changed").unwrap();
             i32::from(!refused(fs::read(trees.path("two/file"))))
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 
     #[test]
@@ -524,7 +524,7 @@ mod tests {
             assert_eq!(kill(usize::try_from(std::process::id()).unwrap()), 0);
             i32::from(kill(parent) != libc::EPERM)
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 
     #[test]
@@ -536,14 +536,14 @@ mod tests {
         let ended = in_child(|| {
             set_no_new_privs();
             let error = restrict(&[
-                (Place::Path(c"/"), Access::ReadExecute),
-                (Place::Path(c"/no/such/place"), Access::Write),
+                (Target::Path(c"/"), Access::ReadExecute),
+                (Target::Path(c"/no/such/place"), Access::Write),
             ])
             .unwrap_err();
             assert!(matches!(error, Error::Open { index: 1, .. }), "{error:?}");
             i32::from(fs::read("/proc/self/stat").is_err())
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 
     #[test]

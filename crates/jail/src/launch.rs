@@ -13,13 +13,13 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
-use crate::deferred::Deferred;
+use crate::deferred_close::DeferredClose;
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams};
 use crate::mounts;
 use crate::network::Listeners;
 use crate::spec::{JailSpec, Source, Streams, Task};
-use crate::sys::{self, Side};
+use crate::sys::{self, ForkResult};
 use crate::vm_helper::RootPlan;
 use crate::walls::Wall;
 
@@ -104,7 +104,7 @@ pub struct Jail {
     pub(crate) ended: bool,
     /// Keeps the mounts alive after init's end. The kernel unmounts them later and then releases
     /// the files that are closed with them.
-    pub(crate) mounts: Option<Deferred>,
+    pub(crate) mounts: Option<DeferredClose>,
     _range: Option<Range>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) enum OuterStreams {
 /// A persistent jail whose walls are being enabled. Dropping it ends it.
 #[derive(Debug)]
 pub struct Launching {
-    forked: Forked,
+    handle: InitHandle,
     cgroup: Option<Group>,
     deadline: Instant,
 }
@@ -126,7 +126,7 @@ pub struct Launching {
 /// A jail whose walls are enabled and whose init serves requests. Dropping it ends nothing: the
 /// jail lives until its lease ends, or its init receives the request to end or is killed.
 #[derive(Debug)]
-pub struct Held {
+pub struct PersistentJail {
     /// The pidfd of the jail's init, which is a child of this process: readable once init is dead
     /// and can be reaped.
     pub init: OwnedFd,
@@ -178,8 +178,10 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         }
     }
     let cgroup = spec.cgroup.take();
-    let Forked { spec, process, init: guard, channel, plan } = fork(spec, inner, cgroup.as_ref())?;
-    let ready = wait_until_ready(&channel).map_err(|error| starved(error, cgroup.as_ref()))?;
+    let InitHandle { spec, process, init: guard, channel, plan } =
+        fork(spec, inner, cgroup.as_ref())?;
+    let ready =
+        wait_until_ready(&channel).map_err(|error| or_out_of_memory(error, cgroup.as_ref()))?;
     drop(plan);
     let mut descriptors = ready.descriptors.into_iter();
     let streams = match outer {
@@ -190,11 +192,11 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     };
     let upper = if ready.upper { Some(descriptors.next().ok_or(Error::Lost)?) } else { None };
     // Without it only the end of the jail takes longer.
-    let mounts = ready.mounts.then(|| descriptors.next()).flatten().map(Deferred::new);
+    let mounts = ready.mounts.then(|| descriptors.next()).flatten().map(DeferredClose::new);
     let listeners = listeners(ready.listeners, descriptors)?;
     let JailSpec { identity, .. } = spec;
     Ok(Jail {
-        init: guard.keep().ok_or(Error::Lost)?,
+        init: guard.disarm().ok_or(Error::Lost)?,
         channel,
         streams: Some(streams),
         cgroup,
@@ -216,11 +218,11 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
 /// waited for. The caller must have a single thread.
 pub(crate) fn launch_zygote(mut spec: JailSpec) -> Result<OwnedFd, Error> {
     let cgroup = spec.cgroup.take();
-    let Forked { spec, init, channel, .. } = fork(spec, InnerStreams::None, cgroup.as_ref())?;
-    wait_until_ready(&channel).map_err(|error| starved(error, cgroup.as_ref()))?;
+    let InitHandle { spec, init, channel, .. } = fork(spec, InnerStreams::None, cgroup.as_ref())?;
+    wait_until_ready(&channel).map_err(|error| or_out_of_memory(error, cgroup.as_ref()))?;
     // The range of ids stays locked as long as this process waits for the jail's end.
     std::mem::forget(spec.identity);
-    init.keep().ok_or(Error::Lost)
+    init.disarm().ok_or(Error::Lost)
 }
 
 /// Starts to build a persistent jail ([`Task::Serve`]), and does not wait for it.
@@ -228,13 +230,13 @@ pub(crate) fn launch_zygote(mut spec: JailSpec) -> Result<OwnedFd, Error> {
 /// The caller must have a single thread, as the jail is forked from it; with more the launch is
 /// refused. Descriptors that must stay open as long as the jail lives, such as the lock of its
 /// range of ids, must be in the spec's list of kept descriptors.
-pub fn begin(mut spec: JailSpec) -> Result<Launching, Error> {
+pub fn launch_persistent(mut spec: JailSpec) -> Result<Launching, Error> {
     if !matches!(spec.task, Task::Serve { .. }) {
         return Err(Error::Pipe(io::ErrorKind::InvalidInput.into()));
     }
     let cgroup = spec.cgroup.take();
     let forked = fork(spec, InnerStreams::None, cgroup.as_ref())?;
-    Ok(Launching { forked, cgroup, deadline: Instant::now() + LAUNCH_DEADLINE })
+    Ok(Launching { handle: forked, cgroup, deadline: Instant::now() + LAUNCH_DEADLINE })
 }
 
 impl Launching {
@@ -243,18 +245,19 @@ impl Launching {
     ///
     /// # Errors
     /// As [`launch`]; the caller must drop the jail then.
-    pub fn advance(&mut self) -> Result<Option<Held>, Error> {
-        let Forked { spec, process, init, channel, .. } = &mut self.forked;
+    pub fn advance(&mut self) -> Result<Option<PersistentJail>, Error> {
+        let InitHandle { spec, process, init, channel, .. } = &mut self.handle;
         match poll(&mut [PollFd::new(&*channel, PollFlags::IN)], Some(&Timespec::default())) {
             Ok(0) if Instant::now() >= self.deadline => return Err(Error::Deadline),
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(e) => return Err(Error::Pipe(e.into())),
         }
-        let ready = hear(channel).map_err(|error| starved(error, self.cgroup.as_ref()))?;
+        let ready =
+            recv_ready(channel).map_err(|error| or_out_of_memory(error, self.cgroup.as_ref()))?;
         let mut descriptors = ready.descriptors.into_iter();
         let root = ready.root.then(|| descriptors.next()).flatten();
-        Ok(Some(Held {
+        Ok(Some(PersistentJail {
             root: root.ok_or(Error::Lost)?,
             listeners: listeners(ready.listeners, descriptors)?,
             init: init.0.take().ok_or(Error::Lost)?,
@@ -274,16 +277,16 @@ impl Launching {
 
 impl AsFd for Launching {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.forked.channel.as_fd()
+        self.handle.channel.as_fd()
     }
 }
 
 /// The inner half, as seen from outside.
 #[derive(Debug)]
-struct Forked {
+struct InitHandle {
     spec: JailSpec,
     process: libc::pid_t,
-    init: Ended,
+    init: KillOnDrop,
     channel: Channel,
     /// No longer needed. It is dropped late: unmapping it here would compete with the child for the
     /// processor.
@@ -296,13 +299,13 @@ fn fork(
     mut spec: JailSpec,
     streams: InnerStreams,
     cgroup: Option<&Group>,
-) -> Result<Forked, Error> {
+) -> Result<InitHandle, Error> {
     single_thread().map_err(Error::Namespaces)?;
     let plan = plan(&mut spec)?;
     let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
     // Moving a process into a group may make the kernel wait for every processor; creating it there
     // does not.
-    let birthplace = cgroup.and_then(Group::birthplace);
+    let birthplace = cgroup.and_then(Group::clone_target);
     // SAFETY: this process has a single thread, checked above.
     let clone = |group| unsafe { sys::clone_process(sys::NAMESPACES, group) };
     let (side, born) = match clone(birthplace.as_ref().map(AsFd::as_fd)) {
@@ -310,20 +313,21 @@ fn fork(
         side => (side.map_err(Error::Namespaces)?, birthplace.is_some()),
     };
     let (process, init) = match side {
-        Side::Child => {
+        ForkResult::Child => {
             drop(ours);
             // All other values here belong to the parent and are never dropped.
             inside::run(spec, theirs, streams, plan)
         }
-        Side::Parent(pid, init) => (pid, Ended(Some(init))),
+        ForkResult::Parent(pid, init) => (pid, KillOnDrop(Some(init))),
     };
     drop((birthplace, theirs, streams));
     if let Some(group) = cgroup {
-        let join = if born { Group::add_born } else { Group::add };
+        let join = if born { Group::add_forked } else { Group::add };
         join(group, process).map_err(Error::JoinGroup)?;
     }
-    hand_in(&spec, &ours, process).map_err(|error| starved(error, cgroup))?;
-    Ok(Forked { spec, process, init, channel: ours, plan })
+    map_ids_and_send_trees(&spec, &ours, process)
+        .map_err(|error| or_out_of_memory(error, cgroup))?;
+    Ok(InitHandle { spec, process, init, channel: ours, plan })
 }
 
 /// The planned content of a root that is the jail's own and read-only.
@@ -333,20 +337,24 @@ fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
     }
     let step = || "plan the content of the root".to_owned();
     let refused = |source| Error::Wall { wall: Wall::Root, step: step(), source };
-    RootPlan::of(&mut spec.mounts).map(Some).map_err(refused)
+    RootPlan::new(&mut spec.mounts).map(Some).map_err(refused)
 }
 
 /// The given error, unless the memory limit ended the launch.
-fn starved(error: Error, cgroup: Option<&Group>) -> Error {
+fn or_out_of_memory(error: Error, cgroup: Option<&Group>) -> Error {
     let kills = cgroup.map_or(0, |group| group.oom_kills().unwrap_or(0));
     if kills > 0 { Error::OutOfMemory } else { error }
 }
 
 /// Maps the ids where the supervisor must do that, and sends the trees with the message to start.
-fn hand_in(spec: &JailSpec, channel: &Channel, pid: libc::pid_t) -> Result<(), Error> {
+fn map_ids_and_send_trees(
+    spec: &JailSpec,
+    channel: &Channel,
+    pid: libc::pid_t,
+) -> Result<(), Error> {
     let go = |trees: &[OwnedFd]| {
         let descriptors: Vec<_> = trees.iter().map(|tree| tree.as_fd()).collect();
-        match channel.send(&ToInit::Go.encode(), &descriptors) {
+        match channel.send(&ToInit::Proceed.encode(), &descriptors) {
             // The process failed and has sent its error, which is received next.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             sent => sent.map_err(|_| Error::Lost),
@@ -362,7 +370,7 @@ fn hand_in(spec: &JailSpec, channel: &Channel, pid: libc::pid_t) -> Result<(), E
     }
     let namespace = fs::File::open(format!("/proc/{pid}/ns/user"))
         .map_err(|source| Error::MapIds { file: "ns/user", source })?;
-    let trees = mounts::handed_in(&spec.root, &spec.mounts)
+    let trees = mounts::trees_to_send(&spec.root, &spec.mounts)
         .map(|(tree, mapped)| {
             mounts::clone_mapped(tree, mapped.then(|| namespace.as_fd()))
                 .map_err(|source| Error::MapOwners { path: tree.path.clone(), source })
@@ -397,11 +405,11 @@ fn wait_until_ready(channel: &Channel) -> Result<Ready, Error> {
             Err(e) => return Err(Error::Pipe(e.into())),
         }
     }
-    hear(channel)
+    recv_ready(channel)
 }
 
 /// Receives the message that the walls are enabled, or why they are not.
-fn hear(channel: &Channel) -> Result<Ready, Error> {
+fn recv_ready(channel: &Channel) -> Result<Ready, Error> {
     let (bytes, descriptors) = channel.receive().map_err(Error::Pipe)?.ok_or(Error::Lost)?;
     match FromInit::decode(&bytes) {
         Some(FromInit::Ready {
@@ -429,13 +437,13 @@ fn hear(channel: &Channel) -> Result<Ready, Error> {
 
 /// The listeners, if the message carries them: the remaining descriptors.
 fn listeners(
-    are_carried: bool,
+    are_attached: bool,
     descriptors: impl Iterator<Item = OwnedFd>,
 ) -> Result<Option<Listeners>, Error> {
-    if !are_carried {
+    if !are_attached {
         return Ok(None);
     }
-    Listeners::of(descriptors).map(Some).ok_or(Error::Lost)
+    Listeners::take_from(descriptors).map(Some).ok_or(Error::Lost)
 }
 
 /// The error for a wall that init could not enable.
@@ -451,24 +459,24 @@ fn single_thread() -> io::Result<()> {
 
 /// On drop, ends the jail and reaps its init, unless init was taken out.
 #[derive(Debug)]
-struct Ended(Option<OwnedFd>);
+struct KillOnDrop(Option<OwnedFd>);
 
-impl Ended {
-    fn keep(mut self) -> Option<OwnedFd> {
+impl KillOnDrop {
+    fn disarm(mut self) -> Option<OwnedFd> {
         self.0.take()
     }
 }
 
-impl Drop for Ended {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if let Some(init) = &self.0 {
-            end(init);
+            kill_and_reap(init);
         }
     }
 }
 
 /// Kills init, and with it every process of the jail, and waits until all are dead.
-pub(crate) fn end(init: &OwnedFd) {
+pub(crate) fn kill_and_reap(init: &OwnedFd) {
     // It may have ended already.
     let _ = pidfd_send_signal(init, Signal::KILL);
     wait(init);
@@ -495,7 +503,7 @@ impl Jail {
 impl Drop for Jail {
     fn drop(&mut self) {
         if !self.ended {
-            end(&self.init);
+            kill_and_reap(&self.init);
         }
     }
 }

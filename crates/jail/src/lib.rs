@@ -20,18 +20,18 @@ mod channel;
 mod command;
 pub mod confined;
 pub mod control;
-mod deferred;
+mod deferred_close;
+mod dev_proc;
 mod file_user;
-mod fixtures;
 pub mod identity;
 mod init;
 mod init_allocator;
 mod inside;
+pub mod interrupt;
 pub mod landlock;
 mod launch;
 mod mounts;
 pub mod network;
-pub mod patience;
 mod pty;
 mod raw;
 mod relay;
@@ -60,11 +60,11 @@ pub fn inherit_nothing() -> std::io::Result<()> {
 pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
 pub use init_allocator::InitAllocator;
-pub use launch::{Error, Held, Jail, Launching, begin, launch};
+pub use launch::{Error, Jail, Launching, PersistentJail, launch, launch_persistent};
 pub use relay::{Captured, Sink};
 pub use spec::{
-    Access, Area, Areas, Command, HostTree, JailSpec, Mount, Network, Overlay, Owners, Payload,
-    Reach, Scratch, Source, Streams, Task, WindowSize,
+    Access, AccessMount, AccessMounts, Command, HostTree, JailSpec, Mount, Network, Overlay,
+    Owners, Payload, Rights, Scratch, Source, Streams, Task, WindowSize,
 };
 pub use supervise::{Ending, Outcome, Signals, Supervision, Teardown, Watch, supervise};
 pub use walls::Wall;

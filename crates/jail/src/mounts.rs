@@ -50,15 +50,15 @@ impl<T, E: Into<io::Error>> At<T> for Result<T, E> {
 #[derive(Debug)]
 pub(crate) struct Assembly {
     /// `None` until another process has made it.
-    root: Option<Held>,
+    root: Option<Prepared>,
     root_writable: bool,
-    mounts: Vec<(Place, Piece)>,
+    mounts: Vec<(MountPoint, Content)>,
     /// The upper layer in memory, where there is one.
     pub(crate) upper: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
-enum Held {
+enum Prepared {
     Mount(OwnedFd),
     /// An overlay that is not made yet, with `upper` and `work` in `view`.
     Layers {
@@ -71,14 +71,14 @@ enum Held {
 /// A mount point, and whether its file or directory exists already: then only directories lead to
 /// it.
 #[derive(Debug)]
-struct Place {
+struct MountPoint {
     path: PathBuf,
-    is_there: bool,
+    exists: bool,
 }
 
 #[derive(Debug)]
-enum Piece {
-    Held(Held),
+enum Content {
+    Prepared(Prepared),
     Scratch(Scratch),
     File(Vec<u8>),
     Link(PathBuf),
@@ -87,7 +87,7 @@ enum Piece {
 
 /// The trees that the outer process must clone and send, in the order in which they are gathered:
 /// those whose owners are mapped, and those below directories that only the caller may search.
-pub(crate) fn handed_in<'a>(
+pub(crate) fn trees_to_send<'a>(
     root: &'a Source,
     mounts: &'a [(PathBuf, Mount)],
 ) -> impl Iterator<Item = (&'a HostTree, bool)> {
@@ -117,21 +117,20 @@ pub(crate) fn gather(
     root: Option<Source>,
     root_writable: bool,
     mounts: Vec<(PathBuf, Mount)>,
-    places: Vec<bool>,
-    handed: Option<Vec<OwnedFd>>,
+    mount_points: Vec<bool>,
+    trees: Option<Vec<OwnedFd>>,
 ) -> Result<Assembly, Failure> {
-    let mut handed = handed.map(Vec::into_iter);
-    let mut tree = |tree: &HostTree, handed_in: bool| match &mut handed {
-        Some(handed) if handed_in => handed
-            .next()
-            .ok_or(Errno::BADF)
-            .at(Wall::View, || "receive the mapped trees".to_owned()),
+    let mut trees = trees.map(Vec::into_iter);
+    let mut tree = |tree: &HostTree, handed_in: bool| match &mut trees {
+        Some(trees) if handed_in => {
+            trees.next().ok_or(Errno::BADF).at(Wall::View, || "receive the mapped trees".to_owned())
+        }
         _ => clone_tree(tree),
     };
     let upper = Cell::new(None);
     let mut source = |source: Source| match source {
         Source::Empty => new_tmpfs(0o755, 16 << 20, &[], MountAttrFlags::empty())
-            .map(Held::Mount)
+            .map(Prepared::Mount)
             .at(Wall::Root, || "make an empty root".to_owned()),
         Source::Host { tree: host, access, owners } => {
             let mount = tree(&host, owners != Owners::Nobody)?;
@@ -141,16 +140,16 @@ pub(crate) fn gather(
             }
             sys::mount_setattr(mount.as_fd(), true, set, None)
                 .at(Wall::Root, || format!("restrict the mount of {}", host.path.display()))?;
-            Ok(Held::Mount(mount))
+            Ok(Prepared::Mount(mount))
         }
         Source::Overlay(Overlay { lower, view, size_bytes, synced }) => {
             let lower = tree(&lower, true)?;
             match view {
-                Some(view) => Ok(Held::Layers { lower, view: tree(&view, true)?, synced }),
+                Some(view) => Ok(Prepared::Layers { lower, view: tree(&view, true)?, synced }),
                 None => {
                     let (memory, layer) = layers_in_memory(&lower, size_bytes)?;
                     upper.set(Some(layer));
-                    Ok(Held::Layers { lower, view: memory, synced })
+                    Ok(Prepared::Layers { lower, view: memory, synced })
                 }
             }
         }
@@ -158,19 +157,19 @@ pub(crate) fn gather(
     let root = root.map(&mut source).transpose()?;
     // A root's own upper layer is only for mount points, so it contains no changes of interest.
     upper.set(None);
-    let mut pieces = Vec::with_capacity(mounts.len());
-    let places = places.into_iter().chain(std::iter::repeat(false));
-    for ((path, mount), is_there) in mounts.into_iter().zip(places) {
-        let piece = match mount {
-            Mount::Tree(tree) => Piece::Held(source(tree)?),
-            Mount::Scratch(scratch) => Piece::Scratch(scratch),
-            Mount::File(content) => Piece::File(content),
-            Mount::Link(to) => Piece::Link(to),
-            Mount::Directory => Piece::Directory,
+    let mut entries = Vec::with_capacity(mounts.len());
+    let mount_points = mount_points.into_iter().chain(std::iter::repeat(false));
+    for ((path, mount), is_there) in mounts.into_iter().zip(mount_points) {
+        let content = match mount {
+            Mount::Tree(tree) => Content::Prepared(source(tree)?),
+            Mount::Scratch(scratch) => Content::Scratch(scratch),
+            Mount::File(content) => Content::File(content),
+            Mount::Link(to) => Content::Link(to),
+            Mount::Directory => Content::Directory,
         };
-        pieces.push((Place { path, is_there }, piece));
+        entries.push((MountPoint { path, exists: is_there }, content));
     }
-    Ok(Assembly { root, root_writable, mounts: pieces, upper: upper.into_inner() })
+    Ok(Assembly { root, root_writable, mounts: entries, upper: upper.into_inner() })
 }
 
 /// Clones a tree in this process's own mount namespace. The path is resolved again, because mounts
@@ -221,7 +220,7 @@ pub(crate) fn separate() -> Result<(), Failure> {
 
 /// Where layers are attached while an overlay is made from them: a directory that exists on every
 /// host.
-const LAYERS: &str = "/usr";
+const LAYERS_DIR: &str = "/usr";
 
 /// A detached overlay over `lower`, with `upper` and `work` in `view`.
 ///
@@ -231,7 +230,8 @@ const LAYERS: &str = "/usr";
 /// named by file descriptor, so the overlay's mount options reveal nothing about the host.
 fn overlay(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> Result<OwnedFd, Failure> {
     for layer in [lower, view] {
-        attach_mount(layer, Path::new(LAYERS)).at(Wall::View, || "attach a layer".to_owned())?;
+        attach_mount(layer, Path::new(LAYERS_DIR))
+            .at(Wall::View, || "attach a layer".to_owned())?;
     }
     let (lower, view) = (lower.as_raw_fd(), view.as_raw_fd());
     new_overlay(
@@ -282,7 +282,7 @@ fn layers_in_memory(lower: &OwnedFd, size_bytes: u64) -> Result<(OwnedFd, OwnedF
     Ok((memory, upper))
 }
 
-impl Held {
+impl Prepared {
     /// The mount; an overlay that is not made yet is made now.
     fn mount(&mut self) -> Result<&OwnedFd, Failure> {
         if let Self::Layers { lower, view, synced } = self {
@@ -299,7 +299,7 @@ impl Assembly {
     /// Makes the overlays, which requires the host's root.
     pub(crate) fn make_overlays(&mut self) -> Result<(), Failure> {
         for (_, piece) in &mut self.mounts {
-            if let Piece::Held(held) = piece {
+            if let Content::Prepared(held) = piece {
                 held.mount()?;
             }
         }
@@ -307,8 +307,8 @@ impl Assembly {
     }
 
     /// Takes the root that another process has made.
-    pub(crate) fn take_root(&mut self, root: OwnedFd) {
-        self.root = Some(Held::Mount(root));
+    pub(crate) fn set_root(&mut self, root: OwnedFd) {
+        self.root = Some(Prepared::Mount(root));
     }
 
     fn root(&mut self) -> Result<&OwnedFd, Failure> {
@@ -331,7 +331,7 @@ impl Assembly {
         let (now, later) = all.into_iter().partition(|(place, _)| chosen(&place.path));
         self.mounts = later;
         for (place, piece) in now {
-            attach_piece(&place, piece).map_err(|mut failure| {
+            attach_content(&place, piece).map_err(|mut failure| {
                 failure.step = format!("{} at {}", failure.step, place.path.display());
                 failure
             })?;
@@ -359,7 +359,7 @@ impl Assembly {
 /// below it.
 pub(crate) fn enter_root(root: &OwnedFd) -> Result<(), Failure> {
     pivot_to(root)?;
-    let_go_of_old_root().at(Wall::Root, || "detach the old root".to_owned())?;
+    detach_old_root().at(Wall::Root, || "detach the old root".to_owned())?;
     check_root()
 }
 
@@ -373,7 +373,7 @@ fn pivot_to(root: &OwnedFd) -> Result<(), Failure> {
 
 /// Unmounts the old root that covers the current one. The kernel waits for every processor then.
 /// Allocates nothing and makes bare system calls only.
-pub(crate) fn let_go_of_old_root() -> rustix::io::Result<()> {
+pub(crate) fn detach_old_root() -> rustix::io::Result<()> {
     rustix::process::chdir(c"/")?;
     unmount(c".", UnmountFlags::DETACH)?;
     rustix::process::chdir(c"/")
@@ -391,39 +391,39 @@ pub(crate) fn check_root() -> Result<(), Failure> {
     }
 }
 
-fn attach_piece(place: &Place, piece: Piece) -> Result<(), Failure> {
+fn attach_content(mount_point: &MountPoint, content: Content) -> Result<(), Failure> {
     let step = |what: &'static str| move || what.to_owned();
-    let target = place.path.as_path();
-    match piece {
-        Piece::Directory => make_directory(target).at(Wall::Root, step("make a directory")),
-        Piece::Link(to) => make_link(&to, target).at(Wall::Root, step("make a link")),
-        Piece::File(content) => write_file(target, &content).at(Wall::Root, step("write a file")),
-        Piece::Scratch(scratch) => {
-            if !place.is_there {
+    let target = mount_point.path.as_path();
+    match content {
+        Content::Directory => make_directory(target).at(Wall::Root, step("make a directory")),
+        Content::Link(to) => make_link(&to, target).at(Wall::Root, step("make a link")),
+        Content::File(content) => write_file(target, &content).at(Wall::Root, step("write a file")),
+        Content::Scratch(scratch) => {
+            if !mount_point.exists {
                 make_directory(target).at(Wall::Root, step("make a mount point"))?;
             }
             let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
             let owner = [("uid", scratch.user.to_string()), ("gid", scratch.group.to_string())];
             let mount = new_tmpfs(scratch.mode, scratch.size_bytes, &owner, flags)
                 .at(Wall::Root, step("make a file system in memory"))?;
-            place.attach(&mount).at(Wall::Root, step("attach a file system in memory"))
+            mount_point.attach(&mount).at(Wall::Root, step("attach a file system in memory"))
         }
-        Piece::Held(mut held) => {
+        Content::Prepared(mut held) => {
             let mount = held.mount()?;
-            if !place.is_there {
+            if !mount_point.exists {
                 let kind = rustix::fs::fstat(mount).at(Wall::Root, step("inspect a tree"))?;
                 let is_directory = FileType::from_raw_mode(kind.st_mode).is_dir();
                 let make = if is_directory { make_directory } else { touch };
                 make(target).at(Wall::Root, step("make a mount point"))?;
             }
-            place.attach(mount).at(Wall::Root, step("attach a tree"))
+            mount_point.attach(mount).at(Wall::Root, step("attach a tree"))
         }
     }
 }
 
-impl Place {
+impl MountPoint {
     fn attach(&self, mount: &OwnedFd) -> io::Result<()> {
-        if self.is_there {
+        if self.exists {
             Ok(attach_mount(mount, &self.path)?)
         } else {
             attach_at(mount, &self.path)
@@ -438,7 +438,7 @@ pub(crate) fn attach_mount(mount: &OwnedFd, target: &Path) -> rustix::io::Result
 /// Attaches a mount below the root, without following links of `/proc` on the way. A link at the
 /// mount point is not followed.
 fn attach_at(mount: &OwnedFd, path: &Path) -> io::Result<()> {
-    let (parent, name) = place(path)?;
+    let (parent, name) = parent_and_name(path)?;
     Ok(move_mount(mount, "", &parent, name, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
 }
 
@@ -473,7 +473,7 @@ fn new_filesystem(
 
 /// The parent directory of a path, created if missing, and the path's last name. No link of `/proc`
 /// is followed on the way, because this process still has file descriptors of the host.
-fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+fn parent_and_name(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -489,7 +489,7 @@ fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     Ok((parent, name))
 }
 
-fn unless_there(result: rustix::io::Result<()>) -> io::Result<()> {
+fn allow_existing(result: rustix::io::Result<()>) -> io::Result<()> {
     match result {
         Err(Errno::EXIST) => Ok(()),
         other => Ok(other?),
@@ -500,25 +500,25 @@ pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     if path.parent().is_none() {
         return Ok(());
     }
-    let (parent, name) = place(path)?;
-    unless_there(rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)))
+    let (parent, name) = parent_and_name(path)?;
+    allow_existing(rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)))
 }
 
 pub(crate) fn make_link(to: &Path, path: &Path) -> io::Result<()> {
-    let (parent, name) = place(path)?;
-    unless_there(rustix::fs::symlinkat(to, &parent, name))
+    let (parent, name) = parent_and_name(path)?;
+    allow_existing(rustix::fs::symlinkat(to, &parent, name))
 }
 
 /// Creates an empty file if nothing exists at the path. An existing file is not changed, as it may
 /// be in the view.
 pub(crate) fn touch(path: &Path) -> io::Result<()> {
-    let (parent, name) = place(path)?;
-    unless_there(new_file(&parent, name, 0o444).map(drop))
+    let (parent, name) = parent_and_name(path)?;
+    allow_existing(new_file(&parent, name, 0o444).map(drop))
 }
 
 /// Writes a file and replaces anything that exists there: an image may have a link or a pipe.
 fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let (parent, name) = place(path)?;
+    let (parent, name) = parent_and_name(path)?;
     let file = match new_file(&parent, name, 0o644) {
         Err(Errno::EXIST) => {
             unlinkat(&parent, name, AtFlags::empty())?;

@@ -99,7 +99,7 @@ pub(crate) const fn signed(value: i32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ended, fork_child, in_child, wait_for};
+    use crate::testing::{ChildExit, fork_child, in_child, wait_for};
 
     #[test]
     fn errors_come_back_and_errno_stays() {
@@ -123,7 +123,7 @@ mod tests {
             }
             i32::from(reap().unwrap_err().raw_os_error() != Some(libc::ECHILD))
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 
     #[test]
@@ -136,6 +136,6 @@ mod tests {
             wait_for_signal(only(libc::SIGUSR1), Some(1));
             0
         });
-        assert_eq!(wait_for(child), Ended::Exited(0));
+        assert_eq!(wait_for(child), ChildExit::Exited(0));
     }
 }

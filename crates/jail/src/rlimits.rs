@@ -113,7 +113,7 @@ fn lower(resource: Resource, limit: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ended, become_other_user, enter_user_namespace, in_child};
+    use crate::testing::{ChildExit, become_other_user, enter_user_namespace, in_child};
 
     #[test]
     fn limits_are_lowered_for_good_and_never_raised() {
@@ -136,7 +136,7 @@ mod tests {
                 std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).take(100).collect();
             i32::from(files.len() >= 50)
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
             use std::io::Write as _;
             (&file).write_all(&[0; 8192]).map_or(1, |()| 0)
         });
-        assert_eq!(ended, Ended::Killed(libc::SIGXFSZ));
+        assert_eq!(ended, ChildExit::Killed(libc::SIGXFSZ));
         assert_eq!(file.metadata().unwrap().len(), 4096);
     }
 
@@ -184,6 +184,6 @@ mod tests {
             assert!(refused);
             made
         });
-        assert_eq!(ended, Ended::Exited(9));
+        assert_eq!(ended, ChildExit::Exited(9));
     }
 }

@@ -37,9 +37,9 @@ pub struct JailSpec {
     pub cgroup: Option<crate::cgroup::Group>,
     /// File descriptors that init keeps open, such as locks that must be held as long as the jail
     /// lives.
-    pub kept: Vec<OwnedFd>,
+    pub locks: Vec<OwnedFd>,
     /// The access rights per path, where they are not the same everywhere.
-    pub areas: Option<Areas>,
+    pub access_mounts: Option<AccessMounts>,
     /// Whether a kernel without Landlock is accepted. Every other wall is always required.
     pub landlock_optional: bool,
 }
@@ -56,10 +56,10 @@ pub enum Network {
 
 /// The access rights per path.
 #[derive(Debug, Clone)]
-pub struct Areas {
+pub struct AccessMounts {
     /// The root, then paths below it with rights of their own. A path that lies in another one
     /// comes after it.
-    pub list: Vec<Area>,
+    pub list: Vec<AccessMount>,
     /// The user inside who owns the directories that are created for areas.
     pub user: u32,
     /// See `user`.
@@ -68,19 +68,19 @@ pub struct Areas {
 
 /// A path inside with rights of its own, which apply to everything below it except other areas.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Area {
+pub struct AccessMount {
     /// An absolute path in normal form. Where it leads through a link, it can take no rights away,
     /// and its target has the rights that it has by its own name.
     pub path: PathBuf,
     /// The rights.
-    pub reach: Reach,
+    pub rights: Rights,
     /// Whether a missing path is created as a directory.
-    pub is_made: bool,
+    pub create_missing: bool,
 }
 
 /// The maximal rights in an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum Rights {
     /// No restriction beyond those of the jail.
     AsIs,
     /// None: the content is invisible.
@@ -94,7 +94,7 @@ pub enum Reach {
     },
 }
 
-impl Reach {
+impl Rights {
     /// Whether the other rights include one that these do not.
     pub(crate) const fn lacks(self, there: Self) -> bool {
         match (self, there) {
@@ -126,7 +126,7 @@ pub enum Task {
         lease: std::time::Duration,
     },
     /// To prepare something once, and to fork a worker for each call ([`crate::zygote`]).
-    Fork(crate::zygote::Work),
+    Fork(crate::zygote::ZygoteTask),
 }
 
 /// Where the content of a mount or of the root comes from.

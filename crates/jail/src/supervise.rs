@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::channel::{FromInit, ToInit};
-use crate::deferred::Deferred;
+use crate::deferred_close::DeferredClose;
 use crate::launch::{self, Error, Jail, OuterStreams};
 use crate::pty;
 use crate::relay::{self, Captured, Pump, Sink};
@@ -17,10 +17,10 @@ use crate::spec::WindowSize;
 use crate::sys;
 
 /// Signals that are forwarded to the command.
-const PASSED_ON: [i32; 6] =
+const FORWARDED_SIGNALS: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 /// Those of them that request the end of the command.
-const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+const TERMINATION_SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// The character that ends the input of a terminal (`VEOF`, `termios(3)`).
 const END_OF_INPUT: u8 = 4;
@@ -32,13 +32,13 @@ pub struct Signals(OwnedFd);
 impl Signals {
     /// Blocks them. If it is called before the launch, no signal is lost; the command itself starts
     /// with none blocked.
-    pub fn hold() -> io::Result<Self> {
-        sys::signal_descriptor(&[&PASSED_ON[..], &[libc::SIGWINCH]].concat()).map(Self)
+    pub fn block() -> io::Result<Self> {
+        sys::signal_descriptor(&[&FORWARDED_SIGNALS[..], &[libc::SIGWINCH]].concat()).map(Self)
     }
 
     /// Blocks only the signals that terminal keys send to end a program, for as long as another
     /// program has the terminal.
-    pub fn hold_keys() -> io::Result<Self> {
+    pub fn block_keyboard() -> io::Result<Self> {
         sys::signal_descriptor(&[libc::SIGINT, libc::SIGQUIT]).map(Self)
     }
 }
@@ -109,7 +109,7 @@ pub enum Ending {
 #[derive(Debug)]
 pub struct Teardown {
     init: OwnedFd,
-    _mounts: Option<Deferred>,
+    _mounts: Option<DeferredClose>,
 }
 
 impl Drop for Teardown {
@@ -156,7 +156,7 @@ pub fn supervise(
     }
     // Init has seen everything else end, or must be killed.
     if session.killed {
-        launch::end(&jail.init);
+        launch::kill_and_reap(&jail.init);
     }
     jail.ended = true;
     session.drain(signals.as_fd())?;
@@ -171,7 +171,7 @@ pub fn supervise(
         }
         // A group can be removed once init has left it. A group that cannot be removed now is swept
         // later.
-        launch::end(&jail.init);
+        launch::kill_and_reap(&jail.init);
         let _ = group.remove();
     }
     let init = jail.init.try_clone().map_err(Error::Pipe)?;
@@ -205,7 +205,7 @@ struct Session {
     not_run: Option<Ending>,
     ending: Option<Ending>,
     killed: bool,
-    end_typed: bool,
+    end_of_input_sent: bool,
     to_send: VecDeque<i32>,
 }
 
@@ -268,7 +268,7 @@ impl Session {
             not_run: None,
             ending: None,
             killed: false,
-            end_typed: false,
+            end_of_input_sent: false,
             to_send: VecDeque::new(),
         })
     }
@@ -288,7 +288,7 @@ impl Session {
         };
         for event in ready {
             match event {
-                Event::Init => self.hear(jail)?,
+                Event::Init => self.recv_from_init(jail)?,
                 Event::Signal => self.take_signals(jail, signals),
                 Event::Read(stream) => self.read(stream),
                 Event::Ended(stream) => self.pump(stream).end_source(),
@@ -297,12 +297,12 @@ impl Session {
         }
         if self.master.is_none() {
             self.input.close_sink_when_done();
-        } else if self.input.is_done() && !self.end_typed {
+        } else if self.input.is_done() && !self.end_of_input_sent {
             // The only end of input of a terminal is this character.
             self.input.append(&[END_OF_INPUT]);
-            self.end_typed = true;
+            self.end_of_input_sent = true;
         }
-        self.keep_deadlines();
+        self.enforce_deadlines();
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl Session {
                     Event::Init => {}
                     // A user who does not read the output but requests the end, gets the end.
                     Event::Signal => match sys::next_signal(signals) {
-                        Ok(Some(signal)) if ENDING.contains(&signal) => return Ok(()),
+                        Ok(Some(signal)) if TERMINATION_SIGNALS.contains(&signal) => return Ok(()),
                         _ => {}
                     },
                     Event::Read(stream) => self.read(stream),
@@ -402,10 +402,10 @@ impl Session {
     }
 
     /// Handles a message of init.
-    fn hear(&mut self, jail: &Jail) -> Result<(), Error> {
+    fn recv_from_init(&mut self, jail: &Jail) -> Result<(), Error> {
         let Some((bytes, _)) = jail.channel.receive().map_err(Error::Pipe)? else {
             // Init ended without a message: it was killed, and with it everything else.
-            self.end_by(self.not_run.unwrap_or(Ending::Signaled(libc::SIGKILL)));
+            self.end_with(self.not_run.unwrap_or(Ending::Signaled(libc::SIGKILL)));
             return Ok(());
         };
         match FromInit::decode(&bytes) {
@@ -437,9 +437,9 @@ impl Session {
                 self.follow_window_size();
                 continue;
             }
-            if ENDING.contains(&signal) {
+            if TERMINATION_SIGNALS.contains(&signal) {
                 if self.stopping.is_some() {
-                    self.end_by(Ending::Stopped(signal));
+                    self.end_with(Ending::Stopped(signal));
                     return;
                 }
                 self.stopping = Some(signal);
@@ -470,19 +470,19 @@ impl Session {
             .min()
     }
 
-    fn keep_deadlines(&mut self) {
+    fn enforce_deadlines(&mut self) {
         if self.ending.is_some() {
             return;
         }
         let now = Instant::now();
         if self.written() > self.output_limit_bytes {
-            self.end_by(Ending::OutputExceeded);
+            self.end_with(Ending::OutputExceeded);
         } else if self.deadlines.timeout.is_some_and(|at| at <= now) {
-            self.end_by(Ending::TimedOut);
+            self.end_with(Ending::TimedOut);
         } else if let (Some(at), Some(signal)) = (self.deadlines.grace, self.stopping)
             && at <= now
         {
-            self.end_by(Ending::Stopped(signal));
+            self.end_with(Ending::Stopped(signal));
         }
         for (next, watch) in &mut self.watches {
             if *next > now {
@@ -496,7 +496,7 @@ impl Session {
         }
     }
 
-    fn end_by(&mut self, ending: Ending) {
+    fn end_with(&mut self, ending: Ending) {
         self.ending = Some(ending);
         self.killed = true;
     }

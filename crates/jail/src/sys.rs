@@ -36,7 +36,7 @@ pub(crate) fn leave_thread_group() -> io::Result<()> {
 
 /// Which side of a [`clone_process`] this is.
 #[derive(Debug)]
-pub(crate) enum Side {
+pub(crate) enum ForkResult {
     /// The child.
     Child,
     /// The parent, with the child's pid and pidfd.
@@ -52,7 +52,10 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// # Safety
 /// The calling process must have a single thread: the child continues with a copy of that thread
 /// only.
-pub(crate) unsafe fn clone_process(flags: i32, group: Option<BorrowedFd<'_>>) -> io::Result<Side> {
+pub(crate) unsafe fn clone_process(
+    flags: i32,
+    group: Option<BorrowedFd<'_>>,
+) -> io::Result<ForkResult> {
     #[repr(C)]
     #[derive(Default)]
     struct CloneArgs {
@@ -86,11 +89,11 @@ pub(crate) unsafe fn clone_process(flags: i32, group: Option<BorrowedFd<'_>>) ->
         raw::syscall(libc::SYS_clone3, [arguments, size_of::<CloneArgs>(), 0, 0, 0, 0])
     };
     match raw::check(result)? {
-        0 => Ok(Side::Child),
+        0 => Ok(ForkResult::Child),
         pid => {
             let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::InvalidData)?;
             // SAFETY: the kernel has just opened this descriptor for us.
-            Ok(Side::Parent(pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+            Ok(ForkResult::Parent(pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
         }
     }
 }
@@ -101,7 +104,7 @@ pub(crate) unsafe fn clone_process(flags: i32, group: Option<BorrowedFd<'_>>) ->
 /// # Safety
 /// No other thread of the calling process may hold a lock, because the child continues with a copy
 /// of the calling thread only.
-pub(crate) unsafe fn fork() -> io::Result<Side> {
+pub(crate) unsafe fn fork() -> io::Result<ForkResult> {
     let mut pidfd: RawFd = -1;
     let flags = libc::CLONE_PIDFD | libc::SIGCHLD;
     // SAFETY: no stack is given and no memory is shared, so that the child continues as after
@@ -110,11 +113,11 @@ pub(crate) unsafe fn fork() -> io::Result<Side> {
         unsafe { libc::syscall(libc::SYS_clone, flags, 0, std::ptr::from_mut(&mut pidfd), 0, 0) };
     match result {
         -1 => Err(io::Error::last_os_error()),
-        0 => Ok(Side::Child),
+        0 => Ok(ForkResult::Child),
         pid => {
             let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
             // SAFETY: the kernel has just opened this descriptor for us.
-            Ok(Side::Parent(pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+            Ok(ForkResult::Parent(pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
         }
     }
 }
@@ -300,10 +303,10 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
 }
 
 /// Closes every descriptor except these. Values that own the others must not be dropped.
-pub(crate) fn close_all_but(mut kept: Vec<RawFd>) -> io::Result<()> {
-    kept.sort_unstable();
+pub(crate) fn close_all_but(mut keep: Vec<RawFd>) -> io::Result<()> {
+    keep.sort_unstable();
     let mut first = 0;
-    for descriptor in kept {
+    for descriptor in keep {
         let descriptor = descriptor.cast_unsigned();
         if descriptor > first {
             // SAFETY: closing descriptors touches no memory; the caller uses none of them again.
@@ -338,7 +341,7 @@ pub(crate) fn kill(pid: libc::pid_t, signal: i32) -> io::Result<()> {
 }
 
 /// `waitpid(2)`: a child that ended, with its status.
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     /// This child ended with this status.
     Child(libc::pid_t, i32),
     /// There are children, and none has ended.
@@ -348,7 +351,7 @@ pub(crate) enum Waited {
 }
 
 /// Reaps one child, waiting for it when `block` is set.
-pub(crate) fn reap(block: bool) -> io::Result<Waited> {
+pub(crate) fn reap(block: bool) -> io::Result<WaitOutcome> {
     let mut status = 0;
     loop {
         // SAFETY: the kernel writes only the status, which is ours.
@@ -356,15 +359,15 @@ pub(crate) fn reap(block: bool) -> io::Result<Waited> {
             libc::waitpid(-1, &raw mut status, libc::__WALL | if block { 0 } else { libc::WNOHANG })
         };
         if pid > 0 {
-            return Ok(Waited::Child(pid, status));
+            return Ok(WaitOutcome::Child(pid, status));
         }
         if pid == 0 {
-            return Ok(Waited::None);
+            return Ok(WaitOutcome::None);
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::ECHILD) => return Ok(Waited::NoChildren),
+            Some(libc::ECHILD) => return Ok(WaitOutcome::NoChildren),
             _ => return Err(error),
         }
     }

@@ -6,7 +6,7 @@ pub(crate) use stockade_test_support::skipped;
 
 /// How a forked child ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum ChildExit {
     /// It exited with this code.
     Exited(i32),
     /// This signal killed it.
@@ -15,7 +15,7 @@ pub(crate) enum Ended {
 
 /// Runs `body` in a forked child, which exits with its result. In this way walls can be enabled
 /// without affecting the other tests.
-pub(crate) fn in_child(body: impl FnOnce() -> i32) -> Ended {
+pub(crate) fn in_child(body: impl FnOnce() -> i32) -> ChildExit {
     wait_for(fork_child(body))
 }
 
@@ -40,15 +40,15 @@ pub(crate) fn fork_child(body: impl FnOnce() -> i32) -> libc::pid_t {
 }
 
 /// Waits for a child of this process and returns how it ended.
-pub(crate) fn wait_for(child: libc::pid_t) -> Ended {
+pub(crate) fn wait_for(child: libc::pid_t) -> ChildExit {
     let mut status = 0;
     // SAFETY: `status` is valid for the call.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(waited, child, "waitpid: {}", io::Error::last_os_error());
     if libc::WIFSIGNALED(status) {
-        Ended::Killed(libc::WTERMSIG(status))
+        ChildExit::Killed(libc::WTERMSIG(status))
     } else {
-        Ended::Exited(libc::WEXITSTATUS(status))
+        ChildExit::Exited(libc::WEXITSTATUS(status))
     }
 }
 

@@ -23,7 +23,7 @@ use self::event::Event;
 use self::process::VmProcess;
 pub(crate) use self::process::reserve_descriptors;
 pub(crate) use self::root_content::{Node, RootContent, RootPlan};
-use crate::fixtures::{self, Fixtures, Step};
+use crate::dev_proc::{self, DevProc, Step};
 use crate::mounts::{self, At as _, Failure};
 use crate::network::{self, Listeners, egress};
 use crate::spec::Network;
@@ -49,8 +49,8 @@ struct Shared {
     /// The content of the jail's own root, where it has one.
     root_content: Option<RootContent>,
     /// The mounts that every jail has, and the kind of root to which they are attached.
-    fixtures: OnceLock<Fixtures>,
-    root_kind: fixtures::Root,
+    dev_proc: OnceLock<DevProc>,
+    root_kind: dev_proc::Root,
     /// Whether the helper must take on the inside ids.
     take_ids: AtomicU8,
     /// Set by the first process: the ids are mapped.
@@ -86,13 +86,13 @@ impl VmHelper {
     /// root.
     pub(crate) fn start(
         network_content: Network,
-        root_kind: fixtures::Root,
+        root_kind: dev_proc::Root,
         root_content: Option<RootContent>,
     ) -> io::Result<Self> {
         let shared = Shared {
             network_content,
             root_content,
-            fixtures: OnceLock::new(),
+            dev_proc: OnceLock::new(),
             root_kind,
             take_ids: AtomicU8::new(0),
             ids_mapped: Event::default(),
@@ -114,11 +114,11 @@ impl VmHelper {
     }
 
     /// Opens the fixtures, while the host's root is mounted.
-    pub(crate) fn open_fixtures(&self) -> Result<(), Failure> {
+    pub(crate) fn open_dev_proc(&self) -> Result<(), Failure> {
         let shared = self.0.shared();
         let fixtures =
-            Fixtures::gather(shared.root_kind).map_err(|(step, errno)| step.failed(errno))?;
-        shared.fixtures.get_or_init(|| fixtures);
+            DevProc::gather(shared.root_kind).map_err(|(step, errno)| step.failed(errno))?;
+        shared.dev_proc.get_or_init(|| fixtures);
         Ok(())
     }
 
@@ -152,17 +152,17 @@ impl VmHelper {
 
     /// Attaches the fixtures below the current root, except those that the helper attaches:
     /// `/proc`, and those whose mount points exist already. Returns whether `/proc` is possible.
-    pub(crate) fn attach_fixtures(&self) -> Result<bool, Failure> {
+    pub(crate) fn attach_dev_proc(&self) -> Result<bool, Failure> {
         let shared = self.0.shared();
         let failed = |(step, errno): (Step, Errno)| step.failed(errno);
-        let Some(fixtures) = shared.fixtures.get() else {
+        let Some(fixtures) = shared.dev_proc.get() else {
             return Err(Step::Device.failed(Errno::INVAL));
         };
         fixtures.attach_first().map_err(failed)?;
         shared.proc_ready.set();
         if !shared.has_mount_points() {
             fixtures.attach_devices().map_err(failed)?;
-            let terminals = Fixtures::new_terminals().map_err(failed)?;
+            let terminals = DevProc::new_terminals().map_err(failed)?;
             fixtures.attach_terminals(&terminals).map_err(failed)?;
         }
         Ok(fixtures.has_proc())
@@ -214,7 +214,7 @@ impl VmHelper {
         let opened = slots.map(|slot| slot.swap(NONE, Ordering::Relaxed));
         // SAFETY: the helper has opened these descriptors for us and no longer uses them.
         let owned = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Listeners::of(opened.filter(|descriptor| *descriptor != NONE).map(owned))
+        Listeners::take_from(opened.filter(|descriptor| *descriptor != NONE).map(owned))
     }
 
     /// Waits until the helper has done all its work; returns the error of the step that failed. The
@@ -237,7 +237,7 @@ impl VmHelper {
 impl Shared {
     /// Whether the root has the mount points of the fixtures from the start.
     fn has_mount_points(&self) -> bool {
-        self.root_kind == fixtures::Root::Furnished
+        self.root_kind == dev_proc::Root::Populated
     }
 }
 
@@ -265,7 +265,7 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
     // This process has inherited the caller's umask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     if let Some(content) = &shared.root_content {
-        let root = Fixtures::new_root()?;
+        let root = DevProc::new_root()?;
         content.make(root.as_fd()).map_err(|errno| (Step::Content, errno))?;
         shared.root.store(root.into_raw_fd(), Ordering::Relaxed);
         shared.root_made.set();
@@ -276,17 +276,17 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
             slot.store(listener.into_raw_fd(), Ordering::Relaxed);
         }
     }
-    let terminals = if shared.has_mount_points() { Some(Fixtures::new_terminals()?) } else { None };
+    let terminals = if shared.has_mount_points() { Some(DevProc::new_terminals()?) } else { None };
     shared.root_entered.wait();
-    if let (Some(terminals), Some(fixtures)) = (terminals, shared.fixtures.get()) {
+    if let (Some(terminals), Some(fixtures)) = (terminals, shared.dev_proc.get()) {
         fixtures.attach_devices()?;
         fixtures.attach_terminals(&terminals)?;
         shared.devices_attached.set();
     }
-    mounts::let_go_of_old_root().map_err(|errno| (Step::HostRoot, errno))?;
+    mounts::detach_old_root().map_err(|errno| (Step::HostRoot, errno))?;
     shared.host_root_gone.set();
     shared.proc_ready.wait();
-    shared.fixtures.get().map_or(Ok(()), Fixtures::attach_proc)
+    shared.dev_proc.get().map_or(Ok(()), DevProc::attach_proc)
 }
 
 /// Creates the network namespace and its content.

@@ -96,7 +96,7 @@ fn has_stop_pending(process: i32) -> bool {
 ///
 /// # Errors
 /// `NotFound` when there is no such process.
-pub fn started(process: i32) -> io::Result<u64> {
+pub fn start_time(process: i32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' '));
     // The 22nd field; the 3rd is the first after the name.
@@ -182,7 +182,7 @@ mod tests {
 
     /// A child with this much memory of its own; that child has a child that shares it and has 8
     /// MiB more.
-    fn tree(bytes: u64, look: impl FnOnce(i32)) {
+    fn tree(bytes: u64, inspect: impl FnOnce(i32)) {
         let (mut wait, mut ready) = std::io::pipe().unwrap();
         let child = fork_child(|| {
             let mut memory = vec![0_u8; usize::try_from(bytes).unwrap()];
@@ -202,7 +202,7 @@ mod tests {
             0
         });
         wait.read_exact(&mut [0]).unwrap();
-        look(child);
+        inspect(child);
         // SAFETY: the child has not been waited for, so the number is not reused.
         unsafe { libc::kill(child, libc::SIGKILL) };
         wait_for(child);

@@ -30,7 +30,7 @@ const TEXT_BYTES: usize = 4 << 10;
 
 /// The configuration of a zygote.
 #[derive(Debug)]
-pub struct Work {
+pub struct ZygoteTask {
     /// The socket on which it receives requests: the second value of [`Requests::pair`].
     pub requests: OwnedFd,
     /// Runs once, with the input that the caller sent for the preparation.
@@ -43,7 +43,7 @@ pub struct Work {
 
 /// The isolation of a zygote and its workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Raised {
+pub struct Confinement {
     /// Whether it has its own namespaces. Without, only the filter and Landlock isolate it.
     pub namespaces: bool,
     /// Landlock's version.
@@ -52,7 +52,7 @@ pub struct Raised {
 
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkerEnded {
+pub enum WorkerExit {
     /// By itself, with this code.
     Exited(u8),
     /// By this signal.
@@ -67,7 +67,7 @@ pub enum NotReady {
     Jail(Error),
     /// The preparation failed, with this text.
     #[error("prepare the workers: {0}")]
-    Unprepared(String),
+    PrepareFailed(String),
     /// It took too long.
     #[error("the workers were not prepared after {0:?}")]
     Deadline(Duration),
@@ -93,13 +93,13 @@ pub(crate) enum ToZygote {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FromZygote {
     /// It serves from now on.
-    Ready(Raised),
+    Ready(Confinement),
     /// The preparation failed.
-    Unprepared(String),
+    PrepareFailed(String),
     /// Its walls could not be enabled.
-    NoWalls(Box<FromInit>),
+    WallFailed(Box<FromInit>),
     /// There is no jail, for a reason other than a wall.
-    NoJail(String),
+    LaunchFailed(String),
 }
 
 impl Requests {
@@ -116,26 +116,31 @@ impl Requests {
     ///
     /// # Errors
     /// Why it does not.
-    pub fn prepare(&self, input: BorrowedFd<'_>, patience: Duration) -> Result<Raised, NotReady> {
+    pub fn prepare(
+        &self,
+        input: BorrowedFd<'_>,
+        time_limit: Duration,
+    ) -> Result<Confinement, NotReady> {
         self.0.send(&ToZygote::Prepare.encode(), &[input]).map_err(NotReady::Lost)?;
-        let timeout = Timespec::try_from(patience).map_err(|_| NotReady::Deadline(patience))?;
+        let timeout = Timespec::try_from(time_limit).map_err(|_| NotReady::Deadline(time_limit))?;
         match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return Err(NotReady::Deadline(patience)),
+            Ok(0) => return Err(NotReady::Deadline(time_limit)),
             Ok(_) => {}
             Err(error) => return Err(NotReady::Lost(error.into())),
         }
-        let told = self.0.receive().map_err(NotReady::Lost)?;
-        let (bytes, _) = told.ok_or_else(|| NotReady::Lost(io::ErrorKind::UnexpectedEof.into()))?;
+        let reply = self.0.receive().map_err(NotReady::Lost)?;
+        let (bytes, _) =
+            reply.ok_or_else(|| NotReady::Lost(io::ErrorKind::UnexpectedEof.into()))?;
         match FromZygote::decode(&bytes) {
             Some(FromZygote::Ready(raised)) => Ok(raised),
-            Some(FromZygote::Unprepared(why)) => Err(NotReady::Unprepared(why)),
-            Some(FromZygote::NoWalls(failed)) => match *failed {
+            Some(FromZygote::PrepareFailed(why)) => Err(NotReady::PrepareFailed(why)),
+            Some(FromZygote::WallFailed(failed)) => match *failed {
                 FromInit::Failed { wall, errno, step } => {
                     Err(NotReady::Jail(launch::failed(wall, step, errno)))
                 }
                 _ => Err(NotReady::Lost(io::ErrorKind::InvalidData.into())),
             },
-            Some(FromZygote::NoJail(why)) => Err(NotReady::Lost(io::Error::other(why))),
+            Some(FromZygote::LaunchFailed(why)) => Err(NotReady::Lost(io::Error::other(why))),
             None => Err(NotReady::Lost(io::ErrorKind::InvalidData.into())),
         }
     }
@@ -160,18 +165,18 @@ impl AsFd for Requests {
 
 /// Decodes all that was read from a leash: only these bytes, then the end. `None` when the worker
 /// was lost, with its zygote or before it started.
-pub fn ended(told: &[u8]) -> Option<WorkerEnded> {
-    match told {
-        [b'E', code] => Some(WorkerEnded::Exited(*code)),
-        [b'S', signal] => Some(WorkerEnded::Signaled(*signal)),
+pub fn decode_exit(bytes: &[u8]) -> Option<WorkerExit> {
+    match bytes {
+        [b'E', code] => Some(WorkerExit::Exited(*code)),
+        [b'S', signal] => Some(WorkerExit::Signaled(*signal)),
         _ => None,
     }
 }
 
-pub(crate) const fn encode_ended(ended: WorkerEnded) -> [u8; 2] {
-    match ended {
-        WorkerEnded::Exited(code) => [b'E', code],
-        WorkerEnded::Signaled(signal) => [b'S', signal],
+pub(crate) const fn encode_exit(exit: WorkerExit) -> [u8; 2] {
+    match exit {
+        WorkerExit::Exited(code) => [b'E', code],
+        WorkerExit::Signaled(signal) => [b'S', signal],
     }
 }
 
@@ -179,8 +184,8 @@ pub(crate) const fn encode_ended(ended: WorkerEnded) -> [u8; 2] {
 /// raised.
 pub fn refuse(requests: OwnedFd, why: &str) {
     // If this fails, the end of the socket reports it.
-    let _ =
-        Channel::of_descriptor(requests).send(&FromZygote::NoJail(why.to_owned()).encode(), &[]);
+    let _ = Channel::from_descriptor(requests)
+        .send(&FromZygote::LaunchFailed(why.to_owned()).encode(), &[]);
 }
 
 /// Raises a jail whose pid 1 is a zygote, and waits for its end. Failures are reported to the
@@ -191,10 +196,12 @@ pub fn refuse(requests: OwnedFd, why: &str) {
 /// process becomes the zygote itself, with the filter and Landlock alone, and reports that. In all
 /// other cases it fails closed.
 pub fn run(spec: JailSpec) -> u8 {
-    let Task::Fork(Work { requests, prepare, stack_bytes, worker }) = &spec.task else { return 2 };
+    let Task::Fork(ZygoteTask { requests, prepare, stack_bytes, worker }) = &spec.task else {
+        return 2;
+    };
     let (prepare, stack_bytes, worker) = (*prepare, *stack_bytes, *worker);
     let Ok(again) = requests.try_clone() else { return 1 };
-    if !confined::is_within() {
+    if !confined::is_already_confined() {
         return match launch::launch_zygote(spec) {
             Ok(init) => {
                 // The end of the socket reports the zygote's end, so the socket must be open
@@ -204,40 +211,40 @@ pub fn run(spec: JailSpec) -> u8 {
                 0
             }
             Err(error) => {
-                tell(&Channel::of_descriptor(again), &error);
+                report_failure(&Channel::from_descriptor(again), &error);
                 1
             }
         };
     }
-    match confined::raise(&ResourceLimits::default()) {
+    match confined::confine_with_ruleset(&ResourceLimits::default()) {
         Ok((nothing, landlock)) => {
-            let work = Work { requests: again, prepare, stack_bytes, worker };
-            let raised = Raised { namespaces: false, landlock };
+            let work = ZygoteTask { requests: again, prepare, stack_bytes, worker };
+            let raised = Confinement { namespaces: false, landlock };
             u8::try_from(Zygote::new(work, nothing, raised).run()).unwrap_or(1)
         }
         Err(Failure { wall, step, errno }) => {
-            tell(&Channel::of_descriptor(again), &launch::failed(wall, step, errno));
+            report_failure(&Channel::from_descriptor(again), &launch::failed(wall, step, errno));
             1
         }
     }
 }
 
 /// Reports to the caller why there is no zygote.
-fn tell(requests: &Channel, error: &Error) {
-    let told = match error {
+fn report_failure(requests: &Channel, error: &Error) {
+    let message = match error {
         Error::Wall { wall, step, source } => {
             let errno = source.raw_os_error().unwrap_or(libc::EIO);
             let failed = FromInit::Failed { wall: *wall, errno, step: step.clone() };
-            FromZygote::NoWalls(Box::new(failed))
+            FromZygote::WallFailed(Box::new(failed))
         }
         error => {
             let cause = std::error::Error::source(error);
             let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-            FromZygote::NoJail(format!("{error}{cause}"))
+            FromZygote::LaunchFailed(format!("{error}{cause}"))
         }
     };
     // If this fails, the end of the socket reports it.
-    let _ = requests.send(&told.encode(), &[]);
+    let _ = requests.send(&message.encode(), &[]);
 }
 
 impl ToZygote {
@@ -261,12 +268,12 @@ impl FromZygote {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let text = |kind: u8, text: &str| [&[kind], bounded(text).as_bytes()].concat();
         match self {
-            Self::Ready(Raised { namespaces, landlock }) => {
+            Self::Ready(Confinement { namespaces, landlock }) => {
                 [&[b'R', u8::from(*namespaces)][..], &landlock.to_le_bytes()].concat()
             }
-            Self::Unprepared(why) => text(b'U', why),
-            Self::NoWalls(failed) => [&b"W"[..], &failed.encode()].concat(),
-            Self::NoJail(why) => text(b'J', why),
+            Self::PrepareFailed(why) => text(b'U', why),
+            Self::WallFailed(failed) => [&b"W"[..], &failed.encode()].concat(),
+            Self::LaunchFailed(why) => text(b'J', why),
         }
     }
 
@@ -275,11 +282,11 @@ impl FromZygote {
         match bytes.split_first()? {
             (b'R', [namespaces @ 0..=1, version @ ..]) => {
                 let landlock = u32::from_le_bytes(version.try_into().ok()?);
-                Some(Self::Ready(Raised { namespaces: *namespaces == 1, landlock }))
+                Some(Self::Ready(Confinement { namespaces: *namespaces == 1, landlock }))
             }
-            (b'U', why) => Some(Self::Unprepared(text(why))),
-            (b'W', failed) => Some(Self::NoWalls(Box::new(FromInit::decode(failed)?))),
-            (b'J', why) => Some(Self::NoJail(text(why))),
+            (b'U', why) => Some(Self::PrepareFailed(text(why))),
+            (b'W', failed) => Some(Self::WallFailed(Box::new(FromInit::decode(failed)?))),
+            (b'J', why) => Some(Self::LaunchFailed(text(why))),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use stockade_core::access::{Level, Rules, SYSTEM};
 use stockade_core::sandbox::User;
-use stockade_jail::{Area, Areas, Reach};
+use stockade_jail::{AccessMount, AccessMounts, Rights};
 
 use crate::error::Error;
 
@@ -17,7 +17,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The areas of a jail for these rules; `None` without rules. Directories that are created for them
 /// belong to `user`.
-pub(crate) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Error> {
+pub(crate) fn access_mounts(rules: &Rules, user: User) -> Result<Option<AccessMounts>, Error> {
     let invalid = |error: stockade_core::access::Error| Error::Rules(error.to_string());
     let list = rules.as_slice().map_err(invalid)?;
     if list.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Error> {
     // Sorted by component, so that a directory comes before its content.
     let paths: BTreeSet<&Path> = named.iter().copied().chain(fixed).collect();
 
-    let areas = paths.into_iter().map(|path| {
+    let mounts = paths.into_iter().map(|path| {
         let bytes = path.as_os_str().as_encoded_bytes();
         let may = |level| rules.allows_processes(level, bytes).is_ok();
         let is_of_kernel = KERNEL.iter().any(|top| path == Path::new(top));
@@ -47,16 +47,20 @@ pub(crate) fn of(rules: &Rules, user: User) -> Result<Option<Areas>, Error> {
         let is_seen = path == Path::new(SHARED_MEMORY)
             && !rules.denies(Level::Read, bytes).map_err(invalid)?;
         let reach = if is_of_kernel && !named.contains(path) {
-            Reach::AsIs
+            Rights::AsIs
         } else if may(Level::Read) || is_seen {
-            Reach::Open { write: may(Level::ReadWrite), execute: may(Level::Execute) }
+            Rights::Open { write: may(Level::ReadWrite), execute: may(Level::Execute) }
         } else {
-            Reach::Closed
+            Rights::Closed
         };
-        Ok(Area { path: PathBuf::from(path), reach, is_made: named.contains(path) })
+        Ok(AccessMount {
+            path: PathBuf::from(path),
+            rights: reach,
+            create_missing: named.contains(path),
+        })
     });
-    let list = areas.collect::<Result<_, Error>>()?;
-    Ok(Some(Areas { list, user: user.user, group: user.group }))
+    let list = mounts.collect::<Result<_, Error>>()?;
+    Ok(Some(AccessMounts { list, user: user.user, group: user.group }))
 }
 
 #[cfg(test)]
@@ -72,35 +76,38 @@ mod tests {
         Rules::from_values(list.iter().map(rule).collect()).unwrap()
     }
 
-    fn reaches(list: &[(&str, &str, &str)]) -> BTreeMap<String, Reach> {
-        let areas = of(&rules(list), USER).unwrap().unwrap();
-        assert_eq!(areas.list[0].path, Path::new("/"));
-        let named = |area: Area| (area.path.display().to_string(), area.reach);
-        areas.list.into_iter().map(named).collect()
+    fn rights_of(list: &[(&str, &str, &str)]) -> BTreeMap<String, Rights> {
+        let access_mounts = access_mounts(&rules(list), USER).unwrap().unwrap();
+        assert_eq!(access_mounts.list[0].path, Path::new("/"));
+        let named = |access_mount: AccessMount| {
+            (access_mount.path.display().to_string(), access_mount.rights)
+        };
+        access_mounts.list.into_iter().map(named).collect()
     }
 
-    const fn open(write: bool, execute: bool) -> Reach {
-        Reach::Open { write, execute }
+    const fn open(write: bool, execute: bool) -> Rights {
+        Rights::Open { write, execute }
     }
 
     #[test]
     fn no_rules_make_no_areas_and_unreadable_ones_no_sandbox() {
-        assert!(of(&Rules::default(), USER).unwrap().is_none());
-        assert!(matches!(of(&Rules::stored("{"), USER), Err(Error::Rules(_))));
+        assert!(access_mounts(&Rules::default(), USER).unwrap().is_none());
+        assert!(matches!(access_mounts(&Rules::from_stored("{"), USER), Err(Error::Rules(_))));
     }
 
     #[test]
     fn what_no_rule_allows_is_closed_but_for_the_system() {
-        let reaches = reaches(&[("allow", "readwrite", "/w"), ("deny", "readwrite", "/w/vendor")]);
+        let reaches =
+            rights_of(&[("allow", "readwrite", "/w"), ("deny", "readwrite", "/w/vendor")]);
         for (path, reach) in [
-            ("/", Reach::Closed),
+            ("/", Rights::Closed),
             ("/w", open(true, false)),
             ("/w/vendor", open(false, false)),
             ("/usr", open(false, true)),
             ("/etc", open(false, true)),
-            ("/dev", Reach::AsIs),
+            ("/dev", Rights::AsIs),
             ("/dev/shm", open(false, false)),
-            ("/proc", Reach::AsIs),
+            ("/proc", Rights::AsIs),
         ] {
             assert_eq!(reaches[path], reach, "{path}");
         }
@@ -108,10 +115,10 @@ mod tests {
 
     #[test]
     fn a_rule_that_names_a_directory_of_the_system_decides_on_it() {
-        let named = reaches(&[("allow", "read", "/usr"), ("allow", "readwrite", "/dev/shm")]);
+        let named = rights_of(&[("allow", "read", "/usr"), ("allow", "readwrite", "/dev/shm")]);
         assert_eq!(named["/usr"], open(false, false));
         assert_eq!(named["/dev/shm"], open(true, false));
-        let carved = reaches(&[
+        let carved = rights_of(&[
             ("allow", "read", "/"),
             ("deny", "execute", "/usr/bin"),
             ("deny", "read", "/etc"),
@@ -121,13 +128,13 @@ mod tests {
         assert_eq!(carved["/usr"], open(false, true));
         assert_eq!(carved["/usr/bin"], open(false, false));
         assert_eq!(carved["/usr/local/mine"], open(true, true));
-        assert_eq!(carved["/etc"], Reach::Closed);
+        assert_eq!(carved["/etc"], Rights::Closed);
     }
 
     #[test]
     fn what_is_in_the_directories_of_the_kernel_has_no_rules() {
         for path in ["/proc/self", "/sys/kernel", "/dev/null"] {
-            let refused = of(&rules(&[("allow", "read", path)]), USER).unwrap_err();
+            let refused = access_mounts(&rules(&[("allow", "read", path)]), USER).unwrap_err();
             assert!(matches!(refused, Error::Rules(text) if text.contains(path)));
         }
     }

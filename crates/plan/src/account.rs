@@ -25,15 +25,15 @@ pub enum Users {
     /// The caller's own user alone.
     Own(User),
     /// Every id below 65 535.
-    Many,
+    Range,
 }
 
 impl Users {
     /// The users of jails with this identity.
-    pub fn of(identity: &Identity) -> Self {
+    pub fn for_identity(identity: &Identity) -> Self {
         match identity {
             Identity::Own { user, group } => Self::Own(User { user: *user, group: *group }),
-            Identity::Range(_) => Self::Many,
+            Identity::Range(_) => Self::Range,
         }
     }
 
@@ -41,7 +41,7 @@ impl Users {
     pub const fn ordinary(self) -> User {
         match self {
             Self::Own(user) => user,
-            Self::Many => ORDINARY,
+            Self::Range => ORDINARY,
         }
     }
 
@@ -66,7 +66,7 @@ impl Users {
     fn owner_of(self, workspace: &Workspace) -> User {
         let inside = |id: u32| if id < USERS { id } else { 0 };
         match (self, std::fs::metadata(&workspace.host)) {
-            (Self::Many, Ok(metadata)) => {
+            (Self::Range, Ok(metadata)) => {
                 User { user: inside(metadata.uid()), group: inside(metadata.gid()) }
             }
             _ => self.ordinary(),
@@ -87,7 +87,7 @@ impl Users {
                 Ok(own)
             }
             Self::Own(own) => Err(Error::OneUser(own)),
-            Self::Many if user.user >= USERS || user.group >= USERS => {
+            Self::Range if user.user >= USERS || user.group >= USERS => {
                 Err(Error::UserTooLarge { user, limit: USERS })
             }
             _ => Ok(user),
@@ -142,17 +142,17 @@ mod tests {
 
     #[test]
     fn root_gives_all_but_inits() {
-        assert_eq!(Users::Many.check(user(65_534, 7)).unwrap(), user(65_534, 7));
-        assert!(Users::Many.check(user(65_535, 7)).is_err());
-        assert!(Users::Many.check(user(7, 65_535)).is_err());
+        assert_eq!(Users::Range.check(user(65_534, 7)).unwrap(), user(65_534, 7));
+        assert!(Users::Range.check(user(65_535, 7)).is_err());
+        assert!(Users::Range.check(user(7, 65_535)).is_err());
     }
 
     #[test]
     fn a_request_beats_a_workspace_which_beats_the_ordinary_user() {
         let workspace = Workspace { host: "/".into(), inside: "/".into() };
-        assert_eq!(Users::Many.choose(None, None).unwrap(), ORDINARY);
-        assert_eq!(Users::Many.choose(None, Some(&workspace)).unwrap(), user(0, 0));
-        assert_eq!(Users::Many.choose(Some(user(7, 8)), Some(&workspace)).unwrap(), user(7, 8));
+        assert_eq!(Users::Range.choose(None, None).unwrap(), ORDINARY);
+        assert_eq!(Users::Range.choose(None, Some(&workspace)).unwrap(), user(0, 0));
+        assert_eq!(Users::Range.choose(Some(user(7, 8)), Some(&workspace)).unwrap(), user(7, 8));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::wipe::wipe_all;
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The variables that every command has.
-pub const OWN: [&str; 8] =
+pub const RESERVED: [&str; 8] =
     ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "STOCKADE", "TMPDIR", "USER"];
 
 /// The user of a command.
@@ -41,7 +41,7 @@ where
         let name = line.split(|byte| *byte == b'=').next().unwrap_or_default().to_vec();
         wipe_all(variables.insert(name, line));
     };
-    OWN.iter().zip(values).for_each(|(name, value)| set(line(name, value)));
+    RESERVED.iter().zip(values).for_each(|(name, value)| set(line(name, value)));
     layers.into_iter().flatten().for_each(&mut set);
     variables.into_values().collect()
 }
@@ -91,7 +91,7 @@ mod tests {
             [(1000, "user", "/home/user"), (0, "root", "/root"), (7, "7", "/")]
         {
             let lines = built(user, &[]);
-            assert_eq!(lines.len(), OWN.len());
+            assert_eq!(lines.len(), RESERVED.len());
             assert!(lines.contains(&format!("USER={name}")), "{lines:?}");
             assert!(lines.contains(&format!("HOME={home}")), "{lines:?}");
         }

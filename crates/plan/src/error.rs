@@ -50,7 +50,7 @@ pub enum Error {
     Rules(String),
     /// A limit of zero.
     #[error("the limit `{0}` must be greater than 0")]
-    NothingLeft(LimitName),
+    ZeroLimit(LimitName),
     /// A limit cannot be enforced here, and was not left to best effort.
     #[error("the limit `{limit}` cannot be enforced here: {reason}")]
     Limit {
@@ -62,7 +62,7 @@ pub enum Error {
         remedy: stockade_jail::cgroup::Remedy,
     },
     /// Only root can give a sandbox another user than the caller.
-    #[error("users: not supported here: {}", only_one(*.0))]
+    #[error("users: not supported here: {}", single_user(*.0))]
     OneUser(User),
     /// An id that is outside a sandbox's range.
     #[error("the ids {}:{} are not below {limit}", user.user, user.group)]
@@ -92,6 +92,6 @@ impl Error {
 }
 
 /// Why another user is not possible: the same text for a run and for a runtime.
-pub fn only_one(own: User) -> String {
+pub fn single_user(own: User) -> String {
     format!("only root can give a sandbox another user than {}:{}", own.user, own.group)
 }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use stockade_jail::HostTree;
 
-use self::mountinfo::{MountTable, Place};
+use self::mountinfo::{Location, MountTable};
 use crate::error::Error;
 
 /// The directory of unpacked images, below the data directory: see [`HostPaths::open_root`].
@@ -45,11 +45,11 @@ pub struct HostPaths {
     mounts: MountTable,
     /// The position of the data directory in its file system; unknown where the mount is not
     /// listed, as after a `chroot(2)`.
-    place: Option<Place>,
+    location: Option<Location>,
 }
 
 /// An open path with its properties.
-struct Opened {
+struct OpenPath {
     path: HostPath,
     ancestry: Vec<Identity>,
     mount_id: Option<u64>,
@@ -60,12 +60,12 @@ impl HostPaths {
     ///
     /// # Errors
     /// [`Error::HostPath`] where the data directory or the mount table cannot be read.
-    pub fn of(data: &Path) -> Result<Self, Error> {
-        let opened = Opened::at(data)?;
+    pub fn new(data: &Path) -> Result<Self, Error> {
+        let opened = OpenPath::open(data)?;
         let mounts = MountTable::read()
             .map_err(|source| Error::HostPath { path: mountinfo::PATH.into(), source })?;
-        let place = opened.mount_id.and_then(|id| mounts.place(id, &opened.path.real));
-        Ok(Self { data: opened.path.real, ancestry: opened.ancestry, mounts, place })
+        let location = opened.mount_id.and_then(|id| mounts.locate(id, &opened.path.real));
+        Ok(Self { data: opened.path.real, ancestry: opened.ancestry, mounts, location })
     }
 
     /// Opens a path that will be visible, following links.
@@ -74,7 +74,7 @@ impl HostPaths {
     /// [`Error::OwnData`] and [`Error::HostRoot`] for paths that are never visible;
     /// [`Error::HostPath`] for one that cannot be opened.
     pub fn open(&self, path: &Path) -> Result<HostPath, Error> {
-        let opened = Opened::at(path)?;
+        let opened = OpenPath::open(path)?;
         if opened.path.real == Path::new("/") {
             return Err(Error::HostRoot);
         }
@@ -103,23 +103,23 @@ impl HostPaths {
     }
 
     /// Whether a path is, contains, or lies in the data directory, under any name.
-    fn is_own_data(&self, opened: &Opened) -> bool {
+    fn is_own_data(&self, opened: &OpenPath) -> bool {
         let [own, above @ ..] = self.ancestry.as_slice() else { return true };
         let holds = |identity: &Identity| above.contains(identity) || identity == own;
         if opened.ancestry.contains(own) || opened.ancestry.first().is_some_and(holds) {
             return true;
         }
-        let Some(data) = &self.place else { return false };
+        let Some(data) = &self.location else { return false };
         // A path on a mount of another namespace cannot be compared.
-        let place = opened.mount_id.and_then(|id| self.mounts.place(id, &opened.path.real));
-        let Some(place) = place else { return true };
-        place.overlaps(data)
+        let location = opened.mount_id.and_then(|id| self.mounts.locate(id, &opened.path.real));
+        let Some(location) = location else { return true };
+        location.overlaps(data)
             || self.mounts.below(&opened.path.real).any(|below| below.overlaps(data))
     }
 }
 
-impl Opened {
-    fn at(path: &Path) -> Result<Self, Error> {
+impl OpenPath {
+    fn open(path: &Path) -> Result<Self, Error> {
         let failed = |source: io::Error| Error::HostPath { path: path.to_owned(), source };
         let mut tree = open(path)?;
         let real = real_path(&tree.file).map_err(failed)?;
@@ -171,7 +171,7 @@ mod tests {
         fs::create_dir_all(top.path().join("home/data/journals")).unwrap();
         fs::create_dir_all(top.path().join("elsewhere/below")).unwrap();
         fs::write(top.path().join("home/data/stockade.db"), "").unwrap();
-        let paths = HostPaths::of(&top.path().join("home/data")).unwrap();
+        let paths = HostPaths::new(&top.path().join("home/data")).unwrap();
         (top, paths)
     }
 
@@ -212,7 +212,7 @@ mod tests {
     fn the_data_directory_may_be_named_through_a_link() {
         let (top, _) = scene();
         symlink("home", top.path().join("link")).unwrap();
-        let paths = HostPaths::of(&top.path().join("link/data")).unwrap();
+        let paths = HostPaths::new(&top.path().join("link/data")).unwrap();
         assert!(is_own(&paths, &top.path().join("home")));
         assert!(is_own(&paths, &top.path().join("home/data")));
         assert!(!is_own(&paths, &top.path().join("elsewhere")));

@@ -32,7 +32,7 @@ pub enum Error {
     NoImage(PathBuf),
     /// It must not be visible in a sandbox.
     #[error(transparent)]
-    NotShown(#[from] crate::Error),
+    HostPath(#[from] crate::Error),
     /// The archive is invalid.
     #[error("cannot unpack the image {}", path.display())]
     Refused {
@@ -69,7 +69,7 @@ pub fn directory(path: &Path, data: &Path) -> Result<PathBuf, Error> {
     if !metadata.is_file() {
         return Err(Error::NoImage(path.to_owned()));
     }
-    HostPaths::of(data)?.open(path)?;
+    HostPaths::new(data)?.open(path)?;
     // Distinguishes this archive from others at the same path, without reading its content.
     let identity = format!(
         "{}:{}:{}:{}:{}",
@@ -80,16 +80,16 @@ pub fn directory(path: &Path, data: &Path) -> Result<PathBuf, Error> {
         metadata.mtime_nsec()
     );
     let images = data.join(IMAGES);
-    let place = images.join(ContentHash::of(identity.as_bytes()).to_hex());
-    if !place.is_dir() {
-        unpack(&real, &images, &place)?;
+    let target = images.join(ContentHash::of(identity.as_bytes()).to_hex());
+    if !target.is_dir() {
+        unpack(&real, &images, &target)?;
     }
-    Ok(place)
+    Ok(target)
 }
 
 /// Unpacks into a temporary directory and then renames it, so that an existing image is always
 /// complete.
-fn unpack(archive: &Path, images: &Path, place: &Path) -> Result<(), Error> {
+fn unpack(archive: &Path, images: &Path, target: &Path) -> Result<(), Error> {
     let failed = |source: io::Error| Error::Write { directory: images.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(images).map_err(failed)?;
     let unfinished = images.join(format!(".unfinished-{}", std::process::id()));
@@ -103,9 +103,9 @@ fn unpack(archive: &Path, images: &Path, place: &Path) -> Result<(), Error> {
         let keep_owners = rustix::process::geteuid().is_root();
         image::extract(file, &to, &LIMITS, keep_owners)
             .map_err(|source| Error::Refused { path: archive.to_owned(), source })?;
-        match fs::rename(&unfinished, place) {
+        match fs::rename(&unfinished, target) {
             // Another process has unpacked the same archive meanwhile.
-            Err(_) if place.is_dir() => Ok(()),
+            Err(_) if target.is_dir() => Ok(()),
             other => other.map_err(failed),
         }
     };

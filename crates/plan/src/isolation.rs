@@ -8,7 +8,7 @@ const BY_POLICY: &str = "by policy: allowed hosts are reached through the egress
 
 /// The properties of a jail whose walls are enabled.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing {
+pub struct JailStatus {
     /// The version of Landlock; 0 where the kernel has none.
     pub landlock: i32,
     /// `/proc` is empty, because none can be mounted here.
@@ -20,8 +20,8 @@ pub struct Standing {
 }
 
 /// The report. Every wall that is not optional is enabled, or the jail would not exist.
-pub fn isolation(standing: Standing, limits: Vec<LimitReport>) -> Isolation {
-    let Standing { landlock, proc_missing, has_network, has_access_rules } = standing;
+pub fn isolation(status: JailStatus, limits: Vec<LimitReport>) -> Isolation {
+    let JailStatus { landlock, proc_missing, has_network, has_access_rules } = status;
     let report = |wall: &Wall| {
         let reason = match wall {
             Wall::Landlock if landlock == 0 => Some("this kernel has no Landlock".to_owned()),
@@ -54,21 +54,25 @@ pub fn isolation(standing: Standing, limits: Vec<LimitReport>) -> Isolation {
 mod tests {
     use super::*;
 
-    const FULL: Standing =
-        Standing { landlock: 7, proc_missing: false, has_network: false, has_access_rules: false };
+    const FULL: JailStatus = JailStatus {
+        landlock: 7,
+        proc_missing: false,
+        has_network: false,
+        has_access_rules: false,
+    };
 
     #[test]
     fn a_missing_wall_is_reported() {
         let full = isolation(FULL, Vec::new());
         assert_eq!((full.level, full.reasons.len()), (Level::Full, 0));
         assert!(full.walls.iter().all(|wall| wall.raised && wall.reason.is_none()));
-        let reduced = isolation(Standing { landlock: 0, proc_missing: true, ..FULL }, Vec::new());
+        let reduced = isolation(JailStatus { landlock: 0, proc_missing: true, ..FULL }, Vec::new());
         assert_eq!((reduced.level, reduced.reasons.len()), (Level::Reduced, 2));
     }
 
     #[test]
     fn a_network_by_policy_and_access_rules_are_reported_and_no_fallback() {
-        let standing = Standing { has_network: true, has_access_rules: true, ..FULL };
+        let standing = JailStatus { has_network: true, has_access_rules: true, ..FULL };
         let isolation = isolation(standing, Vec::new());
         assert_eq!((isolation.level, isolation.reasons.len()), (Level::Full, 0));
         let wall = |name: &str| isolation.walls.iter().find(|wall| wall.name == name).unwrap();

@@ -40,7 +40,7 @@ pub fn make(
     Ok(directory.to_owned())
 }
 
-fn try_make(place: &Path, lower: &Path, identity: &Identity, origin: Origin) -> io::Result<()> {
+fn try_make(directory: &Path, lower: &Path, identity: &Identity, origin: Origin) -> io::Result<()> {
     let start = identity.range().map(|range| range.start);
     let root = std::fs::metadata(lower)?;
     // Files whose owner does not exist inside belong to root there.
@@ -50,15 +50,15 @@ fn try_make(place: &Path, lower: &Path, identity: &Identity, origin: Origin) -> 
         Some(start) => chown(path, Some(start + user), Some(start + group)),
         None => Ok(()),
     };
-    if !place.is_dir() {
-        directory(place)?;
+    if !directory.is_dir() {
+        create_directory(directory)?;
     }
     // The jail, which does not have the rights of the host's root, must be able to access its
     // layers.
-    own(place, 0, 0)?;
-    let upper = place.join("upper");
+    own(directory, 0, 0)?;
+    let upper = directory.join("upper");
     if origin == Origin::New {
-        directory(&upper)?;
+        create_directory(&upper)?;
         let mode = std::fs::Permissions::from_mode(root.mode() & 0o1777);
         std::fs::set_permissions(&upper, mode)?;
         own(&upper, user, group)?;
@@ -66,8 +66,8 @@ fn try_make(place: &Path, lower: &Path, identity: &Identity, origin: Origin) -> 
     if origin == Origin::FullCopy {
         return Ok(());
     }
-    let work = place.join("work");
-    directory(&work)?;
+    let work = directory.join("work");
+    create_directory(&work)?;
     own(&work, 0, 0)
 }
 
@@ -105,7 +105,7 @@ fn try_make_home(upper: &Path, lower: &Path, own: User, identity: &Identity) -> 
     for (index, component) in path.components().enumerate() {
         made.push(component);
         below.push(component);
-        match directory(&made) {
+        match create_directory(&made) {
             // A full copy already has the directories of the lower layer.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             made => made?,
@@ -128,6 +128,6 @@ fn try_make_home(upper: &Path, lower: &Path, own: User, identity: &Identity) -> 
     Ok(())
 }
 
-fn directory(path: &Path) -> io::Result<()> {
+fn create_directory(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(path)
 }

@@ -3,7 +3,7 @@
 
 use stockade_core::sandbox::{BestEffort, LimitName};
 use stockade_core::{Enforcement, LimitReport, SandboxSpec};
-use stockade_jail::cgroup::{self, Group, Limit, Limits, Place, Refusal, Unavailable};
+use stockade_jail::cgroup::{self, Group, Limit, Limits, ParentGroup, Refusal, Unavailable};
 use stockade_jail::watch;
 
 use crate::error::Error;
@@ -27,21 +27,21 @@ pub enum Groups<'a> {
     /// Below the group of this process, for one jail.
     Own,
     /// Where a process creates those of all its jails, which can be paused too.
-    At(&'a Place),
+    Parent(&'a ParentGroup),
 }
 
 impl Groups<'_> {
     fn create(self, name: &str, limits: &Limits) -> Result<Group, Unavailable> {
         match self {
             Self::Own => Group::create(name, limits),
-            Self::At(place) => place.create(name, limits),
+            Self::Parent(parent) => parent.create(name, limits),
         }
     }
 }
 
 /// The limits of a sandbox, as far as they can be enforced.
 #[derive(Debug)]
-pub struct Granted {
+pub struct EnforcedLimits {
     /// The control groups that enforce them.
     pub group: Group,
     /// How each is enforced.
@@ -50,16 +50,16 @@ pub struct Granted {
 
 /// Limits that are watched, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Watched {
+pub struct WatchedLimits {
     /// The memory limit of all processes together.
     pub memory_bytes: Option<u64>,
     /// The limit on the disk use of the layers.
     pub disk_bytes: Option<u64>,
 }
 
-impl Watched {
+impl WatchedLimits {
     /// Which of a sandbox's limits have to be watched.
-    pub fn of(spec: &SandboxSpec, reports: &[LimitReport]) -> Self {
+    pub fn new(spec: &SandboxSpec, reports: &[LimitReport]) -> Self {
         let watched = |limit: LimitName, value: Option<u64>| {
             let is_it = |report: &LimitReport| {
                 report.name == limit.as_str() && report.enforcement == Enforcement::Watched
@@ -78,7 +78,11 @@ impl Watched {
 ///
 /// # Errors
 /// [`Error::NothingLeft`] and [`Error::Limit`].
-pub fn grant(groups: Groups<'_>, spec: &SandboxSpec, disk: Disk) -> Result<Granted, Error> {
+pub fn enforce(
+    groups: Groups<'_>,
+    spec: &SandboxSpec,
+    disk: Disk,
+) -> Result<EnforcedLimits, Error> {
     let requested = &spec.limits;
     for (limit, value) in [
         (LimitName::Memory, requested.memory_bytes),
@@ -87,10 +91,10 @@ pub fn grant(groups: Groups<'_>, spec: &SandboxSpec, disk: Disk) -> Result<Grant
         (LimitName::Disk, requested.disk_bytes),
     ] {
         if value == Some(0) {
-            return Err(Error::NothingLeft(limit));
+            return Err(Error::ZeroLimit(limit));
         }
     }
-    let wanted = Limits {
+    let cgroup_limits = Limits {
         memory_bytes: requested.memory_bytes,
         cpu_millis: requested.cpu_millis,
         // The user namespace enforces the limit on processes itself.
@@ -98,11 +102,11 @@ pub fn grant(groups: Groups<'_>, spec: &SandboxSpec, disk: Disk) -> Result<Grant
     };
     let by_rlimit = "rlimit of the user namespace, for each user";
     let mut reports = vec![report(LimitName::Processes, Enforcement::Enforced, by_rlimit)];
-    reports.extend(of_disk(disk, requested.disk_bytes.is_some()));
-    let (group, refusals) = grouped(groups, wanted);
+    reports.extend(disk_report(disk, requested.disk_bytes.is_some()));
+    let (group, refusals) = create_groups(groups, cgroup_limits);
     let each = [
-        (Limit::Memory, LimitName::Memory, wanted.memory_bytes),
-        (Limit::Cpus, LimitName::Cpus, wanted.cpu_millis),
+        (Limit::Memory, LimitName::Memory, cgroup_limits.memory_bytes),
+        (Limit::Cpus, LimitName::Cpus, cgroup_limits.cpu_millis),
     ];
     for (limit, name, wanted) in each {
         if wanted.is_none() {
@@ -110,7 +114,7 @@ pub fn grant(groups: Groups<'_>, spec: &SandboxSpec, disk: Disk) -> Result<Grant
         }
         let by = match refusals.iter().find(|refusal| refusal.limit == limit) {
             None => {
-                let by = group.held_by(limit).unwrap_or("control group");
+                let by = group.enforcer(limit).unwrap_or("control group");
                 reports.push(report(name, Enforcement::Enforced, by));
                 continue;
             }
@@ -124,10 +128,10 @@ pub fn grant(groups: Groups<'_>, spec: &SandboxSpec, disk: Disk) -> Result<Grant
         let enforcement = if watched { Enforcement::Watched } else { Enforcement::Refused };
         reports.push(report(name, enforcement, by));
     }
-    Ok(Granted { group, reports })
+    Ok(EnforcedLimits { group, reports })
 }
 
-fn of_disk(disk: Disk, is_limited: bool) -> Option<LimitReport> {
+fn disk_report(disk: Disk, is_limited: bool) -> Option<LimitReport> {
     let (enforcement, by) = match (disk, is_limited) {
         (Disk::Memory, true) => (Enforcement::Enforced, "file system in memory, which is volatile"),
         (Disk::Memory, false) => {
@@ -140,18 +144,18 @@ fn of_disk(disk: Disk, is_limited: bool) -> Option<LimitReport> {
 }
 
 /// Groups for as many of the limits as can be enforced, and the refusals of the others.
-fn grouped(groups: Groups<'_>, wanted: Limits) -> (Group, Vec<Refusal>) {
+fn create_groups(groups: Groups<'_>, requested: Limits) -> (Group, Vec<Refusal>) {
     let name = cgroup::fresh_name();
-    let refusals = match groups.create(&name, &wanted) {
+    let refusals = match groups.create(&name, &requested) {
         Ok(group) => return (group, Vec::new()),
         Err(unavailable) => unavailable.refusals,
     };
-    let kept = |limit, value: Option<u64>| {
+    let enforceable = |limit, value: Option<u64>| {
         value.filter(|_| refusals.iter().all(|refusal| refusal.limit != limit))
     };
     let rest = Limits {
-        memory_bytes: kept(Limit::Memory, wanted.memory_bytes),
-        cpu_millis: kept(Limit::Cpus, wanted.cpu_millis),
+        memory_bytes: enforceable(Limit::Memory, requested.memory_bytes),
+        cpu_millis: enforceable(Limit::Cpus, requested.cpu_millis),
         pids: None,
     };
     match groups.create(&name, &rest) {
@@ -190,24 +194,26 @@ mod tests {
             processes: Some(10),
             disk_bytes: Some(1 << 30),
         };
-        let place = Place::settle();
+        let parent = ParentGroup::prepare();
         let spec = self::spec(limits, &[BestEffort::Memory, BestEffort::Cpus]);
-        let granted = grant(Groups::At(&place), &spec, Disk::Layers).unwrap();
+        let granted = enforce(Groups::Parent(&parent), &spec, Disk::Layers).unwrap();
         let names: Vec<_> = granted.reports.iter().map(|report| &*report.name).collect();
         assert_eq!(names, ["pids", "disk", "memory", "cpus"]);
-        let watched = Watched::of(&spec, &granted.reports);
+        let watched = WatchedLimits::new(&spec, &granted.reports);
         assert_eq!(watched.disk_bytes, Some(1 << 30));
         let memory = granted.reports[2].enforcement;
         assert_eq!(watched.memory_bytes.is_some(), memory == Enforcement::Watched);
         let strict = self::spec(limits, &[]);
-        match grant(Groups::At(&place), &strict, Disk::Layers) {
+        match enforce(Groups::Parent(&parent), &strict, Disk::Layers) {
             Ok(granted) => {
-                let held = granted.reports[2..].iter().map(|report| report.enforcement);
-                assert!(held.into_iter().all(|held| held == Enforcement::Enforced));
+                let enforced = granted.reports[2..].iter().map(|report| report.enforcement);
+                assert!(
+                    enforced.into_iter().all(|enforcement| enforcement == Enforcement::Enforced)
+                );
             }
             Err(Error::Limit { limit, reason, remedy }) => {
                 assert_eq!(limit, LimitName::Memory);
-                assert!(!reason.is_empty() && !remedy.of("true").is_empty());
+                assert!(!reason.is_empty() && !remedy.text_for("true").is_empty());
             }
             Err(other) => panic!("{other:?}"),
         }
@@ -216,7 +222,7 @@ mod tests {
     #[test]
     fn nothing_is_no_limit() {
         let limits = sandbox::Limits { processes: Some(0), ..sandbox::Limits::default() };
-        let refused = grant(Groups::Own, &spec(limits, &[]), Disk::Layers).unwrap_err();
-        assert!(matches!(refused, Error::NothingLeft(LimitName::Processes)));
+        let refused = enforce(Groups::Own, &spec(limits, &[]), Disk::Layers).unwrap_err();
+        assert!(matches!(refused, Error::ZeroLimit(LimitName::Processes)));
     }
 }

@@ -14,7 +14,7 @@ use crate::skeleton;
 
 /// How long a lookup stays valid. If a file was replaced meanwhile, a launch that finds another
 /// file at its path fails.
-const FRESH: Duration = Duration::from_secs(1);
+const CACHE_TIME: Duration = Duration::from_secs(1);
 
 /// The host's programs, as found by the last lookup.
 #[derive(Debug)]
@@ -22,14 +22,14 @@ pub struct Programs {
     /// Where skeletons are made.
     directory: PathBuf,
     /// One lookup for each user that owns a home directory.
-    found: Vec<Found>,
+    entries: Vec<Entry>,
     /// A skeleton differs from the previous one of the same user.
     changed: bool,
 }
 
 #[derive(Debug)]
-struct Found {
-    at: Instant,
+struct Entry {
+    found_at: Instant,
     owner: User,
     skeleton: PathBuf,
     mounts: Vec<(PathBuf, Mount)>,
@@ -38,7 +38,7 @@ struct Found {
 impl Programs {
     /// An empty cache; skeletons are made in `directory`.
     pub const fn new(directory: PathBuf) -> Self {
-        Self { directory, found: Vec::new(), changed: false }
+        Self { directory, entries: Vec::new(), changed: false }
     }
 
     /// The lower layer of the root of a sandbox of this user, and the mounts above it.
@@ -47,22 +47,22 @@ impl Programs {
     /// The error of reading the host's system directories or of writing a skeleton.
     pub fn find(&mut self, own: User) -> io::Result<(PathBuf, Vec<(PathBuf, Mount)>)> {
         let now = Instant::now();
-        let last = self.found.iter().position(|found| found.owner == own);
-        let last = last.map(|index| self.found.swap_remove(index));
+        let last = self.entries.iter().position(|found| found.owner == own);
+        let last = last.map(|index| self.entries.swap_remove(index));
         let before = last.as_ref().map(|last| last.skeleton.clone());
-        let found = match last.filter(|found| now.duration_since(found.at) < FRESH) {
+        let entry = match last.filter(|found| now.duration_since(found.found_at) < CACHE_TIME) {
             Some(found) => found,
             None => {
                 let skeleton = skeleton::ensure(&self.directory, &account(own), HOSTNAME)?;
                 let path = skeleton.path().to_owned();
-                Found { at: now, owner: own, skeleton: path, mounts: skeleton.mounts() }
+                Entry { found_at: now, owner: own, skeleton: path, mounts: skeleton.mounts() }
             }
         };
-        self.changed |= before.as_ref() != Some(&found.skeleton);
-        let mounts = found.mounts.iter().map(|(path, mount)| Ok((path.clone(), copy(mount)?)));
+        self.changed |= before.as_ref() != Some(&entry.skeleton);
+        let mounts = entry.mounts.iter().map(|(path, mount)| Ok((path.clone(), copy(mount)?)));
         let mounts = mounts.collect::<io::Result<_>>()?;
-        let skeleton = found.skeleton.clone();
-        self.found.push(found);
+        let skeleton = entry.skeleton.clone();
+        self.entries.push(entry);
         Ok((skeleton, mounts))
     }
 
@@ -73,7 +73,7 @@ impl Programs {
 
     /// The names of the skeletons of the last lookups.
     pub fn skeletons(&self) -> impl Iterator<Item = &str> {
-        self.found.iter().filter_map(|found| found.skeleton.file_name()?.to_str())
+        self.entries.iter().filter_map(|found| found.skeleton.file_name()?.to_str())
     }
 }
 

@@ -13,7 +13,7 @@ use stockade_core::SandboxSpec;
 use stockade_core::sandbox::{BestEffort, HostMount, Root, User, Workspace};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
-    Access, Areas, HostTree, Identity, JailSpec, Mount, Network, Owners, Source, Task,
+    Access, AccessMounts, HostTree, Identity, JailSpec, Mount, Network, Owners, Source, Task,
 };
 
 use crate::access;
@@ -35,7 +35,7 @@ pub struct Request {
     /// The sandbox's own user.
     pub(crate) own: User,
     mounts: Vec<(PathBuf, Mount)>,
-    areas: Option<Areas>,
+    access_mounts: Option<AccessMounts>,
     pub(crate) network: Network,
     processes: u64,
     landlock_optional: bool,
@@ -84,13 +84,13 @@ impl Request {
             workspace: None,
             own,
             mounts: Vec::new(),
-            areas: access::of(&spec.access, own)?,
+            access_mounts: access::access_mounts(&spec.access, own)?,
             network: if spec.network.is_some() { Network::Egress } else { Network::Off },
             processes: spec.limits.processes.unwrap_or(PROCESSES),
             landlock_optional: spec.best_effort.contains(&BestEffort::Landlock),
         };
         if let (Some(workspace), Some(paths)) = (&spec.workspace, &paths) {
-            request.show_workspace(workspace, paths)?;
+            request.open_workspace(workspace, paths)?;
         }
         if let Some(paths) = &paths {
             for mount in &spec.mounts {
@@ -107,7 +107,7 @@ impl Request {
         self.own
     }
 
-    fn show_workspace(&mut self, workspace: &Workspace, paths: &HostPaths) -> Result<(), Error> {
+    fn open_workspace(&mut self, workspace: &Workspace, paths: &HostPaths) -> Result<(), Error> {
         mount_point(&workspace.inside)?;
         let host = paths.open(&workspace.host)?;
         // A git worktree is useless without the repository that it belongs to.
@@ -161,8 +161,8 @@ impl Request {
                 ..ResourceLimits::default()
             },
             cgroup: parts.cgroup,
-            kept: parts.locks,
-            areas: self.areas,
+            locks: parts.locks,
+            access_mounts: self.access_mounts,
             landlock_optional: self.landlock_optional,
         }
     }

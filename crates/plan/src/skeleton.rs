@@ -21,7 +21,7 @@ use stockade_jail::{Mount, Source};
 
 /// The version of the format, which distinguishes the skeletons of different builds of this
 /// program.
-const FORM: &[u8] = b"skeleton 1";
+const FORMAT: &[u8] = b"skeleton 1";
 /// The size up to which files are copied. A copy exists once for many sandboxes, each of which
 /// would otherwise have to mount the file.
 const COPIED_BYTES: u64 = 256 << 10;
@@ -55,11 +55,11 @@ impl Skeleton {
 /// # Errors
 /// The error of reading the host's system directories or of writing to `directory`.
 pub fn ensure(directory: &Path, account: &Account, hostname: &str) -> io::Result<Skeleton> {
-    let mut items = own(account);
+    let mut items = base_items(account);
     let mut mounts = Vec::new();
     let configuration = system::configuration(account, hostname, COPIED_BYTES)?;
     for (path, mount) in system::programs()?.into_iter().chain(configuration) {
-        items.insert(path.clone(), Item::of(&mount)?);
+        items.insert(path.clone(), Item::new(&mount)?);
         if matches!(mount, Mount::Tree(_)) {
             mounts.push((path, mount));
         }
@@ -79,21 +79,21 @@ enum Item {
     /// A directory of the inside root, with this mode.
     Directory(u32),
     /// A directory of the ordinary user.
-    OfUser,
+    UserDirectory,
     /// A file that everybody may read.
     File(Vec<u8>),
     /// The mount point of a file.
-    Place,
+    MountPoint,
     /// A link.
     Link(Vec<u8>),
 }
 
 impl Item {
-    fn of(mount: &Mount) -> io::Result<Self> {
+    fn new(mount: &Mount) -> io::Result<Self> {
         Ok(match mount {
             Mount::Tree(Source::Host { tree, .. }) => match Stat::of(&tree.file)?.kind {
                 FileKind::Directory => Self::Directory(0o755),
-                _ => Self::Place,
+                _ => Self::MountPoint,
             },
             Mount::Tree(_) | Mount::Scratch(_) | Mount::Directory => Self::Directory(0o755),
             Mount::File(content) => Self::File(content.clone()),
@@ -102,30 +102,30 @@ impl Item {
     }
 
     /// The data that distinguishes it from every other one.
-    fn described(&self) -> (u8, u32, &[u8]) {
+    fn identity(&self) -> (u8, u32, &[u8]) {
         match self {
             Self::Directory(mode) => (b'd', *mode, &[]),
-            Self::OfUser => (b'u', 0, &[]),
+            Self::UserDirectory => (b'u', 0, &[]),
             Self::File(content) => (b'f', 0, content),
-            Self::Place => (b'p', 0, &[]),
+            Self::MountPoint => (b'p', 0, &[]),
             Self::Link(to) => (b'l', 0, to),
         }
     }
 }
 
 /// The content of every skeleton that is not the host's.
-fn own(account: &Account) -> BTreeMap<PathBuf, Item> {
+fn base_items(account: &Account) -> BTreeMap<PathBuf, Item> {
     let mut items = BTreeMap::new();
     for place in ["/dev", "/proc", "/run", "/sys"] {
         items.insert(place.into(), Item::Directory(0o755));
     }
     items.insert("/root".into(), Item::Directory(0o700));
     // If there is a resolver, a file that names it is mounted there.
-    items.insert("/etc/resolv.conf".into(), Item::Place);
+    items.insert("/etc/resolv.conf".into(), Item::MountPoint);
     items.insert("/tmp".into(), Item::Directory(0o1777));
     items.insert("/var/tmp".into(), Item::Link(b"/tmp".to_vec()));
-    items.insert("/work".into(), Item::OfUser);
-    items.insert(account.home.clone(), Item::OfUser);
+    items.insert("/work".into(), Item::UserDirectory);
+    items.insert(account.home.clone(), Item::UserDirectory);
     items
 }
 
@@ -141,12 +141,12 @@ fn add_parents(items: &mut BTreeMap<PathBuf, Item>) {
 
 /// A hash of everything that determines the content.
 fn digest(items: &BTreeMap<PathBuf, Item>, account: &Account) -> String {
-    let mut bytes = FORM.to_vec();
+    let mut bytes = FORMAT.to_vec();
     for id in [account.user, account.group] {
         bytes.extend_from_slice(&id.to_le_bytes());
     }
     for (path, item) in items {
-        let (kind, mode, content) = item.described();
+        let (kind, mode, content) = item.identity();
         bytes.push(kind);
         bytes.extend_from_slice(&mode.to_le_bytes());
         for part in [path.as_os_str().as_bytes(), content] {
@@ -215,7 +215,7 @@ fn fill(dir: &Dir, items: &BTreeMap<PathBuf, Item>, account: &Account) -> io::Re
                 dir.mkdir(&path, 0o700)?;
                 dir.chmod(&path, *mode)?;
             }
-            Item::OfUser => {
+            Item::UserDirectory => {
                 dir.mkdir(&path, 0o700)?;
                 dir.chmod(&path, 0o755)?;
                 if rustix::process::geteuid().is_root() {
@@ -227,7 +227,7 @@ fn fill(dir: &Dir, items: &BTreeMap<PathBuf, Item>, account: &Account) -> io::Re
                 io::Write::write_all(&mut file, content)?;
                 dir.chmod(&path, 0o644)?;
             }
-            Item::Place => drop(dir.create_file(&path, 0o444)?),
+            Item::MountPoint => drop(dir.create_file(&path, 0o444)?),
             Item::Link(to) => dir.symlink(to, &path)?,
         }
     }
@@ -254,8 +254,8 @@ mod tests {
 
     #[test]
     fn it_has_what_a_system_needs() {
-        let place = tempfile::tempdir().unwrap();
-        let skeleton = ensure_in(place.path());
+        let dir = tempfile::tempdir().unwrap();
+        let skeleton = ensure_in(dir.path());
         let stat = |path: &str| fs::symlink_metadata(skeleton.path().join(path)).unwrap();
         let mode = |path: &str| stat(path).mode() & 0o7777;
         let own = rustix::process::geteuid().as_raw();
@@ -285,8 +285,8 @@ mod tests {
 
     #[test]
     fn everything_that_is_mounted_has_its_place() {
-        let place = tempfile::tempdir().unwrap();
-        let skeleton = ensure_in(place.path());
+        let dir = tempfile::tempdir().unwrap();
+        let skeleton = ensure_in(dir.path());
         let path = skeleton.path().to_owned();
         let mounts = skeleton.mounts();
         assert!(mounts.iter().any(|(inside, _)| inside == Path::new("/usr")));
@@ -300,28 +300,28 @@ mod tests {
 
     #[test]
     fn it_is_made_once_for_each_content() {
-        let place = tempfile::tempdir().unwrap();
-        let first = ensure_in(place.path()).path;
+        let dir = tempfile::tempdir().unwrap();
+        let first = ensure_in(dir.path()).path;
         fs::write(first.join("mark"), "").unwrap();
-        assert_eq!(ensure_in(place.path()).path, first);
+        assert_eq!(ensure_in(dir.path()).path, first);
         assert!(first.join("mark").exists());
-        let other = ensure(place.path(), &account(), "other").unwrap().path;
+        let other = ensure(dir.path(), &account(), "other").unwrap().path;
         assert!(other != first && first.join("mark").exists());
-        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]
     fn many_makers_make_one_and_leave_nothing_else() {
-        let place = tempfile::tempdir().unwrap();
-        let abandoned = place.path().join("new-1-0");
+        let dir = tempfile::tempdir().unwrap();
+        let abandoned = dir.path().join("new-1-0");
         fs::create_dir_all(abandoned.join("etc")).unwrap();
         for _ in 0..5 {
             std::thread::scope(|scope| {
                 for _ in 0..4 {
-                    scope.spawn(|| ensure_in(place.path()));
+                    scope.spawn(|| ensure_in(dir.path()));
                 }
             });
-            let entries: Vec<_> = fs::read_dir(place.path()).unwrap().collect();
+            let entries: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
             assert_eq!(entries.len(), 1);
             fs::remove_dir_all(entries.into_iter().next().unwrap().unwrap().path()).unwrap();
         }
@@ -333,8 +333,8 @@ mod tests {
         let kinds = [
             Item::Directory(0o755),
             Item::Directory(0o700),
-            Item::OfUser,
-            Item::Place,
+            Item::UserDirectory,
+            Item::MountPoint,
             Item::File(Vec::new()),
             Item::File(b"x".to_vec()),
             Item::Link(b"x".to_vec()),
@@ -346,6 +346,6 @@ mod tests {
         different.dedup();
         assert_eq!(different.len(), digests.len());
         let renamed = Account { user: 7, ..account() };
-        assert_ne!(digest(&items(Item::OfUser), &renamed), digests[2]);
+        assert_ne!(digest(&items(Item::UserDirectory), &renamed), digests[2]);
     }
 }

@@ -9,10 +9,10 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::store::{Bundle, Store};
 use stockade_core::{BundleLimits, Code};
 
-use crate::problem::{caused, of_store};
+use crate::problem::{caused, store_problem};
 
 /// The limits for reading: a bundle may have been created with a higher content limit than usual.
-pub(crate) const READING: BundleLimits =
+pub(crate) const READ_LIMITS: BundleLimits =
     BundleLimits { total_bytes: u64::MAX, ..BundleLimits::RUN };
 
 /// The limits for creating a bundle with at most this much content.
@@ -41,7 +41,7 @@ impl Bundles {
                 None => problem,
             }
         })?;
-        let store = Store::open(&data).map_err(|error| of_store(&error))?;
+        let store = Store::open(&data).map_err(|error| store_problem(&error))?;
         Ok(Self { data, store })
     }
 
@@ -52,7 +52,7 @@ impl Bundles {
 
     /// The bundle called `name`: an id, a unique prefix of an id, or `latest`.
     pub(crate) fn find(&self, name: &str) -> Result<Bundle> {
-        self.store.find(name, &READING).map_err(|error| of_store(&error))
+        self.store.find(name, &READ_LIMITS).map_err(|error| store_problem(&error))
     }
 }
 
@@ -61,7 +61,7 @@ impl Bundles {
 /// # Errors
 /// [`Code::BundleInvalid`] when the record of what was applied cannot be read.
 pub fn pending(bundle: &Bundle) -> Result<Vec<&Entry>> {
-    let state = bundle.state().map_err(|error| of_store(&error))?;
+    let state = bundle.state().map_err(|error| store_problem(&error))?;
     let entries = bundle.manifest.entries.iter();
     let is_left = |entry: &&Entry| entry.refused.is_none() && !state.applied.contains(&entry.path);
     Ok(entries.filter(is_left).collect())

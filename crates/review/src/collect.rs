@@ -8,14 +8,14 @@ use stockade_api::{CollectedChanges, Result};
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::history::History;
 use stockade_bundle::project::Project;
-use stockade_bundle::store::{Bundle, Draft, Listed};
-use stockade_bundle::view::{Gathered, Gathering, View};
+use stockade_bundle::store::{Bundle, Draft, StoredBundle};
+use stockade_bundle::view::{LayerChanges, LayerCollector, View};
 use stockade_bundle::{RelativePath, scan};
 use stockade_core::{Code, Problem, SandboxId};
 
-use crate::bundles::{Bundles, READING, limits};
-use crate::look::described;
-use crate::problem::{caused, of_scan, of_store};
+use crate::bundles::{Bundles, READ_LIMITS, limits};
+use crate::inspect::describe;
+use crate::problem::{caused, scan_problem, store_problem};
 
 /// The sandbox, and which of its changes become a bundle.
 #[derive(Debug, Clone)]
@@ -43,8 +43,8 @@ impl Bundles {
     ///
     /// # Errors
     /// [`Code::Io`] when it cannot be created.
-    pub fn gather(&self) -> Result<Gathering> {
-        Gathering::begin(&self.data).map_err(|error| caused(Code::Io, &error))
+    pub fn start_collection(&self) -> Result<LayerCollector> {
+        LayerCollector::start(&self.data).map_err(|error| caused(Code::Io, &error))
     }
 
     /// The response of an earlier run that created a bundle, and crashed before the response was
@@ -52,38 +52,38 @@ impl Bundles {
     ///
     /// # Errors
     /// [`Code::Io`] when the bundles cannot be read.
-    pub fn collected(&self, collection: &Collection) -> Result<Option<CollectedChanges>> {
-        self.made_by(&collection.command(), collection.at_ms)
+    pub fn find_collected(&self, collection: &Collection) -> Result<Option<CollectedChanges>> {
+        self.find_created(&collection.command(), collection.at_ms)
     }
 
     /// The bundle that a command created at a time, as a response.
-    pub(crate) fn made_by(
+    pub(crate) fn find_created(
         &self,
         command: &[String],
         at_ms: u64,
     ) -> Result<Option<CollectedChanges>> {
-        let listed = self.store.list(&READING).map_err(|error| of_store(&error))?;
+        let listed = self.store.list(&READ_LIMITS).map_err(|error| store_problem(&error))?;
         let is_it = |bundle: &Bundle| {
             bundle.manifest.created_at_ms == at_ms && bundle.manifest.command == command
         };
-        let mut bundles = listed.into_iter().filter_map(|Listed { bundle, .. }| bundle.ok());
-        bundles.find(is_it).map(|bundle| answer(Some(&bundle), Vec::new())).transpose()
+        let mut bundles = listed.into_iter().filter_map(|StoredBundle { bundle, .. }| bundle.ok());
+        bundles.find(is_it).map(|bundle| response(Some(&bundle), Vec::new())).transpose()
     }
 
     /// Creates a bundle of what was gathered.
     ///
     /// # Errors
     /// [`Code::BundleTooLarge`]; [`Code::ProjectRefused`] when the workspace no longer exists.
-    pub fn keep(
+    pub fn store_collected(
         &self,
-        gathering: Gathering,
-        gathered: Gathered,
+        gathering: LayerCollector,
+        gathered: LayerChanges,
         collection: &Collection,
     ) -> Result<CollectedChanges> {
         let project = project(&collection.workspace)?;
         let view = gathering.finish(&project, gathered, &collection.command());
         let view = view.map_err(|error| caused(Code::Io, &error))?;
-        let made = self.make(&view, &project, collection);
+        let made = self.create_bundle(&view, &project, collection);
         let removed = view.remove().map_err(|error| caused(Code::Io, &error));
         let answer = made?;
         removed?;
@@ -94,7 +94,7 @@ impl Bundles {
     ///
     /// # Errors
     /// [`Code::Io`] when it cannot be removed.
-    pub fn forget(&self, sandbox: &SandboxId) -> Result<()> {
+    pub fn remove_history(&self, sandbox: &SandboxId) -> Result<()> {
         let (histories, name) = self.history_of(sandbox)?;
         History::remove(&histories, &name).map_err(|error| caused(Code::Io, &error))
     }
@@ -105,7 +105,7 @@ impl Bundles {
         Ok((histories, name.map_err(|error| Problem::new(Code::InvalidInput, error.to_string()))?))
     }
 
-    fn make(
+    fn create_bundle(
         &self,
         view: &View,
         project: &Project,
@@ -115,8 +115,9 @@ impl Bundles {
         let since = view.record().started;
         let (histories, name) = self.history_of(&collection.sandbox)?;
         let mut history = History::read(&histories, &name, since);
-        let changes = scan::scan_but(view, project, &collection.excluded, &mut history, &limits);
-        let scan::Changes { entries, notes } = changes.map_err(|error| of_scan(&error))?;
+        let changes =
+            scan::scan_excluding(view, project, &collection.excluded, &mut history, &limits);
+        let scan::Changes { entries, notes } = changes.map_err(|error| scan_problem(&error))?;
         if !entries.is_empty() {
             // The history must be written before a bundle exists that could be applied.
             let written = history.write(&histories, &name, since);
@@ -124,8 +125,8 @@ impl Bundles {
         }
         // The sandbox is still running, so there is no exit code.
         let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: collection.at_ms };
-        let made = self.store.create(draft, &limits).map_err(|error| of_store(&error))?;
-        answer(made.as_ref(), notes)
+        let made = self.store.create(draft, &limits).map_err(|error| store_problem(&error))?;
+        response(made.as_ref(), notes)
     }
 }
 
@@ -134,8 +135,8 @@ fn project(workspace: &Path) -> Result<Project> {
     Project::open(&real, None).map_err(|error| caused(Code::ProjectRefused, &error))
 }
 
-pub(crate) fn answer(bundle: Option<&Bundle>, notes: Vec<String>) -> Result<CollectedChanges> {
-    let described = |bundle: &Bundle| Ok(described(bundle, &bundle.state()?));
-    let bundle = bundle.map(described).transpose().map_err(|error| of_store(&error))?;
+pub(crate) fn response(bundle: Option<&Bundle>, notes: Vec<String>) -> Result<CollectedChanges> {
+    let described = |bundle: &Bundle| Ok(describe(bundle, &bundle.state()?));
+    let bundle = bundle.map(described).transpose().map_err(|error| store_problem(&error))?;
     Ok(CollectedChanges { bundle, notes })
 }

@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stockade_api::{AppliedBundle, ApplyBundle, Bytes, RejectedBundle, Result, SkippedPath};
 use stockade_bundle::RelativePath;
-use stockade_bundle::apply::{self, Applied, Error, Recovered, Request, Selection, Skip};
+use stockade_bundle::apply::{self, ApplyOutcome, Error, Recovery, Request, Selection, Skip};
 use stockade_bundle::store::{self, Bundle};
 use stockade_core::{Code, Problem};
 
-use crate::bundles::{Bundles, READING, pending};
-use crate::paths::{paths, written};
-use crate::problem::{caused, of_apply, of_store, short};
-use crate::{views, words};
+use crate::bundles::{Bundles, READ_LIMITS, pending};
+use crate::paths::{paths, to_bytes};
+use crate::problem::{apply_problem, caused, short_id, store_problem};
+use crate::{messages, views};
 
 /// How long to wait for a process that is ending and still holds the lock of the bundle.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long to wait for other apply operations on the same project.
-const TURN: Duration = Duration::from_secs(30);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a name refers to, as the object of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Found {
+pub enum RejectTarget {
     /// A bundle, by its id.
     Bundle(String),
     /// A bundle that cannot be read, by its id.
@@ -37,7 +37,7 @@ pub enum Found {
     View(String),
 }
 
-impl Found {
+impl RejectTarget {
     /// Its id.
     pub fn id(&self) -> &str {
         let (Self::Bundle(id) | Self::Damaged(id) | Self::View(id)) = self;
@@ -47,13 +47,13 @@ impl Found {
 
 /// The result of an apply operation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct ApplyDecision {
     answer: AppliedBundle,
     /// Why nothing was changed, if nothing was.
     nothing: Option<Problem>,
 }
 
-impl Outcome {
+impl ApplyDecision {
     /// The bundle's id.
     pub fn id(&self) -> &str {
         &self.answer.id
@@ -68,7 +68,7 @@ impl Outcome {
     ///
     /// # Errors
     /// When there was nothing to change, or nothing that may be changed.
-    pub fn told(self) -> Result<AppliedBundle> {
+    pub fn into_response(self) -> Result<AppliedBundle> {
         match self.nothing {
             Some(problem) => Err(problem),
             None => Ok(self.answer),
@@ -77,10 +77,10 @@ impl Outcome {
 }
 
 /// Applies the bundle as soon as no other apply operation on the same project is running.
-fn in_turn(asked: &Request<'_>) -> std::result::Result<Applied, Error> {
-    let until = Instant::now() + TURN;
+fn apply_when_free(request: &Request<'_>) -> std::result::Result<ApplyOutcome, Error> {
+    let until = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match apply::apply(asked) {
+        match apply::apply(request) {
             Err(Error::Busy) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -94,7 +94,7 @@ impl Bundles {
     ///
     /// # Errors
     /// [`Code::Io`] when the journals cannot be read.
-    pub fn recover(&self) -> Result<Vec<Recovered>> {
+    pub fn recover(&self) -> Result<Vec<Recovery>> {
         let journals = self.data.journals().map_err(|error| caused(Code::Io, &error))?;
         apply::recover(&journals, &self.data).map_err(|error| caused(Code::Io, &error))
     }
@@ -115,33 +115,34 @@ impl Bundles {
     ///
     /// # Errors
     /// The project is then unchanged, unless the problem says otherwise.
-    pub fn apply(&self, request: &ApplyBundle, again: bool) -> Result<Outcome> {
+    pub fn apply(&self, request: &ApplyBundle, again: bool) -> Result<ApplyDecision> {
         let bundle = self.find(&request.id)?;
-        hold(&bundle, again)?;
+        lock(&bundle, again)?;
         let selection = Selection {
             paths: paths(&bundle.manifest.project, &request.paths)?,
             include_ignored: request.include_ignored,
             allow_executed: request.allow_executed,
         };
         let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project));
-        let asked = Request {
+        let apply_request = Request {
             bundle: bundle.id(),
             manifest: &bundle.manifest,
-            blobs: &bundle.blobs().map_err(|error| of_store(&error))?,
+            blobs: &bundle.blobs().map_err(|error| store_problem(&error))?,
             project,
             journals: &self.data.journals().map_err(|error| caused(Code::Io, &error))?,
             ledger: &self.data,
             selection: &selection,
         };
-        let mut applied = in_turn(&asked).map_err(|error| {
-            with_remedy(of_apply(&error, bundle.id()), &error, request, &bundle)
+        let mut applied = apply_when_free(&apply_request).map_err(|error| {
+            with_remedy(apply_problem(&error, bundle.id()), &error, request, &bundle)
         })?;
         if again && applied.changed.is_empty() {
-            applied.changed = std::mem::take(&mut applied.already);
+            applied.changed = std::mem::take(&mut applied.already_present);
         }
         let is_done = pending(&bundle)?.is_empty();
-        let nothing = applied.changed.is_empty().then(|| nothing(&bundle, &applied, is_done));
-        Ok(Outcome { answer: answer(&bundle, &applied, is_done), nothing })
+        let nothing =
+            applied.changed.is_empty().then(|| nothing_changed(&bundle, &applied, is_done));
+        Ok(ApplyDecision { answer: response(&bundle, &applied, is_done), nothing })
     }
 
     /// Removes a bundle in which nothing remains to be decided. A bundle that no longer exists,
@@ -149,9 +150,9 @@ impl Bundles {
     ///
     /// # Errors
     /// [`Code::Io`] when it cannot be removed.
-    pub fn settle(&self, id: &str) -> Result<()> {
-        let settled = self.store.find(id, &READING).and_then(|bundle| {
-            bundle.hold()?;
+    pub fn remove_if_decided(&self, id: &str) -> Result<()> {
+        let settled = self.store.find(id, &READ_LIMITS).and_then(|bundle| {
+            bundle.lock()?;
             match pending(&bundle).is_ok_and(|left| left.is_empty()) {
                 true => bundle.remove(),
                 false => Ok(()),
@@ -159,7 +160,7 @@ impl Bundles {
         });
         match settled {
             Ok(()) | Err(store::Error::NotFound(_) | store::Error::Busy(_)) => Ok(()),
-            Err(error) => Err(of_store(&error)),
+            Err(error) => Err(store_problem(&error)),
         }
     }
 
@@ -171,9 +172,9 @@ impl Bundles {
     pub fn apply_at_once(&self, request: &ApplyBundle) -> Result<AppliedBundle> {
         let outcome = self.apply(request, false)?;
         if outcome.is_done() {
-            self.settle(outcome.id())?;
+            self.remove_if_decided(outcome.id())?;
         }
-        outcome.told()
+        outcome.into_response()
     }
 
     /// Rejects what a name refers to. This is the whole decision, for a caller that records no steps
@@ -182,7 +183,7 @@ impl Bundles {
     /// # Errors
     /// As [`Bundles::reject_what`] and [`Bundles::reject`].
     pub fn reject_at_once(&self, name: &str) -> Result<RejectedBundle> {
-        let found = self.reject_what(name)?;
+        let found = self.reject_target(name)?;
         self.reject(&found)?;
         Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
     }
@@ -191,18 +192,18 @@ impl Bundles {
     ///
     /// # Errors
     /// [`Code::BundleNotFound`].
-    pub fn reject_what(&self, name: &str) -> Result<Found> {
-        match self.store.find(name, &READING) {
-            Ok(bundle) => Ok(Found::Bundle(bundle.id().to_owned())),
+    pub fn reject_target(&self, name: &str) -> Result<RejectTarget> {
+        match self.store.find(name, &READ_LIMITS) {
+            Ok(bundle) => Ok(RejectTarget::Bundle(bundle.id().to_owned())),
             Err(error @ (store::Error::Altered(_) | store::Error::Invalid(_))) => {
-                self.damaged(name).ok_or_else(|| of_store(&error))
+                self.find_damaged(name).ok_or_else(|| store_problem(&error))
             }
-            Err(error @ store::Error::NotFound(_)) => match views::is_kept(&self.data, name) {
-                Ok(true) => Ok(Found::View(name.to_owned())),
-                Ok(false) => Err(of_store(&error)),
+            Err(error @ store::Error::NotFound(_)) => match views::exists(&self.data, name) {
+                Ok(true) => Ok(RejectTarget::View(name.to_owned())),
+                Ok(false) => Err(store_problem(&error)),
                 Err(problem) => Err(problem),
             },
-            Err(error) => Err(of_store(&error)),
+            Err(error) => Err(store_problem(&error)),
         }
     }
 
@@ -210,37 +211,37 @@ impl Bundles {
     ///
     /// # Errors
     /// [`Code::Io`] when it cannot be removed, or another process is deciding about it.
-    pub fn reject(&self, found: &Found) -> Result<()> {
+    pub fn reject(&self, found: &RejectTarget) -> Result<()> {
         match found {
-            Found::Bundle(id) => {
-                let removed = self.store.find(id, &READING).and_then(|bundle| {
-                    bundle.hold()?;
+            RejectTarget::Bundle(id) => {
+                let removed = self.store.find(id, &READ_LIMITS).and_then(|bundle| {
+                    bundle.lock()?;
                     bundle.remove()
                 });
                 match removed {
                     Ok(()) | Err(store::Error::NotFound(_)) => Ok(()),
-                    Err(error) => Err(of_store(&error)),
+                    Err(error) => Err(store_problem(&error)),
                 }
             }
-            Found::Damaged(id) => {
+            RejectTarget::Damaged(id) => {
                 let bundles = self.data.bundles().map_err(|error| caused(Code::Io, &error))?;
                 let path = RelativePath::new(id.as_str()).map_err(|error| {
                     Problem::new(Code::Io, format!("cannot remove {id}")).because(error.to_string())
                 })?;
                 bundles.remove_tree(&path).map_err(|error| caused(Code::Io, &error))
             }
-            Found::View(id) => views::discard(&self.data, id),
+            RejectTarget::View(id) => views::discard(&self.data, id),
         }
     }
 
     /// The one unreadable bundle that a name refers to.
-    fn damaged(&self, name: &str) -> Option<Found> {
-        let mut listed = self.store.list(&READING).ok()?;
+    fn find_damaged(&self, name: &str) -> Option<RejectTarget> {
+        let mut listed = self.store.list(&READ_LIMITS).ok()?;
         listed.retain(|listed| {
             listed.bundle.is_err() && (name == "latest" || listed.id.starts_with(name))
         });
         match listed.as_slice() {
-            [one] => Some(Found::Damaged(one.id.clone())),
+            [one] => Some(RejectTarget::Damaged(one.id.clone())),
             _ => None,
         }
     }
@@ -248,28 +249,28 @@ impl Bundles {
 
 /// Prevents other processes from deciding about a bundle. An earlier attempt at the same
 /// decision may still hold the lock for a moment.
-fn hold(bundle: &Bundle, again: bool) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+fn lock(bundle: &Bundle, again: bool) -> Result<()> {
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
-        match bundle.hold() {
+        match bundle.lock() {
             Err(store::Error::Busy(_)) if again && Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            held => return held.map_err(|error| of_store(&error)),
+            held => return held.map_err(|error| store_problem(&error)),
         }
     }
 }
 
-fn answer(bundle: &Bundle, applied: &Applied, done: bool) -> AppliedBundle {
-    let all = |paths: &[RelativePath]| paths.iter().map(written).collect();
-    let skipped = applied
-        .skipped
-        .iter()
-        .map(|skip| SkippedPath { path: written(&skip.path), reason: words::skip(&skip.reason) });
+fn response(bundle: &Bundle, applied: &ApplyOutcome, done: bool) -> AppliedBundle {
+    let all = |paths: &[RelativePath]| paths.iter().map(to_bytes).collect();
+    let skipped = applied.skipped.iter().map(|skip| SkippedPath {
+        path: to_bytes(&skip.path),
+        reason: messages::skip(&skip.reason),
+    });
     AppliedBundle {
         id: bundle.id().to_owned(),
         applied: all(&applied.changed),
-        already: all(&applied.already),
+        already: all(&applied.already_present),
         skipped: skipped.collect(),
         done,
     }
@@ -277,8 +278,8 @@ fn answer(bundle: &Bundle, applied: &Applied, done: bool) -> AppliedBundle {
 
 /// The problem that nothing was changed: either the project already has all of it, or nothing
 /// may be applied as requested.
-fn nothing(bundle: &Bundle, applied: &Applied, is_done: bool) -> Problem {
-    let id = short(bundle.id());
+fn nothing_changed(bundle: &Bundle, applied: &ApplyOutcome, is_done: bool) -> Problem {
+    let id = short_id(bundle.id());
     if applied.skipped.is_empty() {
         let problem = Problem::new(Code::BundleConflict, "the project already has these changes");
         return match is_done {
@@ -290,7 +291,7 @@ fn nothing(bundle: &Bundle, applied: &Applied, is_done: bool) -> Problem {
         .skipped
         .iter()
         .take(20)
-        .map(|skip| format!("{} {}", skip.path, words::skip(&skip.reason)))
+        .map(|skip| format!("{} {}", skip.path, messages::skip(&skip.reason)))
         .collect();
     let remedy = match applied.skipped.iter().any(|skip| skip.reason == Skip::Ignored) {
         true => format!("stockade apply {id} --include-ignored"),
@@ -302,13 +303,13 @@ fn nothing(bundle: &Bundle, applied: &Applied, is_done: bool) -> Problem {
 }
 
 /// Adds the remedy that depends on the request.
-fn with_remedy(problem: Problem, error: &Error, asked: &ApplyBundle, bundle: &Bundle) -> Problem {
-    let id = short(bundle.id());
+fn with_remedy(problem: Problem, error: &Error, request: &ApplyBundle, bundle: &Bundle) -> Problem {
+    let id = short_id(bundle.id());
     match error {
         Error::Executed(_) => {
-            let word = |path: &Bytes| format!(" {}", words::shell(&path.0));
-            let paths: String = asked.paths.iter().map(word).collect();
-            let ignored = if asked.include_ignored { " --include-ignored" } else { "" };
+            let word = |path: &Bytes| format!(" {}", messages::shell_quote(&path.0));
+            let paths: String = request.paths.iter().map(word).collect();
+            let ignored = if request.include_ignored { " --include-ignored" } else { "" };
             problem.remedied_by(format!("stockade apply {id} --allow-executed{ignored}{paths}"))
         }
         Error::NotWritable(paths) => {
@@ -320,7 +321,7 @@ fn with_remedy(problem: Problem, error: &Error, asked: &ApplyBundle, bundle: &Bu
                         directory.push(b'/');
                         directory.extend_from_slice(parent.as_bytes());
                     }
-                    words::shell(&directory)
+                    messages::shell_quote(&directory)
                 })
                 .collect();
             directories.sort();

@@ -11,16 +11,16 @@
 mod bundles;
 mod collect;
 mod decide;
-mod look;
+mod inspect;
+pub mod messages;
 mod paths;
 pub mod problem;
 mod propose;
 mod views;
-pub mod words;
 
 pub use bundles::{Bundles, limits, pending};
 pub use collect::Collection;
-pub use decide::{Found, Outcome};
-pub use look::{Differences, entries};
+pub use decide::{ApplyDecision, RejectTarget};
+pub use inspect::{Differences, entries};
 pub use paths::paths;
-pub use views::of_view;
+pub use views::bundle_view;

@@ -8,7 +8,7 @@ use stockade_bundle::RelativePath;
 use stockade_core::{Code, Problem};
 
 /// A path in the form of the API.
-pub(crate) fn written(path: &RelativePath) -> Bytes {
+pub(crate) fn to_bytes(path: &RelativePath) -> Bytes {
     Bytes(path.as_bytes().to_vec())
 }
 

@@ -7,13 +7,13 @@ use stockade_bundle::store::Cause;
 use stockade_bundle::{scan, store};
 use stockade_core::{Code, Problem};
 
-use crate::words;
+use crate::messages;
 
 /// The most paths that a message names.
-const NAMED: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// The remedy if the disk of the data directory is full.
-pub const MAKE_ROOM: &str = "free space on the disk of the data directory, then retry; rejecting bundles that `stockade bundles` lists frees some";
+pub const FREE_SPACE_REMEDY: &str = "free space on the disk of the data directory, then retry; rejecting bundles that `stockade bundles` lists frees some";
 
 /// A problem whose causes are those of an error, down to the root cause. If a full disk is the
 /// cause, the problem contains that remedy.
@@ -23,19 +23,19 @@ pub fn caused(code: Code, error: &dyn std::error::Error) -> Problem {
     let mut is_full = false;
     while let Some(cause) = next {
         causes.push(cause.to_string());
-        is_full |= is_no_room(cause);
+        is_full |= is_storage_full(cause);
         next = cause.source();
     }
     let problem = match code {
         Code::Io if is_full => {
-            Problem::new(Code::StorageFull, error.to_string()).remedied_by(MAKE_ROOM)
+            Problem::new(Code::StorageFull, error.to_string()).remedied_by(FREE_SPACE_REMEDY)
         }
         _ => Problem::new(code, error.to_string()),
     };
     if causes.is_empty() { problem } else { problem.because(causes.join(": ")) }
 }
 
-fn is_no_room(cause: &(dyn std::error::Error + 'static)) -> bool {
+fn is_storage_full(cause: &(dyn std::error::Error + 'static)) -> bool {
     let error = match cause.downcast_ref::<Cause>() {
         Some(Cause::Io(error)) => Some(error),
         _ => cause.downcast_ref::<std::io::Error>(),
@@ -46,12 +46,12 @@ fn is_no_room(cause: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// The displayed prefix of an id: long enough to identify a bundle, and accepted as a name.
-pub fn short(id: &str) -> &str {
+pub fn short_id(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 
 /// The problem for a view whose changes could not be determined, or are too large.
-pub fn of_scan(error: &scan::Error) -> Problem {
+pub fn scan_problem(error: &scan::Error) -> Problem {
     match error {
         scan::Error::Limit(_) => caused(Code::BundleTooLarge, error),
         scan::Error::Read { .. } => caused(Code::Io, error),
@@ -59,7 +59,7 @@ pub fn of_scan(error: &scan::Error) -> Problem {
 }
 
 /// The problem for a bundle that could not be created, found or read.
-pub fn of_store(error: &store::Error) -> Problem {
+pub fn store_problem(error: &store::Error) -> Problem {
     let code = match error {
         store::Error::NotFound(_) | store::Error::None | store::Error::Ambiguous { .. } => {
             Code::BundleNotFound
@@ -83,32 +83,32 @@ pub fn of_store(error: &store::Error) -> Problem {
 }
 
 /// The problem for a bundle that does not exist or does not belong to the caller.
-pub fn unknown(name: &str) -> Problem {
-    of_store(&match name {
+pub fn not_found(name: &str) -> Problem {
+    store_problem(&match name {
         "latest" => store::Error::None,
         name => store::Error::NotFound(name.to_owned()),
     })
 }
 
 /// The problem for changes that could not be applied. `id` is the bundle's.
-pub fn of_apply(error: &apply::Error, id: &str) -> Problem {
+pub fn apply_problem(error: &apply::Error, id: &str) -> Problem {
     use apply::Error;
-    let id = short(id);
+    let id = short_id(id);
     match error {
         Error::Conflicts(conflicts) => caused(Code::BundleConflict, error)
             .because(lines(conflicts.iter().map(|c| format!("{} {}", c.path, c.difference))))
             .remedied_by(format!(
                 "stockade diff {id} {}",
-                words::arguments(conflicts.iter().map(|conflict| &conflict.path), 5)
+                messages::shell_arguments(conflicts.iter().map(|conflict| &conflict.path), 5)
             )),
         Error::Executed(paths) => caused(Code::ExecutedFile, error)
             .because(lines(
-                paths.iter().map(|(path, by)| format!("{path} is {}", words::executed(*by))),
+                paths.iter().map(|(path, by)| format!("{path} is {}", messages::executed_by(*by))),
             ))
             .remedied_by(format!("stockade apply {id} --allow-executed")),
         Error::Refused(paths) => caused(Code::PathRefused, error)
             .because(lines(
-                paths.iter().map(|(path, why)| format!("{path} {}", words::refusal(*why))),
+                paths.iter().map(|(path, why)| format!("{path} {}", messages::refusal(*why))),
             ))
             .remedied_by(format!("stockade apply {id}")),
         Error::NotInBundle(_) => {
@@ -120,9 +120,11 @@ pub fn of_apply(error: &apply::Error, id: &str) -> Problem {
         Error::Blob { .. } => {
             caused(Code::BundleInvalid, error).remedied_by(format!("stockade reject {id}"))
         }
-        Error::Left { left, cause } => caused(Code::BundleConflict, error)
-            .because(lines(std::iter::once(cause.to_string()).chain(left.iter().map(words::left)))),
-        Error::Stuck { .. } => caused(Code::Io, error).remedied_by("stockade bundles"),
+        Error::PartlyUndone { not_restored: left, cause } => caused(Code::BundleConflict, error)
+            .because(lines(
+                std::iter::once(cause.to_string()).chain(left.iter().map(messages::not_restored)),
+            )),
+        Error::NeedsRecovery { .. } => caused(Code::Io, error).remedied_by("stockade bundles"),
         Error::Busy
         | Error::Record(_)
         | Error::JournalDamaged { .. }
@@ -135,9 +137,9 @@ pub fn of_apply(error: &apply::Error, id: &str) -> Problem {
 /// A list for a message, truncated if it is long.
 fn lines(items: impl Iterator<Item = String>) -> String {
     let mut text: Vec<_> = items.collect();
-    let more = text.len().saturating_sub(NAMED);
+    let more = text.len().saturating_sub(MAX_LISTED);
     if more > 0 {
-        text.truncate(NAMED);
+        text.truncate(MAX_LISTED);
         text.push(format!("and {more} more"));
     }
     text.join("; ")

@@ -15,8 +15,8 @@ use stockade_bundle::view::View;
 use stockade_core::{BundleLimits, Code, Problem};
 
 use crate::bundles::Bundles;
-use crate::collect::answer;
-use crate::problem::{caused, of_store};
+use crate::collect::response;
+use crate::problem::{caused, store_problem};
 
 impl Bundles {
     /// Creates a bundle of proposed changes, or finds the one with the same origin and time.
@@ -27,7 +27,7 @@ impl Bundles {
     pub fn propose(&self, request: &ProposeChanges, at_ms: u64) -> Result<CollectedChanges> {
         let limits = BundleLimits::SANDBOX;
         let command = ["<Sandbox>".to_owned(), request.origin.clone()];
-        if let Some(answer) = self.made_by(&command, at_ms)? {
+        if let Some(answer) = self.find_created(&command, at_ms)? {
             return Ok(answer);
         }
         let diff = read(request, &limits)?;
@@ -41,14 +41,14 @@ impl Bundles {
         let started = (i64::try_from(at_ms / 1000).unwrap_or(i64::MAX), 0).into();
         let view = View::create(&self.data, &project, ViewKind::Overlay, None, &command, started)
             .map_err(|error| caused(Code::Io, &error))?;
-        let made = self.proposed(&view, &project, &diff, at_ms, &limits);
+        let made = self.store_proposal(&view, &project, &diff, at_ms, &limits);
         let removed = view.remove().map_err(|error| caused(Code::Io, &error));
         let answer = made?;
         removed?;
         Ok(answer)
     }
 
-    fn proposed(
+    fn store_proposal(
         &self,
         view: &View,
         project: &Project,
@@ -57,7 +57,7 @@ impl Bundles {
         limits: &BundleLimits,
     ) -> Result<CollectedChanges> {
         let changes = propose::propose(view, project, diff, limits);
-        let changes = changes.map_err(|error| refused(&error, error.code()))?;
+        let changes = changes.map_err(|error| invalid_proposal(&error, error.code()))?;
         let entries = changes.entries;
         // A caller that proposes exact changes means all of them, so a change that can never be
         // applied is an error.
@@ -67,8 +67,8 @@ impl Bundles {
             return Err(problem.because("TOOL_PATH_ESCAPE"));
         }
         let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: at_ms };
-        let made = self.store.create(draft, limits).map_err(|error| of_store(&error))?;
-        answer(made.as_ref(), changes.notes)
+        let made = self.store.create(draft, limits).map_err(|error| store_problem(&error))?;
+        response(made.as_ref(), changes.notes)
     }
 }
 
@@ -76,18 +76,18 @@ impl Bundles {
 fn read(request: &ProposeChanges, limits: &BundleLimits) -> Result<DiffBundle> {
     let manifest = json!({ "status": "finished", "diffBundle": request.diff });
     let manifest = SandboxManifest::parse(manifest.to_string().as_bytes(), limits)
-        .map_err(|error| refused(&error, error.code()))?;
+        .map_err(|error| invalid_proposal(&error, error.code()))?;
     manifest.diff_bundle.ok_or_else(|| {
         Problem::new(Code::InvalidInput, "the proposal contains no changes")
             .because("INVALID_INPUT")
     })
 }
 
-fn refused(error: &(dyn std::error::Error + 'static), code: &str) -> Problem {
+fn invalid_proposal(error: &(dyn std::error::Error + 'static), code: &str) -> Problem {
     let problem = caused(Code::InvalidInput, error);
-    let told = match &problem.cause {
+    let detail = match &problem.cause {
         Some(cause) => format!("{code}: {cause}"),
         None => code.to_owned(),
     };
-    problem.because(told)
+    problem.because(detail)
 }

@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use stockade_api::{Bytes, KeptView, Result};
+use stockade_api::{Bytes, Result, StoredView};
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::scan;
@@ -12,17 +12,17 @@ use stockade_bundle::store::{Bundle, Draft, Store};
 use stockade_bundle::view::{Error, View};
 use stockade_core::{BundleLimits, Code};
 
-use crate::problem::{caused, of_scan, of_store};
+use crate::problem::{caused, scan_problem, store_problem};
 
 /// The exit code for a run whose end was not observed: that of a killed process.
-const UNSEEN_EXIT_CODE: u8 = 137;
+const UNKNOWN_EXIT_CODE: u8 = 137;
 
 /// Creates the bundle of the changes in a view; `None` if there are none. `notes` receives
 /// descriptions of what could not be taken into account.
 ///
 /// # Errors
 /// [`Code::BundleTooLarge`], or [`Code::Io`]; the view is then unchanged.
-pub fn of_view(
+pub fn bundle_view(
     data: &DataDir,
     project: &Project,
     view: &View,
@@ -30,7 +30,7 @@ pub fn of_view(
     limits: &BundleLimits,
     notes: &mut Vec<String>,
 ) -> Result<Option<Bundle>> {
-    let changes = scan::scan(view, project, limits).map_err(|error| of_scan(&error))?;
+    let changes = scan::scan(view, project, limits).map_err(|error| scan_problem(&error))?;
     notes.extend(changes.notes);
     if changes.entries.is_empty() {
         return Ok(None);
@@ -43,12 +43,12 @@ pub fn of_view(
         exit_code,
         created_at_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
     };
-    let store = Store::open(data).map_err(|error| of_store(&error))?;
-    store.create(draft, limits).map_err(|error| of_store(&error))
+    let store = Store::open(data).map_err(|error| store_problem(&error))?;
+    store.create(draft, limits).map_err(|error| store_problem(&error))
 }
 
 /// Creates a bundle of every view that no run uses any more. Views for which this fails are kept.
-pub(crate) fn finish(data: &DataDir, limits: &BundleLimits) -> Result<Vec<KeptView>> {
+pub(crate) fn bundle_leftovers(data: &DataDir, limits: &BundleLimits) -> Result<Vec<StoredView>> {
     let io = |error: Error| caused(Code::Io, &error);
     View::sweep(data).map_err(io)?;
     let mut kept = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn finish(data: &DataDir, limits: &BundleLimits) -> Result<Vec<KeptVi
             continue;
         }
         let finished = match View::open(data, &summary.id) {
-            Ok(view) => finish_one(data, view, limits),
+            Ok(view) => bundle_leftover(data, view, limits),
             // Another command has just taken it.
             Err(Error::InUse(_) | Error::NotFound(_)) => continue,
             Err(error) => Err(io(error)),
@@ -65,21 +65,21 @@ pub(crate) fn finish(data: &DataDir, limits: &BundleLimits) -> Result<Vec<KeptVi
         if let Err(error) = finished {
             let path = data.path().join("views").join(&summary.id);
             let path = Bytes(path.as_os_str().as_bytes().to_vec());
-            kept.push(KeptView { id: summary.id, path, error });
+            kept.push(StoredView { id: summary.id, path, error });
         }
     }
     Ok(kept)
 }
 
-fn finish_one(data: &DataDir, view: View, limits: &BundleLimits) -> Result<()> {
+fn bundle_leftover(data: &DataDir, view: View, limits: &BundleLimits) -> Result<()> {
     let project = Project::open(view.record().project(), None)
         .map_err(|error| caused(Code::ProjectRefused, &error))?;
-    of_view(data, &project, &view, UNSEEN_EXIT_CODE, limits, &mut Vec::new())?;
+    bundle_view(data, &project, &view, UNKNOWN_EXIT_CODE, limits, &mut Vec::new())?;
     view.remove().map_err(|error| caused(Code::Io, &error))
 }
 
 /// Whether there is a view of this name that no run uses.
-pub(crate) fn is_kept(data: &DataDir, id: &str) -> Result<bool> {
+pub(crate) fn exists(data: &DataDir, id: &str) -> Result<bool> {
     match View::open(data, id) {
         Ok(_) => Ok(true),
         Err(Error::NotFound(_)) => Ok(false),

@@ -9,6 +9,7 @@ mod call;
 mod changes;
 mod channel;
 mod files;
+mod full_copy;
 mod input;
 mod port;
 mod readiness;
@@ -18,7 +19,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod usage;
-mod whole;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,21 +30,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stockade_bundle::view::Gathered;
+use stockade_bundle::view::LayerChanges;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_jail::network::Listeners;
 use tokio::time::timeout;
 
-use self::call::{Answered, Client, misunderstood};
-use self::input::Written;
+use self::call::{Client, Exchange, unexpected_answer};
+use self::input::InputWriter;
 use self::snapshot::Prepared;
 use self::start::Starter;
-use self::stream::Followed;
+use self::stream::StreamPosition;
 use super::directory::Directory;
-use super::failure::of_image;
-use super::given;
-use super::wire::{Action, Answer, CommandHead, Failure, Metrics, Request, TargetHead, Words};
+use super::failure::image_error;
+use super::input_file;
+use super::wire::{
+    Action, Answer, CommandHead, CommandStrings, Failure, Metrics, Request, TargetHead,
+};
 use stockade_runtime::{
     Capability, Command, Connection, Content, EgressListeners, Error, Exec, FileInfo, Offsets,
     ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, StandardInput, Status, Target,
@@ -72,7 +74,8 @@ pub struct Native(Arc<Client>);
 
 /// Converts the listeners that a jail's init sent into the type of the trait.
 fn egress_listeners(listeners: Listeners) -> EgressListeners {
-    let Listeners { everything, proxy, resolver_datagrams, resolver_streams } = listeners;
+    let Listeners { transparent: everything, proxy, resolver_datagrams, resolver_streams } =
+        listeners;
     EgressListeners { everything, proxy, resolver_datagrams, resolver_streams }
 }
 
@@ -86,7 +89,7 @@ impl Native {
         };
         let data = self.0.data().to_owned();
         let unpacked = files::blocking(move || {
-            stockade_plan::image::directory(&archive, &data).map_err(of_image)
+            stockade_plan::image::directory(&archive, &data).map_err(image_error)
         });
         Ok(SandboxSpec { root: Root::Directory(unpacked.await?), ..spec })
     }
@@ -111,7 +114,7 @@ impl Native {
     /// # Errors
     /// [`Error::Unreachable`] or [`Error::Deadline`].
     pub async fn drain(&self) -> Result<()> {
-        self.0.ask(&Request::Drain, &[]).await.map(drop)
+        self.0.request(&Request::Drain, &[]).await.map(drop)
     }
 
     /// The keeper's counters.
@@ -119,43 +122,43 @@ impl Native {
     /// # Errors
     /// [`Error::Unreachable`] or [`Error::Deadline`].
     pub async fn metrics(&self) -> Result<Metrics> {
-        match self.0.ask(&Request::Metrics, &[]).await?.head {
+        match self.0.request(&Request::Metrics, &[]).await?.head {
             Answer::Metrics(metrics) => Ok(metrics),
-            _ => Err(misunderstood()),
+            _ => Err(unexpected_answer()),
         }
     }
 
     /// The reason why the keeper cannot give sandboxes a network, if it reports one.
     async fn why_no_network(&self) -> Option<Error> {
         let capability = Capability::Egress.as_str().to_owned();
-        let answer = self.0.order(&Request::Supports { capability }).await;
+        let answer = self.0.execute(&Request::Supports { capability }).await;
         answer.err().filter(|error| matches!(error, Error::Unsupported { .. }))
     }
 
     async fn command(&self, id: &SandboxId, exec: &ExecId, action: Action) -> Result<()> {
         let (id, exec) = (id.clone(), exec.clone());
-        self.0.order(&Request::Command { id, exec, action }).await
+        self.0.execute(&Request::Command { id, exec, action }).await
     }
 
     /// Follows the command that a request starts or attaches to.
     async fn follow(
         &self,
         request: Request,
-        (body, given): (&[u8], Option<OwnedFd>),
+        (body, input): (&[u8], Option<OwnedFd>),
         id: &SandboxId,
         exec: &ExecId,
         from: Offsets,
     ) -> Result<Exec> {
-        let given: Vec<_> = given.iter().map(AsFd::as_fd).collect();
-        let Answered { message, channel } = self.0.call(&request, body, &given).await?;
-        let Answer::Attached { input } = message.head else { return Err(misunderstood()) };
+        let given: Vec<_> = input.iter().map(AsFd::as_fd).collect();
+        let Exchange { message, channel } = self.0.call(&request, body, &given).await?;
+        let Answer::Attached { input } = message.head else { return Err(unexpected_answer()) };
         let starts = matches!(request, Request::Execute { .. });
         let descriptor = message.descriptors.into_iter().next().filter(|_| starts);
         let (id, exec) = (id.clone(), exec.clone());
-        let written = Written { client: self.0.clone(), id: id.clone(), exec: exec.clone() };
+        let written = InputWriter { client: self.0.clone(), id: id.clone(), exec: exec.clone() };
         let input = input.then(|| written.open(descriptor));
-        let followed = Followed { id, exec, told: from };
-        Ok(Exec { events: stream::follow(self.0.clone(), followed, channel), input })
+        let position = StreamPosition { id, exec, received: from };
+        Ok(Exec { events: stream::follow(self.0.clone(), position, channel), input })
     }
 }
 
@@ -167,7 +170,7 @@ impl Runtime for Native {
 
     async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported> {
         let request = Request::Supports { capability: capability.as_str().to_owned() };
-        self.0.order(&request).await.map_err(|error| match error {
+        self.0.execute(&request).await.map_err(|error| match error {
             Error::Unsupported { reason, remedy, .. } => Unsupported { reason, remedy },
             error => Unsupported { reason: error.to_string(), remedy: None },
         })
@@ -184,15 +187,17 @@ impl Runtime for Native {
                     Err(Error::NoSandbox(_)) => Some(snapshot::prepare(&self.0, snapshot).await?),
                     _ => None,
                 },
-                (_, Some((below, why))) => Some(whole::prepare(&self.0, spec, below, why).await?),
+                (_, Some((below, why))) => {
+                    Some(full_copy::prepare(&self.0, spec, below, why).await?)
+                }
                 (_, None) => None,
             };
             let layers = prepared.as_ref().map(|prepared| prepared.layers.clone());
             let request = Request::Create { id: id.clone(), spec: Box::new(spec.clone()), layers };
             let lock = prepared.as_ref().and_then(|prepared| prepared.lock.as_ref());
             let lock: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
-            let answer = self.0.ask_with(&request, &[], &lock).await;
-            let is_taken = prepared.as_ref().is_some_and(Prepared::is_taken);
+            let answer = self.0.request_with(&request, &[], &lock).await;
+            let is_taken = prepared.as_ref().is_some_and(Prepared::is_adopted);
             if prepared.is_some() {
                 // Layers that no keeper took over are removed. That may take long.
                 tokio::task::spawn_blocking(move || drop(prepared));
@@ -224,10 +229,10 @@ impl Runtime for Native {
     }
 
     async fn execute(&self, id: &SandboxId, exec: &ExecId, command: &Command) -> Result<Exec> {
-        let body = words(command)?;
+        let body = encode_words(command)?;
         command.check_input()?;
         let given = match &command.input {
-            StandardInput::Whole(bytes) => Some(given::file(bytes).map_err(exhausted)?),
+            StandardInput::Whole(bytes) => Some(input_file::file(bytes).map_err(exhausted)?),
             StandardInput::Empty | StandardInput::Streamed => None,
         };
         let head = CommandHead {
@@ -263,7 +268,7 @@ impl Runtime for Native {
     }
 
     async fn cleanup(&self, id: &SandboxId) -> Result<()> {
-        self.0.order(&Request::Destroy { id: id.clone() }).await
+        self.0.execute(&Request::Destroy { id: id.clone() }).await
     }
 
     async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec> {
@@ -288,37 +293,37 @@ impl Runtime for Native {
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Status> {
-        status(self.0.ask(&Request::Inspect { id: id.clone() }, &[]).await?.head)
+        status(self.0.request(&Request::Inspect { id: id.clone() }, &[]).await?.head)
     }
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage> {
-        usage::of(&self.0, id).await
+        usage::measure(&self.0, id).await
     }
 
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>> {
-        match self.0.ask(&Request::List { labels: labels.clone() }, &[]).await?.head {
+        match self.0.request(&Request::List { labels: labels.clone() }, &[]).await?.head {
             Answer::List(all) => Ok(all),
-            _ => Err(misunderstood()),
+            _ => Err(unexpected_answer()),
         }
     }
 
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()> {
-        self.0.order(&Request::Renew { id: id.clone(), lease }).await
+        self.0.execute(&Request::Renew { id: id.clone(), lease }).await
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<()> {
-        self.0.order(&Request::Pause { id: id.clone() }).await
+        self.0.execute(&Request::Pause { id: id.clone() }).await
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<()> {
-        self.0.order(&Request::Resume { id: id.clone() }).await
+        self.0.execute(&Request::Resume { id: id.clone() }).await
     }
 
-    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered> {
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<LayerChanges> {
         changes::of_sandbox(&self.0, id, to).await
     }
 
-    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered> {
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<LayerChanges> {
         changes::of_snapshot(&self.0, snapshot, to).await
     }
 
@@ -340,10 +345,10 @@ impl Runtime for Native {
             Target::Unix(path) => (TargetHead::Unix, bytes(path)),
         };
         let request = Request::Connect { id: id.clone(), target: head };
-        let message = self.0.ask(&request, &body).await?;
+        let message = self.0.request(&request, &body).await?;
         let descriptors = <[OwnedFd; 1]>::try_from(message.descriptors);
         let (Answer::Connected, Ok([descriptor])) = (message.head, descriptors) else {
-            return Err(misunderstood());
+            return Err(unexpected_answer());
         };
         let established = timeout(CONNECT_DEADLINE, port::established(descriptor, target)).await;
         established
@@ -352,10 +357,10 @@ impl Runtime for Native {
     }
 
     async fn listeners(&self, id: &SandboxId) -> Result<EgressListeners> {
-        let message = self.0.ask(&Request::Listeners { id: id.clone() }, &[]).await?;
+        let message = self.0.request(&Request::Listeners { id: id.clone() }, &[]).await?;
         match (message.head, Listeners::from_descriptors(message.descriptors)) {
             (Answer::Listeners, Ok(listeners)) => Ok(egress_listeners(listeners)),
-            _ => Err(misunderstood()),
+            _ => Err(unexpected_answer()),
         }
     }
 
@@ -423,7 +428,7 @@ impl Runtime for Native {
 fn status(answer: Answer) -> Result<Status> {
     match answer {
         Answer::Status(status) => Ok(*status),
-        _ => Err(misunderstood()),
+        _ => Err(unexpected_answer()),
     }
 }
 
@@ -437,7 +442,7 @@ fn bytes(path: &SandboxPath) -> Vec<u8> {
 
 /// Encodes a command's arguments and its own environment. The keeper adds them to the sandbox's
 /// environment.
-fn words(command: &Command) -> Result<Vec<u8>> {
+fn encode_words(command: &Command) -> Result<Vec<u8>> {
     if command.arguments.is_empty() {
         return Err(Error::Invalid("the command has no program".to_owned()));
     }
@@ -451,6 +456,6 @@ fn words(command: &Command) -> Result<Vec<u8>> {
         .iter()
         .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
         .collect();
-    let words = Words { arguments, environment }.encode();
+    let words = CommandStrings { arguments, environment }.encode();
     words.ok_or_else(|| Error::Invalid("an argument of the command contains a NUL byte".to_owned()))
 }

@@ -86,7 +86,7 @@ impl Directory {
         for name in [SNAPSHOTS, STAGING, TRASH] {
             part(&dir, name).map_err(failed)?;
         }
-        part(&dir, SANDBOXES).map_err(failed)?.keep_apart();
+        part(&dir, SANDBOXES).map_err(failed)?.spread_subdirectories();
         Ok(Self { path, versions, dir })
     }
 
@@ -264,7 +264,7 @@ pub(crate) fn name(entry: impl AsRef<[u8]>) -> Result<RelativePath, beneath::Err
 impl Staged {
     /// Moves it to `to` under the name `entry`. Returns `false` if that name exists; then the
     /// directory stays where it is.
-    pub(crate) fn place(&self, to: &Dir, entry: &str) -> Result<bool, beneath::Error> {
+    pub(crate) fn publish(&self, to: &Dir, entry: &str) -> Result<bool, beneath::Error> {
         match self.staging.rename(&name(&self.name)?, to, &name(entry)?, Rename::NoReplace) {
             Ok(()) => Ok(true),
             Err(error) if error.errno() == Some(Errno::EXIST) => Ok(false),
@@ -410,8 +410,8 @@ mod tests {
             staged.dir.mkdir(&name("inner").unwrap(), 0o700).unwrap();
         }
         let snapshots = directory.snapshots().unwrap();
-        assert!(first.place(&snapshots, "snap").unwrap());
-        assert!(!second.place(&snapshots, "snap").unwrap());
+        assert!(first.publish(&snapshots, "snap").unwrap());
+        assert!(!second.publish(&snapshots, "snap").unwrap());
         // Another directory has got the same name meanwhile.
         staging.mkdir(&name(&first.name).unwrap(), 0o700).unwrap();
         let second_name = second.name.clone();

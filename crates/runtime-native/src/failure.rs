@@ -11,7 +11,7 @@ use stockade_runtime::{Capability, Error};
 
 /// What a client requested.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct RequestedName<'a> {
     /// The operation, as a verb: `execute`.
     pub(crate) operation: &'static str,
     /// The sandbox, if the operation concerns one.
@@ -22,12 +22,12 @@ pub(crate) struct Asked<'a> {
 
 impl Failure {
     /// The error that a client's caller sees.
-    pub(crate) fn into_error(self, asked: &Asked<'_>) -> Error {
-        let misplaced = || Error::Invalid(format!("the keeper cannot {}", asked.operation));
-        let sandbox = asked.sandbox.cloned();
+    pub(crate) fn into_error(self, name: &RequestedName<'_>) -> Error {
+        let misplaced = || Error::Invalid(format!("the keeper cannot {}", name.operation));
+        let sandbox = name.sandbox.cloned();
         match self {
             Self::NoSandbox => sandbox.map_or_else(misplaced, Error::NoSandbox),
-            Self::NoExec => match (sandbox, asked.exec.cloned()) {
+            Self::NoExec => match (sandbox, name.exec.cloned()) {
                 (Some(sandbox), Some(exec)) => Error::NoExec { sandbox, exec },
                 _ => misplaced(),
             },
@@ -36,7 +36,7 @@ impl Failure {
             Self::WrongState(state) => sandbox.map_or_else(misplaced, |id| Error::WrongState {
                 id,
                 state,
-                operation: asked.operation,
+                operation: name.operation,
             }),
             Self::Unsupported { capability, reason, remedy } => {
                 match Capability::ALL.into_iter().find(|known| known.as_str() == capability) {
@@ -51,13 +51,13 @@ impl Failure {
             Self::Invalid(what) => Error::Invalid(what),
             Self::Exhausted(what) => Error::Exhausted(what),
             Self::File { path, errno } => {
-                Error::File { operation: asked.operation, path, source: source(errno) }
+                Error::File { operation: name.operation, path, source: source(errno) }
             }
             Self::Connect { target, errno } => Error::Connect { target, source: source(errno) },
             Self::Host { path, errno } => Error::Host { path, source: source(errno) },
             Self::OutcomeUnknown(what) => Error::OutcomeUnknown(what),
             Self::Unreachable { what, errno } => Error::Unreachable { what, source: source(errno) },
-            Self::Deadline => Error::Deadline(asked.operation),
+            Self::Deadline => Error::Deadline(name.operation),
             Self::Draining => Error::Unreachable {
                 what: "a keeper that accepts new sandboxes".to_owned(),
                 source: io::Error::other("this keeper exits in favour of a newer version"),
@@ -105,11 +105,11 @@ impl From<stockade_plan::Error> for Failure {
             }
             Plan::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
             Plan::Limit { limit, reason, remedy } => {
-                Self::Limit { limit, reason, remedy: remedy.of(STARTER) }
+                Self::Limit { limit, reason, remedy: remedy.text_for(STARTER) }
             }
             Plan::OneUser(own) => Self::Unsupported {
                 capability: Capability::Users.as_str().to_owned(),
-                reason: stockade_plan::only_one(own),
+                reason: stockade_plan::single_user(own),
                 remedy: Some("sudo".to_owned()),
             },
             Plan::Exhausted { what, source } => Self::Exhausted(format!("{what}: {source}")),
@@ -120,21 +120,21 @@ impl From<stockade_plan::Error> for Failure {
             | Plan::MissingInWorkspace(_)
             | Plan::Variable(_)
             | Plan::Rules(_)
-            | Plan::NothingLeft(_)
+            | Plan::ZeroLimit(_)
             | Plan::UserTooLarge { .. } => Self::Invalid(error.to_string()),
         }
     }
 }
 
 /// The error for an image that cannot be used.
-pub(crate) fn of_image(error: stockade_plan::image::Error) -> Error {
+pub(crate) fn image_error(error: stockade_plan::image::Error) -> Error {
     use stockade_plan::image::Error as Image;
     match error {
         Image::Unreadable { path, source } => {
             Error::Host { path: path.display().to_string(), source }
         }
-        Image::NotShown(refused) if refused.is_refusal() => Error::PathRefused(refused.to_string()),
-        Image::NotShown(_) | Image::NoImage(_) => Error::Invalid(error.to_string()),
+        Image::HostPath(refused) if refused.is_refusal() => Error::PathRefused(refused.to_string()),
+        Image::HostPath(_) | Image::NoImage(_) => Error::Invalid(error.to_string()),
         Image::Refused { ref source, .. } => Error::Invalid(format!("{error}: {source}")),
         Image::Write { ref source, .. } => Error::Exhausted(format!("{error}: {source}")),
     }
@@ -189,19 +189,20 @@ mod tests {
     #[test]
     fn each_error_survives_the_way() {
         let (sandbox, exec) = (SandboxId::new("box").unwrap(), ExecId::new("one").unwrap());
-        let asked = Asked { operation: "execute", sandbox: Some(&sandbox), exec: Some(&exec) };
+        let name =
+            RequestedName { operation: "execute", sandbox: Some(&sandbox), exec: Some(&exec) };
         for error in every() {
             let shown = format!("{error:?}");
             let failure = serde_json::to_string(&Failure::from(error)).unwrap();
             let failure: Failure = serde_json::from_str(&failure).unwrap();
-            assert_eq!(format!("{:?}", failure.into_error(&asked)), shown);
+            assert_eq!(format!("{:?}", failure.into_error(&name)), shown);
         }
     }
 
     #[test]
     fn what_the_client_does_not_know_is_still_an_error() {
         let sandbox = SandboxId::new("box").unwrap();
-        let asked = Asked { operation: "create", sandbox: Some(&sandbox), exec: None };
+        let name = RequestedName { operation: "create", sandbox: Some(&sandbox), exec: None };
         let unknown = Failure::Unsupported {
             capability: "time-travel".to_owned(),
             reason: "no".to_owned(),
@@ -212,7 +213,7 @@ mod tests {
             (Failure::NoExec, "the keeper cannot create"),
             (Failure::Draining, "cannot reach a keeper that accepts new sandboxes"),
         ] {
-            assert_eq!(failure.into_error(&asked).to_string(), text);
+            assert_eq!(failure.into_error(&name).to_string(), text);
         }
         let refused = Error::Host { path: "/a".to_owned(), source: io::Error::other("odd") };
         assert!(matches!(Failure::from(refused), Failure::Host { errno: 5, .. }));

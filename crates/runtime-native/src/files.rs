@@ -6,9 +6,9 @@
 //! (`rights`). All functions may block on the disk, so call them only on threads that may block.
 //! This module depends neither on the keeper nor on what runs inside.
 
+mod access;
 mod collect;
-mod place;
-mod reach;
+mod entry;
 mod rights;
 mod ship;
 mod special;
@@ -30,7 +30,7 @@ use stockade_bundle::beneath::{Dir, FileKind as Kind, Rename, Stat};
 use stockade_core::access::{Level, Rules};
 use stockade_core::sandbox::User;
 
-use self::place::{Place, Reach};
+use self::entry::{DirEntryRef, Scope};
 use self::rights::Ids;
 use stockade_runtime::{Error, FileInfo, FileKind, ReadRange, Result, SandboxPath, WriteOptions};
 
@@ -65,7 +65,7 @@ impl Root {
     /// [`Error::File`].
     pub fn stat(&self, path: &SandboxPath) -> Result<FileInfo> {
         let stat = || {
-            let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::NOFOLLOW)?;
+            let (found, stat) = self.inspect(Level::Read, path.as_path(), OFlags::NOFOLLOW)?;
             let link = match stat.kind {
                 Kind::Symlink if special::kernel_file_system(found.as_fd())?.is_none() => {
                     Some(rustix::fs::readlinkat(&found, "", Vec::new())?.into_bytes())
@@ -85,7 +85,7 @@ impl Root {
     /// [`Error::File`]; [`Error::Invalid`] when there are more than 100 000 names.
     pub fn read_directory(&self, path: &SandboxPath) -> Result<Vec<FileInfo>> {
         let list = || {
-            let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::DIRECTORY)?;
+            let (found, stat) = self.inspect(Level::Read, path.as_path(), OFlags::DIRECTORY)?;
             special::refuse_kernel(found.as_fd())?;
             self.ids.reading(&stat, || self.list(&Dir::from_fd(found).reopen()?))
         };
@@ -104,7 +104,7 @@ impl Root {
     /// [`Error::File`], with `InvalidInput` for an entry that is neither file nor directory.
     pub fn open_read(&self, path: &SandboxPath, range: ReadRange) -> Result<(File, u64)> {
         let open = || {
-            let (found, stat) = self.look(Level::Read, path.as_path(), OFlags::empty())?;
+            let (found, stat) = self.inspect(Level::Read, path.as_path(), OFlags::empty())?;
             let file = self.ids.reading(&stat, || special::open_file(found.as_fd(), &stat))?;
             if range.offset > 0 {
                 // The kernel cannot read near the largest offset, and no file is that long.
@@ -130,8 +130,8 @@ impl Root {
         content: &mut dyn io::Read,
         options: WriteOptions,
     ) -> Result<u64> {
-        let user = self.ids.wanted(options.owner)?;
-        write::write(self.reach(), self.ids, user, path.as_path(), content, options)
+        let user = self.ids.check_user(options.owner)?;
+        write::write(self.scope(), self.ids, user, path.as_path(), content, options)
             .map_err(failed("write", path))
     }
 
@@ -143,14 +143,14 @@ impl Root {
     /// [`Error::File`], with `AlreadyExists` for an entry that is not a directory;
     /// [`Error::Invalid`] or [`Error::Unsupported`] for an owner that does not exist inside.
     pub fn make_directory(&self, path: &SandboxPath, options: WriteOptions) -> Result<()> {
-        let user = self.ids.wanted(options.owner)?;
+        let user = self.ids.check_user(options.owner)?;
         let mode = options.mode & 0o1777 | (options.mode & 0o444) >> 2;
         let root = self.root.as_fd();
         let make = || {
-            let made = place::make_directories(self.reach(), path.as_path(), mode);
+            let made = entry::make_directories(self.scope(), path.as_path(), mode);
             match made {
                 Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-                    let there = place::resolve(root, path.as_path().as_os_str(), OFlags::empty());
+                    let there = entry::resolve(root, path.as_path().as_os_str(), OFlags::empty());
                     Err(if there.is_ok() { Errno::EXIST.into() } else { error })
                 }
                 other => other.map(drop),
@@ -172,9 +172,9 @@ impl Root {
         mode: Option<u32>,
         owner: Option<User>,
     ) -> Result<()> {
-        let owner = owner.map(|owner| self.ids.wanted(Some(owner))).transpose()?;
+        let owner = owner.map(|owner| self.ids.check_user(Some(owner))).transpose()?;
         let set = || {
-            let (found, stat) = self.look(Level::ReadWrite, path.as_path(), OFlags::empty())?;
+            let (found, stat) = self.inspect(Level::ReadWrite, path.as_path(), OFlags::empty())?;
             special::refuse_kernel(found.as_fd())?;
             if !matches!(stat.kind, Kind::File | Kind::Directory) {
                 return Err(Errno::INVAL.into());
@@ -208,11 +208,11 @@ impl Root {
     /// two mounts and for a directory that exists in a lower layer: overlays do not move those.
     pub fn rename(&self, from: &SandboxPath, to: &SandboxPath) -> Result<()> {
         let rename = || {
-            let old = Place::of(self.root.as_fd(), from.as_path())?;
-            let new = Place::of(self.root.as_fd(), to.as_path())?;
+            let old = DirEntryRef::new(self.root.as_fd(), from.as_path())?;
+            let new = DirEntryRef::new(self.root.as_fd(), to.as_path())?;
             old.stat()?.ok_or(Errno::NOENT)?;
             new.stat()?;
-            reach::may_move(&self.rules, &old, &new)?;
+            access::may_move(&self.rules, &old, &new)?;
             Ok(old.parent.rename(&old.name, &new.parent, &new.name, Rename::Replace)?)
         };
         self.ids.as_owner(rename).map_err(failed("rename", from))
@@ -225,10 +225,10 @@ impl Root {
     /// [`Error::File`], with `ResourceBusy` for a mount point.
     pub fn remove(&self, path: &SandboxPath) -> Result<()> {
         let remove = || {
-            let place = Place::of(self.root.as_fd(), path.as_path())?;
-            place.stat()?.ok_or(Errno::NOENT)?;
-            reach::may_remove(&self.rules, &place)?;
-            Ok(place.parent.remove_tree(&place.name)?)
+            let entry = DirEntryRef::new(self.root.as_fd(), path.as_path())?;
+            entry.stat()?.ok_or(Errno::NOENT)?;
+            access::may_remove(&self.rules, &entry)?;
+            Ok(entry.parent.remove_tree(&entry.name)?)
         };
         self.ids.as_owner(remove).map_err(failed("remove", path))
     }
@@ -243,7 +243,7 @@ impl Root {
     /// [`Error::Host`] or [`Error::File`] for an entry that could not be copied; [`Error::Invalid`]
     /// for an entry that is neither file, directory nor symbolic link.
     pub fn ship(&self, from: &Path, to: &SandboxPath) -> Result<()> {
-        ship::ship(self.reach(), self.ids, from, to)
+        ship::ship(self.scope(), self.ids, from, to)
     }
 
     /// Copies a directory inside to a new directory of the host, which belongs to the caller. Modes
@@ -257,7 +257,7 @@ impl Root {
     /// [`Error::File`] and [`Error::Host`]. After an error, no copy remains.
     pub fn collect(&self, from: &SandboxPath, to: &Path, limit_bytes: u64) -> Result<()> {
         let look = || {
-            let (found, stat) = self.look(Level::Read, from.as_path(), OFlags::DIRECTORY)?;
+            let (found, stat) = self.inspect(Level::Read, from.as_path(), OFlags::DIRECTORY)?;
             special::refuse_kernel(found.as_fd())?;
             self.ids.reading(&stat, || Ok((Dir::from_fd(found).reopen()?, stat)))
         };
@@ -266,19 +266,19 @@ impl Root {
     }
 
     /// Resolves a path with the rights of reading. The returned descriptor is `O_PATH`.
-    fn look(&self, level: Level, path: &Path, flags: OFlags) -> io::Result<(OwnedFd, Stat)> {
+    fn inspect(&self, level: Level, path: &Path, flags: OFlags) -> io::Result<(OwnedFd, Stat)> {
         let find = || {
-            let found = place::resolve(self.root.as_fd(), path.as_os_str(), flags)?;
+            let found = entry::resolve(self.root.as_fd(), path.as_os_str(), flags)?;
             let stat = Stat::of(&found)?;
             Ok((found, stat))
         };
         let found = find()?;
-        reach::allowed(&self.rules, level, found.0.as_fd())?;
+        access::check(&self.rules, level, found.0.as_fd())?;
         if self.ids.owns(&found.1) { Ok(found) } else { self.ids.as_user(self.ids.user, find) }
     }
 
-    fn reach(&self) -> Reach<'_> {
-        Reach { root: self.root.as_fd(), rules: &self.rules }
+    fn scope(&self) -> Scope<'_> {
+        Scope { root: self.root.as_fd(), rules: &self.rules }
     }
 
     /// `None` when there are too many names.

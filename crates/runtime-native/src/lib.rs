@@ -8,7 +8,7 @@ mod client;
 mod directory;
 mod failure;
 pub mod files;
-mod given;
+mod input_file;
 pub mod keeper;
 mod socket;
 pub mod wire;

@@ -154,7 +154,7 @@ pub struct Layers {
     pub range_start: Option<u32>,
     /// The initial state of the workspace, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub begun: Option<Begun>,
+    pub begun: Option<InitialState>,
     /// Why they are complete trees without a lower layer: the reason why overlays are unavailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
@@ -163,7 +163,7 @@ pub struct Layers {
 /// The initial state of the workspace of a sandbox, or of the sandbox that its snapshot was taken
 /// from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct InitialState {
     /// The directory of the host.
     pub host: PathBuf,
     /// The time of that state, by the clock of file system timestamps.
@@ -176,7 +176,7 @@ pub struct Begun {
 
 /// The sources that a sandbox on complete trees would be copied from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Below {
+pub struct LowerLayer {
     /// The name of the skeleton that is the root's lower layer, if it is one.
     pub skeleton: Option<String>,
 }
@@ -258,7 +258,7 @@ pub enum Answer {
         /// The initial state of its workspace; absent if it has none, or if the version that made
         /// the sandbox did not record it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        begun: Option<Begun>,
+        begun: Option<InitialState>,
         /// Why its layers are complete trees, if they are.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         whole: Option<String>,
@@ -384,7 +384,7 @@ pub enum Failure {
         /// If the unavailable wall is an overlay: the sources for a new request with complete
         /// layers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        without_overlay: Option<Below>,
+        without_overlay: Option<LowerLayer>,
     },
     /// See [`Error::PathRefused`](stockade_runtime::Error::PathRefused).
     PathRefused(String),
@@ -453,14 +453,14 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<(T, &'a [u8])> 
 
 /// A command's arguments and its environment as `NAME=value`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Words {
+pub struct CommandStrings {
     /// The arguments.
     pub arguments: Vec<Vec<u8>>,
     /// The environment.
     pub environment: Vec<Vec<u8>>,
 }
 
-impl Words {
+impl CommandStrings {
     /// Encodes the words as bytes: each ends in NUL. The number of arguments comes first and
     /// separates the two lists. `None` when a word contains a NUL byte.
     pub fn encode(&self) -> Option<Vec<u8>> {
@@ -510,15 +510,18 @@ mod tests {
 
     #[test]
     fn words_may_hold_any_byte_but_nul() {
-        let words = Words {
+        let words = CommandStrings {
             arguments: vec![b"echo".to_vec(), Vec::new(), b"\xff\n".to_vec()],
             environment: vec![b"A=b".to_vec()],
         };
-        assert_eq!(Words::decode(&words.encode().unwrap()), Some(words));
-        assert_eq!(Words::decode(&Words::default().encode().unwrap()), Some(Words::default()));
-        let bad = Words { arguments: vec![b"\0".to_vec()], environment: Vec::new() };
+        assert_eq!(CommandStrings::decode(&words.encode().unwrap()), Some(words));
+        assert_eq!(
+            CommandStrings::decode(&CommandStrings::default().encode().unwrap()),
+            Some(CommandStrings::default())
+        );
+        let bad = CommandStrings { arguments: vec![b"\0".to_vec()], environment: Vec::new() };
         assert_eq!(bad.encode(), None);
-        assert_eq!(Words::decode(&[9, 0, 0, 0, b'a', 0]), None);
-        assert_eq!(Words::decode(&[1, 0, 0, 0, b'a']), None);
+        assert_eq!(CommandStrings::decode(&[9, 0, 0, 0, b'a', 0]), None);
+        assert_eq!(CommandStrings::decode(&[1, 0, 0, 0, b'a']), None);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use stockade_bundle::view::Gathered;
+use stockade_bundle::view::LayerChanges;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -134,13 +134,13 @@ pub trait Runtime: Debug + Send + Sync {
     /// # Errors
     /// [`Error::Invalid`] when it has no workspace; then, as with every error, nothing is left of
     /// the directory.
-    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered>;
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<LayerChanges>;
 
     /// The same for the state of a sandbox in a snapshot.
     ///
     /// # Errors
     /// As [`Runtime::changes`].
-    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered>;
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<LayerChanges>;
 
     /// Stores the current state of the file system. Processes are stopped meanwhile.
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo>;

@@ -13,10 +13,10 @@ use oxc_span::SourceType;
 use oxc_syntax::module_record::{DynamicImport, ModuleRecord};
 use oxc_transformer::{TransformOptions, Transformer};
 
-use crate::places;
-use crate::position::{Map, line_and_column};
+use crate::position::{SourceMap, line_and_column};
 use crate::source::{Fault, SourceFile};
-use crate::survey::requested;
+use crate::source_locations;
+use crate::survey::literal_specifier;
 
 /// A problem that an inspector found in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,11 +31,11 @@ pub struct Finding {
 /// order of their positions.
 pub trait Inspector {
     /// Inspects the file as it was written, with its types.
-    fn written(&mut self, program: &Program<'_>, findings: &mut Vec<Finding>);
+    fn inspect_source(&mut self, program: &Program<'_>, findings: &mut Vec<Finding>);
 
     /// Inspects the code that will run, in which no type can make a name look declared. Positions
     /// are still those of the file.
-    fn transformed(
+    fn inspect_transformed(
         &mut self,
         program: &Program<'_>,
         scoping: &Scoping,
@@ -48,8 +48,8 @@ pub trait Inspector {
 pub struct Lenient;
 
 impl Inspector for Lenient {
-    fn written(&mut self, _: &Program<'_>, _: &mut Vec<Finding>) {}
-    fn transformed(&mut self, _: &Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
+    fn inspect_source(&mut self, _: &Program<'_>, _: &mut Vec<Finding>) {}
+    fn inspect_transformed(&mut self, _: &Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
 }
 
 /// A module that the engine can run.
@@ -62,8 +62,8 @@ pub struct Module {
     /// Its static imports and re-exports, in order.
     pub imports: Vec<Import>,
     /// Its dynamic imports, in order.
-    pub lazy: Vec<Lazy>,
-    map: Map,
+    pub lazy: Vec<LazyImport>,
+    map: SourceMap,
 }
 
 /// A static import that remains after the removal of types.
@@ -81,7 +81,7 @@ pub struct Import {
 
 /// A dynamic import, `import()`.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Lazy {
+pub struct LazyImport {
     /// The imported module, if it is a literal; `None` if it is computed at run time.
     pub specifier: Option<String>,
     /// The line of the import, from 1.
@@ -94,12 +94,12 @@ impl Module {
     /// A JavaScript module that needs no checks: one of ours, or of a library.
     pub fn plain(path: &str, code: String) -> Self {
         let (imports, lazy) = (Vec::new(), Vec::new());
-        Self { path: path.to_owned(), code, imports, lazy, map: Map::default() }
+        Self { path: path.to_owned(), code, imports, lazy, map: SourceMap::default() }
     }
 
     /// Maps a position in the generated code to the user's source; lines and columns count from 1.
-    pub fn written(&self, line: u32, column: u32) -> (u32, u32) {
-        self.map.written(line, column)
+    pub fn source_position(&self, line: u32, column: u32) -> (u32, u32) {
+        self.map.source_position(line, column)
     }
 }
 
@@ -136,7 +136,7 @@ fn compile_with(
 ) -> Result<Module, Vec<Fault>> {
     let source = file.source.as_str();
     let allocator = Allocator::default();
-    let parsed = Parser::new(&allocator, source, kind(&file.path)).parse();
+    let parsed = Parser::new(&allocator, source, source_type(&file.path)).parse();
     faults(file, parsed.diagnostics)?;
     let lazy = lazy_imports(source, &parsed.module_record);
     let mut program = parsed.program;
@@ -146,20 +146,20 @@ fn compile_with(
         SemanticBuilder::new().with_excess_capacity(2.0).with_enum_eval(true).build(&program);
     faults(file, semantic.diagnostics)?;
     let mut findings = Vec::new();
-    inspector.written(&program, &mut findings);
+    inspector.inspect_source(&program, &mut findings);
 
     let scoping = semantic.semantic.into_scoping();
     let transformed = Transformer::new(&allocator, Path::new(&file.path), options)
         .build_with_scoping(scoping, &mut program);
     faults(file, transformed.diagnostics)?;
     let places = if options.jsx.development {
-        places::make_once(&mut program, &allocator, source)
+        source_locations::hoist_locations(&mut program, &allocator, source)
     } else {
         String::new()
     };
 
     let scoping = SemanticBuilder::new().build(&program).semantic.into_scoping();
-    inspector.transformed(&program, &scoping, &mut findings);
+    inspector.inspect_transformed(&program, &scoping, &mut findings);
     if !findings.is_empty() {
         findings.sort_by_key(|finding| finding.offset);
         let fault = |Finding { offset, message }| fault(file, offset, message);
@@ -173,12 +173,12 @@ fn compile_with(
         ..CodegenOptions::default()
     };
     let generated = Codegen::new().with_options(options).build(&program);
-    let map = Map::of(&generated);
+    let map = SourceMap::of(&generated);
     let code = generated.code + &places;
     Ok(Module { path: file.path.clone(), code, imports, lazy, map })
 }
 
-fn kind(path: &str) -> SourceType {
+fn source_type(path: &str) -> SourceType {
     let javascript = [".js", ".mjs", ".jsx", ".tsx"].iter().any(|ending| path.ends_with(ending));
     let known = if javascript { SourceType::from_path(path).ok() } else { None };
     known.unwrap_or_else(SourceType::ts).with_module(true)
@@ -189,7 +189,7 @@ fn imports(source: &str, program: &Program<'_>) -> Vec<Import> {
         let (specifier, span, names) = match statement {
             Statement::ImportDeclaration(import) => {
                 let named = import.specifiers.iter().flatten();
-                (&import.source, import.span, named.filter_map(imported).collect())
+                (&import.source, import.span, named.filter_map(imported_name).collect())
             }
             Statement::ExportFromDeclaration(export) => {
                 let named = export.specifiers.iter().map(|it| it.local.name().to_string());
@@ -204,7 +204,7 @@ fn imports(source: &str, program: &Program<'_>) -> Vec<Import> {
     program.body.iter().filter_map(import).collect()
 }
 
-fn imported(specifier: &ImportDeclarationSpecifier<'_>) -> Option<String> {
+fn imported_name(specifier: &ImportDeclarationSpecifier<'_>) -> Option<String> {
     match specifier {
         ImportDeclarationSpecifier::ImportSpecifier(named) => {
             Some(named.imported.name().to_string())
@@ -214,12 +214,12 @@ fn imported(specifier: &ImportDeclarationSpecifier<'_>) -> Option<String> {
     }
 }
 
-fn lazy_imports(source: &str, record: &ModuleRecord<'_>) -> Vec<Lazy> {
+fn lazy_imports(source: &str, record: &ModuleRecord<'_>) -> Vec<LazyImport> {
     let mut found: Vec<&DynamicImport> = record.dynamic_imports.iter().collect();
     found.sort_by_key(|import| import.span.start);
     let lazy = |import: &DynamicImport| {
         let (line, column) = line_and_column(source, import.span.start);
-        Lazy { specifier: requested(source, import), line, column }
+        LazyImport { specifier: literal_specifier(source, import), line, column }
     };
     found.into_iter().map(lazy).collect()
 }
@@ -245,7 +245,7 @@ fn fault(file: &SourceFile, offset: u32, message: String) -> Fault {
 mod tests {
     use super::*;
 
-    fn compiled(path: &str, source: &str) -> Result<Module, Vec<Fault>> {
+    fn compile_source(path: &str, source: &str) -> Result<Module, Vec<Fault>> {
         compile(&SourceFile { path: path.to_owned(), source: source.to_owned() }, &mut Lenient)
     }
 
@@ -254,7 +254,7 @@ mod tests {
         let source = "import type { A } from \"./a.js\";\nimport { b } from \"./b.js\";\n\
                       interface Wide { x: number }\n\n  const sum: number = b(1 as number);\n\
                       export { sum };\nexport * from \"./c.js\";\n";
-        let module = compiled("src/main.ts", source).unwrap();
+        let module = compile_source("src/main.ts", source).unwrap();
         assert!(!module.code.contains("number"), "{}", module.code);
         let imports: Vec<_> =
             module.imports.iter().map(|i| (i.specifier.as_str(), i.line, i.column)).collect();
@@ -262,8 +262,8 @@ mod tests {
         let (line, text) =
             module.code.lines().enumerate().find(|(_, text)| text.contains("b(1")).unwrap();
         let column = text.find("b(1").unwrap() + 1;
-        let place =
-            module.written(u32::try_from(line + 1).unwrap(), u32::try_from(column).unwrap());
+        let place = module
+            .source_position(u32::try_from(line + 1).unwrap(), u32::try_from(column).unwrap());
         assert_eq!(place, (5, 23));
     }
 
@@ -271,7 +271,7 @@ mod tests {
     fn imports_while_it_runs_are_told_apart() {
         let source = "const a = await import(\"./a.ts\");\n  import(`./${a}.ts`);\nimport('b');\n\
                       type T = import(\"./t\").T;\n";
-        let found = compiled("m.ts", source).unwrap().lazy;
+        let found = compile_source("m.ts", source).unwrap().lazy;
         let found: Vec<_> =
             found.iter().map(|it| (it.specifier.as_deref(), it.line, it.column)).collect();
         assert_eq!(found, [(Some("./a.ts"), 1, 17), (None, 2, 3), (Some("b"), 3, 1)]);
@@ -279,7 +279,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_has_its_place() {
-        let fault = |path: &str, source: &str| compiled(path, source).unwrap_err()[0].to_string();
+        let fault =
+            |path: &str, source: &str| compile_source(path, source).unwrap_err()[0].to_string();
         assert!(fault("a.ts", "let x = 1;\nlet = ;\n").starts_with("a.ts:2:"));
         assert!(fault("a.ts", "let x = 1;\nlet x = 2;\n").starts_with("a.ts:"));
         assert!(fault("a.js", "let x: number;").starts_with("a.js:1:6 — "));
@@ -287,10 +288,12 @@ mod tests {
 
     #[test]
     fn enums_and_tsx_are_javascript_afterwards() {
-        assert!(compiled("a.ts", "export enum E { A = 1, B }").unwrap().code.contains("\"B\""));
-        let tsx = compiled("a.tsx", "export const e = <p id=\"1\">x</p>;").unwrap();
+        assert!(
+            compile_source("a.ts", "export enum E { A = 1, B }").unwrap().code.contains("\"B\"")
+        );
+        let tsx = compile_source("a.tsx", "export const e = <p id=\"1\">x</p>;").unwrap();
         assert_eq!(tsx.imports[0].specifier, "react/jsx-runtime");
-        assert!(compiled("a.jsx", "export const e = <p/>;").is_ok());
+        assert!(compile_source("a.jsx", "export const e = <p/>;").is_ok());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use stockade_core::address::hosts::Hosts;
 pub use connect::{Connect, Direct, Stream};
 pub use guard::{Resolve, SystemResolver};
 
-use crate::outside::{Redirect, Request, Response};
+use crate::realm_host::{Redirect, Request, Response};
 use guard::Guard;
 
 /// The most redirects that are followed, as in browsers (Fetch Standard, 4.4).
@@ -131,7 +131,7 @@ impl Fetcher {
             // Relative to the redirecting URL; checked like the first URL.
             let next = url.join(place).map_err(|error| Error::Network(error.to_string()))?;
             let next = self.guard.check(next.as_str())?;
-            exchange::turn(&mut request, response.status, url.origin() == next.origin());
+            exchange::apply_redirect(&mut request, response.status, url.origin() == next.origin());
             url = next;
             redirected = true;
         }

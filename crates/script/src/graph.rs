@@ -2,14 +2,14 @@
 
 /// An import that matches no file of the payload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot resolve \"{specifier}\" from \"{importer}\" — tried {}", .tried.join(", "))]
+#[error("cannot resolve \"{specifier}\" from \"{importer}\" — tried {}", .candidates.join(", "))]
 pub struct Unresolved {
     /// The imported module.
     pub specifier: String,
     /// The importing file.
     pub importer: String,
     /// The names that were tried, in order.
-    pub tried: Vec<String>,
+    pub candidates: Vec<String>,
 }
 
 /// Resolves a relative import: first relative to the importing file, then to the root of the
@@ -25,13 +25,13 @@ pub fn resolve(
     let bare = specifier.strip_suffix(".js").unwrap_or(specifier);
     let folder = importer.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut tried = Vec::new();
-    if let Some(base) = joined(folder, bare) {
+    if let Some(base) = join_relative(folder, bare) {
         tried.extend([format!("{base}.ts"), format!("{base}.js"), base]);
     }
-    if let Some(base) = joined("", bare) {
+    if let Some(base) = join_relative("", bare) {
         tried.extend([format!("{base}.ts"), format!("{base}.js")]);
     }
-    if let Some(base) = joined(folder, bare) {
+    if let Some(base) = join_relative(folder, bare) {
         tried.extend([format!("{base}.tsx"), format!("{base}.jsx")]);
     }
     match tried.iter().position(|name| exists(name)) {
@@ -39,13 +39,13 @@ pub fn resolve(
         None => Err(Unresolved {
             specifier: specifier.to_owned(),
             importer: importer.to_owned(),
-            tried,
+            candidates: tried,
         }),
     }
 }
 
 /// A relative path below a folder, without `.` and `..`; `None` if it leaves the root.
-pub fn joined(folder: &str, relative: &str) -> Option<String> {
+pub fn join_relative(folder: &str, relative: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in folder.split('/').chain(relative.split('/')) {
         match part {

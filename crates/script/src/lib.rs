@@ -4,24 +4,26 @@
 mod compile;
 mod graph;
 mod library;
-mod places;
 mod position;
 mod source;
+mod source_locations;
 mod survey;
-mod walls;
+mod worker_jail;
 
 pub mod fetch;
-pub mod lasting;
-pub mod outside;
+pub mod persistent_realm;
 pub mod realm;
+pub mod realm_host;
 pub mod worker;
 
-pub use compile::{Finding, Import, Inspector, Lazy, Lenient, Module, compile, compile_elements};
-pub use graph::{Unresolved, joined, resolve};
+pub use compile::{
+    Finding, Import, Inspector, LazyImport, Lenient, Module, compile, compile_elements,
+};
+pub use graph::{Unresolved, join_relative, resolve};
 pub use library::{LibraryModule, LibraryPackage, LibrarySet};
 pub use source::{Fault, SourceFile};
-pub use survey::{Survey, survey, uses_free};
-pub use walls::{TOO_DEEP, is_beyond_stack};
+pub use survey::{Survey, survey, uses_free_name};
+pub use worker_jail::{TOO_DEEP, is_stack_overflow};
 
 /// The syntax tree that an [`Inspector`] sees.
 pub mod syntax {

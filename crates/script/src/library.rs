@@ -45,7 +45,7 @@ impl LibrarySet {
     }
 
     /// The specifiers that a program can import, in the order of the modules.
-    pub fn exported(&self) -> impl Iterator<Item = &str> {
+    pub fn exported_specifiers(&self) -> impl Iterator<Item = &str> {
         let exported = self.modules.iter().filter(|module| module.exported);
         exported.map(|module| module.specifier.as_str())
     }

@@ -19,12 +19,12 @@ fn count(index: usize) -> u32 {
 
 /// The source map: the origin of each piece of generated code, in the order of the generated code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Map {
+pub(crate) struct SourceMap {
     /// Generated line and column, source line and column; from 0.
     pieces: Vec<[u32; 4]>,
 }
 
-impl Map {
+impl SourceMap {
     pub(crate) fn of(generated: &CodegenReturn<'_>) -> Self {
         let Some(map) = &generated.map else { return Self::default() };
         let piece = |token: oxc_sourcemap::Token| {
@@ -35,7 +35,7 @@ impl Map {
 
     /// The source position for a position in the generated code; both count from 1. A position
     /// before all source code is the first line; code without a source keeps its own position.
-    pub(crate) fn written(&self, line: u32, column: u32) -> (u32, u32) {
+    pub(crate) fn source_position(&self, line: u32, column: u32) -> (u32, u32) {
         if self.pieces.is_empty() {
             return (line, column);
         }
@@ -66,10 +66,10 @@ mod tests {
 
     #[test]
     fn a_place_belongs_to_the_piece_before_it() {
-        let map = Map { pieces: vec![[0, 0, 4, 2], [0, 10, 4, 20], [1, 0, 6, 0]] };
-        assert_eq!(map.written(1, 1), (5, 3));
-        assert_eq!(map.written(1, 15), (5, 21));
-        assert_eq!(map.written(2, 4), (7, 1));
-        assert_eq!(Map::default().written(9, 9), (9, 9));
+        let map = SourceMap { pieces: vec![[0, 0, 4, 2], [0, 10, 4, 20], [1, 0, 6, 0]] };
+        assert_eq!(map.source_position(1, 1), (5, 3));
+        assert_eq!(map.source_position(1, 15), (5, 21));
+        assert_eq!(map.source_position(2, 4), (7, 1));
+        assert_eq!(SourceMap::default().source_position(9, 9), (9, 9));
     }
 }

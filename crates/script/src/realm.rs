@@ -26,7 +26,7 @@ use rquickjs::{
 
 use crate::compile::Module;
 use crate::library::{LibraryModule, LibrarySet};
-use crate::outside::Outside;
+use crate::realm_host::RealmHost;
 pub use call::Call;
 pub use failure::Failure;
 
@@ -88,7 +88,7 @@ impl Program {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunEnd {
     /// The entry has completed.
     Settled,
     /// The entry, or one of its imports, threw.
@@ -115,11 +115,11 @@ pub struct CodeTooLarge {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// How it ended.
-    pub ended: Ended,
+    pub end: RunEnd,
     /// Unhandled rejections, except that of the entry itself.
     pub unhandled: Vec<Failure>,
     /// Whether output was discarded because there was too much.
-    pub output_cut: bool,
+    pub output_truncated: bool,
 }
 
 /// Why a realm could not be created.
@@ -143,7 +143,7 @@ pub enum Error {
 
 /// An engine, which runs one program. See the [module](self).
 pub struct Realm {
-    drives: Option<Drives>,
+    drivers: Option<DriverFunctions>,
     // After the fields that refer to it, so that it is dropped last.
     context: Context,
     runtime: Runtime,
@@ -157,7 +157,7 @@ impl std::fmt::Debug for Realm {
 }
 
 /// The script functions that drive the realm's timers and fetches.
-struct Drives {
+struct DriverFunctions {
     due: Persistent<Function<'static>>,
     fire: Persistent<Function<'static>>,
     settle: Persistent<Function<'static>>,
@@ -171,8 +171,8 @@ struct State {
     deadline: Cell<Option<Instant>>,
     expired: Cell<bool>,
     output_left: Cell<usize>,
-    output_cut: Cell<bool>,
-    outside: RefCell<Option<Box<dyn Outside>>>,
+    output_truncated: Cell<bool>,
+    host: RefCell<Option<Box<dyn RealmHost>>>,
     /// Fetches without a response.
     fetches: RefCell<BTreeSet<u32>>,
     last_fetch: Cell<u32>,
@@ -184,7 +184,7 @@ struct State {
 
 impl State {
     /// Whether the deadline has passed; the answer stays true.
-    fn is_over(&self) -> bool {
+    fn is_expired(&self) -> bool {
         if self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline) {
             self.expired.set(true);
         }
@@ -211,8 +211,8 @@ impl Realm {
             deadline: Cell::new(None),
             expired: Cell::new(false),
             output_left: Cell::new(limits.output_bytes),
-            output_cut: Cell::new(false),
-            outside: RefCell::new(None),
+            output_truncated: Cell::new(false),
+            host: RefCell::new(None),
             fetches: RefCell::new(BTreeSet::new()),
             last_fetch: Cell::new(0),
             random: RefCell::new(Vec::new()),
@@ -225,7 +225,7 @@ impl Realm {
         runtime.set_max_stack_size(limits.stack_bytes);
         runtime.set_loader(Modules(Rc::clone(&state)), Modules(Rc::clone(&state)));
         let over = Rc::clone(&state);
-        runtime.set_interrupt_handler(Some(Box::new(move || over.is_over())));
+        runtime.set_interrupt_handler(Some(Box::new(move || over.is_expired())));
         let tracked = Rc::clone(&state);
         runtime.set_host_promise_rejection_tracker(Some(Box::new(
             move |ctx, promise, reason, handled| {
@@ -233,11 +233,11 @@ impl Realm {
             },
         )));
         let context = Context::full(&runtime).map_err(failed)?;
-        let drives = context.with(|ctx| {
-            let drives = furnish(&ctx, &state).catch(&ctx);
-            drives.map_err(|error| Error::Engine(error.to_string()))
+        let drivers = context.with(|ctx| {
+            let drivers = populate(&ctx, &state).catch(&ctx);
+            drivers.map_err(|error| Error::Engine(error.to_string()))
         })?;
-        let realm = Self { drives: Some(drives), context, runtime, state };
+        let realm = Self { drivers: Some(drivers), context, runtime, state };
         for module in &library.modules {
             realm.declare(module)?;
         }
@@ -266,7 +266,7 @@ impl Realm {
         program: Program,
         entry: &str,
         timeout: Duration,
-        outside: Box<dyn Outside>,
+        outside: Box<dyn RealmHost>,
     ) -> Outcome {
         let mut all = self.state.program.borrow_mut();
         all.modules.extend(program.modules);
@@ -275,18 +275,18 @@ impl Realm {
         drop(all);
         // All forked processes would use the same random bytes if they were drawn before the fork.
         self.state.random.borrow_mut().clear();
-        self.state.outside.replace(Some(outside));
+        self.state.host.replace(Some(outside));
         self.state.deadline.set(Some(Instant::now() + timeout));
         let (ended, entry) = match self.state.check_code() {
             Ok(()) => self.evaluate(entry),
-            Err(too_large) => (Ended::TooMuchCode(too_large), None),
+            Err(too_large) => (RunEnd::TooMuchCode(too_large), None),
         };
         let rejections = self.state.rejections.take();
         let unhandled = rejections.into_iter().filter(|(promise, _)| Some(*promise) != entry);
         Outcome {
-            ended,
+            end: ended,
             unhandled: unhandled.map(|(_, failure)| failure).collect(),
-            output_cut: self.state.output_cut.get(),
+            output_truncated: self.state.output_truncated.get(),
         }
     }
 
@@ -295,7 +295,12 @@ impl Realm {
     ///
     /// # Errors
     /// The exception, or that it timed out.
-    pub fn ask(&self, module: &str, function: &str, grace: Duration) -> Result<String, Failure> {
+    pub fn call_sync(
+        &self,
+        module: &str,
+        function: &str,
+        grace: Duration,
+    ) -> Result<String, Failure> {
         self.state.expired.set(false);
         self.state.deadline.set(Some(Instant::now() + grace));
         self.context.with(|ctx| {
@@ -309,7 +314,7 @@ impl Realm {
     }
 
     /// Evaluates and drives a module; also returns the hash of its promise.
-    fn evaluate(&self, entry: &str) -> (Ended, Option<u64>) {
+    fn evaluate(&self, entry: &str) -> (RunEnd, Option<u64>) {
         let started = self.context.with(|ctx| {
             let promise = rquickjs::Module::import(&ctx, entry).catch(&ctx);
             match promise {
@@ -319,64 +324,64 @@ impl Realm {
         });
         let promise = match started {
             Ok(promise) => promise,
-            Err(_) if self.state.is_over() => return (Ended::TimedOut, None),
-            Err(failure) => return (Ended::Threw(failure), None),
+            Err(_) if self.state.is_expired() => return (RunEnd::TimedOut, None),
+            Err(failure) => return (RunEnd::Threw(failure), None),
         };
         loop {
-            while !self.state.is_over() && self.runtime.is_job_pending() {
+            while !self.state.is_expired() && self.runtime.is_job_pending() {
                 // A failed job has rejected its promise, or was interrupted.
                 drop(self.runtime.execute_pending_job());
             }
             let step = self.context.with(|ctx| self.step(&ctx, &promise));
             match step {
-                Step::Ended(ended, hash) => return (ended, hash),
+                Step::End(ended, hash) => return (ended, hash),
                 Step::Wait(wait) => self.wait(wait.min(self.time_left())),
             }
             if let Some(Err(failure)) = self.fire() {
-                return (Ended::Threw(failure), None);
+                return (RunEnd::Threw(failure), None);
             }
         }
     }
 
     /// Checks the state of the entry when there is no job left.
     fn step<'js>(&self, ctx: &Ctx<'js>, promise: &Persistent<Promise<'static>>) -> Step {
-        if self.state.is_over() {
-            return Step::Ended(Ended::TimedOut, None);
+        if self.state.is_expired() {
+            return Step::End(RunEnd::TimedOut, None);
         }
         let Ok(promise) = promise.clone().restore(ctx) else {
-            return Step::Ended(Ended::NeverSettles, None);
+            return Step::End(RunEnd::NeverSettles, None);
         };
         let hash = hash(promise.as_value());
         let ended = match promise.state() {
-            PromiseState::Resolved => Ended::Settled,
+            PromiseState::Resolved => RunEnd::Settled,
             PromiseState::Rejected => match promise.finish::<Value<'js>>().catch(ctx) {
-                Ok(_) => Ended::Settled,
-                Err(error) => Ended::Threw(self.failure(ctx, error)),
+                Ok(_) => RunEnd::Settled,
+                Err(error) => RunEnd::Threw(self.failure(ctx, error)),
             },
             PromiseState::Pending => match self.due(ctx) {
                 Some(wait) => return Step::Wait(wait),
                 None if !self.state.fetches.borrow().is_empty() => {
                     return Step::Wait(Duration::MAX);
                 }
-                None => Ended::NeverSettles,
+                None => RunEnd::NeverSettles,
             },
         };
-        let ended = if self.state.is_over() { Ended::TimedOut } else { ended };
-        Step::Ended(ended, Some(hash))
+        let ended = if self.state.is_expired() { RunEnd::TimedOut } else { ended };
+        Step::End(ended, Some(hash))
     }
 
     /// Waits for the outside, and passes results to the program.
     fn wait(&self, timeout: Duration) {
-        let mut outside = self.state.outside.borrow_mut();
-        let Some(answer) = outside.as_mut().and_then(|outside| outside.wait(timeout)) else {
+        let mut host = self.state.host.borrow_mut();
+        let Some(answer) = host.as_mut().and_then(|host| host.wait(timeout)) else {
             return;
         };
-        drop(outside);
+        drop(host);
         if !self.state.fetches.borrow_mut().remove(&answer.id) {
             return;
         }
         self.context.with(|ctx| {
-            let settle = self.drives.as_ref().map(|drives| drives.settle.clone().restore(&ctx));
+            let settle = self.drivers.as_ref().map(|drivers| drivers.settle.clone().restore(&ctx));
             if let Some(Ok(settle)) = settle {
                 // This fails only if the engine is out of memory; the program then waits until its
                 // timeout.
@@ -387,18 +392,18 @@ impl Realm {
 
     /// The time until the next timer, if there is one.
     fn due(&self, ctx: &Ctx<'_>) -> Option<Duration> {
-        let due = self.drives.as_ref()?.due.clone().restore(ctx).ok()?;
+        let due = self.drivers.as_ref()?.due.clone().restore(ctx).ok()?;
         let milliseconds = due.call::<_, f64>(()).ok()?;
         Duration::try_from_secs_f64(milliseconds / 1_000.0).ok()
     }
 
     /// Calls the next timer when it is due; an exception in it ends the run.
     fn fire(&self) -> Option<Result<(), Failure>> {
-        let drives = self.drives.as_ref()?;
+        let drivers = self.drivers.as_ref()?;
         self.context.with(|ctx| {
-            let fire = drives.fire.clone().restore(&ctx).ok()?;
+            let fire = drivers.fire.clone().restore(&ctx).ok()?;
             let fired = fire.call::<_, ()>(()).catch(&ctx);
-            let over = self.state.is_over();
+            let over = self.state.is_expired();
             (!over).then(|| fired.map_err(|error| self.failure(&ctx, error)))
         })
     }
@@ -416,37 +421,38 @@ impl Realm {
 impl Drop for Realm {
     /// Values of the engine must be dropped before the engine.
     fn drop(&mut self) {
-        self.drives = None;
+        self.drivers = None;
     }
 }
 
 enum Step {
-    Ended(Ended, Option<u64>),
+    End(RunEnd, Option<u64>),
     Wait(Duration),
 }
 
 /// Adds host functions to a realm, and removes the functions that create code from text.
-fn furnish<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Drives> {
+fn populate<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<DriverFunctions> {
     let host = services::host(ctx, state)?;
-    let drives: Object<'_> =
-        part(ctx, "prelude", include_str!("realm/prelude.js"))?.call((host.clone(),))?;
-    part(ctx, "web", include_str!("realm/web.js"))?.call::<_, ()>((host.clone(),))?;
-    let fetches: Object<'_> = part(ctx, "fetch", include_str!("realm/fetch.js"))?.call((host,))?;
-    part(ctx, "lock", include_str!("realm/lock.js"))?.call::<_, ()>(())?;
+    let drivers: Object<'_> =
+        eval_script(ctx, "prelude", include_str!("realm/prelude.js"))?.call((host.clone(),))?;
+    eval_script(ctx, "web", include_str!("realm/web.js"))?.call::<_, ()>((host.clone(),))?;
+    let fetches: Object<'_> =
+        eval_script(ctx, "fetch", include_str!("realm/fetch.js"))?.call((host,))?;
+    eval_script(ctx, "lock", include_str!("realm/lock.js"))?.call::<_, ()>(())?;
     let save = |from: &Object<'js>, name: &str| {
         from.get::<_, Function<'js>>(name).map(|function| Persistent::save(ctx, function))
     };
-    Ok(Drives {
-        due: save(&drives, "due")?,
-        fire: save(&drives, "fire")?,
+    Ok(DriverFunctions {
+        due: save(&drivers, "due")?,
+        fire: save(&drivers, "fire")?,
         settle: save(&fetches, "settle")?,
     })
 }
 
 /// Evaluates one of our own scripts: an expression that is a function.
-fn part<'js>(ctx: &Ctx<'js>, name: &str, source: &str) -> rquickjs::Result<Function<'js>> {
+fn eval_script<'js>(ctx: &Ctx<'js>, name: &str, source: &str) -> rquickjs::Result<Function<'js>> {
     let mut options = EvalOptions::default();
-    options.filename = Some(format!("{}{name}", failure::OWN));
+    options.filename = Some(format!("{}{name}", failure::OWN_PREFIX));
     ctx.eval_with_options(source, options)
 }
 

@@ -24,7 +24,7 @@ pub struct Survey {
     /// The names that it exports, except for those of an `export *`.
     pub exports: Vec<String>,
     /// Whether it has an `export *`.
-    pub passes_on: bool,
+    pub reexports_all: bool,
 }
 
 /// Parses a JavaScript file, whatever its extension.
@@ -45,8 +45,11 @@ pub fn survey(file: &SourceFile) -> Result<Survey, Fault> {
     let mut imports: Vec<String> =
         record.requested_modules.keys().map(ToString::to_string).collect();
     imports.sort();
-    let mut lazy: Vec<String> =
-        record.dynamic_imports.iter().filter_map(|import| requested(source, import)).collect();
+    let mut lazy: Vec<String> = record
+        .dynamic_imports
+        .iter()
+        .filter_map(|import| literal_specifier(source, import))
+        .collect();
     lazy.sort();
     lazy.dedup();
     let entries = || record.local_export_entries.iter().chain(&record.indirect_export_entries);
@@ -64,13 +67,13 @@ pub fn survey(file: &SourceFile) -> Result<Survey, Fault> {
         lazy,
         has_default,
         exports,
-        passes_on,
+        reexports_all: passes_on,
     })
 }
 
 /// Whether a JavaScript file uses a name that it does not declare. False for a file with syntax
 /// errors.
-pub fn uses_free(file: &SourceFile, name: &str) -> bool {
+pub fn uses_free_name(file: &SourceFile, name: &str) -> bool {
     let allocator = Allocator::default();
     let parsed = Parser::new(&allocator, &file.source, SourceType::mjs()).parse();
     let semantic = SemanticBuilder::new().build(&parsed.program).semantic;
@@ -86,7 +89,7 @@ fn is_default(name: &ExportExportName<'_>) -> bool {
 }
 
 /// The module of an `import()`, if it is a literal.
-pub(crate) fn requested(source: &str, import: &DynamicImport) -> Option<String> {
+pub(crate) fn literal_specifier(source: &str, import: &DynamicImport) -> Option<String> {
     let span = import.module_request;
     plain_text(source.get(span.start as usize..span.end as usize)?)
 }
@@ -103,17 +106,18 @@ fn plain_text(literal: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(source: &str) -> Result<Survey, Fault> {
+    fn survey_source(source: &str) -> Result<Survey, Fault> {
         survey(&SourceFile { path: "a.js".to_owned(), source: source.to_owned() })
     }
 
     #[test]
     fn every_import_is_found_once() {
-        let found =
-            of("import a from \"./a.js\"; import { b } from './b.js'; import \"./a.js\";\n\
+        let found = survey_source(
+            "import a from \"./a.js\"; import { b } from './b.js'; import \"./a.js\";\n\
                         export * from \"c\"; export { d } from \"d/e\";\n\
-                        const f = () => import(`./f.js`); import(\"./f\" + 1); import('g\\x20');")
-            .unwrap();
+                        const f = () => import(`./f.js`); import(\"./f\" + 1); import('g\\x20');",
+        )
+        .unwrap();
         assert_eq!(found.imports, ["./a.js", "./b.js", "c", "d/e"]);
         assert_eq!(found.lazy, ["./f.js"]);
         assert!(found.is_module);
@@ -128,17 +132,20 @@ mod tests {
             "export { a as default } from \"a\";",
             "export * as default from \"a\";",
         ] {
-            assert!(of(source).unwrap().has_default, "{source}");
+            assert!(survey_source(source).unwrap().has_default, "{source}");
         }
         for source in ["export const a = 1;", "export * from \"a\";", "import a from \"a\";"] {
-            assert!(!of(source).unwrap().has_default, "{source}");
+            assert!(!survey_source(source).unwrap().has_default, "{source}");
         }
     }
 
     #[test]
     fn a_free_name_is_one_that_is_declared_nowhere_above() {
         let uses = |source: &str| {
-            uses_free(&SourceFile { path: "a.js".to_owned(), source: source.to_owned() }, "process")
+            uses_free_name(
+                &SourceFile { path: "a.js".to_owned(), source: source.to_owned() },
+                "process",
+            )
         };
         assert!(uses("if (process.env.NODE_ENV) f();"));
         assert!(uses("typeof process; function f(process) { process; }"));
@@ -155,9 +162,9 @@ mod tests {
 
     #[test]
     fn a_script_is_no_module() {
-        assert!(!of("module.exports = require(\"a\");").unwrap().is_module);
-        assert!(of("export {};").unwrap().is_module);
-        let fault = of("let a = 1;\nlet = ;").unwrap_err();
+        assert!(!survey_source("module.exports = require(\"a\");").unwrap().is_module);
+        assert!(survey_source("export {};").unwrap().is_module);
+        let fault = survey_source("let a = 1;\nlet = ;").unwrap_err();
         assert_eq!((fault.path.as_str(), fault.line), ("a.js", 2));
     }
 }

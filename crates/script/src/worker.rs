@@ -7,7 +7,7 @@
 //! is validated, and the caller makes the worker's requests to the outside, or refuses them.
 
 mod call;
-mod inside;
+mod channel;
 pub mod wire;
 
 use std::ffi::OsString;
@@ -22,15 +22,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stockade_jail::rlimits::ResourceLimits;
-use stockade_jail::zygote::{self, NotReady, Requests, Work};
+use stockade_jail::zygote::{self, NotReady, Requests, ZygoteTask};
 use stockade_jail::{Identity, Task};
 
-use crate::walls::{self, STACK_BYTES};
+use crate::worker_jail::{self, STACK_BYTES};
 
-pub use call::{Call, Ended, Told};
-pub use inside::Wire;
+pub use call::{Call, WorkerEnd, WorkerOutput};
+pub use channel::Channel;
 pub use stockade_jail::Error as JailError;
-pub use stockade_jail::zygote::{NotReady as NoZygote, Raised, Serve};
+pub use stockade_jail::zygote::{Confinement, NotReady as NoZygote, Serve};
 
 /// The limit of a worker's private memory: its stack, the engine's heap, which has a limit of its
 /// own far below, and the memory for parsing files.
@@ -41,9 +41,9 @@ const PROCESSES: u64 = 300;
 const CPU_SECONDS: u64 = 20;
 /// The most fetches of one call, and the total size of their requests in bytes.
 const MAX_FETCHES: usize = 100;
-const MAX_ASKED_BYTES: usize = 8 << 20;
+const MAX_REQUEST_BYTES: usize = 8 << 20;
 /// How long the preparation may take, on a machine under heavy load.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a zygote may take to end after its socket is closed.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -60,7 +60,7 @@ pub struct Program {
 #[derive(Debug)]
 pub struct Zygote {
     requests: Option<Requests>,
-    raised: Raised,
+    confinement: Confinement,
     process: Child,
 }
 
@@ -81,7 +81,7 @@ pub enum Error {
     Fork(#[source] io::Error),
     /// The stream to a worker failed on this side.
     #[error("communicate with a worker")]
-    Wire(#[source] io::Error),
+    Channel(#[source] io::Error),
 }
 
 impl Zygote {
@@ -104,22 +104,25 @@ impl Zygote {
             .spawn()
             .map_err(Error::Start)?;
         // From here on, dropping this ends the process.
-        let mut zygote =
-            Self { requests: None, raised: Raised { namespaces: false, landlock: 0 }, process };
-        zygote.raised = requests.prepare(input.as_fd(), PATIENCE)?;
+        let mut zygote = Self {
+            requests: None,
+            confinement: Confinement { namespaces: false, landlock: 0 },
+            process,
+        };
+        zygote.confinement = requests.prepare(input.as_fd(), PREPARE_TIMEOUT)?;
         zygote.requests = Some(requests);
         Ok(zygote)
     }
 
     /// The walls of its workers.
-    pub const fn raised(&self) -> Raised {
-        self.raised
+    pub const fn confinement(&self) -> Confinement {
+        self.confinement
     }
 }
 
 impl Zygote {
     /// Waits a limited time for the end of the process.
-    fn ends_by_itself(&self) -> bool {
+    fn exits_in_time(&self) -> bool {
         let Ok(process) = pidfd_open(Pid::from_child(&self.process), PidfdFlags::empty()) else {
             return false;
         };
@@ -132,7 +135,7 @@ impl Drop for Zygote {
     fn drop(&mut self) {
         // Closing the socket makes it end.
         self.requests = None;
-        if !self.ends_by_itself() {
+        if !self.exits_in_time() {
             // Fails only if it has ended.
             let _ = self.process.kill();
         }
@@ -143,15 +146,15 @@ impl Drop for Zygote {
 /// Runs the process of a zygote, which must call this first: standard input is the socket for
 /// requests to fork workers. Returns the exit code.
 pub fn process(prepare: fn(OwnedFd) -> Result<Serve, String>) -> u8 {
-    let Ok(requests) = stand_alone() else { return 1 };
-    let identity = match Identity::of_caller() {
+    let Ok(requests) = detach_stdin() else { return 1 };
+    let identity = match Identity::for_caller() {
         Ok(identity) => identity,
         Err(error) => {
             zygote::refuse(requests, &error.to_string());
             return 1;
         }
     };
-    let work = Work {
+    let work = ZygoteTask {
         requests,
         prepare,
         stack_bytes: STACK_BYTES,
@@ -166,11 +169,11 @@ pub fn process(prepare: fn(OwnedFd) -> Result<Serve, String>) -> u8 {
         },
     };
     let limits = ResourceLimits { processes: Some(PROCESSES), ..ResourceLimits::default() };
-    zygote::run(walls::jail(identity, Task::Fork(work), limits))
+    zygote::run(worker_jail::jail(identity, Task::Fork(work), limits))
 }
 
 /// Takes the socket from standard input, and replaces that by `/dev/null`.
-fn stand_alone() -> io::Result<OwnedFd> {
+fn detach_stdin() -> io::Result<OwnedFd> {
     let requests = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;

@@ -30,7 +30,7 @@ pub struct Peer {
 
 /// Why a connection is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AuthError {
     /// The peer is unknown.
     #[error("the connection has no peer credentials")]
     Anonymous,
@@ -48,28 +48,28 @@ pub trait Authenticate: Debug + Send + Sync {
     ///
     /// # Errors
     /// Why the connection is not served.
-    fn caller(&self, connection: &Connection) -> Result<Caller, Refused>;
+    fn caller(&self, connection: &Connection) -> Result<Caller, AuthError>;
 }
 
 /// Serves one user of the machine: the owner of a data directory.
 #[derive(Debug, Clone)]
-pub struct OneUser {
+pub struct SingleUser {
     uid: u32,
     owner: OwnerId,
 }
 
-impl OneUser {
+impl SingleUser {
     /// Serves the user with that id, as that owner.
     pub const fn new(uid: u32, owner: OwnerId) -> Self {
         Self { uid, owner }
     }
 }
 
-impl Authenticate for OneUser {
-    fn caller(&self, connection: &Connection) -> Result<Caller, Refused> {
+impl Authenticate for SingleUser {
+    fn caller(&self, connection: &Connection) -> Result<Caller, AuthError> {
         match connection.peer {
-            None => Err(Refused::Anonymous),
-            Some(Peer { uid }) if uid != self.uid => Err(Refused::User { uid }),
+            None => Err(AuthError::Anonymous),
+            Some(Peer { uid }) if uid != self.uid => Err(AuthError::User { uid }),
             Some(_) => Ok(Caller::new(self.owner.clone())),
         }
     }
@@ -82,13 +82,13 @@ mod tests {
     #[test]
     fn only_the_user_is_served() {
         let owner = OwnerId::new("uid:7").unwrap();
-        let user = OneUser::new(7, owner.clone());
+        let user = SingleUser::new(7, owner.clone());
         let caller = |connection: &Connection| user.caller(connection).map(|caller| caller.owner);
         let from = |uid| Connection::from_peer(Peer { uid });
         assert_eq!(caller(&from(7)), Ok(owner));
         for uid in [0, 6, 8] {
-            assert_eq!(caller(&from(uid)), Err(Refused::User { uid }));
+            assert_eq!(caller(&from(uid)), Err(AuthError::User { uid }));
         }
-        assert_eq!(caller(&Connection::default()), Err(Refused::Anonymous));
+        assert_eq!(caller(&Connection::default()), Err(AuthError::Anonymous));
     }
 }

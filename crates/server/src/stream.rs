@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use axum::body::Bytes;
 use hyper::body::{Body, Frame};
 use serde::Serialize;
-use stockade_api::wire::Failed;
+use stockade_api::wire::ErrorBody;
 use stockade_api::{Items, Result};
 
 /// Items as lines of JSON.
@@ -30,7 +30,7 @@ impl<T: Serialize> Body for Lines<T> {
         let item: Option<Result<T>> = ready!(self.0.poll_next(context));
         let line = item.map(|item| match item {
             Ok(item) => line(&item),
-            Err(error) => line(&Failed { error }),
+            Err(error) => line(&ErrorBody { error }),
         });
         Poll::Ready(line)
     }

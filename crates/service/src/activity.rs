@@ -13,33 +13,33 @@ pub(crate) struct Activity(Arc<Mutex<HashMap<SandboxId, Use>>>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
-    under_way: u32,
+    active: u32,
     last_ms: i64,
 }
 
 /// One use. It ends when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct InUse {
+pub(crate) struct UseGuard {
     activity: Activity,
     id: SandboxId,
 }
 
 impl Activity {
     /// Starts a use.
-    pub(crate) fn begin(&self, id: &SandboxId) -> InUse {
+    pub(crate) fn start(&self, id: &SandboxId) -> UseGuard {
         let mut uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = uses.entry(id.clone()).or_default();
         entry.last_ms = now_ms();
-        entry.under_way += 1;
+        entry.active += 1;
         drop(uses);
-        InUse { activity: self.clone(), id: id.clone() }
+        UseGuard { activity: self.clone(), id: id.clone() }
     }
 
     /// When a sandbox was used last, in milliseconds since 1970; the current time while it is in
     /// use.
     pub(crate) fn last_ms(&self, id: &SandboxId) -> Option<i64> {
         let uses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        uses.get(id).map(|entry| if entry.under_way > 0 { now_ms() } else { entry.last_ms })
+        uses.get(id).map(|entry| if entry.active > 0 { now_ms() } else { entry.last_ms })
     }
 
     /// Removes a sandbox that has ended.
@@ -48,13 +48,13 @@ impl Activity {
     }
 }
 
-impl Drop for InUse {
+impl Drop for UseGuard {
     fn drop(&mut self) {
         let mut uses = self.activity.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A sandbox that has ended meanwhile is not added again.
         if let Some(entry) = uses.get_mut(&self.id) {
             entry.last_ms = now_ms();
-            entry.under_way = entry.under_way.saturating_sub(1);
+            entry.active = entry.active.saturating_sub(1);
         }
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     fn a_use_lasts_until_it_is_dropped() {
         let (activity, id) = (Activity::default(), SandboxId::new("a").unwrap());
         assert_eq!(activity.last_ms(&id), None);
-        let (first, second) = (activity.begin(&id), activity.begin(&id));
+        let (first, second) = (activity.start(&id), activity.start(&id));
         drop(first);
         assert!(activity.last_ms(&id).is_some_and(|last| last >= now_ms() - 1000));
         drop(second);

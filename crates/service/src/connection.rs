@@ -7,23 +7,23 @@ use std::task::{Context, Poll};
 use stockade_runtime::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::owned::Used;
+use crate::owned_sandbox::ActiveSandbox;
 
 /// The connection.
 #[derive(Debug)]
-pub(crate) struct UsedConnection {
+pub(crate) struct SandboxConnection {
     connection: Box<dyn Connection>,
-    _used: Used,
+    _sandbox: ActiveSandbox,
 }
 
-impl UsedConnection {
+impl SandboxConnection {
     /// Wraps a connection as a use of a sandbox.
-    pub(crate) fn new(connection: Box<dyn Connection>, used: Used) -> Self {
-        Self { connection, _used: used }
+    pub(crate) fn new(connection: Box<dyn Connection>, used: ActiveSandbox) -> Self {
+        Self { connection, _sandbox: used }
     }
 }
 
-impl AsyncRead for UsedConnection {
+impl AsyncRead for SandboxConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -33,7 +33,7 @@ impl AsyncRead for UsedConnection {
     }
 }
 
-impl AsyncWrite for UsedConnection {
+impl AsyncWrite for SandboxConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -11,15 +11,15 @@ use crate::store::sandboxes::SandboxRow;
 
 /// The statement that records an event of the operation of a workflow.
 pub(crate) fn record(context: &Context, row: &SandboxRow, payload: Payload) -> Statement {
-    of(context.id().as_str(), row, payload)
+    statement(context.id().as_str(), row, payload)
 }
 
 /// The statement that records an event of an operation.
-pub(crate) fn of(operation: &str, row: &SandboxRow, payload: Payload) -> Statement {
+pub(crate) fn statement(operation: &str, row: &SandboxRow, payload: Payload) -> Statement {
     let kind = payload.kind();
     let data = serde_json::to_value(&payload).unwrap_or_default();
     insert(NewEvent {
-        id: EventId::of(operation, kind),
+        id: EventId::derive(operation, kind),
         kind,
         sandbox: &row.id,
         owner: &row.owner,

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use stockade_core::access;
-use stockade_core::lifecycle::Refused;
+use stockade_core::lifecycle::InvalidTransition;
 use stockade_core::{Code, ExecId, Problem, SandboxId, State};
 use stockade_durable::Failure;
-use stockade_review::problem::MAKE_ROOM;
+use stockade_review::problem::FREE_SPACE_REMEDY;
 use stockade_runtime::Error;
 
 pub(crate) use stockade_review::problem::caused;
@@ -26,7 +26,7 @@ pub(crate) fn to_problem(failure: &Failure) -> Problem {
             "conflict" => Code::Conflict,
             "cancelled" => Code::Cancelled,
             "timed_out" => Code::TimedOut,
-            "storage_full" => return full().because(failure.message.clone()),
+            "storage_full" => return storage_full().because(failure.message.clone()),
             _ => Code::Io,
         };
         Problem::new(code, failure.message.clone()).because(failure.code.clone())
@@ -34,7 +34,7 @@ pub(crate) fn to_problem(failure: &Failure) -> Problem {
 }
 
 /// The problem for an error of the engine or its store.
-pub(crate) fn of_store(error: stockade_durable::Error) -> Problem {
+pub(crate) fn store_problem(error: stockade_durable::Error) -> Problem {
     use stockade_durable::Error as Durable;
     match error {
         Durable::Failed(failure) => to_problem(&failure),
@@ -51,24 +51,26 @@ pub(crate) fn of_store(error: stockade_durable::Error) -> Problem {
         Durable::NewerDatabase { .. }
         | Durable::ForeignDatabase { .. }
         | Durable::CorruptDatabase { .. } => caused(Code::DatabaseInvalid, &error),
-        Durable::StorageFull => full().because(error.to_string()),
+        Durable::StorageFull => storage_full().because(error.to_string()),
         error => caused(Code::Io, &error),
     }
 }
 
 /// The problem for an error of a runtime.
-pub(crate) fn of_runtime(error: &Error) -> Problem {
+pub(crate) fn runtime_problem(error: &Error) -> Problem {
     let problem = |code| caused(code, error);
     match error {
         Error::NoSandbox(_) => problem(Code::InvalidState),
         Error::NoExec { .. } | Error::NoSnapshot(_) => problem(Code::NotFound),
         Error::Conflict(_) => problem(Code::Conflict),
         Error::WrongState { .. } => problem(Code::InvalidState),
-        Error::Unsupported { remedy, .. } => remedied(problem(Code::Unsupported), remedy.as_ref()),
+        Error::Unsupported { remedy, .. } => {
+            with_remedy(problem(Code::Unsupported), remedy.as_ref())
+        }
         Error::Limit { limit, reason, remedy } => {
             Problem::limit_unavailable(limit.as_str(), reason).remedied_by(remedy)
         }
-        Error::Exceeded { remedy, .. } => remedied(problem(Code::DiskExceeded), Some(remedy)),
+        Error::Exceeded { remedy, .. } => with_remedy(problem(Code::DiskExceeded), Some(remedy)),
         Error::Wall { .. } => problem(Code::WallUnavailable)
             .remedied_by("run `stockade doctor` to see what this host supports"),
         Error::PathRefused(_) => problem(Code::PathRefused),
@@ -92,14 +94,14 @@ pub(crate) fn of_runtime(error: &Error) -> Problem {
 }
 
 /// The problem for a state that does not allow an operation.
-pub(crate) fn of_state(id: &SandboxId, refused: &Refused) -> Problem {
+pub(crate) fn state_problem(id: &SandboxId, refused: &InvalidTransition) -> Problem {
     match refused {
-        Refused::Terminated { .. } => {
+        InvalidTransition::Terminated { .. } => {
             Problem::new(Code::SandboxTerminated, format!("the sandbox {id} is terminated"))
                 .because(refused.to_string())
                 .remedied_by("stockade create")
         }
-        Refused::State { state, .. } => {
+        InvalidTransition::State { state, .. } => {
             let remedy = match state {
                 State::Paused => "resume",
                 State::Stopped | State::New => "start",
@@ -116,7 +118,7 @@ pub(crate) fn of_state(id: &SandboxId, refused: &Refused) -> Problem {
 }
 
 /// The problem for a path that access rules refuse or that is malformed.
-pub(crate) fn of_access(error: &access::Error) -> Problem {
+pub(crate) fn access_problem(error: &access::Error) -> Problem {
     let code = match error {
         access::Error::Denied { .. } => Code::AccessDenied,
         access::Error::Unreadable(_) => Code::RuleInvalid,
@@ -126,7 +128,7 @@ pub(crate) fn of_access(error: &access::Error) -> Problem {
 }
 
 /// The problem for an invalid path.
-pub(crate) fn of_path(error: &Error) -> Problem {
+pub(crate) fn path_problem(error: &Error) -> Problem {
     Problem::new(Code::PathInvalid, error.to_string())
 }
 
@@ -147,12 +149,12 @@ pub(crate) fn exec_id(key: &str) -> Result<ExecId, Problem> {
 }
 
 /// The problem for a full disk.
-fn full() -> Problem {
+fn storage_full() -> Problem {
     Problem::new(Code::StorageFull, "there is no disk space to record the operation")
-        .remedied_by(MAKE_ROOM)
+        .remedied_by(FREE_SPACE_REMEDY)
 }
 
-fn remedied(problem: Problem, remedy: Option<&String>) -> Problem {
+fn with_remedy(problem: Problem, remedy: Option<&String>) -> Problem {
     match remedy {
         Some(remedy) => problem.remedied_by(remedy.clone()),
         None => problem,

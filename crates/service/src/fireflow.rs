@@ -21,7 +21,7 @@ names! {
 
 impl Status {
     /// FireFlow's name of a state.
-    pub const fn of(state: State) -> Self {
+    pub const fn from_state(state: State) -> Self {
         match state {
             State::New | State::Creating => Self::Creating,
             State::Running => Self::Running,
@@ -38,7 +38,8 @@ mod tests {
 
     #[test]
     fn each_state_has_its_status() {
-        let seen: Vec<_> = State::ALL.iter().map(|state| Status::of(*state).as_str()).collect();
+        let seen: Vec<_> =
+            State::ALL.iter().map(|state| Status::from_state(*state).as_str()).collect();
         assert_eq!(
             seen,
             ["creating", "creating", "running", "paused", "paused", "error", "terminated"]

@@ -8,11 +8,11 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
-use stockade_api::{FileContent, HttpAnswer, HttpRequest, Result, SessionEvent, SessionInput};
+use stockade_api::{FileContent, HttpRequest, HttpResponse, Result, SessionEvent, SessionInput};
 use stockade_durable::WorkflowId;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::owned::Used;
+use crate::owned_sandbox::ActiveSandbox;
 
 /// The values, by workflow.
 #[derive(Default)]
@@ -28,11 +28,11 @@ pub(crate) struct Handoff {
     /// A command's standard input.
     pub(crate) stdin: Option<Vec<u8>>,
     /// The sandbox, as the caller's owner check has just read it.
-    pub(crate) used: Option<Used>,
+    pub(crate) used: Option<ActiveSandbox>,
     /// Additions to a command's environment.
     pub(crate) environment: Option<BTreeMap<String, String>>,
     /// A request to a port inside, and the receiver of its response.
-    pub(crate) request: Option<(Box<HttpRequest>, oneshot::Sender<HttpAnswer>)>,
+    pub(crate) request: Option<(Box<HttpRequest>, oneshot::Sender<HttpResponse>)>,
     /// The arguments of a tool, and the receiver of its result.
     pub(crate) call: Option<(Map<String, Value>, oneshot::Sender<Value>)>,
 }

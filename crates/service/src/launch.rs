@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::activity::Activity;
 use crate::egress::Egress;
-use crate::failure::of_store;
+use crate::failure::store_problem;
 use crate::handoff::Handoffs;
 use crate::inner::Inner;
 use crate::locks::Locks;
@@ -45,10 +45,10 @@ impl Service {
         let inner = Arc::new(Inner {
             store: store.clone(),
             runtimes: runtimes.into_iter().map(|runtime| (runtime.name(), runtime)).collect(),
-            id: identity::find_or_make(&*store).await?,
+            id: identity::find_or_create(&*store).await?,
             locks: Locks::default(),
             terminations: Terminations::default(),
-            names: Locks::default(),
+            key_locks: Locks::default(),
             activity: Activity::default(),
             handoffs: Handoffs::default(),
             wakers: Wakers::default(),
@@ -71,7 +71,7 @@ impl Service {
             .max_recovery_attempts(u32::MAX)
             .queue(queue);
         let builder = operations::register(builder, &inner);
-        let engine = builder.launch().await.map_err(of_store)?;
+        let engine = builder.launch().await.map_err(store_problem)?;
         let service = Self { engine, inner };
         reaper::spawn(&service.engine, &service.inner);
         Ok(service)

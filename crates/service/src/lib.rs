@@ -27,7 +27,7 @@ mod operation;
 mod operations;
 mod options;
 pub mod orbiter;
-mod owned;
+mod owned_sandbox;
 mod paths;
 mod reaper;
 mod row;
@@ -44,6 +44,6 @@ mod wakers;
 
 pub use options::{Home, Options, Quotas};
 pub use service::Service;
-pub use spec::requested;
+pub use spec::requested_spec;
 pub use store::MIGRATIONS;
 pub use tools::{AllowlistTool, CodeTool, FilesystemTool, Handler, TerminalTool, ToolCall};

@@ -19,15 +19,15 @@ impl<K> Default for Locks<K> {
 impl<K: Clone + Eq + Hash> Locks<K> {
     /// Takes the lock of that name, if it is free.
     pub(crate) fn try_lock(&self, name: &K) -> Option<OwnedMutexGuard<()>> {
-        self.named(name).try_lock_owned().ok()
+        self.entry(name).try_lock_owned().ok()
     }
 
     /// Waits for the lock of that name.
     pub(crate) async fn lock(&self, name: &K) -> OwnedMutexGuard<()> {
-        self.named(name).lock_owned().await
+        self.entry(name).lock_owned().await
     }
 
-    fn named(&self, name: &K) -> Arc<AsyncMutex<()>> {
+    fn entry(&self, name: &K) -> Arc<AsyncMutex<()>> {
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lock) = locks.get(name).and_then(Weak::upgrade) {
             return lock;
@@ -46,7 +46,7 @@ mod tests {
     #[tokio::test]
     async fn one_sandbox_has_one_driver_and_another_is_not_kept_waiting() {
         let locks = Arc::new(Locks::default());
-        let held = locks.lock(&"a").await;
+        let guard = locks.lock(&"a").await;
         drop(locks.lock(&"b").await);
         let second = tokio::spawn({
             let locks = locks.clone();
@@ -54,7 +54,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(!second.is_finished());
-        drop(held);
+        drop(guard);
         second.await.unwrap();
     }
 }

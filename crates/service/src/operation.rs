@@ -6,7 +6,7 @@ use stockade_api::{Caller, OperationId, OperationInfo, OperationStatus};
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Engine, Handle, StartOptions, Status, WorkflowId, WorkflowInfo};
 
-use crate::failure::{invalid, of_store, to_problem};
+use crate::failure::{invalid, store_problem, to_problem};
 
 /// The input of every workflow of a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ pub(crate) fn workflow_id(caller: &Caller) -> Result<WorkflowId, Problem> {
             format!("key-{}", &hasher.finalize().to_hex()[..40])
         }
     };
-    WorkflowId::new(text).map_err(|error| of_store(error.into()))
+    WorkflowId::new(text).map_err(|error| store_problem(error.into()))
 }
 
 /// Whether an operation with the caller's idempotency key was started before.
@@ -43,7 +43,7 @@ pub(crate) async fn is_known(engine: &Engine, caller: &Caller) -> Result<bool, P
         return Ok(false);
     }
     let info = engine.info(&workflow_id(caller)?).await;
-    info.map(|info| info.is_some()).map_err(of_store)
+    info.map(|info| info.is_some()).map_err(store_problem)
 }
 
 /// Starts an operation, or finds the one with the same key.
@@ -56,7 +56,7 @@ pub(crate) async fn start<T: Serialize + Sync>(
 ) -> Result<Handle, Problem> {
     let input = Input { owner: caller.owner.clone(), request };
     let options = StartOptions { owner: Some(caller.owner.as_str().to_owned()), ..options };
-    engine.start(name, &input, options).await.map_err(of_store)
+    engine.start(name, &input, options).await.map_err(store_problem)
 }
 
 /// Runs an operation to its end: starts it, or finds the one with the same key, and waits for it.
@@ -68,7 +68,7 @@ pub(crate) async fn run<T: Serialize + Sync, O: DeserializeOwned>(
 ) -> Result<O, Problem> {
     let options = StartOptions { id: Some(workflow_id(caller)?), ..StartOptions::default() };
     let handle = start(engine, name, caller, request, options).await?;
-    handle.get_result().await.map_err(of_store)
+    handle.get_result().await.map_err(store_problem)
 }
 
 /// The public form of a recorded operation, for its owner only.
@@ -79,12 +79,12 @@ pub(crate) async fn info(
 ) -> Result<OperationInfo, Problem> {
     let unknown = || Problem::new(Code::NotFound, format!("there is no operation {id}"));
     let workflow = WorkflowId::new(id.0.clone()).map_err(|_| unknown())?;
-    let info = engine.info(&workflow).await.map_err(of_store)?;
+    let info = engine.info(&workflow).await.map_err(store_problem)?;
     let own = info.filter(|info| info.owner.as_deref() == Some(caller.owner.as_str()));
-    Ok(told(own.ok_or_else(unknown)?))
+    Ok(to_info(own.ok_or_else(unknown)?))
 }
 
-fn told(info: WorkflowInfo) -> OperationInfo {
+fn to_info(info: WorkflowInfo) -> OperationInfo {
     OperationInfo {
         workflow_id: OperationId(info.id.as_str().to_owned()),
         status: match info.status {

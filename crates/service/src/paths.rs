@@ -7,7 +7,7 @@ use stockade_api::{Bytes, Result};
 use stockade_core::{Code, Problem, SandboxId};
 use stockade_runtime::{Error, Runtime, SandboxPath};
 
-use crate::failure::{of_path, of_runtime};
+use crate::failure::{path_problem, runtime_problem};
 
 /// The path that a name leads to, with its symbolic links resolved; `follow` determines whether
 /// that includes one at its end. A name that does not exist stays as it is. A process inside can
@@ -32,7 +32,7 @@ pub(crate) async fn resolve(
                 Ok(info) => info.link,
                 // The operation that uses the path reports the error.
                 Err(Error::File { .. }) => None,
-                Err(error) => return Err(of_runtime(&error)),
+                Err(error) => return Err(runtime_problem(&error)),
             };
             if let Some(link) = link {
                 links += 1;
@@ -67,5 +67,5 @@ pub(crate) fn as_bytes(path: &SandboxPath) -> &[u8] {
 }
 
 pub(crate) fn as_path(path: &Bytes) -> Result<SandboxPath> {
-    SandboxPath::new(std::ffi::OsStr::from_bytes(&path.0)).map_err(|error| of_path(&error))
+    SandboxPath::new(std::ffi::OsStr::from_bytes(&path.0)).map_err(|error| path_problem(&error))
 }

@@ -9,9 +9,9 @@ use stockade_core::{ExecId, SandboxId, State};
 use stockade_durable::{Engine, Filter, Status as WorkflowStatus, WorkflowId};
 use stockade_runtime::{Runtime, SnapshotInfo, Status};
 
-use crate::failure::of_store;
+use crate::failure::store_problem;
 use crate::inner::Inner;
-use crate::operations::{self, execute, life, watch};
+use crate::operations::{self, execute, lifecycle, watch};
 use crate::row::SERVICE_LABEL;
 use crate::store::sandboxes::{self, SandboxRow};
 
@@ -39,20 +39,20 @@ pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
     for runtime in inner.runtimes.values() {
         // The runtime's sandboxes are listed before the records are read. Records are written
         // first, so no sandbox that is being created is taken for lost.
-        if let Ok(held) = inner.within(runtime.list(&ours)).await {
-            for status in &held {
+        if let Ok(statuses) = inner.with_deadline(runtime.list(&ours)).await {
+            for status in &statuses {
                 reap(inner, runtime, &status.id).await;
             }
-            end_commands(engine, inner, runtime, &held).await;
+            end_commands(engine, inner, runtime, &statuses).await;
         }
-        if let Ok(kept) = inner.within(runtime.snapshots()).await {
-            for snapshot in kept {
+        if let Ok(snapshots) = inner.with_deadline(runtime.snapshots()).await {
+            for snapshot in snapshots {
                 reap_snapshot(engine, inner, runtime, &snapshot).await;
             }
         }
     }
     let Ok(live) = sandboxes::live(&*inner.store).await else { return };
-    inner.egress.keep(&live);
+    inner.egress.retain(&live);
     for id in &live {
         let _ = watch::ensure(engine, id).await;
     }
@@ -75,36 +75,41 @@ async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
         && !found.as_ref().is_some_and(should_be)
     {
         inner.egress.leave(id).await;
-        let _ = inner.within(runtime.cleanup(id)).await;
+        let _ = inner.with_deadline(runtime.cleanup(id)).await;
     }
 }
 
 /// Ends the commands whose operations have ended without them, and acknowledges those that are
 /// recorded.
-async fn end_commands(engine: &Engine, inner: &Inner, runtime: &Arc<dyn Runtime>, held: &[Status]) {
-    if held.iter().all(|status| status.execs.is_empty()) {
+async fn end_commands(
+    engine: &Engine,
+    inner: &Inner,
+    runtime: &Arc<dyn Runtime>,
+    statuses: &[Status],
+) {
+    if statuses.iter().all(|status| status.execs.is_empty()) {
         return;
     }
-    let Ok(awaited) = awaited(engine).await else { return };
-    for status in held {
+    let Ok(awaited) = awaited_commands(engine).await else { return };
+    for status in statuses {
         for exec in status.execs.iter().filter(|exec| !awaited.contains(&exec.id)) {
             if exec.ending.is_none() {
-                let _ = inner.within(runtime.kill(&status.id, &exec.id)).await;
+                let _ = inner.with_deadline(runtime.kill(&status.id, &exec.id)).await;
             }
-            let _ = inner.within(runtime.acknowledge(&status.id, &exec.id)).await;
+            let _ = inner.with_deadline(runtime.acknowledge(&status.id, &exec.id)).await;
         }
     }
 }
 
 /// The commands of operations that have not ended.
-async fn awaited(engine: &Engine) -> stockade_api::Result<BTreeSet<ExecId>> {
+async fn awaited_commands(engine: &Engine) -> stockade_api::Result<BTreeSet<ExecId>> {
     let mut awaited = BTreeSet::new();
     for name in operations::COMMANDS {
         for status in [WorkflowStatus::Pending, WorkflowStatus::Enqueued] {
             let filter =
                 Filter { name: Some(name.to_owned()), status: Some(status), ..Filter::default() };
-            for info in engine.list(filter).await.map_err(of_store)? {
-                awaited.insert(execute::exec_of(&info.id)?);
+            for info in engine.list(filter).await.map_err(store_problem)? {
+                awaited.insert(execute::exec_id_for(&info.id)?);
             }
         }
     }
@@ -120,7 +125,8 @@ async fn reap_snapshot(
     found: &SnapshotInfo,
 ) {
     // In this order: the end of a stop and its stored files are recorded together.
-    if let Some(Ok(stop)) = found.id.as_str().strip_prefix(life::STOPPED).map(WorkflowId::new) {
+    if let Some(Ok(stop)) = found.id.as_str().strip_prefix(lifecycle::STOPPED).map(WorkflowId::new)
+    {
         match engine.info(&stop).await {
             Ok(info) if info.as_ref().is_none_or(|info| info.status.is_terminal()) => {}
             _ => return,
@@ -129,6 +135,6 @@ async fn reap_snapshot(
     // A snapshot of a sandbox that is not ours is not ours either.
     let is_unknown = sandboxes::is_unknown_snapshot(&*inner.store, &found.sandbox, &found.id).await;
     if is_unknown == Ok(true) {
-        let _ = inner.within(runtime.remove_snapshot(&found.id)).await;
+        let _ = inner.with_deadline(runtime.remove_snapshot(&found.id)).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stockade_api::{Network, Reached, Sandbox};
+use stockade_api::{Network, NetworkStatus, Sandbox};
 use stockade_core::event::Reason;
 use stockade_core::{Isolation, State};
 use stockade_durable::Statement;
@@ -76,7 +76,11 @@ impl SandboxRow {
             users: request.users.clone(),
             limits: request.limits,
             proxy: request.proxy.clone(),
-            network: request.network.as_ref().and_then(|it| it.policy().ok()).map(Reached::by),
+            network: request
+                .network
+                .as_ref()
+                .and_then(|it| it.policy().ok())
+                .map(NetworkStatus::new),
             created_at: timestamp(self.created_at),
             expires_at: self.expires_at.map(timestamp),
             terminated_at: self.terminated_at.map(timestamp),

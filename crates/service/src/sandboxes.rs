@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, ChangeNetwork,
-    CollectChanges, CollectDirectory, CollectedChanges, Connect, CreateSandbox, DiffBundle, Done,
-    Duplex, Endpoint, Execute, Executed, FileContent, FileEntry, GetSandbox, HttpAnswer,
-    HttpRequest, HttpStream, Items, ListBundles, ListDirectory, ListSandboxes, Listing,
-    MakeDirectory, MoveFile, Names, OpenSession, OpenWebSocket, OperationId, OperationInfo,
-    OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
-    RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceText, Replaced, ResolveEndpoint,
-    Restore, Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session,
-    SetPermissions, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket,
-    WriteFile, Written,
+    Ack, AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, ChangeNetwork,
+    CollectChanges, CollectDirectory, CollectedChanges, Connect, CreateSandbox, DiffBundle, Duplex,
+    Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
+    HttpResponse, HttpStream, Items, ListBundles, ListDirectory, ListSandboxes, Listing,
+    MakeDirectory, MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem,
+    PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent, RejectBundle,
+    RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore,
+    Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session, SetPermissions,
+    ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket, WriteFile,
+    WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
 
-use crate::failure::of_store;
+use crate::failure::store_problem;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    bundles, cancel, collect, create, directory, endpoint, events, exchange, execute, files, life,
-    output, query, reach, restore, session, snapshot, tool,
+    bundles, cancel, collect, create, directory, endpoint, events, exchange, execute, files,
+    lifecycle, network, output, query, restore, session, snapshot, tool,
 };
 use crate::service::Service;
 
@@ -37,31 +37,31 @@ impl Sandboxes for Service {
     }
 
     async fn start(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
-        life::step(self, caller, request, Operation::Start).await
+        lifecycle::change_state(self, caller, request, Operation::Start).await
     }
 
     async fn stop(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
-        life::step(self, caller, request, Operation::Stop).await
+        lifecycle::change_state(self, caller, request, Operation::Stop).await
     }
 
     async fn pause(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
-        life::step(self, caller, request, Operation::Pause).await
+        lifecycle::change_state(self, caller, request, Operation::Pause).await
     }
 
     async fn resume(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
-        life::step(self, caller, request, Operation::Resume).await
+        lifecycle::change_state(self, caller, request, Operation::Resume).await
     }
 
     async fn renew(&self, caller: &Caller, request: Renew) -> Result<Sandbox> {
-        life::renew(self, caller, request).await
+        lifecycle::renew(self, caller, request).await
     }
 
     async fn change_network(&self, caller: &Caller, request: ChangeNetwork) -> Result<Sandbox> {
-        reach::change_network(self, caller, request).await
+        network::change_network(self, caller, request).await
     }
 
     async fn kill(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
-        life::step(self, caller, request, Operation::Kill).await
+        lifecycle::change_state(self, caller, request, Operation::Kill).await
     }
 
     async fn get_status(&self, caller: &Caller, request: GetSandbox) -> Result<Sandbox> {
@@ -72,7 +72,7 @@ impl Sandboxes for Service {
         query::list(self, caller, request).await
     }
 
-    async fn execute(&self, caller: &Caller, request: Execute) -> Result<Executed> {
+    async fn execute(&self, caller: &Caller, request: Execute) -> Result<ExecuteResult> {
         execute::execute(self, caller, request).await
     }
 
@@ -86,7 +86,7 @@ impl Sandboxes for Service {
 
     async fn wait_operation(&self, caller: &Caller, request: OperationId) -> Result<OperationInfo> {
         operation::info(&self.engine, caller, &request).await?;
-        let id = WorkflowId::new(request.0.clone()).map_err(|error| of_store(error.into()))?;
+        let id = WorkflowId::new(request.0.clone()).map_err(|error| store_problem(error.into()))?;
         let handle = self.engine.handle(&id);
         // The record contains the result.
         let _ = tokio::time::timeout(WAIT, handle.get_result::<serde_json::Value>()).await;
@@ -109,27 +109,27 @@ impl Sandboxes for Service {
         files::list(self, caller, request).await
     }
 
-    async fn make_directory(&self, caller: &Caller, request: MakeDirectory) -> Result<Done> {
-        files::change(self, caller, Change::MakeDirectory(request)).await.map(|_| Done {})
+    async fn make_directory(&self, caller: &Caller, request: MakeDirectory) -> Result<Ack> {
+        files::change(self, caller, Change::MakeDirectory(request)).await.map(|_| Ack {})
     }
 
-    async fn move_file(&self, caller: &Caller, request: MoveFile) -> Result<Done> {
-        files::change(self, caller, Change::Move(request)).await.map(|_| Done {})
+    async fn move_file(&self, caller: &Caller, request: MoveFile) -> Result<Ack> {
+        files::change(self, caller, Change::Move(request)).await.map(|_| Ack {})
     }
 
-    async fn remove_file(&self, caller: &Caller, request: RemoveFile) -> Result<Done> {
-        files::change(self, caller, Change::Remove(request)).await.map(|_| Done {})
+    async fn remove_file(&self, caller: &Caller, request: RemoveFile) -> Result<Ack> {
+        files::change(self, caller, Change::Remove(request)).await.map(|_| Ack {})
     }
 
-    async fn set_permissions(&self, caller: &Caller, request: SetPermissions) -> Result<Done> {
-        files::change(self, caller, Change::SetPermissions(request)).await.map(|_| Done {})
+    async fn set_permissions(&self, caller: &Caller, request: SetPermissions) -> Result<Ack> {
+        files::change(self, caller, Change::SetPermissions(request)).await.map(|_| Ack {})
     }
 
     async fn search_files(&self, caller: &Caller, request: SearchFiles) -> Result<Listing> {
         files::search(self, caller, request).await
     }
 
-    async fn replace_text(&self, caller: &Caller, request: ReplaceText) -> Result<Replaced> {
+    async fn replace_text(&self, caller: &Caller, request: ReplaceText) -> Result<ReplaceResult> {
         files::replace(self, caller, request).await
     }
 
@@ -141,7 +141,7 @@ impl Sandboxes for Service {
         endpoint::resolve(self, caller, request).await
     }
 
-    async fn http_request(&self, caller: &Caller, request: HttpRequest) -> Result<HttpAnswer> {
+    async fn http_request(&self, caller: &Caller, request: HttpRequest) -> Result<HttpResponse> {
         endpoint::request(self, caller, request).await
     }
 
@@ -153,12 +153,12 @@ impl Sandboxes for Service {
         restore::restore(self, caller, request).await
     }
 
-    async fn snapshots(&self, caller: &Caller, _: Names) -> Result<Vec<Snapshot>> {
+    async fn snapshots(&self, caller: &Caller, _: Empty) -> Result<Vec<Snapshot>> {
         snapshot::list(self, caller).await
     }
 
-    async fn remove_snapshot(&self, caller: &Caller, request: SnapshotId) -> Result<Done> {
-        snapshot::remove(self, caller, request).await.map(|()| Done {})
+    async fn remove_snapshot(&self, caller: &Caller, request: SnapshotId) -> Result<Ack> {
+        snapshot::remove(self, caller, request).await.map(|()| Ack {})
     }
 
     async fn collect_changes(
@@ -169,15 +169,15 @@ impl Sandboxes for Service {
         collect::collect(self, caller, request).await
     }
 
-    async fn collect_directory(&self, caller: &Caller, request: CollectDirectory) -> Result<Done> {
-        directory::collect(self, caller, request).await.map(|()| Done {})
+    async fn collect_directory(&self, caller: &Caller, request: CollectDirectory) -> Result<Ack> {
+        directory::collect(self, caller, request).await.map(|()| Ack {})
     }
 
     async fn run_tool(&self, caller: &Caller, request: RunTool) -> Result<ToolResult> {
         tool::run(self, caller, request).await
     }
 
-    async fn tools(&self, _: &Caller, _: Names) -> Result<Vec<Tool>> {
+    async fn tools(&self, _: &Caller, _: Empty) -> Result<Vec<Tool>> {
         Ok(tool::list(self))
     }
 
@@ -234,7 +234,7 @@ impl Sandboxes for Service {
         caller: &Caller,
         request: WriteFile,
         content: FileContent,
-    ) -> Result<Written> {
+    ) -> Result<WriteResult> {
         files::write(self, caller, request, content).await
     }
 

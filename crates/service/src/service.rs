@@ -11,7 +11,7 @@ use stockade_durable::{Engine, Handle, StartOptions};
 use crate::handoff::Handoff;
 use crate::inner::Inner;
 use crate::operation::{self, workflow_id};
-use crate::owned::{Owned, Used};
+use crate::owned_sandbox::{ActiveSandbox, OwnedSandbox};
 use crate::tools::Handler;
 
 /// Executes every operation. Its clones are the same service.
@@ -50,14 +50,14 @@ impl Service {
 
     /// The first of three phases, before anything is started: the sandbox, if it belongs to the
     /// caller and allows the operation.
-    pub(crate) async fn owned(
+    pub(crate) async fn owned_sandbox(
         &self,
         caller: &Caller,
         id: &SandboxId,
         operation: Operation,
-    ) -> Result<Owned> {
-        let owned = Owned::check(&*self.inner.store, &caller.owner, id).await?;
-        match owned.clone().admitting(operation) {
+    ) -> Result<OwnedSandbox> {
+        let owned = OwnedSandbox::check(&*self.inner.store, &caller.owner, id).await?;
+        match owned.clone().admit(operation) {
             // Idempotent replay: a known idempotency key is answered from its record, also if the
             // state of the sandbox does not allow the operation any more.
             Err(_) if operation::is_known(&self.engine, caller).await? => Ok(owned),
@@ -66,13 +66,17 @@ impl Service {
     }
 
     /// The same for an operation that uses the sandbox, which counts as in use meanwhile.
-    pub(crate) async fn used(&self, caller: &Caller, id: &SandboxId) -> Result<Used> {
-        match self.inner.used(&caller.owner, id).await {
+    pub(crate) async fn use_sandbox(
+        &self,
+        caller: &Caller,
+        id: &SandboxId,
+    ) -> Result<ActiveSandbox> {
+        match self.inner.use_sandbox(&caller.owner, id).await {
             Err(problem)
                 if matches!(problem.code, Code::InvalidState | Code::SandboxTerminated)
                     && operation::is_known(&self.engine, caller).await? =>
             {
-                self.inner.begin_use(&caller.owner, id).await
+                self.inner.start_use(&caller.owner, id).await
             }
             used => used,
         }
@@ -94,7 +98,7 @@ impl Service {
         };
         let options = StartOptions { id: Some(id.clone()), ..options };
         // One start at a time for each key, so that no workflow takes the values of another one.
-        let _turn = self.inner.names.lock(&id).await;
+        let _turn = self.inner.key_locks.lock(&id).await;
         let is_kept = self.inner.handoffs.put(&id, handoff);
         let started = operation::start(&self.engine, name, caller, request, options).await;
         if is_kept && !started.as_ref().is_ok_and(Handle::was_created) {

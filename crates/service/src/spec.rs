@@ -83,7 +83,7 @@ pub(crate) fn snapshot(request: &CreateSandbox) -> Option<&str> {
 }
 
 /// The image name of a snapshot.
-pub(crate) fn of_snapshot(id: &SnapshotId) -> String {
+pub(crate) fn snapshot_image(id: &SnapshotId) -> String {
     format!("{SNAPSHOT}{id}")
 }
 
@@ -101,7 +101,7 @@ fn root(request: &CreateSandbox) -> Result<Root> {
 
 /// The specification for a runtime. It is the same each time, because a runtime recognizes a
 /// repeated request by it.
-pub(crate) fn runtime(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
+pub(crate) fn sandbox_spec(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
     specification(&row.request, row.rules.clone(), row.labels(service))
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn runtime(row: &SandboxRow, service: &str) -> Result<SandboxSpec> {
 /// # Errors
 /// [`Code::InvalidInput`] for a request that cannot be converted, [`Code::RuleInvalid`] for access
 /// rules.
-pub fn requested(request: &CreateSandbox) -> Result<SandboxSpec> {
+pub fn requested_spec(request: &CreateSandbox) -> Result<SandboxSpec> {
     specification(request, rules(request)?, request.metadata.clone())
 }
 

@@ -19,7 +19,7 @@ impl Text {
     }
 
     /// The incomplete character at the end of the stream.
-    pub(crate) fn rest(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         self.0
     }
 }
@@ -35,6 +35,6 @@ mod tests {
         assert_eq!(text.push(b"\xac!".to_vec()), "€!".as_bytes());
         assert_eq!(text.push(b"\xff\xfe".to_vec()), b"\xff\xfe");
         assert_eq!(text.push(b"\xf0\x9f".to_vec()), b"");
-        assert_eq!(text.rest(), b"\xf0\x9f");
+        assert_eq!(text.finish(), b"\xf0\x9f");
     }
 }

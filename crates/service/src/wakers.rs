@@ -20,7 +20,7 @@ pub(crate) struct Waker {
 }
 
 impl Wakers {
-    pub(crate) fn of(&self, id: &SandboxId) -> Arc<Waker> {
+    pub(crate) fn get(&self, id: &SandboxId) -> Arc<Waker> {
         let mut wakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         wakers.entry(id.clone()).or_default().clone()
     }
@@ -48,7 +48,7 @@ impl Waker {
     }
 
     /// Waits until the watcher is woken.
-    pub(crate) async fn woken(&self) {
+    pub(crate) async fn wait(&self) {
         self.notify.notified().await;
     }
 }

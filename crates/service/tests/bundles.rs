@@ -15,22 +15,22 @@ use stockade_service::{Home, Options};
 use tempfile::TempDir;
 
 /// A service on a data directory of `u1`, and a project.
-struct Scene {
+struct Setup {
     harness: Harness,
     data: PathBuf,
     project: PathBuf,
-    _place: TempDir,
+    _temp_dir: TempDir,
 }
 
-impl Scene {
-    async fn set() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let (data, project) = (place.path().join("data"), place.path().join("project"));
+impl Setup {
+    async fn new() -> Self {
+        let temp_dir = tempfile::tempdir().unwrap();
+        let (data, project) = (temp_dir.path().join("data"), temp_dir.path().join("project"));
         std::fs::create_dir_all(project.join(".git")).unwrap();
         std::fs::write(project.join("old"), "old\n").unwrap();
         let home = Home { path: data.clone(), owner: caller("u1").owner };
         let harness = Harness::with(Options { home: Some(home), ..Options::default() }).await;
-        Self { harness, data, project, _place: place }
+        Self { harness, data, project, _temp_dir: temp_dir }
     }
 
     /// A bundle that creates some files; returns its id.
@@ -38,18 +38,18 @@ impl Scene {
         harness::bundle(&self.data, &self.project, files)
     }
 
-    async fn ask(
+    async fn call(
         &self,
         owner: &'static str,
         key: &'static str,
         operation: &'static str,
         request: Value,
     ) -> Result<Value, Problem> {
-        self.harness.ask(owner, key, operation, request).await
+        self.harness.call(owner, key, operation, request).await
     }
 
     async fn waiting(&self) -> Vec<String> {
-        let list = self.ask("u1", "", "bundles", json!({})).await.unwrap();
+        let list = self.call("u1", "", "bundles", json!({})).await.unwrap();
         let bundles = list["bundles"].as_array().unwrap();
         bundles.iter().map(|bundle| bundle["id"].as_str().unwrap().to_owned()).collect()
     }
@@ -60,8 +60,8 @@ impl Scene {
         for length in [1000, 64, 1, 1, 1] {
             let unknown = json!({"id": "0".repeat(length)});
             loop {
-                let asked = self.ask("u1", "", "apply_bundle", unknown.clone()).await;
-                let problem = asked.unwrap_err();
+                let response = self.call("u1", "", "apply_bundle", unknown.clone()).await;
+                let problem = response.unwrap_err();
                 if problem.code == Code::StorageFull {
                     assert!(problem.retryable && problem.remediation.is_some(), "{problem:?}");
                     break;
@@ -82,27 +82,27 @@ fn read(path: &Path) -> String {
 
 #[tokio::test]
 async fn a_bundle_is_its_owners_and_nobody_elses() {
-    let scene = Scene::set().await;
+    let scene = Setup::new().await;
     let id = scene.bundle(&["new"]);
-    let list = scene.ask("u2", "", "bundles", json!({})).await.unwrap();
+    let list = scene.call("u2", "", "bundles", json!({})).await.unwrap();
     assert_eq!(list, json!({"bundles": [], "views": []}));
     for operation in ["show_bundle", "apply_bundle", "reject_bundle"] {
-        let strange = scene.ask("u2", "", operation, json!({"id": id})).await.unwrap_err();
+        let strange = scene.call("u2", "", operation, json!({"id": id})).await.unwrap_err();
         let absent = "0".repeat(64);
-        let unknown = scene.ask("u1", "", operation, json!({"id": absent})).await.unwrap_err();
+        let unknown = scene.call("u1", "", operation, json!({"id": absent})).await.unwrap_err();
         assert_eq!(strange.code, Code::BundleNotFound);
-        let told = unknown.message.replace(&absent, &id);
-        assert_eq!((strange.message, strange.remediation), (told, unknown.remediation));
+        let expected = unknown.message.replace(&absent, &id);
+        assert_eq!((strange.message, strange.remediation), (expected, unknown.remediation));
     }
     assert_eq!((scene.waiting().await, scene.has("new")), (vec![id.clone()], false));
-    let shown = scene.ask("u1", "", "show_bundle", json!({"id": "latest"})).await.unwrap();
-    assert_eq!((&shown["id"], &shown["entries"][0]["path"]), (&json!(id), &json!("new")));
+    let latest = scene.call("u1", "", "show_bundle", json!({"id": "latest"})).await.unwrap();
+    assert_eq!((&latest["id"], &latest["entries"][0]["path"]), (&json!(id), &json!("new")));
 }
 
 /// No operation runs that the full disk cannot record, except one that frees space.
 #[tokio::test]
 async fn on_a_full_disk_nothing_is_done_but_to_reject() {
-    let scene = Scene::set().await;
+    let scene = Setup::new().await;
     let (first, second) = (scene.bundle(&["one"]), scene.bundle(&["two"]));
     let sandbox = json!({"id": scene.harness.sandbox().await});
     scene.fill_disk().await;
@@ -111,78 +111,78 @@ async fn on_a_full_disk_nothing_is_done_but_to_reject() {
         ("pause", sandbox.clone()),
         ("kill", sandbox.clone()),
     ] {
-        let problem = scene.ask("u1", "", operation, request).await.unwrap_err();
+        let problem = scene.call("u1", "", operation, request).await.unwrap_err();
         assert_eq!(problem.code, Code::StorageFull, "{operation}");
     }
-    let rejected = scene.ask("u1", "", "reject_bundle", json!({"id": first})).await.unwrap();
+    let rejected = scene.call("u1", "", "reject_bundle", json!({"id": first})).await.unwrap();
     assert_eq!(rejected, json!({"id": first, "rejected": true}));
-    let strange = scene.ask("u2", "", "reject_bundle", json!({"id": second})).await.unwrap_err();
+    let strange = scene.call("u2", "", "reject_bundle", json!({"id": second})).await.unwrap_err();
     assert_eq!(strange.code, Code::BundleNotFound);
     assert_eq!((scene.waiting().await, scene.has("one")), (vec![second.clone()], false));
     let recorded = "SELECT name FROM workflow_status WHERE name = 'bundle.reject'";
     assert!(scene.harness.texts(recorded).await.is_empty());
 
     scene.harness.fill_disk(false).await;
-    let found = scene.ask("u1", "", "get_status", sandbox.clone()).await.unwrap();
+    let found = scene.call("u1", "", "get_status", sandbox.clone()).await.unwrap();
     assert_eq!(found["state"], "running");
-    scene.ask("u1", "", "apply_bundle", json!({"id": second})).await.unwrap();
-    scene.ask("u1", "", "pause", sandbox.clone()).await.unwrap();
-    scene.ask("u1", "", "resume", sandbox.clone()).await.unwrap();
-    scene.ask("u1", "", "kill", sandbox).await.unwrap();
+    scene.call("u1", "", "apply_bundle", json!({"id": second})).await.unwrap();
+    scene.call("u1", "", "pause", sandbox.clone()).await.unwrap();
+    scene.call("u1", "", "resume", sandbox.clone()).await.unwrap();
+    scene.call("u1", "", "kill", sandbox).await.unwrap();
 }
 
 /// Work that started before the disk was full is completed automatically when there is room.
 #[tokio::test]
 async fn what_a_full_disk_cut_off_goes_on_by_itself() {
-    let goes_on = async |operation: &'static str, call: &'static str, state| {
-        let scene = Scene::set().await;
+    let continues = async |operation: &'static str, call: &'static str, state| {
+        let scene = Setup::new().await;
         let id = scene.harness.sandbox().await;
-        scene.harness.gate.hold(call, Side::Behind);
+        scene.harness.gate.hold(call, Side::After);
         let request = serde_json::to_vec(&json!({"id": id})).unwrap();
-        let asked = scene.harness.spawn(move |service| async move {
+        let pending = scene.harness.spawn(move |service| async move {
             dispatch(&service, &caller("u1"), operation, &request).await.map(drop)
         });
-        scene.harness.gate.holds(1).await;
+        scene.harness.gate.wait_for_held(1).await;
         scene.fill_disk().await;
         scene.harness.gate.open();
-        assert_eq!(asked.await.unwrap().unwrap_err().code, Code::StorageFull, "{operation}");
+        assert_eq!(pending.await.unwrap().unwrap_err().code, Code::StorageFull, "{operation}");
         assert_eq!(scene.harness.status(&id).await.state, State::Running, "{operation}");
         scene.harness.fill_disk(false).await;
         scene.harness.until(&id, state).await;
     };
     tokio::join!(
-        goes_on("pause", "pause", State::Paused),
-        goes_on("kill", "cleanup", State::Terminated)
+        continues("pause", "pause", State::Paused),
+        continues("kill", "cleanup", State::Terminated)
     );
 }
 
 #[tokio::test]
 async fn what_was_decided_is_told_again_under_its_name() {
-    let scene = Scene::set().await;
+    let scene = Setup::new().await;
     let first = scene.bundle(&["one"]);
     scene.bundle(&["two"]);
     let latest = json!({"id": "latest"});
-    let applied = scene.ask("u1", "k", "apply_bundle", latest.clone()).await.unwrap();
+    let applied = scene.call("u1", "k", "apply_bundle", latest.clone()).await.unwrap();
     assert_eq!(applied["applied"], json!(["two"]));
     // `latest` is another bundle by now.
-    assert_eq!(scene.ask("u1", "k", "apply_bundle", latest.clone()).await.unwrap(), applied);
+    assert_eq!(scene.call("u1", "k", "apply_bundle", latest.clone()).await.unwrap(), applied);
     assert_eq!((scene.has("one"), scene.waiting().await), (false, vec![first.clone()]));
-    let rejected = scene.ask("u1", "r", "reject_bundle", latest.clone()).await.unwrap();
+    let rejected = scene.call("u1", "r", "reject_bundle", latest.clone()).await.unwrap();
     assert_eq!(rejected, json!({"id": first, "rejected": true}));
-    assert_eq!(scene.ask("u1", "r", "reject_bundle", latest.clone()).await.unwrap(), rejected);
-    let refused = scene.ask("u1", "r", "apply_bundle", latest.clone()).await.unwrap_err();
+    assert_eq!(scene.call("u1", "r", "reject_bundle", latest.clone()).await.unwrap(), rejected);
+    let refused = scene.call("u1", "r", "apply_bundle", latest.clone()).await.unwrap_err();
     assert_eq!(refused.code, Code::Conflict);
-    let none = scene.ask("u1", "", "apply_bundle", latest).await.unwrap_err();
+    let none = scene.call("u1", "", "apply_bundle", latest).await.unwrap_err();
     assert_eq!(none.code, Code::BundleNotFound);
 }
 
 /// The changes of a killed service are in the project, but its record lacks them.
 #[tokio::test]
 async fn what_a_killed_service_had_applied_is_found_applied() {
-    let mut scene = Scene::set().await;
+    let mut scene = Setup::new().await;
     let id = scene.bundle(&["one", "two"]);
     let request = json!({"id": id, "paths": ["one"]});
-    let applied = scene.ask("u1", "k", "apply_bundle", request.clone()).await.unwrap();
+    let applied = scene.call("u1", "k", "apply_bundle", request.clone()).await.unwrap();
     assert_eq!((&applied["applied"], &applied["done"]), (&json!(["one"]), &json!(false)));
     let workflow = "(SELECT workflow_uuid FROM workflow_status WHERE name = 'bundle.apply')";
     for sql in [
@@ -197,7 +197,7 @@ async fn what_a_killed_service_had_applied_is_found_applied() {
         scene.harness.tamper(sql.leak()).await;
     }
     scene.harness.kill().await;
-    let again = scene.ask("u1", "k", "apply_bundle", request).await.unwrap();
+    let again = scene.call("u1", "k", "apply_bundle", request).await.unwrap();
     assert_eq!(again, applied);
     assert_eq!(read(&scene.project.join("one")), "one\n");
     assert_eq!((scene.has("two"), scene.waiting().await), (false, vec![id]));
@@ -206,29 +206,29 @@ async fn what_a_killed_service_had_applied_is_found_applied() {
 /// A service that is killed between the record of its changes and the end leaves no bundle.
 #[tokio::test]
 async fn a_bundle_that_is_done_goes_also_after_a_crash() {
-    let scene = Scene::set().await;
+    let scene = Setup::new().await;
     let id = scene.bundle(&["one"]);
     let files = Bundles::open(&scene.data).unwrap();
     let request = serde_json::from_value(json!({"id": id})).unwrap();
     assert!(files.apply(&request, false).unwrap().is_done());
     let again = files.apply(&request, true).unwrap();
     assert!(again.is_done());
-    assert_eq!(again.told().unwrap().applied, ["one".into()]);
+    assert_eq!(again.into_response().unwrap().applied, ["one".into()]);
     assert!(scene.data.join("bundles").join(&id).exists());
-    files.settle(&id).unwrap();
-    files.settle(&id).unwrap();
+    files.remove_if_decided(&id).unwrap();
+    files.remove_if_decided(&id).unwrap();
     assert!(!scene.data.join("bundles").join(&id).exists());
 }
 
 #[tokio::test]
 async fn a_decision_is_an_operation_with_a_record() {
-    let scene = Scene::set().await;
+    let scene = Setup::new().await;
     scene.bundle(&["one"]);
-    scene.ask("u1", "k", "apply_bundle", json!({"id": "latest"})).await.unwrap();
+    scene.call("u1", "k", "apply_bundle", json!({"id": "latest"})).await.unwrap();
     let hash = blake3::Hasher::new().update(b"u1\0k").finalize().to_hex();
     let id = OperationId(format!("key-{}", &hash[..40]));
-    let told = scene.ask("u1", "", "operation", json!(id)).await.unwrap();
-    assert_eq!((&told["name"], &told["status"]), (&json!("bundle.apply"), &json!("succeeded")));
-    let strange = scene.ask("u2", "", "operation", json!(id)).await.unwrap_err();
+    let info = scene.call("u1", "", "operation", json!(id)).await.unwrap();
+    assert_eq!((&info["name"], &info["status"]), (&json!("bundle.apply"), &json!("succeeded")));
+    let strange = scene.call("u2", "", "operation", json!(id)).await.unwrap_err();
     assert_eq!(strange.code, Code::NotFound);
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use harness::{Harness, Side, caller, program};
 use stockade_api::{
-    ById, CreateSandbox, Ending, Execute, Executed, Expiry, OperationId, OperationStatus,
+    ById, CreateSandbox, Ending, Execute, ExecuteResult, Expiry, OperationId, OperationStatus,
     OutputChunk, ReadOutput, Renew, Sandboxes as _, TakeSnapshot,
 };
 use stockade_core::event::Kind;
@@ -19,7 +19,7 @@ use stockade_runtime::{Ending as Ended, Stream};
 use tokio::sync::Semaphore;
 
 /// The points at which a call of a runtime can be interrupted.
-const SIDES: [Side; 2] = [Side::Before, Side::Behind];
+const SIDES: [Side; 2] = [Side::Before, Side::After];
 
 fn id(text: &str) -> SandboxId {
     SandboxId::new(text).unwrap()
@@ -31,17 +31,19 @@ async fn during_create() {
         let mut harness = Harness::new().await;
         harness.gate.hold("create", side);
         let request = CreateSandbox { id: Some(id("sb1")), ..CreateSandbox::default() };
-        let asked = request.clone();
-        let cut = harness
-            .spawn(|service| async move { service.create(&caller("u1").once("k"), asked).await });
-        harness.gate.holds(1).await;
+        let repeated = request.clone();
+        let cut = harness.spawn(|service| async move {
+            service.create(&caller("u1").with_key("k"), repeated).await
+        });
+        harness.gate.wait_for_held(1).await;
         harness.kill().await;
         assert!(cut.await.is_err(), "the call went with its process");
         let sandbox = harness.until(&id("sb1"), State::Running).await;
-        let again = harness
-            .run(|service| async move { service.create(&caller("u1").once("k"), request).await });
+        let again = harness.run(|service| async move {
+            service.create(&caller("u1").with_key("k"), request).await
+        });
         assert_eq!(again.await.unwrap().id, sandbox.id, "the same name finds the same");
-        assert_eq!(harness.held().await, 1, "{side:?}");
+        assert_eq!(harness.sandbox_count().await, 1, "{side:?}");
         assert_eq!(harness.kinds().await, [Kind::SandboxCreated]);
     }
 }
@@ -74,10 +76,11 @@ async fn during_execute() {
         let sandbox = harness.sandbox().await;
         harness.gate.hold("execute", side);
         let execute = program(&sandbox, &["counted"]);
-        let asked = execute.clone();
-        let _cut = harness
-            .spawn(|service| async move { service.execute(&caller("u1").once("k"), asked).await });
-        harness.gate.holds(1).await;
+        let repeated = execute.clone();
+        let _cut = harness.spawn(|service| async move {
+            service.execute(&caller("u1").with_key("k"), repeated).await
+        });
+        harness.gate.wait_for_held(1).await;
         harness.kill().await;
         door.add_permits(4);
         assert_counted(&harness, execute, &runs).await;
@@ -90,21 +93,22 @@ async fn when_a_command_has_ended_and_nobody_recorded_it() {
     let (runs, door) = counted(&harness);
     let sandbox = harness.sandbox().await;
     let execute = program(&sandbox, &["counted"]);
-    let asked = execute.clone();
-    let _cut = harness
-        .spawn(|service| async move { service.execute(&caller("u1").once("k"), asked).await });
+    let repeated = execute.clone();
+    let _cut = harness.spawn(|service| async move {
+        service.execute(&caller("u1").with_key("k"), repeated).await
+    });
     harness.eventually(async || (runs.load(Ordering::SeqCst) == 1).then_some(())).await;
-    harness.end().await;
+    harness.stop().await;
     door.add_permits(4);
-    harness.begin().await;
+    harness.start().await;
     assert_counted(&harness, execute, &runs).await;
     // A recorded command is acknowledged in the runtime, by its operation or by the reaper.
     harness.eventually(async || (harness.fake.calls("acknowledge") > 0).then_some(())).await;
 }
 
 async fn assert_counted(harness: &Harness, execute: Execute, runs: &AtomicUsize) {
-    let executed: Executed = harness
-        .run(|service| async move { service.execute(&caller("u1").once("k"), execute).await })
+    let executed: ExecuteResult = harness
+        .run(|service| async move { service.execute(&caller("u1").with_key("k"), execute).await })
         .await
         .unwrap();
     assert_eq!((executed.end.ending, executed.end.exit_code), (Ending::Exited, Some(3)));
@@ -123,10 +127,11 @@ async fn a_command_whose_input_is_gone_is_not_begun() {
     harness.gate.hold("execute", Side::Before);
     let mut execute = program(&sandbox, &["cat"]);
     execute.stdin = Some(b"to-be-read".into());
-    let asked = execute.clone();
-    let _cut = harness
-        .spawn(|service| async move { service.execute(&caller("u1").once("k"), asked).await });
-    harness.gate.holds(1).await;
+    let repeated = execute.clone();
+    let _cut = harness.spawn(|service| async move {
+        service.execute(&caller("u1").with_key("k"), repeated).await
+    });
+    harness.gate.wait_for_held(1).await;
     harness.kill().await;
     let filter = Filter { name: Some("sandbox.execute".to_owned()), ..Filter::default() };
     harness
@@ -136,7 +141,7 @@ async fn a_command_whose_input_is_gone_is_not_begun() {
         })
         .await;
     let refused = harness
-        .run(|service| async move { service.execute(&caller("u1").once("k"), execute).await })
+        .run(|service| async move { service.execute(&caller("u1").with_key("k"), execute).await })
         .await
         .unwrap_err();
     assert_eq!(refused.code, Code::Cancelled);
@@ -158,17 +163,18 @@ async fn a_command_that_was_begun_reads_all_of_its_input() {
         }
     });
     let sandbox = harness.sandbox().await;
-    harness.gate.hold("execute", Side::Behind);
+    harness.gate.hold("execute", Side::After);
     let mut execute = program(&sandbox, &["reads"]);
     let text = "to-be-read ".repeat(50_000);
     execute.stdin = Some(text.clone().into());
-    let asked = execute.clone();
-    let _cut = harness
-        .spawn(|service| async move { service.execute(&caller("u1").once("k"), asked).await });
-    harness.gate.holds(1).await;
+    let repeated = execute.clone();
+    let _cut = harness.spawn(|service| async move {
+        service.execute(&caller("u1").with_key("k"), repeated).await
+    });
+    harness.gate.wait_for_held(1).await;
     harness.kill().await;
     let executed = harness
-        .run(|service| async move { service.execute(&caller("u1").once("k"), execute).await })
+        .run(|service| async move { service.execute(&caller("u1").with_key("k"), execute).await })
         .await
         .unwrap();
     assert_eq!((executed.end.ending, executed.end.exit_code), (Ending::Exited, Some(0)));
@@ -192,7 +198,7 @@ async fn during_each_step_of_a_life() {
     ];
     for (ask, kinds) in steps {
         let (operation, calls, state) = ask(id("any"));
-        for call in calls {
+        for runtime_call in calls {
             for side in SIDES {
                 let mut harness = Harness::new().await;
                 let sandbox = harness.sandbox().await;
@@ -202,19 +208,23 @@ async fn during_each_step_of_a_life() {
                     "start" => step(&harness, &sandbox, "stop").await,
                     _ => {}
                 }
-                harness.gate.hold(call, side);
+                harness.gate.hold(runtime_call, side);
                 let by_id = ById { id: sandbox.clone() };
-                let _cut = harness
-                    .spawn(|service| async move { ask_for(&service, operation, by_id).await });
-                harness.gate.holds(1).await;
+                let _cut =
+                    harness.spawn(|service| async move { call(&service, operation, by_id).await });
+                harness.gate.wait_for_held(1).await;
                 harness.kill().await;
                 harness.until(&sandbox, state).await;
                 harness.service.sweep().await;
-                let held = usize::from(matches!(state, State::Running | State::Paused));
-                assert_eq!(harness.held().await, held, "{operation}: {call} {side:?}");
+                let expected = usize::from(matches!(state, State::Running | State::Paused));
+                assert_eq!(
+                    harness.sandbox_count().await,
+                    expected,
+                    "{operation}: {runtime_call} {side:?}"
+                );
                 let mut expected = vec![Kind::SandboxCreated];
                 expected.extend(kinds);
-                assert_eq!(harness.kinds().await, expected, "{operation}: {call} {side:?}");
+                assert_eq!(harness.kinds().await, expected, "{operation}: {runtime_call} {side:?}");
                 if state == State::Stopped {
                     step(&harness, &sandbox, "start").await;
                 }
@@ -222,7 +232,7 @@ async fn during_each_step_of_a_life() {
                     assert_eq!(
                         read(&harness, &sandbox).await,
                         "kept",
-                        "{operation}: {call} {side:?}"
+                        "{operation}: {runtime_call} {side:?}"
                     );
                 }
             }
@@ -245,9 +255,9 @@ async fn what_the_reaper_takes_of_an_unrecorded_start_is_made_again() {
     let by_id = ById { id: sandbox.clone() };
     let cut = harness.run(|service| async move { service.start(&caller("u1"), by_id).await });
     assert_eq!(cut.await.unwrap_err().code, Code::StorageFull);
-    assert_eq!(harness.held().await, 1, "it was started");
+    assert_eq!(harness.sandbox_count().await, 1, "it was started");
     harness.service.sweep().await;
-    assert_eq!(harness.held().await, 0, "no record says that it runs");
+    assert_eq!(harness.sandbox_count().await, 0, "no record says that it runs");
     harness.fill_disk(false).await;
     harness.tamper("DROP TRIGGER fill").await;
     harness.kill().await;
@@ -255,7 +265,7 @@ async fn what_the_reaper_takes_of_an_unrecorded_start_is_made_again() {
     assert_eq!(read(&harness, &sandbox).await, "kept");
 }
 
-async fn ask_for(
+async fn call(
     service: &stockade_service::Service,
     operation: &str,
     by_id: ById,
@@ -273,7 +283,7 @@ async fn ask_for(
 async fn step(harness: &Harness, sandbox: &SandboxId, operation: &'static str) {
     let by_id = ById { id: sandbox.clone() };
     harness
-        .run(move |service| async move { ask_for(&service, operation, by_id).await })
+        .run(move |service| async move { call(&service, operation, by_id).await })
         .await
         .unwrap();
 }
@@ -296,7 +306,7 @@ async fn during_renew_snapshot_and_the_writing_of_a_file() {
         let renew = Renew { id: sandbox.clone(), ttl_seconds: 7200.0, shorten: false };
         let _cut =
             harness.spawn(|service| async move { service.renew(&caller("u1"), renew).await });
-        harness.gate.holds(1).await;
+        harness.gate.wait_for_held(1).await;
         harness.kill().await;
         harness
             .eventually(async || {
@@ -309,11 +319,11 @@ async fn during_renew_snapshot_and_the_writing_of_a_file() {
         let request = TakeSnapshot { sandbox_id: sandbox.clone(), id: None };
         let _cut =
             harness.spawn(|service| async move { service.snapshot(&caller("u1"), request).await });
-        harness.gate.holds(1).await;
+        harness.gate.wait_for_held(1).await;
         harness.kill().await;
         let taken = harness
             .eventually(async || {
-                let names = stockade_api::Names {};
+                let names = stockade_api::Empty {};
                 harness.service.snapshots(&caller("u1"), names).await.unwrap().pop()
             })
             .await;
@@ -324,13 +334,13 @@ async fn during_renew_snapshot_and_the_writing_of_a_file() {
         let _cut = harness.spawn(|service| async move {
             harness::write(&service, &target, "/f", "content").await
         });
-        gate.holds(1).await;
+        gate.wait_for_held(1).await;
         harness.kill().await;
         // The file is complete or missing, depending on the side.
         let written = harness.read(&sandbox, "/f").await;
         match side {
             Side::Before => assert_eq!(written.unwrap_err().code, Code::FileNotFound),
-            Side::Behind => assert_eq!(written.unwrap(), "content"),
+            Side::After => assert_eq!(written.unwrap(), "content"),
         }
     }
 }
@@ -352,10 +362,10 @@ async fn a_stream_goes_on_without_gap_or_double() {
             .await;
         harness.kill().await;
     }
-    let told = output(&harness, &operation, true).await;
-    assert_eq!(told, ("one two three four".to_owned(), "!!!!".to_owned(), 1));
+    let output_items = output(&harness, &operation, true).await;
+    assert_eq!(output_items, ("one two three four".to_owned(), "!!!!".to_owned(), 1));
     assert_eq!(runs.load(Ordering::SeqCst), 1);
-    assert_eq!(harness.ended(&operation).await.status, OperationStatus::Succeeded);
+    assert_eq!(harness.result(&operation).await.status, OperationStatus::Succeeded);
     let commands = harness.kinds().await.into_iter().filter(|kind| *kind == Kind::CommandCompleted);
     assert_eq!(commands.count(), 1);
 }
@@ -406,10 +416,10 @@ async fn a_watcher_does_not_take_a_sandbox_for_lost_that_is_being_stopped() {
         let mut harness = Harness::watchful().await;
         let sandbox = harness.sandbox().await;
         write(&harness, &sandbox, "kept").await;
-        harness.gate.hold("cleanup", Side::Behind);
+        harness.gate.hold("cleanup", Side::After);
         let by_id = ById { id: sandbox.clone() };
         let _cut = harness.spawn(|service| async move { service.stop(&caller("u1"), by_id).await });
-        harness.gate.holds(1).await;
+        harness.gate.wait_for_held(1).await;
         harness.kill().await;
         harness.until(&sandbox, State::Stopped).await;
         step(&harness, &sandbox, "start").await;
@@ -426,5 +436,5 @@ async fn a_life_that_ended_while_nobody_ran_ends_at_once() {
     harness.kill().await;
     let ended = harness.until(&sandbox.id, State::Terminated).await;
     assert_eq!(ended.reason.as_deref(), Some("expired"));
-    assert_eq!(harness.held().await, 0);
+    assert_eq!(harness.sandbox_count().await, 0);
 }

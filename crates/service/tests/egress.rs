@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use harness::{Harness, caller};
 use stockade_api::{
-    ById, ChangeNetwork, CreateSandbox, GetSandbox, Network, Reached, ReadEvents, Restore, Sandbox,
-    Sandboxes as _, TakeSnapshot,
+    ById, ChangeNetwork, CreateSandbox, GetSandbox, Network, NetworkStatus, ReadEvents, Restore,
+    Sandbox, Sandboxes as _, TakeSnapshot,
 };
 use stockade_core::access::Effect;
 use stockade_core::event::{Kind, Payload};
@@ -74,7 +74,7 @@ fn server() -> (TcpListener, String) {
     (listener, address)
 }
 
-fn reaching(hosts: &[&str]) -> CreateSandbox {
+fn network_to(hosts: &[&str]) -> CreateSandbox {
     let allow = hosts.iter().map(|host| host.parse().unwrap()).collect();
     let network = Network { allow, default: Effect::Deny };
     CreateSandbox { network: Some(network), ..CreateSandbox::default() }
@@ -93,17 +93,17 @@ async fn answer(harness: &Harness, id: &SandboxId, host: &str) -> String {
 
 /// The same for the proxy at an address.
 async fn answer_at(proxy: SocketAddr, host: &str) -> String {
-    let asked = async {
+    let exchange = async {
         let mut stream = TcpStream::connect(proxy).await.ok()?;
         stream.write_all(format!("CONNECT {host} HTTP/1.1\r\n\r\n").as_bytes()).await.ok()?;
         let mut bytes = [0; 12];
         stream.read_exact(&mut bytes).await.ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     };
-    tokio::time::timeout(harness::PATIENCE, asked).await.unwrap().unwrap_or_default()
+    tokio::time::timeout(harness::PATIENCE, exchange).await.unwrap().unwrap_or_default()
 }
 
-fn reached(sandbox: Sandbox) -> Reached {
+fn network_status(sandbox: Sandbox) -> NetworkStatus {
     sandbox.network.unwrap()
 }
 
@@ -111,25 +111,25 @@ fn reached(sandbox: Sandbox) -> Reached {
 async fn what_is_allowed_is_reached_and_the_rest_is_told_to_the_owner_alone() {
     let harness = Harness::with(options("owner")).await;
     let (_server, here) = server();
-    let sandbox = harness.create(reaching(&[&here, "*.b.example:443"])).await.unwrap();
+    let sandbox = harness.create(network_to(&[&here, "*.b.example:443"])).await.unwrap();
     let id = &sandbox.id;
-    let rules = reached(sandbox.clone()).policy.rules().len();
+    let rules = network_status(sandbox.clone()).policy.rules().len();
     assert_eq!(rules, 2);
     assert_eq!(answer(&harness, id, &here).await, "HTTP/1.1 200");
     for _ in 0..3 {
         assert_eq!(answer(&harness, id, "a.example:443").await, "HTTP/1.1 403");
     }
-    let told = harness
+    let network = harness
         .eventually(async || {
-            let told = reached(harness.status(id).await);
-            let is_whole = told.refused.first().is_some_and(|it| it.times == 3);
-            (is_whole && told.connections == 1).then_some(told)
+            let network = network_status(harness.status(id).await);
+            let is_whole = network.refused.first().is_some_and(|it| it.times == 3);
+            (is_whole && network.connections == 1).then_some(network)
         })
         .await;
-    let [refused] = told.refused.as_slice() else { panic!("{told:?}") };
+    let [refused] = network.refused.as_slice() else { panic!("{network:?}") };
     assert_eq!(refused.reason, Reason::NotAllowed);
     assert_eq!(refused.allow.as_deref(), Some("--allow a.example:443"));
-    assert_eq!((told.lost, told.closed), (0, None));
+    assert_eq!((network.lost, network.closed), (0, None));
     let recorded = harness
         .eventually(async || {
             let events = harness.events().await;
@@ -150,12 +150,12 @@ async fn what_is_allowed_is_reached_and_the_rest_is_told_to_the_owner_alone() {
     // The reports outlive the sandbox, whose traffic is blocked now.
     let proxy = proxy(&harness, id).await;
     harness.service.kill(&caller("u1"), ById { id: id.clone() }).await.unwrap();
-    let left = reached(harness.status(id).await);
+    let left = network_status(harness.status(id).await);
     assert_eq!((left.refused.len(), left.closed), (1, None));
     let is_closed = async || {
         // Another program may listen there by now, which does not answer.
-        let heard = tokio::time::timeout(Duration::from_secs(1), answer_at(proxy, &here)).await;
-        (heard.as_deref() != Ok("HTTP/1.1 200")).then_some(())
+        let response = tokio::time::timeout(Duration::from_secs(1), answer_at(proxy, &here)).await;
+        (response.as_deref() != Ok("HTTP/1.1 200")).then_some(())
     };
     harness.eventually(is_closed).await;
 }
@@ -167,8 +167,8 @@ async fn without_a_network_there_is_no_process() {
     assert_eq!(sandbox.network, None);
     assert!(processes("without").is_empty());
     assert_eq!(harness.fake.calls("listeners"), 0);
-    harness.create(reaching(&[])).await.unwrap();
-    harness.create(reaching(&[])).await.unwrap();
+    harness.create(network_to(&[])).await.unwrap();
+    harness.create(network_to(&[])).await.unwrap();
     assert_eq!(processes("without").len(), 1, "one for all");
 }
 
@@ -178,7 +178,7 @@ async fn a_process_that_is_killed_is_started_again_for_everybody() {
     let (_server, here) = server();
     let mut ids = Vec::new();
     for _ in 0..3 {
-        ids.push(harness.create(reaching(&[&here])).await.unwrap().id);
+        ids.push(harness.create(network_to(&[&here])).await.unwrap().id);
     }
     for _ in 0..3 {
         let before = processes("killed");
@@ -196,7 +196,7 @@ async fn a_process_that_is_killed_is_started_again_for_everybody() {
     }
     // A sandbox that is created meanwhile is served too.
     kill(&processes("killed"));
-    let id = harness.create(reaching(&[&here])).await.unwrap().id;
+    let id = harness.create(network_to(&[&here])).await.unwrap().id;
     assert_eq!(answer(&harness, &id, &here).await, "HTTP/1.1 200");
 }
 
@@ -204,7 +204,7 @@ async fn a_process_that_is_killed_is_started_again_for_everybody() {
 async fn the_next_service_serves_what_the_last_one_left() {
     let mut harness = Harness::with(options("next")).await;
     let (_server, here) = server();
-    let id = harness.create(reaching(&[&here])).await.unwrap().id;
+    let id = harness.create(network_to(&[&here])).await.unwrap().id;
     assert_eq!(answer(&harness, &id, "a.example:1").await, "HTTP/1.1 403");
     let recorded = async || harness.kinds().await.contains(&Kind::NetworkRefused).then_some(());
     harness.eventually(recorded).await;
@@ -215,13 +215,13 @@ async fn the_next_service_serves_what_the_last_one_left() {
     };
     harness.eventually(reached_again).await;
     assert_eq!(answer(&harness, &id, "a.example:1").await, "HTTP/1.1 403");
-    let told = harness
+    let network = harness
         .eventually(async || {
-            let told = reached(harness.status(&id).await);
-            (told.closed.is_none() && told.connections > 0).then_some(told)
+            let network = network_status(harness.status(&id).await);
+            (network.closed.is_none() && network.connections > 0).then_some(network)
         })
         .await;
-    assert_eq!(told.refused.len(), 1, "{told:?}");
+    assert_eq!(network.refused.len(), 1, "{network:?}");
     let refusals = harness.kinds().await;
     let refusals = refusals.iter().filter(|kind| **kind == Kind::NetworkRefused).count();
     assert_eq!(refusals, 1, "it is recorded once");
@@ -243,17 +243,17 @@ async fn connected(harness: &Harness, id: &SandboxId, host: &str) -> TcpStream {
 async fn what_a_sandbox_reaches_is_changed_without_ending_the_rest() {
     let mut harness = Harness::with(options("changed")).await;
     let ((_one, kept), (_other, gone)) = (server(), server());
-    let id = harness.create(reaching(&[&kept])).await.unwrap().id;
+    let id = harness.create(network_to(&[&kept])).await.unwrap().id;
     let change = |allow: &[&str], refuse: &[&str]| {
         let hosts = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         ChangeNetwork { id: id.clone(), allow: hosts(allow), refuse: hosts(refuse) }
     };
     let me = caller("u1");
-    let rules = |sandbox: Sandbox| reached(sandbox).policy.rules().len();
+    let rules = |sandbox: Sandbox| network_status(sandbox).policy.rules().len();
     assert_eq!(answer(&harness, &id, &gone).await, "HTTP/1.1 403");
     let changed = harness.service.change_network(&me, change(&[&gone], &[])).await.unwrap();
     assert_eq!(rules(changed), 2);
-    let (mut goes_on, mut is_cut) =
+    let (mut continues, mut is_cut) =
         (connected(&harness, &id, &kept).await, connected(&harness, &id, &gone).await);
 
     let changed = harness.service.change_network(&me, change(&[], &[&gone])).await.unwrap();
@@ -261,7 +261,7 @@ async fn what_a_sandbox_reaches_is_changed_without_ending_the_rest() {
     assert_eq!(answer(&harness, &id, &gone).await, "HTTP/1.1 403");
     let read = tokio::time::timeout(harness::PATIENCE, is_cut.read(&mut [0])).await.unwrap();
     assert!(matches!(read, Ok(0) | Err(_)), "it is not cut off: {read:?}");
-    let read = tokio::time::timeout(Duration::from_millis(200), goes_on.read(&mut [0])).await;
+    let read = tokio::time::timeout(Duration::from_millis(200), continues.read(&mut [0])).await;
     assert!(read.is_err(), "it was cut off: {read:?}");
 
     // Also for the next process, and for the next service.
@@ -284,7 +284,7 @@ async fn what_a_sandbox_reaches_is_changed_without_ending_the_rest() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_network_that_cannot_be_changed_stays_as_it_is() {
     let harness = Harness::with(options("refused")).await;
-    let id = harness.create(reaching(&["a.example"])).await.unwrap().id;
+    let id = harness.create(network_to(&["a.example"])).await.unwrap().id;
     let me = caller("u1");
     let change = async |id: &SandboxId, refuse: &str| {
         let refuse = vec![refuse.parse().unwrap()];
@@ -299,12 +299,12 @@ async fn a_network_that_cannot_be_changed_stays_as_it_is() {
     assert_eq!(change(&id, "b.example").await, Err(Code::InvalidInput));
     let without = harness.create(CreateSandbox::default()).await.unwrap().id;
     assert_eq!(change(&without, "a.example").await, Err(Code::Conflict));
-    assert_eq!(reached(harness.status(&id).await).policy.rules().len(), 1);
+    assert_eq!(network_status(harness.status(&id).await).policy.rules().len(), 1);
     // A stopped sandbox uses the change later.
     harness.service.stop(&me, ById { id: id.clone() }).await.unwrap();
     assert_eq!(change(&id, "a.example").await, Ok(()));
     harness.service.start(&me, ById { id: id.clone() }).await.unwrap();
-    assert_eq!(reached(harness.status(&id).await).policy.rules().len(), 0);
+    assert_eq!(network_status(harness.status(&id).await).policy.rules().len(), 0);
     harness.service.kill(&me, ById { id: id.clone() }).await.unwrap();
     assert_eq!(change(&id, "a.example").await, Err(Code::SandboxTerminated));
 }
@@ -313,7 +313,7 @@ async fn a_network_that_cannot_be_changed_stays_as_it_is() {
 async fn a_sandbox_is_let_out_again_after_a_pause_a_stop_and_from_a_snapshot() {
     let harness = Harness::with(options("again")).await;
     let (me, (_server, here)) = (caller("u1"), server());
-    let id = harness.create(reaching(&[&here])).await.unwrap().id;
+    let id = harness.create(network_to(&[&here])).await.unwrap().id;
     let by_id = || ById { id: id.clone() };
     harness.service.pause(&me, by_id()).await.unwrap();
     harness.service.resume(&me, by_id()).await.unwrap();
@@ -321,7 +321,7 @@ async fn a_sandbox_is_let_out_again_after_a_pause_a_stop_and_from_a_snapshot() {
     let take = TakeSnapshot { sandbox_id: id.clone(), id: None };
     let snapshot = harness.service.snapshot(&me, take).await.unwrap();
     harness.service.stop(&me, by_id()).await.unwrap();
-    assert_eq!(reached(harness.status(&id).await).closed, None);
+    assert_eq!(network_status(harness.status(&id).await).closed, None);
     harness
         .run({
             let (me, by_id) = (me.clone(), by_id());
@@ -332,7 +332,7 @@ async fn a_sandbox_is_let_out_again_after_a_pause_a_stop_and_from_a_snapshot() {
     assert_eq!(answer(&harness, &id, &here).await, "HTTP/1.1 200");
     // A restored sandbox has the network of its own request.
     for (network, expected) in
-        [(None, None), (reaching(&["a.example"]).network, Some("HTTP/1.1 403"))]
+        [(None, None), (network_to(&["a.example"]).network, Some("HTTP/1.1 403"))]
     {
         let sandbox = CreateSandbox { network, ..CreateSandbox::default() };
         let request = Restore { snapshot_id: snapshot.id.clone(), sandbox };
@@ -349,35 +349,35 @@ async fn a_sandbox_is_let_out_again_after_a_pause_a_stop_and_from_a_snapshot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_let_out_is_refused_with_the_reason() {
     let harness = Harness::new().await;
-    let refused = harness.create(reaching(&[])).await.unwrap_err();
+    let refused = harness.create(network_to(&[])).await.unwrap_err();
     assert_eq!(refused.code, Code::Unsupported);
     assert!(refused.remediation.is_some(), "{refused:?}");
     assert_eq!(harness.service.live().await.unwrap(), []);
 
     let harness = Harness::with(options("refused")).await;
     harness.fake.refuse(Capability::Egress, "no rules");
-    let refused = harness.create(reaching(&[])).await.unwrap_err();
+    let refused = harness.create(network_to(&[])).await.unwrap_err();
     assert_eq!(refused.code, Code::Unsupported);
     assert!(format!("{refused:?}").contains("no rules"), "{refused:?}");
     let many = vec!["a.example"; 513];
-    let refused = harness.create(reaching(&many)).await.unwrap_err();
+    let refused = harness.create(network_to(&many)).await.unwrap_err();
     assert_eq!(refused.code, Code::RuleInvalid);
 
     let harness = Harness::with(options("closed")).await;
     harness.fake.fail_next("listeners", Error::Invalid("they are lost".to_owned()));
     let id = SandboxId::new("closed").unwrap();
-    let request = CreateSandbox { id: Some(id.clone()), ..reaching(&[]) };
+    let request = CreateSandbox { id: Some(id.clone()), ..network_to(&[]) };
     let refused = harness.create(request).await.unwrap_err();
     assert_eq!(refused.code, Code::WallUnavailable);
     assert!(refused.cause.as_ref().unwrap().contains("they are lost"), "{refused:?}");
     let left = harness.until(&id, State::Error).await;
-    assert_eq!(reached(left).closed, None);
-    assert_eq!(harness.held().await, 0);
+    assert_eq!(network_status(left).closed, None);
+    assert_eq!(harness.sandbox_count().await, 0);
 
     // A program that is not an egress process.
     let program = Program { path: "/bin/false".into(), arguments: Vec::new() };
     let harness = Harness::with(Options { egress: Some(program), ..Options::default() }).await;
-    let refused = harness.create(reaching(&[])).await.unwrap_err();
+    let refused = harness.create(network_to(&[])).await.unwrap_err();
     assert_eq!(refused.code, Code::WallUnavailable, "{refused:?}");
-    assert_eq!(harness.held().await, 0);
+    assert_eq!(harness.sandbox_count().await, 0);
 }

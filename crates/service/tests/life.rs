@@ -38,14 +38,15 @@ async fn a_sandbox_is_made_used_and_ended_and_each_step_is_told() {
     assert_eq!(service.kill(&me, by_id.clone()).await.unwrap().state, State::Terminated);
     let refused = service.resume(&me, by_id).await.unwrap_err();
     assert_eq!(refused.code, Code::SandboxTerminated);
-    let kept = service.get_status(&me, GetSandbox { id: id.clone(), metrics: true }).await.unwrap();
-    assert!(kept.terminated_at.is_some());
+    let status =
+        service.get_status(&me, GetSandbox { id: id.clone(), metrics: true }).await.unwrap();
+    assert!(status.terminated_at.is_some());
     assert_eq!(service.list(&me, ListSandboxes::default()).await.unwrap().sandboxes, []);
 
     let mut events = service.read_events(&me, ReadEvents::default()).await.unwrap();
-    let mut told = Vec::new();
+    let mut kinds = Vec::new();
     while let Some(event) = events.next().await {
-        told.push(event.unwrap().payload.kind());
+        kinds.push(event.unwrap().payload.kind());
     }
     let expected = [
         Kind::SandboxCreated,
@@ -55,7 +56,7 @@ async fn a_sandbox_is_made_used_and_ended_and_each_step_is_told() {
         Kind::SandboxRenewed,
         Kind::SandboxKilled,
     ];
-    assert_eq!(told, expected);
+    assert_eq!(kinds, expected);
 }
 
 #[tokio::test]
@@ -78,13 +79,14 @@ async fn a_stranger_is_told_that_there_is_nothing() {
 async fn the_same_name_does_it_once_and_other_words_under_it_are_refused() {
     let harness = Harness::new().await;
     let service = &harness.service;
-    let once = caller("u1").once("k");
+    let once = caller("u1").with_key("k");
     let first = service.create(&once, CreateSandbox::default()).await.unwrap();
     let second = service.create(&once, CreateSandbox::default()).await.unwrap();
     assert_eq!(first.id, second.id);
     let other = CreateSandbox { expiry: Expiry::Never, ..CreateSandbox::default() };
     assert_eq!(service.create(&once, other).await.unwrap_err().code, Code::Conflict);
-    let theirs = service.create(&caller("u2").once("k"), CreateSandbox::default()).await.unwrap();
+    let theirs =
+        service.create(&caller("u2").with_key("k"), CreateSandbox::default()).await.unwrap();
     assert_ne!(theirs.id, first.id);
 }
 
@@ -112,17 +114,17 @@ async fn what_was_done_is_told_again_whatever_became_of_the_sandbox_since() {
     let (service, me) = (&harness.service, caller("u1"));
     let id = service.create(&me, CreateSandbox::default()).await.unwrap().id;
     let by_id = ById { id: id.clone() };
-    let pausing = me.clone().once("pause");
+    let pausing = me.clone().with_key("pause");
     let first = service.pause(&pausing, by_id.clone()).await.unwrap();
     assert_eq!(service.pause(&pausing, by_id.clone()).await.unwrap(), first);
     service.resume(&me, by_id.clone()).await.unwrap();
-    let running = me.clone().once("run");
+    let running = me.clone().with_key("run");
     let line = CommandLine::Program(vec!["echo".into(), "hello".into()]);
     let execute = Execute::new(id.clone(), line);
     let executed = service.execute(&running, execute.clone()).await.unwrap();
     service.kill(&me, by_id.clone()).await.unwrap();
     assert_eq!(service.execute(&running, execute.clone()).await.unwrap(), executed);
     assert_eq!(service.pause(&pausing, by_id).await.unwrap(), first);
-    let refused = service.execute(&me.clone().once("another"), execute).await.unwrap_err();
+    let refused = service.execute(&me.clone().with_key("another"), execute).await.unwrap_err();
     assert_eq!(refused.code, Code::SandboxTerminated);
 }

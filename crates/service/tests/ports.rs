@@ -21,7 +21,7 @@ fn serve(
     id: &SandboxId,
     mut texts: mpsc::Receiver<Option<String>>,
 ) -> mpsc::Receiver<(String, Option<DuplexStream>)> {
-    let (heard, requests) = mpsc::channel(4);
+    let (request_sender, requests) = mpsc::channel(4);
     let mut listener = harness.fake.listen(id, Target::Tcp(PORT)).unwrap();
     tokio::spawn(async move {
         while let Some(mut connection) = listener.accept().await {
@@ -29,11 +29,11 @@ fn serve(
             while !request.windows(4).any(|end| end == b"\r\n\r\n") {
                 request.push(connection.read_u8().await.unwrap());
             }
-            heard.send((String::from_utf8(request).unwrap(), None)).await.unwrap();
+            request_sender.send((String::from_utf8(request).unwrap(), None)).await.unwrap();
             while let Some(Some(text)) = texts.recv().await {
                 connection.write_all(text.as_bytes()).await.unwrap();
             }
-            heard.send((String::new(), Some(connection))).await.ok();
+            request_sender.send((String::new(), Some(connection))).await.ok();
         }
     });
     requests
@@ -61,17 +61,18 @@ async fn an_answer_is_given_as_it_comes() {
     let mut requests = serve(&harness, &id, waiting);
     let head = "HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\nx-a: 1\r\nx-a: 2\r\n\r\n";
     texts.send(Some(head.to_owned())).await.unwrap();
-    let asked = request(&id, "/events?x=1");
-    let answer = harness.run(|s| async move { s.http_stream(&caller("u1"), asked).await }).await;
+    let http_request = request(&id, "/events?x=1");
+    let answer =
+        harness.run(|s| async move { s.http_stream(&caller("u1"), http_request).await }).await;
     let mut answer = answer.unwrap();
     let (sent, _) = requests.recv().await.unwrap();
     assert!(sent.starts_with("GET /events?x=1 HTTP/1.1\r\n") && sent.contains("x-own: 1\r\n"));
     assert_eq!((answer.head.status, answer.head.headers["x-a"].as_str()), (201, "1, 2"));
     for part in ["one", "two"] {
         texts.send(Some(format!("3\r\n{part}\r\n"))).await.unwrap();
-        let mut heard = [0; 3];
-        answer.body.0.read_exact(&mut heard).await.unwrap();
-        assert_eq!(heard, part.as_bytes());
+        let mut first_bytes = [0; 3];
+        answer.body.0.read_exact(&mut first_bytes).await.unwrap();
+        assert_eq!(first_bytes, part.as_bytes());
     }
     texts.send(Some("0\r\n\r\n".to_owned())).await.unwrap();
     assert_eq!(answer.body.0.read(&mut [0; 8]).await.unwrap(), 0);
@@ -86,8 +87,9 @@ async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
     let cut = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc";
     texts.send(Some(cut.to_owned())).await.unwrap();
     texts.send(None).await.unwrap();
-    let asked = request(&id, "/");
-    let answer = harness.run(|s| async move { s.http_stream(&caller("u1"), asked).await }).await;
+    let http_request = request(&id, "/");
+    let answer =
+        harness.run(|s| async move { s.http_stream(&caller("u1"), http_request).await }).await;
     let mut answer = answer.unwrap();
     drop((requests.recv().await, requests.recv().await));
     assert!(answer.body.0.read_to_end(&mut Vec::new()).await.is_err());
@@ -124,8 +126,9 @@ async fn what_is_no_web_socket_is_refused() {
         let (texts, waiting) = mpsc::channel(4);
         let mut requests = serve(&harness, &id, waiting);
         texts.send(Some(answer.to_owned())).await.unwrap();
-        let asked = web_socket(&id);
-        let refused = harness.run(|s| async move { s.web_socket(&caller("u1"), asked).await });
+        let http_request = web_socket(&id);
+        let refused =
+            harness.run(|s| async move { s.web_socket(&caller("u1"), http_request).await });
         assert_eq!(refused.await.unwrap_err().code, Code::Unreachable);
         let (sent, _) = requests.recv().await.unwrap();
         let sent = sent.to_lowercase();
@@ -136,7 +139,7 @@ async fn what_is_no_web_socket_is_refused() {
         }
         assert!(!sent.contains("mine"), "the handshake is ours");
     }
-    let asked = web_socket(&id);
-    let refused = harness.run(|s| async move { s.web_socket(&caller("u2"), asked).await });
+    let http_request = web_socket(&id);
+    let refused = harness.run(|s| async move { s.web_socket(&caller("u2"), http_request).await });
     assert_eq!(refused.await.unwrap_err().code, Code::NotFound);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use stockade_api::{
-    ById, Caller, ListSandboxes, Names, OperationId, OperationStatus, ReadEvents, Sandboxes as _,
+    ById, Caller, Empty, ListSandboxes, OperationId, OperationStatus, ReadEvents, Sandboxes as _,
 };
 use stockade_core::event::Kind;
 use stockade_core::{Code, OwnerId, SandboxId, State};
@@ -96,7 +96,7 @@ async fn a_service_goes_on_with_what_an_earlier_program_left() {
     assert_eq!(kinds.iter().filter(|kind| **kind == Kind::SandboxCreated).count(), 5);
     assert_eq!(kinds.iter().filter(|kind| **kind == Kind::CommandCompleted).count(), 2);
 
-    let snapshots = service.snapshots(&owner, Names {}).await.unwrap();
+    let snapshots = service.snapshots(&owner, Empty {}).await.unwrap();
     assert_eq!(snapshots.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["first"]);
 
     // A completed operation is answered from its record.

@@ -35,7 +35,7 @@ struct Block {
     named: bool,
     file: SourceFile,
     /// The offsets of each piece of text in the file and in the document, in bytes.
-    pieces: Vec<(usize, usize)>,
+    chunks: Vec<(usize, usize)>,
 }
 
 /// The programs in a document, in order.
@@ -76,28 +76,28 @@ impl Example {
 
     /// A text of the transcript with positions in the example's files replaced by positions in the
     /// document of that name.
-    pub fn placed(&self, text: &str, name: &str, document: &str) -> String {
-        let mut placed = String::with_capacity(text.len());
+    pub fn relocate(&self, text: &str, name: &str, document: &str) -> String {
+        let mut relocated = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(next) = rest.chars().next() {
-            let inside = placed.ends_with(|c: char| c.is_alphanumeric() || "._-/:".contains(c));
-            match self.place(rest, document).filter(|_| !inside) {
+            let inside = relocated.ends_with(|c: char| c.is_alphanumeric() || "._-/:".contains(c));
+            match self.locate(rest, document).filter(|_| !inside) {
                 Some((length, line, column)) => {
-                    placed.push_str(&format!("{name}:{line}:{column}"));
+                    relocated.push_str(&format!("{name}:{line}:{column}"));
                     rest = &rest[length..];
                 }
                 None => {
-                    placed.push(next);
+                    relocated.push(next);
                     rest = &rest[next.len_utf8()..];
                 }
             }
         }
-        placed
+        relocated
     }
 
     /// The position in the document for a `PATH:LINE:COLUMN` at the start of a text, and its
     /// length.
-    fn place(&self, text: &str, document: &str) -> Option<(usize, usize, usize)> {
+    fn locate(&self, text: &str, document: &str) -> Option<(usize, usize, usize)> {
         self.blocks.iter().find_map(|block| {
             let (line, after) = number(text.strip_prefix(block.file.path.as_str())?)?;
             let (column, after) = number(after)?;
@@ -121,8 +121,8 @@ impl Block {
             units = left;
             offset += character.len_utf8();
         }
-        let piece = self.pieces.iter().rev().find(|(at, _)| *at <= offset);
-        piece.map_or(0, |(at, from)| from + (offset - at))
+        let chunk = self.chunks.iter().rev().find(|(at, _)| *at <= offset);
+        chunk.map_or(0, |(at, from)| from + (offset - at))
     }
 }
 
@@ -155,13 +155,13 @@ fn blocks(document: &str) -> Vec<Block> {
                     skipped: info.skip || skip,
                     named: info.file.is_some(),
                     file: SourceFile { path: info.path(), source: String::new() },
-                    pieces: Vec::new(),
+                    chunks: Vec::new(),
                 });
                 skip = false;
             }
             Event::Text(text) => {
                 if let Some(block) = &mut open {
-                    block.pieces.push((block.file.source.len(), range.start));
+                    block.chunks.push((block.file.source.len(), range.start));
                     block.file.source.push_str(&text);
                 }
             }

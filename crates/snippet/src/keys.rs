@@ -13,20 +13,20 @@ pub fn derivation_keys(files: &[SourceFile]) -> Vec<String> {
         // The validator reports the problems of a file.
         drop(compile(file, &mut keys));
     }
-    keys.found
+    keys.keys
 }
 
 #[derive(Default)]
 struct Keys {
-    found: Vec<String>,
+    keys: Vec<String>,
 }
 
 impl Inspector for Keys {
-    fn written(&mut self, program: &Program<'_>, _: &mut Vec<Finding>) {
+    fn inspect_source(&mut self, program: &Program<'_>, _: &mut Vec<Finding>) {
         self.visit_program(program);
     }
 
-    fn transformed(&mut self, _: &Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
+    fn inspect_transformed(&mut self, _: &Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
 }
 
 impl<'a> Visit<'a> for Keys {
@@ -37,8 +37,8 @@ impl<'a> Visit<'a> for Keys {
         {
             let properties = object.properties.iter().filter_map(ObjectPropertyKind::as_property);
             for key in properties.filter_map(|property| property.key.static_name()) {
-                if !self.found.iter().any(|found| *found == key) {
-                    self.found.push(key.into_owned());
+                if !self.keys.iter().any(|found| *found == key) {
+                    self.keys.push(key.into_owned());
                 }
             }
         }

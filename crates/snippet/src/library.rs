@@ -2,20 +2,20 @@
 //! needed; others are read from a `node_modules` directory.
 
 mod error;
+mod import_scan;
 mod installed;
 mod manifest;
 mod packages;
-mod quoted;
 mod resolve;
 mod tree;
 
 use stockade_script::{LibraryModule, LibraryPackage, LibrarySet};
 
 pub use error::Error;
-pub use installed::{Wanted, installed};
+pub use import_scan::imports;
+pub use installed::{Selection, load_installed};
 pub use packages::Packages;
-pub use quoted::imports;
-pub use resolve::is_of_package;
+pub use resolve::is_package_specifier;
 
 /// The module that records systems; only libraries can import it. Every set has it.
 pub(crate) const SYSTEMS: &str = "stockade:systems";

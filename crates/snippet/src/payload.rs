@@ -59,7 +59,7 @@ pub enum InvalidInput {
     Path(String),
     /// Two files with one name.
     #[error("file path \"{0}\" is given twice")]
-    Twice(String),
+    DuplicatePath(String),
     /// An empty file.
     #[error("file \"{0}\" has empty source")]
     NoSource(String),
@@ -101,7 +101,7 @@ impl Payload {
                 return Err(InvalidInput::NoSource(path.clone()));
             }
             if !paths.insert(path) {
-                return Err(InvalidInput::Twice(path.clone()));
+                return Err(InvalidInput::DuplicatePath(path.clone()));
             }
         }
         let total = files.iter().map(|file| file.source.len()).sum();
@@ -133,8 +133,8 @@ fn is_plain(path: &str) -> bool {
         && path.split('/').all(name)
 }
 
-fn timeout(asked_ms: Option<f64>) -> Duration {
-    let Some(asked) = asked_ms.filter(|asked| asked.is_finite()) else {
+fn timeout(requested_ms: Option<f64>) -> Duration {
+    let Some(asked) = requested_ms.filter(|asked| asked.is_finite()) else {
         return Duration::from_millis(DEFAULT_TIMEOUT_MS);
     };
     let bounded = asked.floor().clamp(0.0, 10_000.0);

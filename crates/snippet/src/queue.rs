@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// The permits, and the callers that wait for them.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     count: Arc<Mutex<Count>>,
 }
 
@@ -21,7 +21,7 @@ struct Count {
 
 /// A permit, returned when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     permit: Option<OwnedSemaphorePermit>,
     count: Arc<Mutex<Count>>,
 }
@@ -29,37 +29,37 @@ pub(crate) struct Place {
 impl Queue {
     /// A queue with so many permits.
     pub(crate) fn new(cap: usize) -> Self {
-        let cap = within(cap);
-        let places = Arc::new(Semaphore::new(cap));
-        Self { places, count: Arc::new(Mutex::new(Count { cap, surplus: 0 })) }
+        let cap = clamp_cap(cap);
+        let permits = Arc::new(Semaphore::new(cap));
+        Self { permits, count: Arc::new(Mutex::new(Count { cap, surplus: 0 })) }
     }
 
     /// Changes the number of permits, at least one; returns the old number. Permits in use stay
     /// valid.
     pub(crate) fn set(&self, cap: usize) -> usize {
-        let cap = within(cap);
+        let cap = clamp_cap(cap);
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut count.cap, cap);
         if cap >= before {
-            let kept = count.surplus.min(cap - before);
-            count.surplus -= kept;
-            self.places.add_permits(cap - before - kept);
+            let reclaimed = count.surplus.min(cap - before);
+            count.surplus -= reclaimed;
+            self.permits.add_permits(cap - before - reclaimed);
         } else {
-            let gone = before - cap;
-            count.surplus += gone - self.places.forget_permits(gone);
+            let removed = before - cap;
+            count.surplus += removed - self.permits.forget_permits(removed);
         }
         before
     }
 
     /// Waits for a permit. Dropping the future stops waiting.
-    pub(crate) async fn enter(&self) -> Place {
+    pub(crate) async fn enter(&self) -> Permit {
         // The semaphore is never closed; if it were, the snippet would run without a permit.
-        let permit = Arc::clone(&self.places).acquire_owned().await.ok();
-        Place { permit, count: Arc::clone(&self.count) }
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
+        Permit { permit, count: Arc::clone(&self.count) }
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         if count.surplus > 0
@@ -71,7 +71,7 @@ impl Drop for Place {
     }
 }
 
-fn within(cap: usize) -> usize {
+fn clamp_cap(cap: usize) -> usize {
     cap.clamp(1, Semaphore::MAX_PERMITS)
 }
 

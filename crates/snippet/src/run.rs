@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
-use stockade_script::outside::{Console, Outside};
-use stockade_script::realm::{Ended, Failure, Limits, Program, Realm};
+use stockade_script::realm::{Failure, Limits, Program, Realm, RunEnd};
+use stockade_script::realm_host::{Console, RealmHost};
 use stockade_script::{Fault, LibraryPackage, LibrarySet, Module, resolve};
 
 use crate::imports::Imports;
@@ -28,7 +28,7 @@ const GRACE: Duration = Duration::from_millis(250);
 const MAX_SNAPSHOT_BYTES: usize = 1 << 20;
 
 /// A snippet that was checked and linked.
-pub(crate) struct Ready {
+pub(crate) struct PreparedRun {
     program: Program,
     timeout: Duration,
     libraries: Vec<UsedLibrary>,
@@ -36,8 +36,8 @@ pub(crate) struct Ready {
 
 /// Runs a snippet to its end in this process and thread, without network access.
 pub fn execute(input: Input, imports: &Imports, library: &LibrarySet) -> Transcript {
-    let ready = match read(input, imports, library) {
-        Ok(ready) => ready,
+    let prepared = match read(input, imports, library) {
+        Ok(prepared) => prepared,
         Err(refused) => return *refused,
     };
     let realm = match Realm::new(library, &Limits::default()) {
@@ -45,10 +45,10 @@ pub fn execute(input: Input, imports: &Imports, library: &LibrarySet) -> Transcr
         Err(error) => return Transcript::failed(error.to_string()),
     };
     let logs = Rc::new(RefCell::new(Vec::new()));
-    let kept = Rc::clone(&logs);
+    let lines = Rc::clone(&logs);
     let console =
-        move |level: &str, text: &str| kept.borrow_mut().push(format!("[{level}] {text}"));
-    let transcript = run(ready, &realm, Box::new(Console(console)));
+        move |level: &str, text: &str| lines.borrow_mut().push(format!("[{level}] {text}"));
+    let transcript = run(prepared, &realm, Box::new(Console(console)));
     drop(realm);
     Transcript { logs: logs.take(), ..transcript }
 }
@@ -58,7 +58,7 @@ pub(crate) fn read(
     input: Input,
     imports: &Imports,
     library: &LibrarySet,
-) -> Result<Ready, Box<Transcript>> {
+) -> Result<PreparedRun, Box<Transcript>> {
     let refused = |phase, code, errors| Err(Box::new(Transcript::refused(phase, code, errors)));
     let payload = match Payload::new(input) {
         Ok(payload) => payload,
@@ -73,9 +73,9 @@ pub(crate) fn read(
             return refused(Phase::Validate, ErrorCode::ValidationFailed, errors);
         }
     };
-    let libraries = used(&modules, library);
+    let libraries = used_libraries(&modules, library);
     match link(modules, library) {
-        Ok(program) => Ok(Ready { program, timeout: payload.timeout(), libraries }),
+        Ok(program) => Ok(PreparedRun { program, timeout: payload.timeout(), libraries }),
         Err(errors) => {
             let (count, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
             let errors = errors.join("\n");
@@ -86,7 +86,7 @@ pub(crate) fn read(
 }
 
 /// The packages that files import, each once, in the order of the set.
-fn used(modules: &[Module], library: &LibrarySet) -> Vec<UsedLibrary> {
+fn used_libraries(modules: &[Module], library: &LibrarySet) -> Vec<UsedLibrary> {
     let imports = || modules.iter().flat_map(|module| &module.imports);
     let is_used = |package: &&LibraryPackage| {
         imports().any(|import| library.package(&import.specifier) == Some(*package))
@@ -113,7 +113,7 @@ fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<Strin
             } else if library.exports(specifier) {
                 Ok(specifier.clone())
             } else {
-                let why = lacking(library, specifier);
+                let why = missing_package(library, specifier);
                 Err(format!("cannot resolve \"{specifier}\" from \"{}\" — {why}", module.path))
             };
             match meant {
@@ -129,14 +129,14 @@ fn link(modules: Vec<Module>, library: &LibrarySet) -> Result<Program, Vec<Strin
 }
 
 /// Why a library set lacks an import.
-fn lacking(library: &LibrarySet, specifier: &str) -> String {
+fn missing_package(library: &LibrarySet, specifier: &str) -> String {
     if let Some(why) = library.absent.get(specifier) {
         return why.clone();
     }
     let names: Vec<&str> = match library.package(specifier) {
         Some(package) => {
             let is_of = |name: &&str| library.package(name) == Some(package);
-            library.exported().filter(is_of).take(MAX_NAMES).collect()
+            library.exported_specifiers().filter(is_of).take(MAX_NAMES).collect()
         }
         None => library.packages.iter().map(|package| package.name.as_str()).collect(),
     };
@@ -145,43 +145,43 @@ fn lacking(library: &LibrarySet, specifier: &str) -> String {
 
 /// Runs a snippet in a realm with its library set. The outside receives the console lines: the
 /// transcript contains none.
-pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Transcript {
-    let Ready { program, timeout, libraries } = ready;
+pub(crate) fn run(prepared: PreparedRun, realm: &Realm, host: Box<dyn RealmHost>) -> Transcript {
+    let PreparedRun { program, timeout, libraries } = prepared;
     let started = Instant::now();
-    let outcome = realm.run(program, ENTRY, timeout, outside);
+    let outcome = realm.run(program, ENTRY, timeout, host);
     let mut errors = Vec::new();
     let mut code = None;
-    match outcome.ended {
-        Ended::Settled => {}
-        Ended::Threw(failure) => {
+    match outcome.end {
+        RunEnd::Settled => {}
+        RunEnd::Threw(failure) => {
             code = Some(ErrorCode::RuntimeError);
-            errors.push(rendered(&failure));
+            errors.push(render_failure(&failure));
         }
-        Ended::TimedOut => {
+        RunEnd::TimedOut => {
             code = Some(ErrorCode::Timeout);
             errors.push(format!("wall-clock budget of {}ms elapsed", timeout.as_millis()));
         }
-        Ended::NeverSettles => {
+        RunEnd::NeverSettles => {
             code = Some(ErrorCode::NeverSettles);
             errors.push(
                 "the snippet never settles: it awaits a promise, and no job or timer is left that could resolve it"
                     .to_owned(),
             );
         }
-        Ended::TooMuchCode(too_large) => {
+        RunEnd::TooMuchCode(too_large) => {
             code = Some(ErrorCode::CodeTooLarge);
             errors.push(too_large.to_string());
         }
     }
     for failure in &outcome.unhandled {
         code = code.or(Some(ErrorCode::RuntimeError));
-        errors.push(format!("unhandled rejection: {}", rendered(failure)));
+        errors.push(format!("unhandled rejection: {}", render_failure(failure)));
     }
-    let held = snapshot(realm, &mut errors);
+    let snapshot = snapshot(realm, &mut errors);
     let mut warnings = Vec::new();
-    if outcome.output_cut {
-        let kept = Limits::default().output_bytes;
-        warnings.push(format!("output after the first {kept} bytes was discarded"));
+    if outcome.output_truncated {
+        let limit = Limits::default().output_bytes;
+        warnings.push(format!("output after the first {limit} bytes was discarded"));
     }
     let built_in = libraries.iter().filter(|library| library.built_in);
     warnings.extend(built_in.map(|UsedLibrary { name, .. }| {
@@ -189,8 +189,8 @@ pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Tra
     }));
     Transcript {
         logs: Vec::new(),
-        facts: held.facts,
-        derived: held.derived,
+        facts: snapshot.facts,
+        derived: snapshot.derived,
         error_code: code.or_else(|| (!errors.is_empty()).then_some(ErrorCode::RuntimeError)),
         errors,
         duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -203,34 +203,34 @@ pub(crate) fn run(ready: Ready, realm: &Realm, outside: Box<dyn Outside>) -> Tra
 
 /// The result of `library/systems.js`.
 #[derive(Default, serde::Deserialize)]
-struct Held {
+struct Snapshot {
     facts: Map<String, Value>,
     derived: Map<String, Value>,
     errors: Vec<String>,
 }
 
 /// Reads the state of the systems, also after a timeout, when the realm still exists.
-fn snapshot(realm: &Realm, errors: &mut Vec<String>) -> Held {
-    let held = match realm.ask(SYSTEMS, "snapshot", GRACE) {
+fn snapshot(realm: &Realm, errors: &mut Vec<String>) -> Snapshot {
+    let snapshot = match realm.call_sync(SYSTEMS, "snapshot", GRACE) {
         Ok(text) if text.len() > MAX_SNAPSHOT_BYTES => {
             Err(format!("{} bytes (max {MAX_SNAPSHOT_BYTES})", text.len()))
         }
-        Ok(text) => serde_json::from_str::<Held>(&text).map_err(|error| error.to_string()),
+        Ok(text) => serde_json::from_str::<Snapshot>(&text).map_err(|error| error.to_string()),
         Err(failure) => Err(failure.message),
     };
-    match held {
-        Ok(mut held) => {
-            errors.append(&mut held.errors);
-            held
+    match snapshot {
+        Ok(mut snapshot) => {
+            errors.append(&mut snapshot.errors);
+            snapshot
         }
         Err(why) => {
             errors.push(format!("facts snapshot failed: {why}"));
-            Held::default()
+            Snapshot::default()
         }
     }
 }
 
-fn rendered(failure: &Failure) -> String {
+fn render_failure(failure: &Failure) -> String {
     sanitize_stack(Some(&failure.to_string()))
 }
 

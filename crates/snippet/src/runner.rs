@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use stockade_core::address::hosts::Hosts;
 use stockade_script::fetch::Fetcher;
-use stockade_script::worker::{self, Call, Ended, Program, Raised, Told, Zygote};
-use stockade_script::{Fault, LibrarySet, SourceFile, TOO_DEEP, is_beyond_stack};
+use stockade_script::worker::{self, Call, Confinement, Program, WorkerEnd, WorkerOutput, Zygote};
+use stockade_script::{Fault, LibrarySet, SourceFile, TOO_DEEP, is_stack_overflow};
 use tokio::sync::Mutex;
 
 use crate::imports::Imports;
@@ -17,7 +17,7 @@ use crate::library::built_in;
 use crate::payload::{Input, Payload};
 use crate::queue::Queue;
 use crate::transcript::{ErrorCode, Phase, Transcript};
-use crate::worker::{Question, Reply, Setup};
+use crate::worker::{Reply, Setup, WorkerRequest};
 
 /// Time for a worker beyond that of its snippet: to start, and to read the facts.
 const ALLOWANCE: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 const LINE_BYTES: usize = 10 << 20;
 
 const ABORTED: &str = "sandbox: aborted by caller signal";
-const BARE: &str = "the worker had no namespaces of its own, because none can be created here: only its seccomp filter and Landlock isolated it";
+const NO_NAMESPACES_WARNING: &str = "the worker had no namespaces of its own, because none can be created here: only its seccomp filter and Landlock isolated it";
 
 /// The options of a runner.
 #[derive(Debug, Clone)]
@@ -94,8 +94,8 @@ impl Runner {
     ///
     /// # Errors
     /// Why it could not be started.
-    pub async fn warm(&self) -> Result<Raised, Error> {
-        Ok(self.zygote().await?.raised())
+    pub async fn warm(&self) -> Result<Confinement, Error> {
+        Ok(self.zygote().await?.confinement())
     }
 
     /// Changes how many snippets may run concurrently, at least one; returns the old number.
@@ -122,22 +122,22 @@ impl Runner {
             }
         };
         let mut abort = std::pin::pin!(abort);
-        let _place = tokio::select! {
+        let _permit = tokio::select! {
             biased;
             () = &mut abort => return Err(Error::Aborted),
-            place = self.queue.enter() => place,
+            permit = self.queue.enter() => permit,
         };
-        let question = Question::Run(input);
+        let request = WorkerRequest::Run(input);
         let started = Instant::now();
         let mut logs = Vec::new();
         let mut lines = |line| logs.push(line);
-        let told = tokio::select! {
+        let output = tokio::select! {
             biased;
             () = &mut abort => None,
-            told = self.ask(&question, timeout + ALLOWANCE, &mut lines) => Some(told?),
+            output = self.call_worker(&request, timeout + ALLOWANCE, &mut lines) => Some(output?),
         };
-        let mut transcript = match told {
-            Some((told, raised)) => transcript(&told, timeout, raised),
+        let mut transcript = match output {
+            Some((output, confinement)) => transcript(&output, timeout, confinement),
             None => {
                 let errors = vec![ABORTED.to_owned()];
                 Transcript::refused(Phase::Run, ErrorCode::Aborted, errors)
@@ -155,41 +155,43 @@ impl Runner {
     /// # Errors
     /// If no worker can be jailed.
     pub async fn check(&self, files: Vec<SourceFile>) -> Result<Vec<Fault>, Error> {
-        let _place = self.queue.enter().await;
+        let _permit = self.queue.enter().await;
         let path = files.first().map(|file| file.path.clone()).unwrap_or_default();
-        let question = Question::Check(files);
-        let (told, _) = self.ask(&question, CHECK_TIMEOUT, &mut |_| {}).await?;
-        Ok(match reply(&told) {
+        let request = WorkerRequest::Check(files);
+        let (output, _) = self.call_worker(&request, CHECK_TIMEOUT, &mut |_| {}).await?;
+        Ok(match reply(&output) {
             Ok(Reply::Checked(faults)) => faults,
-            Ok(Reply::Ran(_)) => vec![at_start(path, without_answer(&told, Ended::Misspoke))],
-            Err(ended) => vec![at_start(path, without_answer(&told, ended))],
+            Ok(Reply::Ran(_)) => {
+                vec![fault_at_start(path, missing_reply(&output, WorkerEnd::ProtocolError))]
+            }
+            Err(ended) => vec![fault_at_start(path, missing_reply(&output, ended))],
         })
     }
 
     /// Sends a request to a worker, with a new zygote if the old one has ended.
-    async fn ask(
+    async fn call_worker(
         &self,
-        question: &Question,
+        request: &WorkerRequest,
         timeout: Duration,
         lines: &mut (dyn FnMut(String) + Send),
-    ) -> Result<(Told, Raised), Error> {
-        let question = serde_json::to_vec(question).unwrap_or_default();
+    ) -> Result<(WorkerOutput, Confinement), Error> {
+        let request = serde_json::to_vec(request).unwrap_or_default();
         let mut again = true;
         loop {
             let zygote = self.zygote().await?;
             let call = Call {
-                question: question.clone(),
+                request: request.clone(),
                 timeout,
                 line_bytes: LINE_BYTES,
                 lines,
                 fetcher: &self.fetcher,
             };
             match zygote.call(call).await {
-                Ok(told) => {
-                    if told.answer == Err(Ended::Lost) {
+                Ok(output) => {
+                    if output.answer == Err(WorkerEnd::Lost) {
                         self.forget(&zygote).await;
                     }
-                    return Ok((told, zygote.raised()));
+                    return Ok((output, zygote.confinement()));
                 }
                 // No worker has received the request yet.
                 Err(worker::Error::Fork(_)) if again => {
@@ -213,53 +215,56 @@ impl Runner {
     }
 
     /// Stops using a zygote, if it is still the current one.
-    async fn forget(&self, gone: &Arc<Zygote>) {
+    async fn forget(&self, stale: &Arc<Zygote>) {
         let mut zygote = self.zygote.lock().await;
-        if zygote.as_ref().is_some_and(|zygote| Arc::ptr_eq(zygote, gone)) {
+        if zygote.as_ref().is_some_and(|zygote| Arc::ptr_eq(zygote, stale)) {
             *zygote = None;
         }
     }
 }
 
 /// The transcript from the output of a worker; without a response, the worker has failed.
-fn transcript(told: &Told, timeout: Duration, raised: Raised) -> Transcript {
-    let mut transcript = match reply(told) {
+fn transcript(output: &WorkerOutput, timeout: Duration, confinement: Confinement) -> Transcript {
+    let mut transcript = match reply(output) {
         Ok(Reply::Ran(transcript)) => *transcript,
-        Ok(Reply::Checked(_)) => Transcript::failed(without_answer(told, Ended::Misspoke)),
-        Err(Ended::TimedOut) => {
+        Ok(Reply::Checked(_)) => {
+            Transcript::failed(missing_reply(output, WorkerEnd::ProtocolError))
+        }
+        Err(WorkerEnd::TimedOut) => {
             let error = format!("wall-clock budget of {}ms elapsed", timeout.as_millis());
-            let phase = if told.reading { Phase::Validate } else { Phase::Run };
+            let phase = if output.reading { Phase::Validate } else { Phase::Run };
             let refused = Transcript::refused(phase, ErrorCode::Timeout, vec![error]);
             Transcript { timed_out: true, ..refused }
         }
-        Err(ended) if is_too_deep(told, ended) => {
+        Err(ended) if is_too_deep(output, ended) => {
             let errors = vec![TOO_DEEP.to_owned()];
             Transcript::refused(Phase::Validate, ErrorCode::ValidationFailed, errors)
         }
-        Err(ended) => Transcript::failed(without_answer(told, ended)),
+        Err(ended) => Transcript::failed(missing_reply(output, ended)),
     };
-    if !raised.namespaces {
-        transcript.warnings.push(BARE.to_owned());
+    if !confinement.namespaces {
+        transcript.warnings.push(NO_NAMESPACES_WARNING.to_owned());
     }
     transcript
 }
 
 /// The response of a worker, or how it ended without a valid one.
-fn reply(told: &Told) -> Result<Reply, Ended> {
-    let answer = told.answer.as_deref().map_err(|ended| *ended)?;
-    serde_json::from_slice(answer).map_err(|_| Ended::Misspoke)
+fn reply(output: &WorkerOutput) -> Result<Reply, WorkerEnd> {
+    let answer = output.answer.as_deref().map_err(|ended| *ended)?;
+    serde_json::from_slice(answer).map_err(|_| WorkerEnd::ProtocolError)
 }
 
-fn at_start(path: String, message: String) -> Fault {
+fn fault_at_start(path: String, message: String) -> Fault {
     Fault { path, line: 1, column: 1, message }
 }
 
-fn is_too_deep(told: &Told, ended: Ended) -> bool {
-    told.reading && matches!(ended, Ended::Signaled(signal) if is_beyond_stack(signal.into()))
+fn is_too_deep(output: &WorkerOutput, ended: WorkerEnd) -> bool {
+    output.reading
+        && matches!(ended, WorkerEnd::Signaled(signal) if is_stack_overflow(signal.into()))
 }
 
-fn without_answer(told: &Told, ended: Ended) -> String {
-    if is_too_deep(told, ended) {
+fn missing_reply(output: &WorkerOutput, ended: WorkerEnd) -> String {
+    if is_too_deep(output, ended) {
         return TOO_DEEP.to_owned();
     }
     format!("the worker exited before it answered: {ended}")
@@ -269,47 +274,47 @@ fn without_answer(told: &Told, ended: Ended) -> String {
 mod tests {
     use super::*;
 
-    const NAMESPACES: Raised = Raised { namespaces: true, landlock: 7 };
+    const NAMESPACES: Confinement = Confinement { namespaces: true, landlock: 7 };
 
-    fn told(answer: Result<&[u8], Ended>) -> Told {
-        Told { answer: answer.map(<[u8]>::to_vec), reading: false }
+    fn worker_output(answer: Result<&[u8], WorkerEnd>) -> WorkerOutput {
+        WorkerOutput { answer: answer.map(<[u8]>::to_vec), reading: false }
     }
 
-    fn of(told: &Told) -> Transcript {
-        transcript(told, Duration::from_millis(150), NAMESPACES)
+    fn transcript_of(output: &WorkerOutput) -> Transcript {
+        transcript(output, Duration::from_millis(150), NAMESPACES)
     }
 
     #[test]
     fn what_a_worker_says_is_read_or_thrown_away() {
-        let lost = of(&told(Err(Ended::Signaled(11))));
+        let lost = transcript_of(&worker_output(Err(WorkerEnd::Signaled(11))));
         assert_eq!(
             lost.errors,
             ["the worker exited before it answered: it was killed by signal 11"]
         );
         assert_eq!(lost.error_code, Some(ErrorCode::WorkerError));
         let whole = serde_json::to_vec(&Reply::Ran(Box::new(lost.clone()))).unwrap();
-        assert_eq!(of(&told(Ok(&whole))), lost);
-        for rubbish in [&b""[..], b"{}", b"{\"Ran\":{}}", b"{\"Checked\":[]}", &whole[1..]] {
-            let error = &of(&told(Ok(rubbish))).errors[0];
+        assert_eq!(transcript_of(&worker_output(Ok(&whole))), lost);
+        for malformed in [&b""[..], b"{}", b"{\"Ran\":{}}", b"{\"Checked\":[]}", &whole[1..]] {
+            let error = &transcript_of(&worker_output(Ok(malformed))).errors[0];
             assert!(error.contains("invalid message"), "{error}");
         }
-        let late = of(&told(Err(Ended::TimedOut)));
+        let late = transcript_of(&worker_output(Err(WorkerEnd::TimedOut)));
         assert_eq!(late.errors, ["wall-clock budget of 150ms elapsed"]);
         assert!(late.timed_out);
     }
 
     #[test]
     fn what_is_too_deep_to_be_read_is_the_files_fault() {
-        let deep = Told { reading: true, ..told(Err(Ended::Signaled(11))) };
-        let refused = of(&deep);
+        let deep = WorkerOutput { reading: true, ..worker_output(Err(WorkerEnd::Signaled(11))) };
+        let refused = transcript_of(&deep);
         assert_eq!((refused.phase, refused.errors), (Phase::Validate, vec![TOO_DEEP.to_owned()]));
-        assert_eq!(without_answer(&deep, Ended::Signaled(11)), TOO_DEEP);
+        assert_eq!(missing_reply(&deep, WorkerEnd::Signaled(11)), TOO_DEEP);
     }
 
     #[test]
     fn a_worker_without_namespaces_says_so() {
-        let bare = Raised { namespaces: false, landlock: 7 };
-        let transcript = transcript(&told(Err(Ended::Lost)), Duration::ZERO, bare);
-        assert_eq!(transcript.warnings, [BARE]);
+        let bare = Confinement { namespaces: false, landlock: 7 };
+        let transcript = transcript(&worker_output(Err(WorkerEnd::Lost)), Duration::ZERO, bare);
+        assert_eq!(transcript.warnings, [NO_NAMESPACES_WARNING]);
     }
 }

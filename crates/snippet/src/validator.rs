@@ -6,8 +6,8 @@
 //! compiler only cannot hide one.
 
 mod fold;
+mod import_rules;
 mod names;
-mod written;
 
 use std::collections::BTreeSet;
 
@@ -52,11 +52,11 @@ struct Validator<'i> {
 }
 
 impl Inspector for Validator<'_> {
-    fn written(&mut self, program: &Program<'_>, findings: &mut Vec<Finding>) {
-        written::find(program, self.imports, findings);
+    fn inspect_source(&mut self, program: &Program<'_>, findings: &mut Vec<Finding>) {
+        import_rules::find(program, self.imports, findings);
     }
 
-    fn transformed(
+    fn inspect_transformed(
         &mut self,
         program: &Program<'_>,
         scoping: &Scoping,
@@ -64,26 +64,26 @@ impl Inspector for Validator<'_> {
     ) {
         let constants = Constants::of(program, scoping);
         let judged = BTreeSet::new();
-        Names { scoping, constants, judged, findings }.visit_program(program);
+        NameRules { scoping, constants, checked: judged, findings }.visit_program(program);
     }
 }
 
 /// Inspects names: free ones, and those through which a free one could be reached.
-struct Names<'p> {
+struct NameRules<'p> {
     scoping: &'p Scoping,
     constants: Constants<'p>,
     /// The positions of each `globalThis` in an expression that was already checked as a whole.
-    judged: BTreeSet<u32>,
+    checked: BTreeSet<u32>,
     findings: &'p mut Vec<Finding>,
 }
 
-impl Names<'_> {
+impl NameRules<'_> {
     fn report(&mut self, span: Span, message: String) {
         self.findings.push(Finding { offset: span.start, message });
     }
 
     /// The free name, if an expression is one.
-    fn free<'e>(&self, expression: &'e Expression<'_>) -> Option<&'e str> {
+    fn free_name<'e>(&self, expression: &'e Expression<'_>) -> Option<&'e str> {
         let Expression::Identifier(name) = expression.get_inner_expression() else { return None };
         self.is_free(name).then(|| name.name.as_str())
     }
@@ -94,27 +94,27 @@ impl Names<'_> {
     }
 
     fn is_global_object(&self, expression: &Expression<'_>) -> bool {
-        self.free(expression) == Some("globalThis")
+        self.free_name(expression) == Some("globalThis")
     }
 
     /// Marks the `globalThis` of an expression that is checked as a whole.
-    fn judge(&mut self, expression: &Expression<'_>) {
-        self.judged.insert(expression.get_inner_expression().span().start);
+    fn mark_checked(&mut self, expression: &Expression<'_>) {
+        self.checked.insert(expression.get_inner_expression().span().start);
     }
 
     /// Checks the key of a destructuring pattern.
-    fn pattern_key(&mut self, key: &PropertyKey<'_>) {
+    fn check_pattern_key(&mut self, key: &PropertyKey<'_>) {
         let name = match key.static_name() {
             Some(name) => Some(name.into_owned()),
             None => key.as_expression().and_then(|key| self.constants.fold(key)),
         };
         if let Some(name) = name {
-            self.taken(key.span(), &name);
+            self.check_key(key.span(), &name);
         }
     }
 
-    fn taken(&mut self, span: Span, name: &str) {
-        if names::is_smuggled(name) {
+    fn check_key(&mut self, span: Span, name: &str) {
+        if names::is_escape(name) {
             self.report(
                 span,
                 format!(
@@ -125,11 +125,12 @@ impl Names<'_> {
     }
 
     /// Checks `Reflect.get(globalThis, "X")` and similar calls.
-    fn reflection(&mut self, call: &CallExpression<'_>) {
+    fn check_reflection(&mut self, call: &CallExpression<'_>) {
         let Expression::StaticMemberExpression(callee) = call.callee.get_inner_expression() else {
             return;
         };
-        let Some(object) = self.free(&callee.object).filter(|o| matches!(*o, "Reflect" | "Object"))
+        let Some(object) =
+            self.free_name(&callee.object).filter(|o| matches!(*o, "Reflect" | "Object"))
         else {
             return;
         };
@@ -141,11 +142,11 @@ impl Names<'_> {
         let (Some(Some(target)), Some(Some(key))) = (arguments.next(), arguments.next()) else {
             return;
         };
-        let Some(name) = self.constants.fold(key).filter(|name| names::is_smuggled(name)) else {
+        let Some(name) = self.constants.fold(key).filter(|name| names::is_escape(name)) else {
             return;
         };
-        if let Some(target_name) = self.free(target).filter(|name| names::is_allowed(name)) {
-            self.judge(target);
+        if let Some(target_name) = self.free_name(target).filter(|name| names::is_allowed(name)) {
+            self.mark_checked(target);
             self.report(
                 call.span,
                 format!(
@@ -161,7 +162,7 @@ impl Names<'_> {
     }
 }
 
-impl<'a> Visit<'a> for Names<'_> {
+impl<'a> Visit<'a> for NameRules<'_> {
     fn visit_identifier_reference(&mut self, name: &IdentifierReference<'a>) {
         if !self.is_free(name) {
             return;
@@ -172,7 +173,7 @@ impl<'a> Visit<'a> for Names<'_> {
                 name.span,
                 format!("identifier \"{text}\" is denied in the sandbox (FS/network/eval surface)"),
             );
-        } else if text == "globalThis" && !self.judged.contains(&name.span.start) {
+        } else if text == "globalThis" && !self.checked.contains(&name.span.start) {
             self.report(
                 name.span,
                 "`globalThis` is denied in the sandbox unless an allowed name follows it, as in \
@@ -191,7 +192,7 @@ impl<'a> Visit<'a> for Names<'_> {
         let name = member.property.name.as_str();
         let global = self.is_global_object(&member.object);
         if global {
-            self.judge(&member.object);
+            self.mark_checked(&member.object);
         }
         if name == "constructor" {
             self.report(
@@ -221,7 +222,7 @@ impl<'a> Visit<'a> for Names<'_> {
     fn visit_computed_member_expression(&mut self, member: &ComputedMemberExpression<'a>) {
         let name = self.constants.fold(&member.expression);
         if self.is_global_object(&member.object) {
-            self.judge(&member.object);
+            self.mark_checked(&member.object);
             let how = if name.is_some() { " with a string literal" } else { "" };
             self.report(
                 member.span,
@@ -230,7 +231,7 @@ impl<'a> Visit<'a> for Names<'_> {
                      identifier reference for allowlisted names)"
                 ),
             );
-        } else if let Some(name) = name.filter(|name| names::is_smuggled(name)) {
+        } else if let Some(name) = name.filter(|name| names::is_escape(name)) {
             self.report(
                 member.span,
                 format!(
@@ -243,22 +244,22 @@ impl<'a> Visit<'a> for Names<'_> {
     }
 
     fn visit_call_expression(&mut self, call: &CallExpression<'a>) {
-        if self.free(&call.callee) == Some("Function") {
+        if self.free_name(&call.callee) == Some("Function") {
             self.report(call.span, "`Function(...)` call is denied in the sandbox".to_owned());
         }
-        self.reflection(call);
+        self.check_reflection(call);
         walk::walk_call_expression(self, call);
     }
 
     fn visit_new_expression(&mut self, new: &NewExpression<'a>) {
-        if self.free(&new.callee) == Some("Function") {
+        if self.free_name(&new.callee) == Some("Function") {
             self.report(new.span, "new Function(...) is not allowed in the sandbox".to_owned());
         }
         walk::walk_new_expression(self, new);
     }
 
     fn visit_binding_property(&mut self, property: &BindingProperty<'a>) {
-        self.pattern_key(&property.key);
+        self.check_pattern_key(&property.key);
         walk::walk_binding_property(self, property);
     }
 
@@ -266,7 +267,7 @@ impl<'a> Visit<'a> for Names<'_> {
         &mut self,
         property: &AssignmentTargetPropertyIdentifier<'a>,
     ) {
-        self.taken(property.span, property.binding.name.as_str());
+        self.check_key(property.span, property.binding.name.as_str());
         walk::walk_assignment_target_property_identifier(self, property);
     }
 
@@ -274,7 +275,7 @@ impl<'a> Visit<'a> for Names<'_> {
         &mut self,
         property: &AssignmentTargetPropertyProperty<'a>,
     ) {
-        self.pattern_key(&property.name);
+        self.check_pattern_key(&property.name);
         walk::walk_assignment_target_property_property(self, property);
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use stockade_script::realm::{Limits, Realm};
 use stockade_script::worker::wire::FromWorker;
-use stockade_script::worker::{Serve, Wire};
+use stockade_script::worker::{Channel, Serve};
 use stockade_script::{Fault, LibrarySet, SourceFile};
 
 use crate::imports::Imports;
@@ -30,7 +30,7 @@ pub(crate) struct Setup {
 
 /// A request to a worker.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Question {
+pub(crate) enum WorkerRequest {
     Run(Input),
     Check(Vec<SourceFile>),
 }
@@ -57,30 +57,30 @@ fn prepare(input: OwnedFd) -> Result<Serve, String> {
     let setup: Setup = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     drop((bytes, input));
     let realm = Realm::new(&setup.library, &Limits::default()).map_err(|e| e.to_string())?;
-    Ok(Box::new(move |wire| serve(Wire::new(wire), &setup, &realm)))
+    Ok(Box::new(move |channel| serve(Channel::new(channel), &setup, &realm)))
 }
 
 /// Serves one request; returns the exit code.
-fn serve(mut wire: Wire, setup: &Setup, realm: &Realm) -> u8 {
-    let Ok(question) = wire.question() else { return 1 };
-    let Ok(question) = serde_json::from_slice::<Question>(&question) else { return 2 };
-    wire.say(&FromWorker::Reading);
-    let wire = Rc::new(RefCell::new(wire));
-    let reply = match question {
-        Question::Check(files) => {
+fn serve(mut channel: Channel, setup: &Setup, realm: &Realm) -> u8 {
+    let Ok(request) = channel.receive_request() else { return 1 };
+    let Ok(request) = serde_json::from_slice::<WorkerRequest>(&request) else { return 2 };
+    channel.send(&FromWorker::ReadingStarted);
+    let channel = Rc::new(RefCell::new(channel));
+    let reply = match request {
+        WorkerRequest::Check(files) => {
             let faults = check(&files, &setup.imports).err().unwrap_or_default();
             Reply::Checked(faults)
         }
-        Question::Run(input) => {
+        WorkerRequest::Run(input) => {
             let ready = read(input, &setup.imports, &setup.library);
-            wire.borrow_mut().say(&FromWorker::Read);
+            channel.borrow_mut().send(&FromWorker::ReadingFinished);
             Reply::Ran(match ready {
-                Ok(ready) => Box::new(run(ready, realm, Box::new(Rc::clone(&wire)))),
+                Ok(ready) => Box::new(run(ready, realm, Box::new(Rc::clone(&channel)))),
                 Err(refused) => refused,
             })
         }
     };
     let Ok(reply) = serde_json::to_vec(&reply) else { return 3 };
-    wire.borrow_mut().say(&FromWorker::Answer(reply));
+    channel.borrow_mut().send(&FromWorker::Response(reply));
     0
 }

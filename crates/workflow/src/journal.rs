@@ -16,7 +16,7 @@ pub(crate) struct Journal {
     pub(crate) input: Value,
     /// The run that defines the workflow, and which of that run's workflows it is; `None` for the
     /// program's own workflow.
-    pub(crate) within: Option<(String, WorkflowRef)>,
+    pub(crate) parent: Option<(String, WorkflowRef)>,
     /// The outputs of its tasks, in the order in which they finished.
     pub(crate) rows: Vec<Value>,
     /// The iterations of its loops, by their names.
@@ -43,7 +43,7 @@ impl Journal {
         Self {
             run: run.to_owned(),
             input,
-            within: None,
+            parent: None,
             rows: Vec::new(),
             iterations: BTreeMap::new(),
         }

@@ -7,10 +7,10 @@
 //! (executes runs).
 
 pub mod authoring;
-pub mod built;
 pub mod engine;
 pub mod graph;
 mod journal;
+pub mod rust_workflow;
 pub mod schedule;
 mod store;
 mod sync;

@@ -71,7 +71,7 @@ fn read(bytes: &[u8]) -> bool {
         Ok(module) => {
             assert!(module.imports.iter().all(|import| (import.line as usize) <= lines));
             for line in (1..).take(module.code.lines().count() + 1) {
-                let (line, column) = module.written(line, 1);
+                let (line, column) = module.source_position(line, 1);
                 assert!(line >= 1 && (line as usize) <= lines && column >= 1);
             }
             true

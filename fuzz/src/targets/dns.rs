@@ -1,7 +1,7 @@
 //! Questions for names from inside, and answers of name servers from outside.
 
 use stockade_core::network::Name;
-use stockade_egress::dns::message::{Kind, Query, Reply, Said, read};
+use stockade_egress::dns::message::{Answer, Kind, Query, Reply, read};
 
 /// Words of the format.
 pub(super) const WORDS: &[&str] = &[
@@ -14,7 +14,7 @@ pub(super) fn run(bytes: &[u8]) -> bool {
     if let Ok(name) = Name::parse("api.example") {
         let number = bytes.first_chunk().map_or(0, |number| u16::from_be_bytes(*number));
         for kind in [Kind::A, Kind::Aaaa] {
-            if let Some(Said::Answer(Ok(found))) = read(bytes, number, &name, kind) {
+            if let Some(Answer::Complete(Ok(found))) = read(bytes, number, &name, kind) {
                 assert!(!found.addresses.is_empty() && found.addresses.len() <= bytes.len());
             }
         }

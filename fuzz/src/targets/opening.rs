@@ -1,7 +1,7 @@
 //! What a program in a sandbox sends first: to whom it is, and what of it goes out.
 
 use stockade_core::network::Name;
-use stockade_egress::opening::{Admission, admit};
+use stockade_egress::first_bytes::{Admission, admit};
 
 /// Words of the formats.
 pub(super) const WORDS: &[&str] = &[

@@ -1,6 +1,6 @@
 //! What a worker says over its wire: it may have been taken over by what runs in it.
 
-use stockade_script::worker::wire::{FRAME_BYTES, FromWorker, Incoming, Word as _};
+use stockade_script::worker::wire::{FRAME_BYTES, FromWorker, Incoming, Message as _};
 
 /// Words of the format.
 pub(super) const WORDS: &[&str] = &[

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use stockade_api::{GetSandbox, Problem, Sandboxes as _};
 use stockade_core::{Code, State};
 use stockade_runtime::Error;
-use stockade_service::orbiter::{Builder, Scoped, Settings, Status};
+use stockade_service::orbiter::{Builder, ScopedSandbox, Settings, Status};
 
 use crate::harness::{Harness, Side, caller};
 use crate::support::{Case, no_driver, same};
@@ -31,11 +31,11 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
     }
 }
 
-fn scoped(harness: &Harness, settings: Settings) -> Scoped {
-    Scoped::new(Arc::new(harness.service.clone()), caller("u1"), settings).unwrap()
+fn scoped(harness: &Harness, settings: Settings) -> ScopedSandbox {
+    ScopedSandbox::new(Arc::new(harness.service.clone()), caller("u1"), settings).unwrap()
 }
 
-async fn started(harness: &Harness) -> Arc<Scoped> {
+async fn started(harness: &Harness) -> Arc<ScopedSandbox> {
     let scoped = Arc::new(scoped(harness, Settings::default()));
     let starting = scoped.clone();
     harness.run(|_| async move { starting.start().await }).await.unwrap();
@@ -62,14 +62,15 @@ async fn scope(harness: &Harness) -> Result<(), String> {
         scoped(harness, Settings::default()),
     );
     let id = first.sandbox_id().clone();
-    let inside = first.scope(async |sandbox: &Scoped| Ok::<_, Problem>(sandbox.status())).await;
+    let inside =
+        first.scope(async |sandbox: &ScopedSandbox| Ok::<_, Problem>(sandbox.status())).await;
     same(Ok(Status::Running), inside)?;
     same(State::Terminated, harness.status(&id).await.state)?;
     // A user who cleans up and then fails hears of the own error, and it is cleaned up once.
     let own = || Problem::new(Code::InvalidInput, "the user's own");
     let calls = harness.fake.calls("cleanup");
     let failed = second
-        .scope(async |sandbox: &Scoped| {
+        .scope(async |sandbox: &ScopedSandbox| {
             sandbox.cleanup().await?;
             Err::<(), _>(own())
         })
@@ -79,7 +80,7 @@ async fn scope(harness: &Harness) -> Result<(), String> {
     let id = third.sandbox_id().clone();
     let dropped = tokio::time::timeout(
         std::time::Duration::from_millis(300),
-        third.scope(async |_: &Scoped| {
+        third.scope(async |_: &ScopedSandbox| {
             std::future::pending::<()>().await;
             Ok::<_, Problem>(())
         }),
@@ -97,20 +98,20 @@ async fn start_fails(harness: &Harness) -> Result<(), String> {
     same((true, Status::Error), (failed.is_err(), scoped.status()))?;
     same(
         (0, State::Error),
-        (harness.held().await, harness.status(scoped.sandbox_id()).await.state),
+        (harness.sandbox_count().await, harness.status(scoped.sandbox_id()).await.state),
     )?;
     // It can be started again.
     let starting = scoped.clone();
     harness.run(|_| async move { starting.start().await }).await.unwrap();
-    same((1, Status::Running), (harness.held().await, scoped.status()))
+    same((1, Status::Running), (harness.sandbox_count().await, scoped.status()))
 }
 
 async fn not_ready(harness: &Harness) -> Result<(), String> {
-    harness.gate.hold("create", Side::Behind);
+    harness.gate.hold("create", Side::After);
     let scoped = Arc::new(scoped(harness, Settings::default()));
     let starting = scoped.clone();
     let started = harness.spawn(|_| async move { starting.start().await });
-    harness.gate.holds(1).await;
+    harness.gate.wait_for_held(1).await;
     same(Status::Init, scoped.status())?;
     same(State::Creating, harness.status(scoped.sandbox_id()).await.state)?;
     harness.gate.open();
@@ -128,12 +129,12 @@ async fn failed_delete(harness: &Harness) -> Result<(), String> {
     same(
         (1, true),
         (
-            harness.held().await,
+            harness.sandbox_count().await,
             row.reason.unwrap().contains("still to be removed from its runtime"),
         ),
     )?;
     harness.service.sweep().await;
-    same(0, harness.held().await)
+    same(0, harness.sandbox_count().await)
 }
 
 async fn needs_running(harness: &Harness) -> Result<(), String> {

@@ -32,10 +32,10 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
             for ((name, own), (_, none)) in
                 refused.into_iter().zip(every(&harness, "u2", &unknown).await)
             {
-                let told = |problem: Option<Problem>, id: &SandboxId| {
+                let describe = |problem: Option<Problem>, id: &SandboxId| {
                     problem.map(|p| (p.code, p.message.replace(id.as_str(), "ID"), p.remediation))
                 };
-                same((name, told(none, &unknown)), (name, told(own.clone(), &id)))?;
+                same((name, describe(none, &unknown)), (name, describe(own.clone(), &id)))?;
                 same((name, Some(Code::NotFound)), (name, own.map(|problem| problem.code)))?;
             }
             same(calls, harness.runtime_calls())?;
@@ -81,18 +81,18 @@ async fn every(
     id: &SandboxId,
 ) -> Vec<(&'static str, Option<Problem>)> {
     let id = id.clone();
-    harness.run(move |service| async move { ask(&service, owner, &id).await }).await
+    harness.run(move |service| async move { call(&service, owner, &id).await }).await
 }
 
-async fn ask(
+async fn call(
     service: &Service,
     owner: &str,
     id: &SandboxId,
 ) -> Vec<(&'static str, Option<Problem>)> {
     let me = caller(owner);
-    let place = json!({"sandboxId": id, "path": "/w/f"});
+    let dir = json!({"sandboxId": id, "path": "/w/f"});
     let with = |fields: Value| {
-        let mut all = place.clone();
+        let mut all = dir.clone();
         all.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         all
     };
@@ -104,8 +104,8 @@ async fn ask(
         ("execute", command.clone()),
         ("execute_stream", command),
         ("make_directory", with(json!({"path": "/w"}))),
-        ("stat_file", place.clone()),
-        ("list_directory", place.clone()),
+        ("stat_file", dir.clone()),
+        ("list_directory", dir.clone()),
         ("set_permissions", with(json!({"mode": 0o600}))),
         ("search_files", with(json!({"pattern": "*"}))),
         (
@@ -113,7 +113,7 @@ async fn ask(
             json!({"sandboxId": id, "edits": [{"path": "/w/f", "old": "a", "new": "b"}]}),
         ),
         ("move_file", json!({"sandboxId": id, "from": "/w/f", "to": "/w/g"})),
-        ("remove_file", place.clone()),
+        ("remove_file", dir.clone()),
         ("resolve_endpoint", json!({"id": id, "port": 1})),
         ("http_request", port),
         ("snapshot", json!({"sandboxId": id})),

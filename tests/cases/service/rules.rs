@@ -22,29 +22,29 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
         }
         "symlink inside allowed tree to denied tree" => {
             let refused =
-                ask(&harness, &case, "stat_file", json!({"path": "/w/link/passwd"})).await;
+                call(&harness, &case, "stat_file", json!({"path": "/w/link/passwd"})).await;
             same("access_denied".to_owned(), code(&refused.unwrap_err()))?;
-            let refused = ask(&harness, &case, "list_directory", json!({"path": "/w/link"})).await;
+            let refused = call(&harness, &case, "list_directory", json!({"path": "/w/link"})).await;
             same("access_denied".to_owned(), code(&refused.unwrap_err()))?;
             // Whether there is anything behind it is not told.
-            let refused = ask(&harness, &case, "stat_file", json!({"path": "/w/link/none"})).await;
+            let refused = call(&harness, &case, "stat_file", json!({"path": "/w/link/none"})).await;
             same("access_denied".to_owned(), code(&refused.unwrap_err()))
         }
         "move needs readwrite on both ends" => {
             let paths = json!({"from": "/ro/a", "to": "/w/a"});
-            let refused = ask(&harness, &case, "move_file", paths).await.unwrap_err();
+            let refused = call(&harness, &case, "move_file", paths).await.unwrap_err();
             same("access_denied".to_owned(), code(&refused))?;
             same(true, refused.message.contains("/ro/a"))?;
             same(0, harness.fake.calls("rename"))
         }
         "recursive delete over a denied child refuses whole operation" => {
-            let refused = ask(&harness, &case, "remove_file", json!({"path": "/w"})).await;
+            let refused = call(&harness, &case, "remove_file", json!({"path": "/w"})).await;
             same("access_denied".to_owned(), code(&refused.unwrap_err()))?;
             same(0, harness.fake.calls("remove"))
         }
         "recursive list hides denied entries" => {
             let request = json!({"path": "/w", "depth": 9});
-            let listing = ask(&harness, &case, "list_directory", request).await.unwrap();
+            let listing = call(&harness, &case, "list_directory", request).await.unwrap();
             let names: Vec<_> = listing["entries"].as_array().unwrap().iter().collect();
             let hidden = names.iter().filter(|e| e["path"].as_str().unwrap().contains("secret"));
             same((0, true), (hidden.count(), listing["hidden"].as_u64() >= Some(1)))?;
@@ -55,7 +55,7 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
 }
 
 /// Asks for an operation in a sandbox with the case's rules and a tree of files.
-async fn ask(
+async fn call(
     harness: &Harness,
     case: &Case,
     operation: &'static str,
@@ -70,10 +70,10 @@ async fn ask(
     let id = harness.create(sandbox).await.unwrap().id;
     request["sandboxId"] = json!(id);
     let request = serde_json::to_vec(&request).unwrap();
-    let asked = harness.run(move |service| async move {
+    let response = harness.run(move |service| async move {
         dispatch(&service, &caller("u1"), operation, &request).await
     });
-    asked.await
+    response.await
 }
 
 /// A root with something allowed, something denied, and a link from one to the other.

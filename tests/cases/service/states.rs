@@ -16,13 +16,13 @@ pub(crate) fn case(case: &Case) -> Result<(), String> {
             made["status"] = json!(Status::Init);
             made["sandbox_id"] = expected["sandbox_id"].clone();
             same(&case.expect, &made)?;
-            made_up(&settings)
+            generated_id(&settings)
         }
-        "empty sandbox_id is auto-generated" => made_up(&settings),
+        "empty sandbox_id is auto-generated" => generated_id(&settings),
         "describe keys" => {
             let id = settings.id([0; 6]).unwrap();
-            let said = serde_json::to_value(settings.describe(id, Status::Init)).unwrap();
-            same(&case.expect, &said)
+            let output = serde_json::to_value(settings.describe(id, Status::Init)).unwrap();
+            same(&case.expect, &output)
         }
         "start"
         | "start then stop"
@@ -35,7 +35,7 @@ pub(crate) fn case(case: &Case) -> Result<(), String> {
 }
 
 /// An id of twelve lower-case hexadecimal digits, from whatever chance.
-fn made_up(settings: &Settings) -> Result<(), String> {
+fn generated_id(settings: &Settings) -> Result<(), String> {
     for chance in [[0; 6], [0xff; 6], [1, 0x2b, 3, 0xd4, 5, 6]] {
         let id = settings.id(chance).unwrap().to_string();
         let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -47,7 +47,7 @@ fn made_up(settings: &Settings) -> Result<(), String> {
 fn transition(case: &Case) -> Result<(), String> {
     let from: Status = text(&case.given["status"]).parse().unwrap();
     let to: Status = text(&case.when).strip_prefix("transition to ").unwrap().parse().unwrap();
-    match from.to(to) {
+    match from.transition_to(to) {
         Ok(reached) => same(&case.expect, &json!({"status": reached})),
         Err(error) => {
             same(text(&case.expect["status_unchanged"]), error.from.as_str())?;
@@ -69,7 +69,7 @@ fn calls(case: &Case) -> Result<(), String> {
             Some(other) => return Err(format!("no step {other}")),
             None => step.parse::<Call>().unwrap().target(),
         };
-        status = status.and_then(|status| status.to(target));
+        status = status.and_then(|status| status.transition_to(target));
     }
     match status {
         Ok(status) => same(text(&case.expect), status.as_str()),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use stockade_api::{CreateSandbox, Result as Answer, RunTool, Sandboxes as _};
 use stockade_core::{Code, SandboxId};
 use stockade_runtime::{Ending, Error, Stream};
-use stockade_service::orbiter::{Scoped, Settings};
+use stockade_service::orbiter::{ScopedSandbox, Settings};
 use stockade_service::{AllowlistTool, CodeTool, FilesystemTool, Handler, TerminalTool, ToolCall};
 
 use crate::harness::{Harness, caller};
@@ -39,7 +39,7 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
         "shell: basename spoof" => {
             let tool = Tool::new(Arc::new(AllowlistTool::default())).await;
             let (status, result) = tool.call(json!({"command": "/tmp/x/ls"})).await;
-            same(("error", true), (&*status, said(&result).contains("is not allowed")))
+            same(("error", true), (&*status, result_text(&result).contains("is not allowed")))
         }
         "code: local escape" => {
             let tool = Tool::new(Arc::new(CodeTool)).await;
@@ -84,9 +84,9 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
     }
 }
 
-fn scoped(harness: &Harness) -> Arc<Scoped> {
+fn scoped(harness: &Harness) -> Arc<ScopedSandbox> {
     let service = Arc::new(harness.service.clone());
-    Arc::new(Scoped::new(service, caller("u1"), Settings::default()).unwrap())
+    Arc::new(ScopedSandbox::new(service, caller("u1"), Settings::default()).unwrap())
 }
 
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl Tool {
 }
 
 /// What a tool says that failed.
-fn said(result: &Value) -> &str {
+fn result_text(result: &Value) -> &str {
     result["error"]["message"].as_str().unwrap_or_default()
 }
 
@@ -164,7 +164,7 @@ async fn files(name: &str) -> Result<(), String> {
     let fails = async |action: &str, path: &str, words: &str| {
         let (status, result) = call(action, path).await;
         same("error", &*status)?;
-        same((words, true), (words, said(&result).contains(words)))
+        same((words, true), (words, result_text(&result).contains(words)))
     };
     match name {
         "fs: inside allowed" => {
@@ -214,7 +214,7 @@ async fn terminal(name: &str) -> Result<(), String> {
     });
     let blocked = async |line: &str| {
         let (status, result) = tool.call(json!({"command": line})).await;
-        status == "error" && said(&result).contains("blocked by sandbox policy")
+        status == "error" && result_text(&result).contains("blocked by sandbox policy")
     };
     match name {
         "term: dangerous first word" => same(true, blocked("rm -rf /").await),

@@ -148,7 +148,7 @@ fn forged_worktree(world: &World) {
     }
     let forged = world.path("forged");
     fs::create_dir(&forged).unwrap();
-    world.own(&forged);
+    world.chown(&forged);
     for target in [secret.display().to_string(), "../home/.ssh".into(), "/".into(), "/etc".into()] {
         world.plant(&forged.join(".git"), &format!("gitdir: {target}\n"));
         let read = format!("cat {}/id_ed25519 /etc/shadow; ls -a /root", secret.display());

@@ -36,11 +36,11 @@ fn inherited_directory(world: &World) {
         world
             .stockade_by(&helper, &[&run[..], &["walk-descriptors", &canary]].concat())
             .finish()
-            .held();
+            .is_blocked();
         world
             .stockade_by(&helper, &[&run[..], &["inherited-descriptors"]].concat())
             .finish()
-            .held();
+            .is_blocked();
     }
 }
 
@@ -125,7 +125,7 @@ fn file_as_standard_input(world: &World) {
 fn standard_output_keeps_its_order(world: &World) {
     let path = world.outside().join("order");
     let mut file = fs::File::create(&path).unwrap();
-    world.own(&path);
+    world.chown(&path);
     file.write_all(b"first\n").unwrap();
     world
         .stockade(&["run", "--discard", "--", "echo", "second"])

@@ -37,7 +37,7 @@ fn host_loopback_tcp(world: &World) {
         let came = server.connections();
         // Also if all public addresses are allowed.
         for options in [&BY_POLICY[..], &["--allow", "0.0.0.0/0", "--allow", "::/0"]] {
-            world.attack_with(options, &words).held();
+            world.attack_with(options, &words).is_blocked();
         }
         assert_eq!(server.connections(), came, "somebody connected to {}", server.address);
     }
@@ -66,10 +66,10 @@ fn other_networks(world: &World) {
         for address in addresses {
             let address: std::net::SocketAddr = address.parse().unwrap();
             let host = address.ip().to_canonical().to_string();
-            let told = refused.iter().any(|refused| {
+            let describe = refused.iter().any(|refused| {
                 refused["host"] == host.as_str() && refused["port"] == address.port()
             });
-            assert!(told, "{address}: {json}");
+            assert!(describe, "{address}: {json}");
         }
     }
 }
@@ -86,7 +86,7 @@ fn a_name_that_leads_to_the_host(world: &World) {
         let outcome = run_with_names(world, &names, &["--allow", "rebound.test"], &words);
         assert!(!outcome.stdout.contains(&token), "{address}: {outcome}");
         let words = ["./probe", "reach", &token, &target];
-        run_with_names(world, &names, &["--allow", "rebound.test"], &words).held();
+        run_with_names(world, &names, &["--allow", "rebound.test"], &words).is_blocked();
     }
     assert_eq!(server.connections(), 0);
 }
@@ -98,12 +98,12 @@ fn host_loopback_udp(world: &World) {
     let address = socket.local_addr().unwrap().to_string();
     world.attack_bare(&["send-udp", &namespace, &address]);
     assert_eq!(socket.recv(&mut [0; 16]).unwrap(), 5, "without a sandbox it arrives");
-    world.attack_with(&BY_POLICY, &["send-udp", &namespace, &address]).held();
+    world.attack_with(&BY_POLICY, &["send-udp", &namespace, &address]).is_blocked();
     assert!(socket.recv(&mut [0; 16]).is_err(), "a datagram arrived from inside");
 }
 
 fn interfaces(world: &World) {
-    world.attack_with(&BY_POLICY, &["interfaces"]).held();
+    world.attack_with(&BY_POLICY, &["interfaces"]).is_blocked();
 }
 
 fn abstract_socket(world: &World) {
@@ -121,7 +121,7 @@ fn other_sockets(world: &World) {
         &["netlink"],
         &["socket-families"],
     ] {
-        world.attack_with(&BY_POLICY, words).held();
+        world.attack_with(&BY_POLICY, words).is_blocked();
     }
 }
 
@@ -139,7 +139,7 @@ fn own_loopback_works(world: &World) {
 }
 
 /// If the egress process is killed, programs have no network at all, and not the host's.
-fn without_the_way_out(world: &World) {
+fn without_the_egress_proxy(world: &World) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let script = format!("echo ready; read line; ./probe reach x 10.0.0.1:80 127.0.0.1:{port}");
@@ -156,7 +156,7 @@ fn without_the_way_out(world: &World) {
     }
     run.send(b"go on\n");
     let outcome = run.finish();
-    outcome.held();
+    outcome.is_blocked();
     assert!(outcome.stderr.contains("exited early"), "{outcome}");
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "somebody connected");
@@ -171,5 +171,5 @@ as_root_and_as_user![
     abstract_socket,
     other_sockets,
     own_loopback_works,
-    without_the_way_out,
+    without_the_egress_proxy,
 ];

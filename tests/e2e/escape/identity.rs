@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Proof, is_held};
+use super::{Comparison, assert_blocked};
 use crate::harness::{Identity, World};
 use crate::host;
 
@@ -11,7 +11,7 @@ use crate::host;
 const LOWEST_MAPPED_ID: u32 = 0x7000_0000;
 
 fn privileges(world: &World) {
-    is_held(world, Proof::Apart, &["privileges"]);
+    assert_blocked(world, Comparison::Unshared, &["privileges"]);
 }
 
 /// What the host's kernel reports about a process in the sandbox.
@@ -56,14 +56,14 @@ fn seen_from_the_host(world: &World) {
 }
 
 fn gain_ids(world: &World) {
-    is_held(world, Proof::Root, &["gain-ids"]);
+    assert_blocked(world, Comparison::Root, &["gain-ids"]);
 }
 
 /// A set-user-id file in the project, owned by root where the tests can create one.
 fn set_user_id_file(world: &World) {
     let path = world.project.join("set-id");
     crate::harness::copy_program(&world.probe(), &path);
-    world.own(&path);
+    world.chown(&path);
     // Which other user is the file owner does not matter.
     if crate::harness::tests_run_as_root() {
         std::os::unix::fs::chown(&path, Some(5), Some(5)).unwrap();
@@ -72,7 +72,7 @@ fn set_user_id_file(world: &World) {
     if crate::harness::tests_run_as_root() {
         world.on_host(&path, &["effective-ids"]).finish().escaped();
     }
-    world.run(&["--discard"], &["./set-id", "effective-ids"]).held();
+    world.run(&["--discard"], &["./set-id", "effective-ids"]).is_blocked();
 }
 
 /// CVE-2021-3493 and CVE-2023-0386: permissions of a file that is copied up, or created, in the
@@ -119,22 +119,22 @@ fn set_id_files_in_a_writable_mount(world: &World) {
     for (path, entry) in host::Tree::of(&given).entries {
         assert_eq!(entry.mode & 0o6000, 0, "{} has set-id bits: {outcome}", path.display());
     }
-    outcome.held();
+    outcome.is_blocked();
 }
 
 fn file_capabilities(world: &World) {
-    is_held(world, Proof::Root, &["file-capabilities"]);
+    assert_blocked(world, Comparison::Root, &["file-capabilities"]);
 }
 
 fn hard_links_to_system_files(world: &World) {
-    world.attack(&["link-system-file"]).held();
+    world.attack(&["link-system-file"]).is_blocked();
 }
 
 fn host_name_is_hidden(world: &World) {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     world.attack_bare(&["host-identity", &name]).escaped();
-    world.attack(&["host-identity", &name, machine.trim()]).held();
+    world.attack(&["host-identity", &name, machine.trim()]).is_blocked();
 }
 
 /// Root runs a command on the project of an ordinary user: the command has neither identity.
@@ -142,7 +142,7 @@ fn project_of_another_user(world: &World) {
     if world.identity == Identity::User {
         return;
     }
-    world.give(&world.project, |_| 1000);
+    world.chown_tree(&world.project, |_| 1000);
     let outcome =
         world.run(&["--review"], &["sh", "-c", "id -u; echo new > new; ls -ln a.txt new"]);
     outcome.succeeds();
@@ -150,8 +150,8 @@ fn project_of_another_user(world: &World) {
     world.stockade(&["apply", "latest"]).finish().succeeds();
     let new = host::Tree::of(&world.project.join("new"));
     assert_eq!(new.entries.values().next().map(|entry| (entry.uid, entry.gid)), Some((1000, 1000)));
-    world.attack(&["gain-ids"]).held();
-    world.attack(&["privileges"]).held();
+    world.attack(&["gain-ids"]).is_blocked();
+    world.attack(&["privileges"]).is_blocked();
 }
 
 as_root_and_as_user![

@@ -60,7 +60,7 @@ fn archive(world: &World, name: &str, entries: &[TarEntry<'_>]) -> PathBuf {
     bytes.extend([0; 1024]);
     let path = world.path(name);
     fs::write(&path, bytes).unwrap();
-    world.own(&path);
+    world.chown(&path);
     path
 }
 
@@ -135,7 +135,7 @@ fn links_where_the_sandbox_mounts(world: &World) {
         let image = image(world);
         for name in ["passwd", "group", "hosts", "hostname"] {
             symlink(target, image.join("etc").join(name)).unwrap();
-            world.own(&image.join("etc").join(name));
+            world.chown(&image.join("etc").join(name));
         }
         let open = fs::OpenOptions::new().append(true).read(true).open(&log).unwrap();
         let run =
@@ -189,7 +189,7 @@ fn links_past_the_root(world: &World) {
             let image = image(world);
             let _ = fs::remove_dir_all(image.join(name));
             symlink(&target, image.join(name)).unwrap();
-            world.own(&image.join(name));
+            world.chown(&image.join(name));
             let options = ["--discard", "--net", "policy", "--image", image.to_str().unwrap()];
             // Whether it succeeds or fails.
             world.run(&options, &["/bin/sh", "-c", "echo x > /tmp/made; echo x > /home/made"]);
@@ -215,13 +215,13 @@ fn a_resolver_that_leads_elsewhere(world: &World) {
     let outside = log.display().to_string();
     for target in [outside.as_str(), "/nowhere/at/all", "/proc/self/fd/1", "/dev/stdout", "pipe"] {
         let image = image(world);
-        let place = image.join("etc/resolv.conf");
+        let file = image.join("etc/resolv.conf");
         if target == "pipe" {
-            pipe(&place);
+            pipe(&file);
         } else {
-            symlink(target, &place).unwrap();
+            symlink(target, &file).unwrap();
         }
-        world.own(&place);
+        world.chown(&file);
         let before = Tree::of(&image);
         let outcome = run(&image);
         assert_eq!(outcome.stdout, "nameserver 127.0.0.1\n", "{target}: {outcome}");

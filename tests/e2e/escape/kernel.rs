@@ -1,6 +1,6 @@
 //! System calls that a sandboxed command must not make.
 
-use super::{Proof, is_held};
+use super::{Comparison, assert_blocked};
 use crate::harness::World;
 
 /// One test for each named group of system calls in the probe's table.
@@ -10,7 +10,7 @@ macro_rules! calls_are_refused {
             fn $name(world: &World) {
                 let mut words = vec!["syscall"];
                 words.extend($calls);
-                is_held(world, Proof::$proof, &words);
+                assert_blocked(world, Comparison::$proof, &words);
             }
         )+
         as_root_and_as_user![$($name),+];
@@ -51,49 +51,49 @@ calls_are_refused! {
 }
 
 fn clone_with_user_namespace(world: &World) {
-    is_held(world, Proof::Anyone, &["clone-user-namespace"]);
+    assert_blocked(world, Comparison::Anyone, &["clone-user-namespace"]);
 }
 
 /// `clone3` takes its flags through a pointer, which a seccomp filter cannot follow.
 fn clone3(world: &World) {
-    is_held(world, Proof::Anyone, &["clone3"]);
+    assert_blocked(world, Comparison::Anyone, &["clone3"]);
 }
 
 fn setns(world: &World) {
-    is_held(world, Proof::Root, &["setns"]);
+    assert_blocked(world, Comparison::Root, &["setns"]);
 }
 
 fn pidfd_getfd(world: &World) {
-    is_held(world, Proof::Anyone, &["pidfd-getfd"]);
+    assert_blocked(world, Comparison::Anyone, &["pidfd-getfd"]);
 }
 
 fn int80(world: &World) {
     // The filter kills the process or returns ENOSYS; neither gives the caller its pid.
-    is_held(world, Proof::Anyone, &["int80"]);
+    assert_blocked(world, Comparison::Anyone, &["int80"]);
 }
 
 /// Most kernels lack x32 system calls and return ENOSYS by themselves: no proof without a sandbox.
 fn x32(world: &World) {
-    is_held(world, Proof::None, &["x32"]);
+    assert_blocked(world, Comparison::None, &["x32"]);
 }
 
 /// CVE-2017-5226, CVE-2019-10063 (high bits), CVE-2023-28100 (TIOCLINUX).
 fn terminal_ioctl(world: &World) {
-    is_held(world, Proof::Anyone, &["terminal-ioctl"]);
+    assert_blocked(world, Comparison::Anyone, &["terminal-ioctl"]);
 }
 
 fn personality(world: &World) {
-    is_held(world, Proof::Anyone, &["personality"]);
+    assert_blocked(world, Comparison::Anyone, &["personality"]);
 }
 
 /// Not proven without a sandbox: it would change the machine's clock.
 fn clock_set(world: &World) {
-    is_held(world, Proof::None, &["clock-set"]);
+    assert_blocked(world, Comparison::None, &["clock-set"]);
 }
 
 /// CVE-2022-0847; fixed in every kernel that Stockade runs on, so it cannot be proven.
 fn dirty_pipe(world: &World) {
-    is_held(world, Proof::None, &["dirty-pipe", "/etc/passwd"]);
+    assert_blocked(world, Comparison::None, &["dirty-pipe", "/etc/passwd"]);
 }
 
 as_root_and_as_user![

@@ -1,23 +1,23 @@
 //! The host's settings: /proc, /sys, cgroups and devices.
 
-use super::{Proof, is_held};
+use super::{Comparison, assert_blocked};
 use crate::harness::World;
 
 /// CVE-2022-0811: a crash handler that the host runs as root.
 fn core_pattern(world: &World) {
     let before = std::fs::read("/proc/sys/kernel/core_pattern").unwrap();
-    is_held(world, Proof::Root, &["write-knob", "/proc/sys/kernel/core_pattern"]);
+    assert_blocked(world, Comparison::Root, &["write-knob", "/proc/sys/kernel/core_pattern"]);
     assert_eq!(std::fs::read("/proc/sys/kernel/core_pattern").unwrap(), before);
 }
 
 fn sysrq_trigger(world: &World) {
-    is_held(world, Proof::Root, &["write-knob", "/proc/sysrq-trigger"]);
+    assert_blocked(world, Comparison::Root, &["write-knob", "/proc/sysrq-trigger"]);
 }
 
 fn uevent_helper(world: &World) {
-    is_held(
+    assert_blocked(
         world,
-        Proof::None,
+        Comparison::None,
         &[
             "write-knob",
             "/sys/kernel/uevent_helper",
@@ -31,41 +31,41 @@ fn uevent_helper(world: &World) {
 
 /// CVE-2022-0492: a program that the host runs as root when a cgroup is empty.
 fn release_agent(world: &World) {
-    is_held(world, Proof::Anyone, &["cgroup-files"]);
+    assert_blocked(world, Comparison::Anyone, &["cgroup-files"]);
 }
 
 /// Every file below /proc that belongs to no process. As root each opens without a sandbox; the
 /// settings of a namespace belong to its root, which the sandbox must not be either.
 fn proc_writes(world: &World) {
-    is_held(world, Proof::Root, &["write-proc"]);
+    assert_blocked(world, Comparison::Root, &["write-proc"]);
 }
 
 /// Not proven without a sandbox: some drivers act when they are opened.
 fn sys_writes(world: &World) {
-    is_held(world, Proof::None, &["write-sys"]);
+    assert_blocked(world, Comparison::None, &["write-sys"]);
 }
 
 /// Linking and moving the masks of secret files (CVE-2025-31133, CVE-2025-52565, CVE-2025-52881).
 /// Not proven: without a sandbox it would remove the host's devices.
 fn masks(world: &World) {
-    is_held(world, Proof::None, &["proc-remount-targets"]);
+    assert_blocked(world, Comparison::None, &["proc-remount-targets"]);
 }
 
 fn kernel_secrets(world: &World) {
-    is_held(world, Proof::Anyone, &["kernel-secrets"]);
+    assert_blocked(world, Comparison::Anyone, &["kernel-secrets"]);
 }
 
 fn device_nodes(world: &World) {
-    is_held(world, Proof::Anyone, &["devices"]);
+    assert_blocked(world, Comparison::Anyone, &["devices"]);
 }
 
 fn devices_by_name(world: &World) {
-    is_held(world, Proof::Root, &["open-devices"]);
+    assert_blocked(world, Comparison::Root, &["open-devices"]);
 }
 
 fn mknod(world: &World) {
     // As root in the world's own directory; the nodes are removed with it.
-    is_held(world, Proof::Root, &["mknod"]);
+    assert_blocked(world, Comparison::Root, &["mknod"]);
     for path in [world.project.join("node-made-by-the-probe"), "/tmp/node-made-by-the-probe".into()]
     {
         let _ = std::fs::remove_file(path);

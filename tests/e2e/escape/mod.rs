@@ -25,25 +25,25 @@ use crate::harness::{Identity, World};
 
 /// The users who can carry out an attack without a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Proof {
+enum Comparison {
     /// Any user.
     Anyone,
     /// Root only.
     Root,
     /// Any user who has every capability in temporary namespaces.
-    Apart,
+    Unshared,
     /// No user, or not without harm: the test states the reason.
     None,
 }
 
 /// Proves the attack without a sandbox where possible, then expects it to fail in one.
 #[track_caller]
-fn is_held(world: &World, proof: Proof, words: &[&str]) {
+fn assert_blocked(world: &World, proof: Comparison, words: &[&str]) {
     let proven = match proof {
-        Proof::Anyone => Some(world.attack_bare(words)),
-        Proof::Root if world.identity == Identity::Root => Some(world.attack_bare(words)),
-        Proof::Apart => Some(world.attack_apart(words)),
-        Proof::Root | Proof::None => None,
+        Comparison::Anyone => Some(world.attack_bare(words)),
+        Comparison::Root if world.identity == Identity::Root => Some(world.attack_bare(words)),
+        Comparison::Unshared => Some(world.attack_unshared(words)),
+        Comparison::Root | Comparison::None => None,
     };
     if let Some(outcome) = proven {
         // Attacks on features that this kernel lacks cannot be proven, and need not be.
@@ -52,5 +52,5 @@ fn is_held(world: &World, proof: Proof, words: &[&str]) {
             outcome.escaped();
         }
     }
-    world.attack(words).held();
+    world.attack(words).is_blocked();
 }

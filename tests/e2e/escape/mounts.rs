@@ -4,42 +4,42 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use super::{Proof, is_held};
+use super::{Comparison, assert_blocked};
 use crate::harness::World;
 use crate::host::Tree;
 
 fn mount_tmpfs(world: &World) {
-    is_held(world, Proof::Apart, &["mount-tmpfs"]);
+    assert_blocked(world, Comparison::Unshared, &["mount-tmpfs"]);
 }
 
 fn bind_mount(world: &World) {
-    is_held(world, Proof::Apart, &["bind-mount"]);
+    assert_blocked(world, Comparison::Unshared, &["bind-mount"]);
 }
 
 fn new_mount_calls(world: &World) {
-    is_held(world, Proof::Apart, &["new-mount-calls"]);
+    assert_blocked(world, Comparison::Unshared, &["new-mount-calls"]);
 }
 
 fn mount_in_user_namespace(world: &World) {
-    is_held(world, Proof::Anyone, &["mount-in-namespace"]);
+    assert_blocked(world, Comparison::Anyone, &["mount-in-namespace"]);
 }
 
 fn unmount(world: &World) {
-    world.attack(&["unmount"]).held();
+    world.attack(&["unmount"]).is_blocked();
 }
 
 fn change_root(world: &World) {
-    is_held(world, Proof::Apart, &["change-root"]);
+    assert_blocked(world, Comparison::Unshared, &["change-root"]);
 }
 
 /// CVE-2026-46695 (BoxLite): a read-only mount that a process inside can make writable.
 fn read_only_mount_stays(world: &World) {
     let shared = world.path("shared");
     world.plant(&shared.join("file"), "untouched\n");
-    world.own(&shared);
+    world.chown(&shared);
     let before = Tree::of(&shared);
     let option = format!("{}:/given:ro", shared.display());
-    world.attack_with(&["--mount", &option], &["make-writable", "/given"]).held();
+    world.attack_with(&["--mount", &option], &["make-writable", "/given"]).is_blocked();
     let write = "echo changed > /given/file; echo new > /given/new; rm -f /given/file; \
                  mv /given/file /given/moved; chmod 777 /given/file; cat /given/file";
     let outcome = world.run(&["--discard", "--mount", &option], &["sh", "-c", write]);
@@ -54,23 +54,23 @@ fn system_directories_stay_read_only(world: &World) {
     let places = ["/usr", "/usr/bin", "/etc", "/bin", "/lib", "/proc", "/dev", "/"];
     let mut words = vec!["make-writable"];
     words.extend(places);
-    world.attack(&words).held();
+    world.attack(&words).is_blocked();
     words[0] = "write-outside";
-    world.attack(&words).held();
+    world.attack(&words).is_blocked();
 }
 
 /// The overlay's options and the bind mounts' sources name host paths; none may be visible.
 fn mount_table_tells_no_host_path(world: &World) {
     let data = world.data().display().to_string();
     let words = ["host-paths", &data, "/views/"];
-    world.attack(&words).held();
+    world.attack(&words).is_blocked();
     // The project's own path is visible inside: the same search finds it.
     let project = world.project.display().to_string();
     world.attack(&["host-paths", &project]).escaped();
 }
 
 fn no_mount_is_shared_with_the_host(world: &World) {
-    world.attack(&["shared-mounts"]).held();
+    world.attack(&["shared-mounts"]).is_blocked();
     let (first, second) = crate::host::token();
     let word = format!("{first}{second}");
     let running = world.stockade(&["run", "--discard", "--", "./probe", "linger", &word]).start();
@@ -114,7 +114,7 @@ fn mount_targets_that_cover_walls(world: &World) {
 }
 
 fn open_by_handle(world: &World) {
-    is_held(world, Proof::Root, &["open-by-handle"]);
+    assert_blocked(world, Comparison::Root, &["open-by-handle"]);
 }
 
 as_root_and_as_user![

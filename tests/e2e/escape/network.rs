@@ -5,7 +5,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::time::Duration;
 
-use super::{Proof, is_held};
+use super::{Comparison, assert_blocked};
 use crate::harness::World;
 use crate::host;
 
@@ -17,7 +17,7 @@ fn host_loopback_tcp(world: &World) {
         world.attack_bare(&["connect-tcp", &namespace, &address]).escaped();
         listener.accept().unwrap();
         listener.set_nonblocking(true).unwrap();
-        world.attack(&["connect-tcp", &namespace, &address]).held();
+        world.attack(&["connect-tcp", &namespace, &address]).is_blocked();
         assert!(listener.accept().is_err(), "somebody connected to {address}");
     }
 }
@@ -31,7 +31,7 @@ fn host_loopback_mapped(world: &World) {
     world.attack_bare(&["connect-tcp", &namespace, &address]).escaped();
     listener.accept().unwrap();
     listener.set_nonblocking(true).unwrap();
-    world.attack(&["connect-tcp", &namespace, &address]).held();
+    world.attack(&["connect-tcp", &namespace, &address]).is_blocked();
     assert!(listener.accept().is_err(), "somebody connected to {address}");
 }
 
@@ -42,7 +42,7 @@ fn host_loopback_udp(world: &World) {
     let address = socket.local_addr().unwrap().to_string();
     world.attack_bare(&["send-udp", &namespace, &address]);
     assert_eq!(socket.recv(&mut [0; 16]).unwrap(), 5, "without a sandbox it arrives");
-    world.attack(&["send-udp", &namespace, &address]).held();
+    world.attack(&["send-udp", &namespace, &address]).is_blocked();
     assert!(socket.recv(&mut [0; 16]).is_err(), "a datagram arrived from inside");
 }
 
@@ -61,15 +61,15 @@ fn other_networks(world: &World) {
     let mut words = vec!["connect-tcp", &namespace];
     words.extend(addresses);
     world.attack_bare(&words).escaped();
-    world.attack(&words).held();
+    world.attack(&words).is_blocked();
     words[0] = "send-udp";
-    world.attack(&words).held();
+    world.attack(&words).is_blocked();
     // DNS in particular.
-    world.attack(&["send-udp", &namespace, "198.51.100.53:53"]).held();
+    world.attack(&["send-udp", &namespace, "198.51.100.53:53"]).is_blocked();
 }
 
 fn interfaces(world: &World) {
-    world.attack(&["interfaces"]).held();
+    world.attack(&["interfaces"]).is_blocked();
     let inside = world.shell("readlink /proc/self/ns/net");
     assert_ne!(inside.stdout.trim(), host::namespace("net"), "{inside}");
 }
@@ -88,7 +88,7 @@ pub(super) fn abstract_sockets_are_hidden(world: &World, options: &[&str]) {
     world.attack_bare(&["connect-abstract", &name]).escaped();
     listener.accept().unwrap();
     listener.set_nonblocking(true).unwrap();
-    world.attack_with(options, &["connect-abstract", &name]).held();
+    world.attack_with(options, &["connect-abstract", &name]).is_blocked();
     assert!(listener.accept().is_err(), "somebody connected to @{name}");
 }
 
@@ -97,20 +97,20 @@ fn path_sockets(world: &World) {
     let places = [world.home().join("agent"), world.path("socket"), world.project.join("socket")];
     for path in places {
         let listener = UnixListener::bind(&path).unwrap();
-        world.own(&path);
+        world.chown(&path);
         let text = path.to_str().unwrap();
         world.attack_bare(&["connect-unix", text]).escaped();
         listener.accept().unwrap();
         listener.set_nonblocking(true).unwrap();
-        world.attack(&["connect-unix", text]).held();
+        world.attack(&["connect-unix", text]).is_blocked();
         assert!(listener.accept().is_err(), "somebody connected to {text}");
         std::fs::remove_file(&path).unwrap();
         let datagrams = UnixDatagram::bind(&path).unwrap();
-        world.own(&path);
+        world.chown(&path);
         datagrams.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         world.attack_bare(&["connect-unix", text]).escaped();
         assert_eq!(datagrams.recv(&mut [0; 8]).unwrap(), 1);
-        world.attack(&["connect-unix", text]).held();
+        world.attack(&["connect-unix", text]).is_blocked();
         assert!(datagrams.recv(&mut [0; 8]).is_err(), "a datagram arrived at {text}");
         std::fs::remove_file(&path).unwrap();
     }
@@ -130,39 +130,39 @@ fn engine_and_bus_sockets(world: &World) {
     ];
     let mut words = vec!["connect-unix"];
     words.extend(paths);
-    world.attack(&words).held();
+    world.attack(&words).is_blocked();
     let listing = world.shell("ls -A /run /var/run 2>/dev/null");
     assert!(!listing.stdout.contains("docker"), "{listing}");
 }
 
 fn vsock(world: &World) {
-    is_held(world, Proof::Anyone, &["socket", "40", "1", "0"]);
+    assert_blocked(world, Comparison::Anyone, &["socket", "40", "1", "0"]);
 }
 
 fn packet_socket(world: &World) {
-    is_held(world, Proof::Root, &["socket", "17", "3", "768"]);
+    assert_blocked(world, Comparison::Root, &["socket", "17", "3", "768"]);
 }
 
 fn raw_socket(world: &World) {
-    is_held(world, Proof::Root, &["socket", "2", "3", "1"]);
+    assert_blocked(world, Comparison::Root, &["socket", "2", "3", "1"]);
 }
 
 fn crypto_socket(world: &World) {
     // A kernel may lack AF_ALG: then there is nothing to prove.
-    world.attack(&["socket", "38", "5", "0"]).held();
+    world.attack(&["socket", "38", "5", "0"]).is_blocked();
 }
 
 fn stream_control_socket(world: &World) {
-    world.attack(&["socket", "2", "5", "132"]).held();
-    world.attack(&["socket", "2", "1", "132"]).held();
+    world.attack(&["socket", "2", "5", "132"]).is_blocked();
+    world.attack(&["socket", "2", "1", "132"]).is_blocked();
 }
 
 fn netlink(world: &World) {
-    is_held(world, Proof::Anyone, &["netlink"]);
+    assert_blocked(world, Comparison::Anyone, &["netlink"]);
 }
 
 fn every_other_family(world: &World) {
-    is_held(world, Proof::Anyone, &["socket-families"]);
+    assert_blocked(world, Comparison::Anyone, &["socket-families"]);
 }
 
 /// System V objects and POSIX queues have no file system path.
@@ -173,11 +173,11 @@ fn host_ipc_objects(world: &World) {
     let mut holder = world.on_host(&world.probe(), &["sysv-hold", &key]).start();
     holder.wait_for_output("ready");
     world.attack_bare(&["sysv-find", &key]).escaped();
-    world.attack(&["sysv-find", &key]).held();
+    world.attack(&["sysv-find", &key]).is_blocked();
     if !holder.stdout().trim_end().ends_with("-1") {
         world.attack_bare(&["message-queue", &key]).escaped();
     }
-    world.attack(&["message-queue", &key]).held();
+    world.attack(&["message-queue", &key]).is_blocked();
     holder.finish().succeeds();
 }
 

@@ -6,29 +6,29 @@ use rustix::process::Signal;
 use crate::harness::World;
 use crate::host;
 
-fn word() -> String {
+fn unique_token() -> String {
     let (first, second) = host::token();
     first + &second
 }
 
 /// Proves that the daemon does outlive its parent without a sandbox.
 fn daemon_after_the_end(world: &World) {
-    let proof = word();
-    world.attack_bare(&["daemonize", &proof]).held();
+    let proof = unique_token();
+    world.attack_bare(&["daemonize", &proof]).is_blocked();
     assert!(!host::processes_with(&proof).is_empty(), "without a sandbox it goes on");
     for pid in host::processes_with(&proof) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
-    let word = word();
+    let word = unique_token();
     let outcome = world.attack(&["daemonize", &word]);
-    outcome.held();
+    outcome.is_blocked();
     assert!(outcome.outputs_closed, "{outcome}");
     host::assert_none_survives(&word);
 }
 
 fn daemon_after_a_timeout(world: &World) {
-    let word = word();
+    let word = unique_token();
     let script = format!("./probe daemonize {word}; exec ./probe linger {word}");
     let outcome = world.run(&["--discard", "--timeout", "1s"], &["sh", "-c", &script]);
     outcome.ends_with(124);
@@ -37,7 +37,7 @@ fn daemon_after_a_timeout(world: &World) {
 }
 
 fn new_session_does_not_escape_a_timeout(world: &World) {
-    let word = word();
+    let word = unique_token();
     let script = format!("setsid ./probe linger {word} & setsid setsid sleep 100 & wait");
     world.run(&["--discard", "--timeout", "1s"], &["sh", "-c", &script]).ends_with(124);
     host::assert_none_survives(&word);
@@ -46,7 +46,7 @@ fn new_session_does_not_escape_a_timeout(world: &World) {
 /// The daemon keeps writing while the bundle is created; the bundle must be a consistent state, and
 /// match its hashes.
 fn daemon_does_not_write_into_the_bundle(world: &World) {
-    let word = word();
+    let word = unique_token();
     let script = format!("echo start > grown; ./probe daemonize {word} grown; sleep 0.3");
     world.run(&["--review"], &["sh", "-c", &script]).succeeds();
     host::assert_none_survives(&word);
@@ -57,7 +57,7 @@ fn daemon_does_not_write_into_the_bundle(world: &World) {
 
 /// `kill -9` of the waiting command.
 fn killed_caller(world: &World) {
-    let word = word();
+    let word = unique_token();
     let script = format!("./probe daemonize {word}; exec ./probe linger {word}");
     let running = world.stockade(&["run", "--review", "--", "sh", "-c", &script]).start();
     host::wait_for_process(&word);
@@ -67,7 +67,7 @@ fn killed_caller(world: &World) {
 }
 
 fn killed_caller_with_a_stopped_tree(world: &World) {
-    let word = word();
+    let word = unique_token();
     let namespace = host::namespace("pid");
     let script = format!("./probe linger {word} & sleep 0.2; exec ./probe stop-all {namespace}");
     let running = world.stockade(&["run", "--discard", "--", "sh", "-c", &script]).start();
@@ -96,7 +96,7 @@ fn stopping_everything(world: &World) {
 /// ends it, and no success is reported.
 fn killing_the_supervisor_and_staying(world: &World) {
     let namespace = host::namespace("pid");
-    let word = word();
+    let word = unique_token();
     let script = format!("./probe linger {word} & exec ./probe kill-others {namespace} stay");
     let outcome = world.run(&["--discard", "--timeout", "2s"], &["sh", "-c", &script]);
     assert_ne!(outcome.code(), 0, "{outcome}");
@@ -106,7 +106,7 @@ fn killing_the_supervisor_and_staying(world: &World) {
 
 fn killing_the_supervisor_and_ending(world: &World) {
     let namespace = host::namespace("pid");
-    let word = word();
+    let word = unique_token();
     let script =
         format!("./probe daemonize {word} & sleep 0.2; exec ./probe kill-others {namespace} end");
     let outcome = world.run(&["--discard", "--timeout", "10s"], &["sh", "-c", &script]);
@@ -116,7 +116,7 @@ fn killing_the_supervisor_and_ending(world: &World) {
 
 /// A process that keeps the outputs open does not delay the end.
 fn background_holder_of_the_output(world: &World) {
-    let word = word();
+    let word = unique_token();
     let script = format!("./probe linger {word} & echo done");
     let outcome = world.shell(&script);
     outcome.succeeds();

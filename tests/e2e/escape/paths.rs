@@ -48,10 +48,10 @@ fn long_project_path(world: &World) {
     while path.as_os_str().len() < 3600 {
         path.push("d".repeat(200));
         fs::create_dir(&path).unwrap();
-        world.own(&path);
+        world.chown(&path);
     }
     fs::create_dir(path.join(".git")).unwrap();
-    world.own(&path.join(".git"));
+    world.chown(&path.join(".git"));
     let outcome = world
         .stockade(&["run", "--discard", "--", "sh", "-c", "echo fine > made; cat made"])
         .current_dir(&path)
@@ -136,8 +136,8 @@ fn root_and_home_are_refused(world: &World) {
     // A repository in the home directory would make the home the project: it is refused, too.
     fs::create_dir(world.home().join(".git")).unwrap();
     fs::create_dir(world.home().join("sub")).unwrap();
-    world.own(&world.home().join(".git"));
-    world.own(&world.home().join("sub"));
+    world.chown(&world.home().join(".git"));
+    world.chown(&world.home().join("sub"));
     world.stockade(&run).current_dir(&world.home().join("sub")).finish().ends_with(125);
     // The home under another name.
     std::os::unix::fs::symlink(world.home(), world.path("home-link")).unwrap();

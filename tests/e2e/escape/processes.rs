@@ -1,7 +1,7 @@
 //! Other processes: those of the host cannot be seen, signalled or read, nor can the sandbox's own
 //! init.
 
-use super::{Proof, is_held};
+use super::{Comparison, assert_blocked};
 use crate::harness::World;
 use crate::host;
 
@@ -17,7 +17,7 @@ fn target(world: &World) -> (crate::call::Running, String, String) {
 fn host_process_is_invisible(world: &World) {
     let (_target, first, second) = target(world);
     world.attack_bare(&["see-process", &first, &second]).escaped();
-    world.attack(&["see-process", &first, &second]).held();
+    world.attack(&["see-process", &first, &second]).is_blocked();
     let count = world.shell("ls -d /proc/[0-9]* | wc -l");
     let count: usize = count.stdout.trim().parse().unwrap();
     assert!(count < 10, "{count} processes are seen inside");
@@ -26,7 +26,7 @@ fn host_process_is_invisible(world: &World) {
 fn host_process_cannot_be_signalled(world: &World) {
     let (mut target, ..) = target(world);
     let pid = target.pid().to_string();
-    world.attack(&["kill-host", &host::namespace("pid"), &pid]).held();
+    world.attack(&["kill-host", &host::namespace("pid"), &pid]).is_blocked();
     assert!(target.is_running(), "the host's process was killed from inside");
 }
 
@@ -39,17 +39,17 @@ fn kill_everything(world: &World) {
 }
 
 fn kill_init(world: &World) {
-    world.attack(&["kill-init", &host::namespace("pid")]).held();
+    world.attack(&["kill-init", &host::namespace("pid")]).is_blocked();
 }
 
 /// The files in /proc of pid 1 and of the parent: environment, memory, root, descriptors.
 fn init_files(world: &World) {
-    is_held(world, Proof::Root, &["init-files"]);
+    assert_blocked(world, Comparison::Root, &["init-files"]);
 }
 
 fn trace_init(world: &World) {
     // Without a sandbox it would stop the process that runs the tests.
-    world.attack(&["trace"]).held();
+    world.attack(&["trace"]).is_blocked();
 }
 
 /// The init is a fork of the caller's process: the caller's memory must not be readable in it.
@@ -59,7 +59,7 @@ fn memory_of_init(world: &World) {
         .stockade(&["run", "--discard", "--", "./probe", "memory-of-init", &first, &second])
         .env("STOCKADE_TEST_SECRET", format!("{first}{second}"))
         .finish();
-    outcome.held();
+    outcome.is_blocked();
 }
 
 /// CVE-2019-5736: the runtime's own binary, reached through the process that runs it. The binary
@@ -67,7 +67,7 @@ fn memory_of_init(world: &World) {
 fn runtime_binary(world: &World) {
     let own = world.path("own-stockade");
     crate::harness::copy_program(&world.binary(), &own);
-    world.own(&own);
+    world.chown(&own);
     let before = host::Tree::of(&own);
     let bytes = std::fs::read(&own).unwrap();
     let commands = [
@@ -84,7 +84,7 @@ fn runtime_binary(world: &World) {
         arguments.extend(command);
         let outcome = world.on_host(&own, &arguments).finish();
         match index {
-            0 => drop(outcome.held()),
+            0 => drop(outcome.is_blocked()),
             // Its own executable is the project's copy-on-write one, which it may change.
             1 => {}
             _ => assert_ne!(outcome.code(), 0, "{outcome}"),
@@ -104,9 +104,9 @@ fn sandboxes_are_apart(world: &World) {
     );
     let other = world.stockade(&["run", "--discard", "--", "sh", "-c", &script]).start();
     let pid = host::wait_for_process(&word).to_string();
-    world.attack(&["see-process", &first, &second]).held();
-    world.attack(&["find", &word]).held();
-    world.attack(&["kill-host", &host::namespace("pid"), &pid]).held();
+    world.attack(&["see-process", &first, &second]).is_blocked();
+    world.attack(&["find", &word]).is_blocked();
+    world.attack(&["kill-host", &host::namespace("pid"), &pid]).is_blocked();
     assert!(!host::processes_with(&word).is_empty(), "the other sandbox still runs");
     drop(other);
     host::assert_none_survives(&word);

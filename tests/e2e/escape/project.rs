@@ -258,7 +258,7 @@ fn deep_directories(world: &World) {
         .stockade(&["run", "--discard", "--", "./probe", "deep-directories", "1500"])
         .deadline(60)
         .finish();
-    outcome.held();
+    outcome.is_blocked();
     let left: Vec<_> =
         fs::read_dir(world.data().join("views")).into_iter().flatten().flatten().collect();
     assert!(left.is_empty(), "a discarded view is left: {left:?}");

@@ -24,7 +24,7 @@ fn limited(world: &World, options: &[&str], words: &[&str]) -> Option<Outcome> {
 fn fork_bomb(world: &World) {
     world.attack_bare(&["fork-bomb", "100", "40"]).escaped();
     if let Some(outcome) = limited(world, &["--pids", "40"], &["fork-bomb", "100", "40"]) {
-        outcome.held();
+        outcome.is_blocked();
     }
 }
 
@@ -53,14 +53,14 @@ fn memory_hog_by_files(world: &World) {
     if let Some(outcome) = limited(world, &["--memory", "64M"], &words) {
         assert_ne!(outcome.code(), 42, "{outcome}");
     }
-    for place in ["/dev/shm", "/tmp"] {
+    for dir in ["/dev/shm", "/tmp"] {
         if limited(world, &["--memory", "64M"], &["hog-memory", "1"]).is_none() {
             return;
         }
-        let kind = world.shell(&format!("stat -f -c %T {place}"));
+        let kind = world.shell(&format!("stat -f -c %T {dir}"));
         if kind.stdout.trim() == "tmpfs" {
-            let outcome = world.attack_with(&["--memory", "64M"], &["fill", place, "268435456"]);
-            assert_ne!(outcome.code(), 42, "{place}: {outcome}");
+            let outcome = world.attack_with(&["--memory", "64M"], &["fill", dir, "268435456"]);
+            assert_ne!(outcome.code(), 42, "{dir}: {outcome}");
         }
     }
 }
@@ -148,7 +148,7 @@ fn scratch_space_has_an_end(world: &World) {
 }
 
 fn descriptors(world: &World) {
-    world.attack(&["open-files"]).held();
+    world.attack(&["open-files"]).is_blocked();
     fs::File::open("/etc/passwd").expect("the host can still open files");
 }
 
@@ -158,7 +158,7 @@ fn inode_bomb(world: &World) {
         .stockade(&["run", "--discard", "--", "./probe", "many-files", ".", "20000"])
         .deadline(120)
         .finish();
-    outcome.held();
+    outcome.is_blocked();
     let left: Vec<_> =
         fs::read_dir(world.data().join("views")).into_iter().flatten().flatten().collect();
     assert!(left.is_empty(), "a discarded view is left: {left:?}");

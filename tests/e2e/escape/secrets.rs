@@ -19,17 +19,17 @@ fn files_outside_the_project(world: &World) {
         world.data().join("bundles").join(&word),
         world.path(&word),
     ];
-    for place in &places {
-        world.plant(place, &word);
-        let path = place.to_str().unwrap();
+    for dir in &places {
+        world.plant(dir, &word);
+        let path = dir.to_str().unwrap();
         world.attack_bare(&["read", path]).escaped();
-        world.attack(&["read", path]).held();
+        world.attack(&["read", path]).is_blocked();
     }
-    world.attack(&["find", &word]).held();
+    world.attack(&["find", &word]).is_blocked();
 }
 
 fn shadow_and_host_keys(world: &World) {
-    world.attack(&["read", "/etc/shadow"]).held();
+    world.attack(&["read", "/etc/shadow"]).is_blocked();
     let mut words = vec!["read".to_owned()];
     let absent = [
         "/etc/gshadow",
@@ -125,7 +125,7 @@ fn environment(world: &World) {
     assert!(outcome.stdout.contains("HOME=") && outcome.stdout.contains("PATH="), "{outcome}");
     let words = ["run", "--discard", "--", "./probe", "environments", &first, &second];
     let held = world.stockade(&words).env("A_SECRET", &secret).finish();
-    held.held();
+    held.is_blocked();
     drop(home);
 }
 
@@ -161,8 +161,8 @@ fn home_and_tmp_are_fresh(world: &World) {
     let again = world.shell(&script);
     assert!(!again.stdout.contains(&word), "{again}");
     assert!(!Path::new("/tmp").join(&word).exists());
-    assert!(world.holds(&world.home(), &word).is_empty());
-    assert!(world.holds(&world.data(), &word).is_empty(), "left behind in the data directory");
+    assert!(world.files_with(&world.home(), &word).is_empty());
+    assert!(world.files_with(&world.data(), &word).is_empty(), "left behind in the data directory");
 }
 
 /// Shared memory of other processes of the host that has a name.
@@ -176,7 +176,7 @@ fn shared_memory_files(world: &World) {
     }
     let outcome = world.attack(&["read", path.to_str().unwrap()]);
     fs::remove_file(&path).unwrap();
-    outcome.held();
+    outcome.is_blocked();
     world.shell(&format!("echo x > /dev/shm/{word}"));
     assert!(!path.exists());
 }
@@ -185,7 +185,7 @@ fn shared_memory_files(world: &World) {
 fn data_directory_in_the_project(world: &World) {
     let data = world.project.join("state");
     fs::create_dir(&data).unwrap();
-    world.own(&data);
+    world.chown(&data);
     let run = |words: &[&str]| {
         let mut all = vec!["run", "--review", "--"];
         all.extend(words);
@@ -203,7 +203,7 @@ fn data_directory_in_the_project(world: &World) {
 }
 
 fn keyring(world: &World) {
-    world.attack(&["syscall", "keyctl", "add_key", "request_key"]).held();
+    world.attack(&["syscall", "keyctl", "add_key", "request_key"]).is_blocked();
     let outcome = world.shell("cat /proc/keys /proc/key-users");
     assert_eq!(outcome.stdout, "", "{outcome}");
 }

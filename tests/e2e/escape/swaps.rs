@@ -125,7 +125,7 @@ fn data_directory_is_a_link(world: &World) {
     let (data, real) = (world.data(), world.outside().join("data"));
     fs::remove_dir_all(&data).unwrap();
     fs::create_dir(&real).unwrap();
-    world.own(&real);
+    world.chown(&real);
     symlink(&real, &data).unwrap();
     world.run(&["--review"], &["sh", "-c", "echo x > new"]).succeeds();
     for part in ["views", "bundles"] {
@@ -149,7 +149,7 @@ fn data_directory_is_private(world: &World) {
     world.plant(&world.path("x"), "");
     let parent = world.path("fresh");
     fs::create_dir(&parent).unwrap();
-    world.own(&parent);
+    world.chown(&parent);
     let data = parent.join("data");
     let outcome = world
         .stockade(&["run", "--review", "--", "sh", "-c", "echo x > new"])

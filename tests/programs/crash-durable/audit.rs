@@ -16,7 +16,7 @@ pub(crate) struct Audit {
     pub(crate) workflows: u64,
     pub(crate) steps: u64,
     /// Steps that ran again and had not been recorded before.
-    pub(crate) again: u64,
+    pub(crate) repeated: u64,
     /// Steps that were recorded at the last check.
     recorded: BTreeSet<String>,
     effects: BTreeMap<String, u64>,
@@ -30,16 +30,16 @@ impl Audit {
         self.faults.extend(other.faults);
         self.workflows += other.workflows;
         self.steps += other.steps;
-        self.again += other.again;
+        self.repeated += other.repeated;
     }
 
     /// Checks after each kill: no promised record may be missing, and no step that was recorded at
     /// the last check may have run since.
-    pub(crate) fn look(&mut self, place: &Path) -> Result<(), Failure> {
-        let (lines, read) = log::read(place, self.read)?;
+    pub(crate) fn update(&mut self, dir: &Path) -> Result<(), Failure> {
+        let (lines, read) = log::read(dir, self.read)?;
         self.read = read;
         // Killed before the database was created.
-        let Some(database) = open(place)? else { return Ok(()) };
+        let Some(database) = open(dir)? else { return Ok(()) };
         let sql = "SELECT workflow_uuid || ':' || function_id FROM operation_outputs";
         let now: BTreeSet<String> = texts(&database, sql)?.into_iter().collect();
         let known: BTreeSet<String> =
@@ -69,8 +69,8 @@ impl Audit {
     }
 
     /// Checks at the end: every workflow succeeded and left all its results, each once.
-    pub(crate) fn end(&mut self, place: &Path) -> Result<(), Failure> {
-        let Some(database) = open(place)? else { return Ok(()) };
+    pub(crate) fn finish(&mut self, dir: &Path) -> Result<(), Failure> {
+        let Some(database) = open(dir)? else { return Ok(()) };
         let check = texts(&database, "PRAGMA integrity_check")?;
         if check != ["ok"] {
             self.faults.push(format!("integrity: {check:?}"));
@@ -92,7 +92,7 @@ impl Audit {
         self.steps = effects.len() as u64;
         let undone = effects.iter().filter(|key| !self.effects.contains_key(*key));
         self.faults.extend(undone.map(|key| format!("{key} is on record and never ran")));
-        self.again = self.effects.values().filter(|count| **count > 1).count() as u64;
+        self.repeated = self.effects.values().filter(|count| **count > 1).count() as u64;
         Ok(())
     }
 }
@@ -130,8 +130,8 @@ const FAULTS: &[(&str, &str)] = &[
     ),
 ];
 
-fn open(place: &Path) -> Result<Option<Connection>, Failure> {
-    let path = place.join("durable.db");
+fn open(dir: &Path) -> Result<Option<Connection>, Failure> {
+    let path = dir.join("durable.db");
     if !path.exists() {
         return Ok(None);
     }

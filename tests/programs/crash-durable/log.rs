@@ -23,8 +23,8 @@ pub(crate) enum Line {
 pub(crate) struct Log(File);
 
 impl Log {
-    pub(crate) fn open(place: &Path) -> Result<Self, Failure> {
-        Ok(Self(OpenOptions::new().create(true).append(true).open(place.join("log"))?))
+    pub(crate) fn open(dir: &Path) -> Result<Self, Failure> {
+        Ok(Self(OpenOptions::new().create(true).append(true).open(dir.join("log"))?))
     }
 
     /// Adds a line.
@@ -40,8 +40,8 @@ impl Log {
 }
 
 /// The lines from a byte offset, and the offset after them. An incomplete line does not count.
-pub(crate) fn read(place: &Path, from: usize) -> Result<(Vec<Line>, usize), Failure> {
-    let bytes = match std::fs::read(place.join("log")) {
+pub(crate) fn read(dir: &Path, from: usize) -> Result<(Vec<Line>, usize), Failure> {
+    let bytes = match std::fs::read(dir.join("log")) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error.into()),

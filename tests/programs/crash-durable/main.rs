@@ -26,7 +26,7 @@ use random::Random;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long a process may take for its work.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -60,9 +60,9 @@ fn death(word: &str) -> Option<Death> {
 }
 
 /// A directory that is removed when dropped.
-struct Place(PathBuf);
+struct TestDir(PathBuf);
 
-impl Place {
+impl TestDir {
     fn new(name: &str) -> std::io::Result<Self> {
         let name = format!("stockade-crash-durable-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         // A leftover in the temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -94,7 +94,7 @@ fn run(kills: u64, seed: u64) -> Result<(), Failure> {
         at_writes + at_random,
         total.workflows,
         total.steps,
-        total.again,
+        total.repeated,
         total.faults.len(),
     );
     if total.workflows == 0 {
@@ -112,17 +112,17 @@ fn at_each_write(kills: u64, total: &mut Audit) -> Result<u64, Failure> {
             if done == kills {
                 return Ok(done);
             }
-            let place = Place::new(&format!("{writes}-{death}"))?;
+            let path = TestDir::new(&format!("{writes}-{death}"))?;
             let mut audit = Audit::default();
-            let mut first = start(&place.0, 1, death, writes)?;
+            let mut first = start(&path.0, 1, death, writes)?;
             drop(first.stdin.take());
-            let killed = !end_of(&mut first)?;
-            audit.look(&place.0)?;
+            let killed = !wait_for(&mut first)?;
+            audit.update(&path.0)?;
             if killed {
                 done += 1;
-                finish(&place.0, &mut audit)?;
+                finish(&path.0, &mut audit)?;
             }
-            audit.end(&place.0)?;
+            audit.finish(&path.0)?;
             total.add(audit);
             if !killed {
                 return Ok(done);
@@ -135,54 +135,54 @@ fn at_each_write(kills: u64, total: &mut Audit) -> Result<u64, Failure> {
 /// Many concurrent workflows in one database.
 fn under_load(kills: u64, seed: u64, total: &mut Audit) -> Result<u64, Failure> {
     let mut random = Random::new(seed);
-    let place = Place::new("load")?;
+    let dir = TestDir::new("load")?;
     let mut audit = Audit::default();
     for done in 1..=kills {
         // At a random write, or at any time.
         if random.below(2) == 0 {
             let death = if random.below(2) == 0 { "before" } else { "after" };
-            let mut worker = start(&place.0, worker::LOAD, death, random.below(400))?;
-            if end_of(&mut worker)? {
+            let mut worker = start(&dir.0, worker::LOAD, death, random.below(400))?;
+            if wait_for(&mut worker)? {
                 return Err("a worker ended before it was killed".into());
             }
         } else {
-            let mut worker = start(&place.0, worker::LOAD, "none", 0)?;
+            let mut worker = start(&dir.0, worker::LOAD, "none", 0)?;
             std::thread::sleep(Duration::from_millis(20 + random.below(300)));
             worker.kill()?;
             worker.wait()?;
         }
-        audit.look(&place.0)?;
+        audit.update(&dir.0)?;
         if done.is_multiple_of(50) {
             println!("{done} kills under load");
         }
     }
     if kills > 0 {
-        finish(&place.0, &mut audit)?;
-        audit.end(&place.0)?;
+        finish(&dir.0, &mut audit)?;
+        audit.finish(&dir.0)?;
     }
     total.add(audit);
     Ok(kills)
 }
 
-fn start(place: &Path, load: u64, death: &str, writes: u64) -> Result<Child, Failure> {
+fn start(dir: &Path, load: u64, death: &str, writes: u64) -> Result<Child, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("worker").arg(place).args([&load.to_string(), death, &writes.to_string()]);
+    command.arg("worker").arg(dir).args([&load.to_string(), death, &writes.to_string()]);
     Ok(command.stdin(Stdio::piped()).spawn()?)
 }
 
 /// Lets a process that starts nothing new finish all workflows.
-fn finish(place: &Path, audit: &mut Audit) -> Result<(), Failure> {
-    let mut worker = start(place, 0, "none", 0)?;
+fn finish(dir: &Path, audit: &mut Audit) -> Result<(), Failure> {
+    let mut worker = start(dir, 0, "none", 0)?;
     drop(worker.stdin.take());
-    if !end_of(&mut worker)? {
+    if !wait_for(&mut worker)? {
         audit.faults.push("the last process did not end what was there".to_owned());
     }
-    audit.look(place)
+    audit.update(dir)
 }
 
 /// Waits for the end of a process; returns whether it ended by itself and successfully.
-fn end_of(worker: &mut Child) -> Result<bool, Failure> {
-    let until = Instant::now() + PATIENCE;
+fn wait_for(worker: &mut Child) -> Result<bool, Failure> {
+    let until = Instant::now() + TIMEOUT;
     loop {
         if let Some(status) = worker.try_wait()? {
             if let Some(code) = status.code().filter(|code| *code != 0) {

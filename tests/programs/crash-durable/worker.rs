@@ -14,13 +14,13 @@ use stockade_durable::{
 
 use crate::log::{Line, Log};
 use crate::mortal::{Death, Mortal};
-use crate::{Failure, PATIENCE};
+use crate::{Failure, TIMEOUT};
 
 /// How many workflows are started concurrently under load.
 pub(crate) const LOAD: u64 = 24;
 
 /// While more workflows than this run, no new ones are started.
-const MOST_RUNNING: u64 = 4 * LOAD;
+const MAX_RUNNING: u64 = 4 * LOAD;
 
 const QUEUE: &str = "children";
 
@@ -36,18 +36,18 @@ type Result<T> = std::result::Result<T, stockade_durable::Failure>;
 
 /// Works until its input ends, and then until all workflows are finished.
 pub(crate) fn run(
-    place: &Path,
+    dir: &Path,
     load: u64,
     death: Option<Death>,
     writes: u64,
 ) -> std::result::Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        match work(place, load, death, writes).await {
+        match work(dir, load, death, writes).await {
             // Another thread is about to kill this process: the write that it first waits for may
             // take a moment.
             Err(error) if death.is_some() && error.to_string().contains("closed") => {
-                tokio::time::sleep(PATIENCE).await;
+                tokio::time::sleep(TIMEOUT).await;
                 Err(error)
             }
             result => result,
@@ -56,18 +56,18 @@ pub(crate) fn run(
 }
 
 async fn work(
-    place: &Path,
+    dir: &Path,
     load: u64,
     death: Option<Death>,
     writes: u64,
 ) -> std::result::Result<(), Failure> {
-    let path = place.join("durable.db");
+    let path = dir.join("durable.db");
     let options = Options { path, synchronous: Synchronous::Full, migrations: MIGRATIONS };
     let mut store: Arc<dyn Store> = Arc::new(Sqlite::open(options).await?);
     if let Some(death) = death {
         store = Arc::new(Mortal::new(store, i64::try_from(writes)?, death, die));
     }
-    let log = Arc::new(Log::open(place)?);
+    let log = Arc::new(Log::open(dir)?);
     let engine = launch(store, &log).await?;
     let over = input_ends();
     let mut starters = Vec::new();
@@ -77,7 +77,7 @@ async fn work(
     for starter in starters {
         starter.await??;
     }
-    while is_left(&engine).await? {
+    while has_unfinished(&engine).await? {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     engine.shutdown(Duration::from_secs(10)).await?;
@@ -93,11 +93,11 @@ fn die() {
 /// Becomes true at the end of the standard input.
 fn input_ends() -> Arc<AtomicBool> {
     let over = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&over);
+    let flag = Arc::clone(&over);
     std::thread::spawn(move || {
         // Nothing is sent: reading ends, or fails, when the other end is closed.
         std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).ok();
-        told.store(true, Ordering::SeqCst);
+        flag.store(true, Ordering::SeqCst);
     });
     over
 }
@@ -110,7 +110,7 @@ async fn start(
 ) -> std::result::Result<(), Failure> {
     loop {
         // The predecessors' workflows come first: otherwise their number would grow with each kill.
-        while engine.running() > MOST_RUNNING {
+        while engine.running() > MAX_RUNNING {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let id = WorkflowId::unique();
@@ -125,7 +125,7 @@ async fn start(
     }
 }
 
-async fn is_left(engine: &Engine) -> std::result::Result<bool, Failure> {
+async fn has_unfinished(engine: &Engine) -> std::result::Result<bool, Failure> {
     for status in [Status::Pending, Status::Enqueued, Status::Delayed] {
         let filter = Filter { status: Some(status), limit: Some(1), ..Filter::default() };
         if !engine.list(filter).await?.is_empty() {
@@ -153,7 +153,7 @@ async fn launch(store: Arc<dyn Store>, log: &Arc<Log>) -> std::result::Result<En
 
 async fn parent(context: Context, number: i32, log: Arc<Log>) -> Result<i32> {
     step(&context, &log, 0).await?;
-    let row = deed(&context, "row");
+    let row = insert_effect(&context, "row");
     let transacted = context.transact("row", StepOptions::default(), |step| {
         let (log, row) = (&log, row.clone());
         async move {
@@ -162,7 +162,7 @@ async fn parent(context: Context, number: i32, log: Arc<Log>) -> Result<i32> {
         }
     });
     transacted.await?;
-    tell(&log, Line::Recorded(format!("{}:1", context.id())))?;
+    log_line(&log, Line::Recorded(format!("{}:1", context.id())))?;
     let inline = context.child("child", &number, StartOptions::default()).await?;
     let queued = StartOptions { queue: Some(QUEUE), ..StartOptions::default() };
     let queued = context.child("child", &number, queued).await?;
@@ -171,32 +171,32 @@ async fn parent(context: Context, number: i32, log: Arc<Log>) -> Result<i32> {
     let sum = inline.get_result::<i32>().await? + queued.get_result::<i32>().await?;
     context.write_stream("places", "after").await?;
     step(&context, &log, 7).await?;
-    context.finish_with(vec![deed(&context, "end")]);
+    context.finish_with(vec![insert_effect(&context, "end")]);
     Ok(sum)
 }
 
 async fn child(context: Context, number: i32, log: Arc<Log>) -> Result<i32> {
     step(&context, &log, 0).await?;
     step(&context, &log, 1).await?;
-    context.finish_with(vec![deed(&context, "end")]);
+    context.finish_with(vec![insert_effect(&context, "end")]);
     Ok(number)
 }
 
 /// A step that logs a line, and another line when its record was promised.
 async fn step(context: &Context, log: &Log, function_id: u32) -> Result<()> {
     context.step("effect", |step| async move { effect(log, &step) }).await?;
-    tell(log, Line::Recorded(format!("{}:{function_id}", context.id())))
+    log_line(log, Line::Recorded(format!("{}:{function_id}", context.id())))
 }
 
 fn effect(log: &Log, step: &Step) -> Result<()> {
-    tell(log, Line::Effect(step.key.clone()))
+    log_line(log, Line::Effect(step.key.clone()))
 }
 
-fn tell(log: &Log, line: Line) -> Result<()> {
+fn log_line(log: &Log, line: Line) -> Result<()> {
     log.write(&line).map_err(|error| stockade_durable::Failure::new("log", error.to_string()))
 }
 
-fn deed(context: &Context, what: &str) -> Statement {
+fn insert_effect(context: &Context, what: &str) -> Statement {
     let deed = format!("{} {what}", context.id());
     Statement::new("INSERT INTO deeds VALUES (?1)", vec![deed.into()])
 }

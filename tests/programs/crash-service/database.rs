@@ -9,7 +9,7 @@ use stockade_workflow::engine::MIGRATIONS;
 use crate::Failure;
 
 /// Queries that must return nothing, and what a row means.
-const QUESTIONS: &[(&str, &str)] = &[
+const QUERIES: &[(&str, &str)] = &[
     (
         "is damaged",
         "SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'",
@@ -66,14 +66,14 @@ const QUESTIONS: &[(&str, &str)] = &[
 ];
 
 /// Checks the database; returns what is wrong.
-pub(crate) fn look(data: &Path) -> Result<Vec<String>, Failure> {
+pub(crate) fn check(data: &Path) -> Result<Vec<String>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let path = data.join("stockade.db");
         let options = Options { path, synchronous: Synchronous::Full, migrations: MIGRATIONS };
         let store = Sqlite::open(options).await?;
         let mut faults = Vec::new();
-        for (meaning, question) in QUESTIONS {
+        for (meaning, question) in QUERIES {
             for row in store.query(Statement::new(*question, vec![])).await? {
                 faults.push(format!("{} {meaning}", row.text(0)?));
             }

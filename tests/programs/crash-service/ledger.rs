@@ -11,9 +11,9 @@ pub(crate) struct Ledger {
     /// Commands that reached the allowed host, and no other.
     pub(crate) reached: u64,
     /// Operations that were requested again, because there was no response.
-    pub(crate) again: u64,
+    pub(crate) repeated: u64,
     /// Operations that were interrupted with their sandbox's init.
-    pub(crate) cut_short: u64,
+    pub(crate) interrupted: u64,
     /// Sandboxes whose init was killed.
     pub(crate) lost: BTreeSet<String>,
     /// Those of them that no client has killed, so that the watcher must end them.

@@ -8,13 +8,13 @@
 
 #[path = "../crash/audit.rs"]
 mod audit;
+mod cli_client;
 mod database;
-mod finale;
+mod final_check;
 mod ledger;
 #[path = "../crash/random.rs"]
 mod random;
-mod turn;
-mod typed;
+mod socket_client;
 #[path = "../crash/victims.rs"]
 mod victims;
 mod world;
@@ -29,23 +29,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use random::Random;
+use socket_client::SocketClient;
 use stockade_core::State;
 use stockade_runtime_native::{Native, Options};
-use turn::Turn;
 use world::World;
 
 /// What went wrong, as text for users.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// How many clients use the socket, and how many use commands.
-const OVER_SOCKET: usize = 4;
-const TYPING: usize = 2;
+const SOCKET_CLIENTS: usize = 4;
+const CLI_CLIENTS: usize = 2;
 /// How long the life cycle of one sandbox may take.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// How long the run may go without a kill before it is aborted.
 const STALLED: Duration = Duration::from_secs(120);
 /// How many sandboxes each client leaves alive to the end.
-const KEPT: usize = 2;
+const SURVIVING: usize = 2;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -72,9 +72,9 @@ fn open(program: &Path, data: &Path) -> Result<Native, Failure> {
 }
 
 /// A directory that is removed when dropped.
-struct Place(PathBuf);
+struct TestDir(PathBuf);
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         // A leftover in the temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -84,32 +84,32 @@ impl Drop for Place {
 /// The whole run: load and kills, then the audit. The summary is the last line.
 fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
     let name = format!("stockade-crash-service-{}-{seed}", std::process::id());
-    let place = Place(std::env::temp_dir().join(name));
-    std::fs::create_dir(&place.0)?;
-    let data = place.0.join("data");
-    let before = audit::Host::look()?;
+    let dir = TestDir(std::env::temp_dir().join(name));
+    std::fs::create_dir(&dir.0)?;
+    let data = dir.0.join("data");
+    let before = audit::Host::read()?;
     println!("crash service: seed {seed}, {kills} kills");
     let world = Arc::new(World::new(program.to_owned(), data.clone())?);
     world.start_server()?;
     let mut random = Random::new(seed);
-    let clients: Vec<_> = (0..OVER_SOCKET + TYPING)
+    let clients: Vec<_> = (0..SOCKET_CLIENTS + CLI_CLIENTS)
         .map(|number| {
             let (world, seed) = (world.clone(), random.below(u64::MAX));
             std::thread::spawn(move || client(&world, number, seed))
         })
         .collect();
-    let mut seen = Seen::default();
+    let mut seen = SeenProcesses::default();
     let killed = kill_at_random(&world, kills, &mut random, &mut seen);
     world.stop.store(true, Ordering::SeqCst);
     let mut kept = Vec::new();
     for client in clients {
-        kept.extend(end_of(client)?);
+        kept.extend(join(client)?);
     }
     let killed = killed?;
-    let mut faults = finale::look(&world, kept)?;
-    faults.extend(database::look(&data)?);
-    let left = audit::after(program, &data, &before, (seen.inits, seen.keepers))?;
-    let ledger = world.note(std::mem::take);
+    let mut faults = final_check::check(&world, kept)?;
+    faults.extend(database::check(&data)?);
+    let left = audit::check_after(program, &data, &before, (seen.inits, seen.keepers))?;
+    let ledger = world.update_ledger(std::mem::take);
     faults.extend(ledger.faults);
     for line in faults.iter().chain(&left) {
         println!("FAULT {line}");
@@ -128,8 +128,8 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         ledger.operations,
         ledger.commands,
         ledger.reached,
-        ledger.again,
-        ledger.cut_short,
+        ledger.repeated,
+        ledger.interrupted,
         faults.len(),
         left.len(),
     );
@@ -141,14 +141,14 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
 
 /// The processes that existed.
 #[derive(Default)]
-struct Seen {
+struct SeenProcesses {
     inits: BTreeSet<u32>,
     keepers: BTreeSet<u32>,
 }
 
 /// The servers of a data directory.
 fn servers(data: &Path) -> Vec<u32> {
-    victims::called("__server", |argument| argument == data.to_string_lossy())
+    victims::with_arguments("__server", |argument| argument == data.to_string_lossy())
 }
 
 /// Kills at random; returns how many servers, keepers, inits, helpers and egress processes were
@@ -157,7 +157,7 @@ fn kill_at_random(
     world: &World,
     kills: u64,
     random: &mut Random,
-    seen: &mut Seen,
+    seen: &mut SeenProcesses,
 ) -> Result<[u64; 5], Failure> {
     let data = &world.data;
     let mut killed = [0_u64; 5];
@@ -195,41 +195,41 @@ fn kill_egress(data: &Path) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
         servers(data).iter().any(|server| status.contains(&format!("PPid:\t{server}\n")))
     };
-    let found = victims::called("__egress", |_| true).into_iter().find(is_ours);
+    let found = victims::with_arguments("__egress", |_| true).into_iter().find(is_ours);
     found.is_some_and(victims::kill)
 }
 
 fn kill_init(world: &World, random: &mut Random) -> bool {
     // Recorded before the kill, so that a client that fails because of it finds the reason.
     victims::kill_init(&world.data, random, true, |sandbox| {
-        world.note(|ledger| ledger.lost.extend(sandbox));
+        world.update_ledger(|ledger| ledger.lost.extend(sandbox));
     })
 }
 
 /// A sandbox that is alive at the end, and what ran in it.
-type Kept = (String, Vec<ledger::Token>);
+type SandboxTokens = (String, Vec<ledger::Token>);
 
 /// Runs the life cycles of sandboxes, one after another, until the end; returns those left alive.
-fn client(world: &World, number: usize, seed: u64) -> Result<Vec<Kept>, Failure> {
+fn client(world: &World, number: usize, seed: u64) -> Result<Vec<SandboxTokens>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (name, mut random, mut kept) = (format!("c{number}"), Random::new(seed), Vec::new());
     while !world.stop.load(Ordering::SeqCst) {
-        let mut turn = Turn::new(world, &name)?;
-        let is_typed = number >= OVER_SOCKET;
+        let mut turn = SocketClient::new(world, &name)?;
+        let is_typed = number >= SOCKET_CLIENTS;
         let life = runtime.block_on(async {
-            let life = live(world, &mut turn, is_typed, kept.len() < KEPT, &mut random);
-            tokio::time::timeout(PATIENCE, life).await
+            let life = run_client(world, &mut turn, is_typed, kept.len() < SURVIVING, &mut random);
+            tokio::time::timeout(TIMEOUT, life).await
         });
         match life {
             Ok(Ok(true)) => kept.push((turn.id.to_string(), turn.tokens)),
             Ok(Ok(false)) => {}
             Ok(Err(fault)) => {
                 let line = format!("{}: {fault}", turn.id).replace('\n', " ");
-                world.note(|ledger| ledger.faults.push(line));
+                world.update_ledger(|ledger| ledger.faults.push(line));
             }
             Err(_) => {
                 let line = format!("{}: its life took too long", turn.id);
-                world.note(|ledger| ledger.faults.push(line));
+                world.update_ledger(|ledger| ledger.faults.push(line));
             }
         }
     }
@@ -237,20 +237,23 @@ fn client(world: &World, number: usize, seed: u64) -> Result<Vec<Kept>, Failure>
 }
 
 /// The life cycle of one sandbox; returns whether it is left alive.
-async fn live(
+async fn run_client(
     world: &World,
-    turn: &mut Turn<'_>,
+    turn: &mut SocketClient<'_>,
     is_typed: bool,
     may_stay: bool,
     random: &mut Random,
 ) -> Result<bool, Failure> {
-    let worked =
-        if is_typed { typed::work(world, turn, random).await } else { turn.work(random).await };
+    let worked = if is_typed {
+        cli_client::work(world, turn, random).await
+    } else {
+        turn.work(random).await
+    };
     if turn.is_lost() {
         // Its processes no longer exist, and every request to it may have failed.
-        world.note(|ledger| ledger.cut_short += u64::from(worked.is_err()));
+        world.update_ledger(|ledger| ledger.interrupted += u64::from(worked.is_err()));
         if world.is_lost(&turn.id) && random.below(2) == 0 {
-            world.note(|ledger| ledger.abandoned.insert(turn.id.to_string()));
+            world.update_ledger(|ledger| ledger.abandoned.insert(turn.id.to_string()));
             return Ok(false);
         }
     } else {
@@ -272,6 +275,8 @@ async fn live(
     }
 }
 
-fn end_of(client: JoinHandle<Result<Vec<Kept>, Failure>>) -> Result<Vec<Kept>, Failure> {
+fn join(
+    client: JoinHandle<Result<Vec<SandboxTokens>, Failure>>,
+) -> Result<Vec<SandboxTokens>, Failure> {
     client.join().map_err(|_| "a client panicked")?
 }

@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::ledger::Ledger;
 
 /// How long an operation may take to be answered, including restarts of servers.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What all clients share.
 pub(crate) struct World {
@@ -27,7 +27,7 @@ pub(crate) struct World {
     pub(crate) stop: AtomicBool,
     owner: OwnerId,
     /// A server on this machine's loopback that accepts every connection.
-    pub(crate) outside: SocketAddr,
+    pub(crate) echo_server: SocketAddr,
     starting: Mutex<()>,
     ledger: Mutex<Ledger>,
     names: AtomicU64,
@@ -39,7 +39,7 @@ impl World {
         let outside = listener.local_addr()?;
         std::thread::spawn(move || listener.incoming().for_each(drop));
         Ok(Self {
-            outside,
+            echo_server: outside,
             server: stockade_api::Remote(Client::new(data.join("server/socket"))),
             program,
             data,
@@ -53,18 +53,18 @@ impl World {
     }
 
     /// Records what a client has observed.
-    pub(crate) fn note<T>(&self, note: impl FnOnce(&mut Ledger) -> T) -> T {
+    pub(crate) fn update_ledger<T>(&self, note: impl FnOnce(&mut Ledger) -> T) -> T {
         note(&mut self.ledger.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A name that was not used before.
-    pub(crate) fn name(&self, of: &str) -> String {
+    pub(crate) fn unique_name(&self, of: &str) -> String {
         format!("{of}-{}", self.names.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Whether the init of a sandbox was killed.
     pub(crate) fn is_lost(&self, id: &SandboxId) -> bool {
-        self.note(|ledger| ledger.lost.contains(id.as_str()))
+        self.update_ledger(|ledger| ledger.lost.contains(id.as_str()))
     }
 
     /// The caller, without an idempotency key.
@@ -73,21 +73,21 @@ impl World {
     }
 
     /// Requests an operation under one idempotency key, again and again, until there is a response.
-    pub(crate) async fn ask<T>(
+    pub(crate) async fn call<T>(
         &self,
         act: impl AsyncFn(&Caller) -> Result<T, Problem>,
-    ) -> Result<T, Refused> {
-        let me = self.caller().once(self.name("operation"));
-        self.note(|ledger| ledger.operations += 1);
-        let until = Instant::now() + PATIENCE;
+    ) -> Result<T, ProblemError> {
+        let me = self.caller().with_key(self.unique_name("operation"));
+        self.update_ledger(|ledger| ledger.operations += 1);
+        let until = Instant::now() + TIMEOUT;
         loop {
             let answer = act(&me).await;
             match &answer {
                 Err(problem) if is_unanswered(problem) && Instant::now() < until => {
-                    self.note(|ledger| ledger.again += 1);
-                    self.start_server().map_err(|error| Refused(unanswered(error)))?;
+                    self.update_ledger(|ledger| ledger.repeated += 1);
+                    self.start_server().map_err(|error| ProblemError(unanswered(error)))?;
                 }
-                _ => return answer.map_err(Refused),
+                _ => return answer.map_err(ProblemError),
             }
         }
     }
@@ -112,11 +112,11 @@ impl World {
 
 /// The response to an operation that was not executed.
 #[derive(Debug)]
-pub(crate) struct Refused(pub(crate) Problem);
+pub(crate) struct ProblemError(pub(crate) Problem);
 
-impl std::error::Error for Refused {}
+impl std::error::Error for ProblemError {}
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for ProblemError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Problem { code, message, cause, .. } = &self.0;
         write!(f, "{code}: {message} ({})", cause.as_deref().unwrap_or("no cause"))

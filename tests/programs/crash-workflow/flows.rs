@@ -6,17 +6,17 @@ pub(crate) enum Kind {
     /// Runs that need only their realm.
     Plain,
     /// Runs with an agent that is a command, and with a `<Sandbox>`.
-    Held,
+    Sandbox,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 2] = [Self::Plain, Self::Held];
+    pub(crate) const ALL: [Self; 2] = [Self::Plain, Self::Sandbox];
 
     /// The argument for it.
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn argument(self) -> &'static str {
         match self {
             Self::Plain => "plain",
-            Self::Held => "held",
+            Self::Sandbox => "held",
         }
     }
 
@@ -24,7 +24,7 @@ impl Kind {
     pub(crate) const fn flows(self) -> (&'static str, &'static str) {
         match self {
             Self::Plain => (PLAIN, PLAIN_WAITS),
-            Self::Held => (HELD, HELD_WAITS),
+            Self::Sandbox => (SANDBOX, SANDBOX_WAITS),
         }
     }
 }
@@ -75,7 +75,7 @@ export default smithers(() => <Workflow name="waits"><Approval id="ok" output="o
 
 /// The workflow in sandboxes. The executions of the command of `edit` are counted outside; its
 /// changes wait for a decision, the changes of the agent are left as a bundle.
-const HELD: &str = r#"
+const SANDBOX: &str = r#"
 import { createSmithers, Sandbox } from "stockade";
 const { Workflow, Task, smithers, outputs } = createSmithers({ part: {}, output: {} });
 const edit = `echo x >> /count/edit; echo changed >> notes.md; echo '{"n": 2}'`;
@@ -90,7 +90,7 @@ export default smithers((ctx) => (
 "#;
 
 /// The workflow that is cancelled while it runs in sandboxes.
-const HELD_WAITS: &str = r#"
+const SANDBOX_WAITS: &str = r#"
 import { createSmithers, Sandbox } from "stockade";
 const { Workflow, Task, Parallel, smithers, outputs } = createSmithers({ output: {} });
 export default smithers(() => (

@@ -4,14 +4,14 @@
 //! are killed at random are controlled by commands, as a user would.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
-mod boxes;
-mod every;
+mod every_write;
 mod flows;
-mod held;
 #[path = "../../../crates/durable/tests/contract/mortal.rs"]
 mod mortal;
 #[path = "../crash/random.rs"]
 mod random;
+mod sandbox_audit;
+mod sandboxes;
 mod worker;
 
 use std::collections::BTreeSet;
@@ -85,7 +85,7 @@ const EXPECTED: (u64, u64) = (22, 5);
 /// How many runs are active concurrently.
 const AT_ONCE: usize = 4;
 /// One run in this many has a sandbox.
-const BOXED: u64 = 4;
+const SANDBOX_RUNS: u64 = 4;
 /// How long no run may end before everything is aborted.
 const STALLED: Duration = Duration::from_secs(120);
 
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let done = match words.as_slice() {
         ["worker", kind, place, program, death, write] => {
-            let kind = flows::Kind::ALL.into_iter().find(|known| known.word() == *kind);
+            let kind = flows::Kind::ALL.into_iter().find(|known| known.argument() == *kind);
             let kind = kind.unwrap_or(flows::Kind::Plain);
             let death = match *death {
                 "before" => Some(Death::Before),
@@ -119,13 +119,15 @@ fn main() -> ExitCode {
 }
 
 /// A directory with a project and a data directory, removed when dropped.
-struct Place(PathBuf);
+struct TestDir(PathBuf);
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         // They may have ended by themselves. The server first: it would replace the keeper, and
         // waits for no client here.
-        for process in called("__server", &self.data()).into_iter().chain(keepers(&self.data())) {
+        for process in
+            with_arguments("__server", &self.data()).into_iter().chain(keepers(&self.data()))
+        {
             let _ = kill_process(process, Signal::KILL);
         }
         // A leftover in the temporary directory does no harm.
@@ -133,17 +135,17 @@ impl Drop for Place {
     }
 }
 
-impl Place {
+impl TestDir {
     fn new() -> Result<Self, Failure> {
         let path = std::env::temp_dir().join(format!("stockade-flows-{}", std::process::id()));
         fs::create_dir(&path)?;
-        let place = Self(path);
-        fs::create_dir(place.data())?;
-        fs::set_permissions(place.data(), fs::Permissions::from_mode(0o700))?;
-        fs::create_dir(place.project())?;
-        fs::write(place.project().join("flow.tsx"), FLOW)?;
-        fs::write(place.project().join("boxes.tsx"), boxes::FLOW)?;
-        Ok(place)
+        let dir = Self(path);
+        fs::create_dir(dir.data())?;
+        fs::set_permissions(dir.data(), fs::Permissions::from_mode(0o700))?;
+        fs::create_dir(dir.project())?;
+        fs::write(dir.project().join("flow.tsx"), FLOW)?;
+        fs::write(dir.project().join("boxes.tsx"), sandboxes::FLOW)?;
+        Ok(dir)
     }
 
     fn project(&self) -> PathBuf {
@@ -181,16 +183,16 @@ impl Place {
 
 /// The server processes of a data directory.
 fn servers(data: &Path) -> Vec<Pid> {
-    called("__server", data)
+    with_arguments("__server", data)
 }
 
 /// The keepers of its sandboxes.
 fn keepers(data: &Path) -> Vec<Pid> {
-    called("__keeper", data)
+    with_arguments("__keeper", data)
 }
 
 /// The processes with this first argument that belong to this data directory.
-fn called(word: &str, data: &Path) -> Vec<Pid> {
+fn with_arguments(word: &str, data: &Path) -> Vec<Pid> {
     let mut found = Vec::new();
     let Ok(processes) = fs::read_dir("/proc") else { return found };
     for process in processes.flatten() {
@@ -209,13 +211,13 @@ fn called(word: &str, data: &Path) -> Vec<Pid> {
 
 fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
     for kind in flows::Kind::ALL {
-        let (every, word) = (every::run(kind, program)?, kind.word());
+        let (every, word) = (every_write::run(kind, program)?, kind.argument());
         println!(
             "crash workflow: {every} processes killed, before and after each write of a {word} run"
         );
     }
     println!("crash workflow: {kills} kills, seed {seed}");
-    let place = Place::new()?;
+    let dir = TestDir::new()?;
     let mut random = Random::new(seed);
     let (mut killed, mut started, mut last) = (0, 0_u64, Instant::now());
     let mut last_kill = Instant::now();
@@ -224,18 +226,18 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
     while killed < kills || !open.is_empty() {
         while open.len() < AT_ONCE && killed < kills {
             started += 1;
-            let (file, name) = match started % BOXED {
+            let (file, name) = match started % SANDBOX_RUNS {
                 0 => ("boxes.tsx", "box"),
                 _ => ("flow.tsx", "run"),
             };
             let id = format!("{name}-{started}");
             // Whether it was started is visible in whether it exists.
-            place.call(program, &["up", file, "--run-id", &id, "--detach"])?;
+            dir.call(program, &["up", file, "--run-id", &id, "--detach"])?;
             open.insert(id);
         }
         if killed < kills {
             std::thread::sleep(Duration::from_millis(20 + random.below(300)));
-            for server in servers(&place.data()) {
+            for server in servers(&dir.data()) {
                 if kill_process(server, Signal::KILL).is_ok() {
                     killed += 1;
                     last_kill = Instant::now();
@@ -246,7 +248,7 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
             }
         }
         for id in open.clone() {
-            let known = place.call(program, &["inspect", &id, "--json"])?;
+            let known = dir.call(program, &["inspect", &id, "--json"])?;
             if known.status.success() {
                 let found: Value = serde_json::from_slice(&known.stdout)?;
                 if found["run"]["finishedAt"].is_i64() {
@@ -254,7 +256,7 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
                     ended.push(id);
                     last = Instant::now();
                 } else {
-                    boxes::answer(&place, program, &id, &found)?;
+                    sandboxes::answer(&dir, program, &id, &found)?;
                 }
             } else if String::from_utf8_lossy(&known.stdout).contains("NOT_FOUND") {
                 open.remove(&id);
@@ -267,15 +269,15 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
     let (mut tasks, mut again) = (0, 0);
     let (boxed, plain): (Vec<_>, Vec<_>) = ended.iter().partition(|id| id.starts_with("box"));
     for id in &plain {
-        let (done, repeated) = audit(&place, program, id)?;
+        let (done, repeated) = audit(&dir, program, id)?;
         tasks += done;
         again += repeated;
     }
     let mut inside = 0;
     for id in &boxed {
-        inside += boxes::audit(&place, program, id)?;
+        inside += sandboxes::audit(&dir, program, id)?;
     }
-    let left = place.json(program, &["ls", "--json"])?;
+    let left = dir.json(program, &["ls", "--json"])?;
     if left.iter().any(|left| left["sandboxes"] != json!([])) {
         return Err(format!("sandboxes are left: {left:?}").into());
     }
@@ -285,8 +287,8 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
         boxed.len()
     );
     // What killed servers have collected is removed by the next command that lists bundles.
-    let listed = place.json(program, &["bundles", "--json"])?;
-    held::bundles(&place.data(), plain.len())
+    let listed = dir.json(program, &["bundles", "--json"])?;
+    sandbox_audit::bundles(&dir.data(), plain.len())
         .map_err(|error| format!("{error}: {plain:?} have ended, and there are {listed:?}"))?;
     println!(
         "crash workflow: {killed} servers killed, {} runs and {tasks} tasks finished, {again} tasks \
@@ -298,14 +300,14 @@ fn run(program: &Path, kills: usize, seed: u64) -> Result<(), Failure> {
 
 /// Checks a run that has ended, and its child runs; returns how many tasks were executed, and how
 /// many executions were repetitions.
-fn audit(place: &Place, program: &Path, id: &str) -> Result<(u64, u64), Failure> {
+fn audit(dir: &TestDir, program: &Path, id: &str) -> Result<(u64, u64), Failure> {
     let mut totals = (0, 0);
-    let made = fs::read_to_string(place.project().join(format!("made-{id}"))).unwrap_or_default();
+    let made = fs::read_to_string(dir.project().join(format!("made-{id}"))).unwrap_or_default();
     if made != "made\n" {
         return Err(format!("the sandbox of run {id} has made {made:?}").into());
     }
     for id in [id.to_owned(), format!("{id}:child:sub:0")] {
-        let found = place.json(program, &["inspect", &id, "--json"])?;
+        let found = dir.json(program, &["inspect", &id, "--json"])?;
         let found = found.first().ok_or("nothing is told")?;
         if found["run"]["status"] != "finished" {
             return Err(format!("run {id} is not finished: {}", found["run"]).into());
@@ -318,15 +320,18 @@ fn audit(place: &Place, program: &Path, id: &str) -> Result<(u64, u64), Failure>
         }
         for task in found["tasks"].as_array().ok_or("no tasks are told")? {
             if task["status"] != "finished" || task["attempts"] != 1 {
-                let events = place.json(program, &["events", &id, "--json"])?;
+                let events = dir.json(program, &["events", &id, "--json"])?;
                 let of_task = |event: &&Value| event["nodeId"] == task["id"];
-                let told: Vec<_> = events.iter().filter(of_task).map(Value::to_string).collect();
-                return Err(format!("run {id} has left a task: {task}\n{}", told.join("\n")).into());
+                let reported: Vec<_> =
+                    events.iter().filter(of_task).map(Value::to_string).collect();
+                return Err(
+                    format!("run {id} has left a task: {task}\n{}", reported.join("\n")).into()
+                );
             }
             totals.0 += 1;
             totals.1 += u64::from(task["executions"] != 1);
         }
-        every::in_order(&place.json(program, &["events", &id, "--json"])?)
+        every_write::check_order(&dir.json(program, &["events", &id, "--json"])?)
             .map_err(|error| format!("run {id}: {error}"))?;
     }
     Ok(totals)

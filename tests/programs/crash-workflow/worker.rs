@@ -30,20 +30,20 @@ pub(crate) const RUN: &str = "every";
 /// A run that waits, and is cancelled.
 pub(crate) const CANCELLED: &str = "cancelled";
 /// How long it may go without any change.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the write at which the process dies may take.
 const LAST_WRITE: Duration = Duration::from_millis(300);
 
 /// Executes the run until it ends, or dies at the write with this number, if there is one.
 pub(crate) fn work(
     kind: Kind,
-    place: &Path,
+    dir: &Path,
     stockade: &Path,
     death: Option<(Death, u64)>,
 ) -> Result<(), Failure> {
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     tokio.block_on(async {
-        let done = done(kind, place, stockade, death).await;
+        let done = wait_finished(kind, dir, stockade, death).await;
         if done.is_err() && death.is_some() {
             // The future of the last write may have been dropped; the write may still be running.
             tokio::time::sleep(LAST_WRITE).await;
@@ -53,21 +53,21 @@ pub(crate) fn work(
     })
 }
 
-async fn done(
+async fn wait_finished(
     kind: Kind,
-    place: &Path,
+    dir: &Path,
     stockade: &Path,
     death: Option<(Death, u64)>,
 ) -> Result<(), Failure> {
     let (flow, waits) = kind.flows();
-    let file = project(place).join("flow.tsx");
+    let file = project(dir).join("flow.tsx");
     fs::write(&file, flow)?;
-    let engines = launch(kind, place, stockade, death).await?;
-    let done = tokio::time::timeout(PATIENCE, end(&engines.workflows, &file, place)).await;
+    let engines = launch(kind, dir, stockade, death).await?;
+    let done = tokio::time::timeout(TIMEOUT, end(&engines.workflows, &file, dir)).await;
     done.map_err(|_| "the run does not come to its end")??;
-    let file = project(place).join("waits.tsx");
+    let file = project(dir).join("waits.tsx");
     fs::write(&file, waits)?;
-    tokio::time::timeout(PATIENCE, cancel(&engines.workflows, &file)).await??;
+    tokio::time::timeout(TIMEOUT, cancel(&engines.workflows, &file)).await??;
     engines.shutdown().await;
     Ok(())
 }
@@ -90,13 +90,13 @@ impl Engines {
 /// Engines on the content of a directory.
 pub(crate) async fn launch(
     kind: Kind,
-    place: &Path,
+    dir: &Path,
     stockade: &Path,
     death: Option<(Death, u64)>,
 ) -> Result<Engines, Failure> {
     // The process is killed, not the machine.
     let synchronous = Synchronous::Normal;
-    let path = place.join("workflow.db");
+    let path = dir.join("workflow.db");
     let options = StoreOptions { path, synchronous, migrations: MIGRATIONS };
     let mut store: Arc<dyn Store> = Arc::new(Sqlite::open(options).await?);
     if let Some((death, writes)) = death {
@@ -104,8 +104,8 @@ pub(crate) async fn launch(
     }
     let service = match kind {
         Kind::Plain => None,
-        Kind::Held => {
-            let data = data(place)?;
+        Kind::Sandbox => {
+            let data = data(dir)?;
             let home = Home { path: data.clone(), owner: caller()?.owner };
             let options = service::Options { home: Some(home), ..service::Options::default() };
             let native = Arc::new(native(stockade, &data)?);
@@ -129,13 +129,13 @@ pub(crate) async fn launch(
 }
 
 /// The directory of the workflows, which sandboxes work on.
-pub(crate) fn project(place: &Path) -> PathBuf {
-    place.join("project")
+pub(crate) fn project(dir: &Path) -> PathBuf {
+    dir.join("project")
 }
 
 /// The directory of sandboxes and bundles.
-pub(crate) fn data(place: &Path) -> Result<PathBuf, Failure> {
-    let data = place.join("data");
+pub(crate) fn data(dir: &Path) -> Result<PathBuf, Failure> {
+    let data = dir.join("data");
     if !data.exists() {
         fs::DirBuilder::new().mode(0o700).create(&data)?;
     }
@@ -151,7 +151,7 @@ pub(crate) fn native(stockade: &Path, data: &Path) -> Result<Native, Failure> {
 fn die() {
     // Nothing else of this process may run; a failed kill is visible in how the process ends.
     let _ = kill_process(getpid(), Signal::KILL);
-    std::thread::sleep(PATIENCE);
+    std::thread::sleep(TIMEOUT);
 }
 
 /// The caller.
@@ -160,10 +160,10 @@ pub(crate) fn caller() -> Result<Caller, Failure> {
 }
 
 /// Starts the run, unless it exists, and answers what it waits for, until it has ended.
-async fn end(workflows: &Workflows, file: &Path, place: &Path) -> Result<(), Failure> {
+async fn end(workflows: &Workflows, file: &Path, dir: &Path) -> Result<(), Failure> {
     let caller = caller()?;
     let by_id = || RunById { id: RUN.to_owned() };
-    started(workflows, RUN, file, &json!({ "count": place.join("count") })).await?;
+    started(workflows, RUN, file, &json!({ "count": dir.join("count") })).await?;
     let mut changes = workflows.changes();
     loop {
         changes.mark_unchanged();
@@ -215,7 +215,7 @@ async fn cancel(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
                 workflows.cancel_run(&caller, by_id()).await.map_err(|problem| problem.message)?;
             }
             // A cancelled run does not continue, so no change would report its end.
-            _ => drop(tokio::time::timeout(PATIENCE / 4, changes.changed()).await?),
+            _ => drop(tokio::time::timeout(TIMEOUT / 4, changes.changed()).await?),
         }
     }
 }

@@ -9,7 +9,7 @@ use stockade_runtime::Runtime as _;
 use crate::{Failure, open, victims};
 
 /// How long the remains of killed processes may take to disappear.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Resources of the host that could be left behind.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) struct Host {
 
 impl Host {
     /// Reads the state of the host.
-    pub(crate) fn look() -> Result<Self, Failure> {
+    pub(crate) fn read() -> Result<Self, Failure> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         Ok(Self { mounts: mounts.lines().map(str::to_owned).collect(), groups: groups() })
     }
@@ -31,14 +31,14 @@ impl Host {
         let mounts = self.mounts.difference(&before.mounts).map(|line| format!("mount {line}"));
         let groups = self.groups.difference(&before.groups);
         let groups =
-            groups.filter(|path| maker(path).is_some_and(|keeper| keepers.contains(&keeper)));
+            groups.filter(|path| creator(path).is_some_and(|keeper| keepers.contains(&keeper)));
         let groups = groups.map(|path| format!("control group {}", path.display()));
         mounts.chain(groups).collect()
     }
 }
 
 /// The process that has created a group, from its name: `stockade-PROCESS-…`.
-fn maker(group: &Path) -> Option<u32> {
+fn creator(group: &Path) -> Option<u32> {
     group.file_name()?.to_str()?.split('-').nth(1)?.parse().ok()
 }
 
@@ -67,7 +67,7 @@ fn is_living_init(process: u32) -> bool {
 
 /// Ends every sandbox that a killed client left, then the keeper, and returns what is left after
 /// that. `inits` are those of all sandboxes that existed, and `keepers` all of their keepers.
-pub(crate) fn after(
+pub(crate) fn check_after(
     program: &Path,
     data: &Path,
     before: &Host,
@@ -88,7 +88,7 @@ pub(crate) fn after(
         )
     })?;
     // The keeper empties its trash in the background, and keeps its pool filled.
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut left = remaining(data);
     while !left.is_empty() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(100));
@@ -98,9 +98,9 @@ pub(crate) fn after(
     inits.extend(victims::inits(data));
     keepers.extend(victims::keepers(data));
     runtime.block_on(async { Ok::<_, Failure>(open(program, data)?.drain().await?) })?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
-        let mut left = Host::look()?.more_than(before, &keepers);
+        let mut left = Host::read()?.more_than(before, &keepers);
         let living = inits.iter().filter(|init| is_living_init(**init));
         left.extend(living.map(|init| format!("process {init}")));
         left.extend(victims::keepers(data).iter().map(|keeper| format!("keeper {keeper}")));

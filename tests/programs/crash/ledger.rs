@@ -14,7 +14,7 @@ pub(crate) enum Line<'a> {
     /// A command ran once and its output was complete.
     Command,
     /// The end of a command was lost with its sandbox's init.
-    CutShort,
+    Interrupted,
     /// A promise was broken.
     Fault(&'a str),
 }
@@ -24,7 +24,7 @@ pub(crate) enum Line<'a> {
 pub(crate) struct Ledger {
     pub(crate) sandboxes: u64,
     pub(crate) commands: u64,
-    pub(crate) cut_short: u64,
+    pub(crate) interrupted: u64,
     pub(crate) faults: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn write(data: &Path, name: &str, line: &Line<'_>) -> Result<(), Fail
     let text = match line {
         Line::Sandbox => "sandbox\n".to_owned(),
         Line::Command => "command\n".to_owned(),
-        Line::CutShort => "cut\n".to_owned(),
+        Line::Interrupted => "cut\n".to_owned(),
         Line::Fault(what) => format!("fault {name}: {}\n", what.replace('\n', " ")),
     };
     Ok(file.write_all(text.as_bytes())?)
@@ -54,7 +54,7 @@ pub(crate) fn read_all(data: &Path) -> Result<Ledger, Failure> {
             match line {
                 "sandbox" => ledger.sandboxes += 1,
                 "command" => ledger.commands += 1,
-                "cut" => ledger.cut_short += 1,
+                "cut" => ledger.interrupted += 1,
                 other => ledger.faults.extend(other.strip_prefix("fault ").map(str::to_owned)),
             }
         }

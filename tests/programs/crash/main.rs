@@ -59,9 +59,9 @@ fn open(program: &Path, data: &Path) -> Result<Native, Failure> {
 }
 
 /// A directory that is removed when dropped.
-struct Place(PathBuf);
+struct TestDir(PathBuf);
 
-impl Place {
+impl TestDir {
     fn new(seed: u64) -> std::io::Result<Self> {
         let path =
             std::env::temp_dir().join(format!("stockade-crash-{}-{seed}", std::process::id()));
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         // A leftover in the temporary directory does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -79,9 +79,9 @@ impl Drop for Place {
 
 /// The whole run: load and kills, then the audit. The summary is the last line.
 fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
-    let place = Place::new(seed)?;
-    let data = place.0.join("data");
-    let before = audit::Host::look()?;
+    let dir = TestDir::new(seed)?;
+    let data = dir.0.join("data");
+    let before = audit::Host::read()?;
     let mut random = Random::new(seed);
     println!("crash runtime: seed {seed}, {kills} kills");
     let mut workers: Vec<Worker> = (0..WORKERS).map(Worker::new).collect();
@@ -121,7 +121,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         worker.finish()?;
     }
     let ledger = ledger::read_all(&data)?;
-    let left = audit::after(program, &data, &before, (inits, keepers))?;
+    let left = audit::check_after(program, &data, &before, (inits, keepers))?;
     for line in ledger.faults.iter().chain(&left) {
         println!("FAULT {line}");
     }
@@ -135,7 +135,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         killed[3],
         ledger.sandboxes,
         ledger.commands,
-        ledger.cut_short,
+        ledger.interrupted,
         ledger.faults.len(),
         left.len(),
     );

@@ -11,13 +11,13 @@ use crate::random::Random;
 
 /// The processes whose arguments are those of a keeper of this directory.
 pub(crate) fn keepers(data: &Path) -> Vec<u32> {
-    called("__keeper", |argument| argument == data.to_string_lossy())
+    with_arguments("__keeper", |argument| argument == data.to_string_lossy())
 }
 
 /// The helpers of keepers of this directory: those with an argument that is a path in it, or one of
 /// these inits.
 pub(crate) fn helpers(data: &Path, inits: &BTreeSet<u32>) -> Vec<u32> {
-    called("__keeper-helper", |argument| {
+    with_arguments("__keeper-helper", |argument| {
         argument.starts_with(&*data.to_string_lossy())
             || argument.parse().is_ok_and(|init| inits.contains(&init))
     })
@@ -26,7 +26,7 @@ pub(crate) fn helpers(data: &Path, inits: &BTreeSet<u32>) -> Vec<u32> {
 /// The processes that have this argument, followed by one that matches, except for their own
 /// children, which have the same arguments until they execute another program or become a sandbox's
 /// init.
-pub(crate) fn called(word: &str, is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
+pub(crate) fn with_arguments(word: &str, is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
     let found: BTreeMap<u32, Option<u32>> = processes
         .flatten()
@@ -51,11 +51,11 @@ fn parent(process: u32) -> Option<u32> {
 
 /// The inits in the records of a data directory.
 pub(crate) fn inits(data: &Path) -> Vec<u32> {
-    held(data).into_iter().map(|(init, _)| init).collect()
+    sandbox_inits(data).into_iter().map(|(init, _)| init).collect()
 }
 
 /// Those inits with the sandbox of each; none for an init of the pool.
-fn held(data: &Path) -> Vec<(u32, Option<String>)> {
+fn sandbox_inits(data: &Path) -> Vec<(u32, Option<String>)> {
     let sandboxes = data.join("runtime/1/sandboxes");
     let Ok(sandboxes) = std::fs::read_dir(sandboxes) else { return Vec::new() };
     sandboxes
@@ -92,7 +92,7 @@ pub(crate) fn kill_init(
     is_of_sandbox: bool,
     tell: impl FnOnce(Option<String>),
 ) -> bool {
-    let mut inits = held(data);
+    let mut inits = sandbox_inits(data);
     inits.retain(|(_, sandbox)| sandbox.is_some() || !is_of_sandbox);
     let at = usize::try_from(random.below(inits.len() as u64)).unwrap_or(0);
     if at >= inits.len() {

@@ -26,26 +26,26 @@ use crate::random::Random;
 use crate::{Failure, open};
 
 /// How long any single operation may take, including restarts of keepers.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a sandbox lives that its client no longer renews: a killed client cannot end it.
 const LEASE: Duration = Duration::from_secs(30);
 
 /// Works until the end of standard input.
 pub(crate) fn run(program: &Path, data: &Path, name: &str, seed: u64) -> Result<(), Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
+    let flag = Arc::clone(&stop);
     std::thread::spawn(move || {
         let _ = std::io::stdin().read(&mut [0; 1]);
-        told.store(true, Ordering::Relaxed);
+        flag.store(true, Ordering::Relaxed);
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let native = open(program, data)?;
         let has_network = native.supports(Capability::Egress).await.is_ok();
         let random = Random::new(seed);
-        let mut worker = Worker { native, data, name, random, seed, made: 0, has_network };
+        let mut worker = Worker { native, data, name, random, seed, created: 0, has_network };
         while !stop.load(Ordering::Relaxed) {
-            let turn = tokio::time::timeout(PATIENCE, worker.turn()).await;
+            let turn = tokio::time::timeout(TIMEOUT, worker.run_round()).await;
             let fault = match turn {
                 Ok(Ok(())) => continue,
                 Ok(Err(fault)) => fault.to_string(),
@@ -63,13 +63,13 @@ struct Worker<'a> {
     name: &'a str,
     random: Random,
     seed: u64,
-    made: u64,
+    created: u64,
     /// Whether this host can give sandboxes a network by policy.
     has_network: bool,
 }
 
 /// How an operation ended without a fault.
-enum Worked {
+enum WorkOutcome {
     Done,
     /// The sandbox's init was killed, and everything in the sandbox with it.
     SandboxLost,
@@ -81,10 +81,10 @@ fn numbered(count: u64) -> String {
 
 impl Worker<'_> {
     /// The life cycle of one sandbox.
-    async fn turn(&mut self) -> Result<(), Failure> {
-        self.made += 1;
+    async fn run_round(&mut self) -> Result<(), Failure> {
+        self.created += 1;
         let id =
-            SandboxId::new(format!("{}-{:x}-{}", self.name, self.seed & 0xff_ffff, self.made))?;
+            SandboxId::new(format!("{}-{:x}-{}", self.name, self.seed & 0xff_ffff, self.created))?;
         // Some have a limit that a helper of the keeper measures.
         let memory_bytes = (self.random.below(4) == 0).then_some(1 << 30);
         let network = (self.has_network && self.random.below(3) == 0).then(Policy::default);
@@ -104,14 +104,14 @@ impl Worker<'_> {
         }
         let mut ways_out = None;
         for at in 0..1 + self.random.below(4) {
-            let worked = match self.ask_for_ways_out(&id, &spec, &mut ways_out).await {
+            let worked = match self.request_egress(&id, &spec, &mut ways_out).await {
                 Ok(()) => self.work(&id, at).await,
                 Err(error) => Err(error),
             };
             match worked {
-                Ok(Worked::Done) => {}
-                Ok(Worked::SandboxLost) => {
-                    ledger::write(self.data, self.name, &Line::CutShort)?;
+                Ok(WorkOutcome::Done) => {}
+                Ok(WorkOutcome::SandboxLost) => {
+                    ledger::write(self.data, self.name, &Line::Interrupted)?;
                     break;
                 }
                 Err(error) => {
@@ -120,7 +120,7 @@ impl Worker<'_> {
                     if !lost.is_ok_and(|status| status.state == State::Ended) {
                         return Err(format!("{id}: {error}").into());
                     }
-                    ledger::write(self.data, self.name, &Line::CutShort)?;
+                    ledger::write(self.data, self.name, &Line::Interrupted)?;
                     break;
                 }
             }
@@ -133,7 +133,7 @@ impl Worker<'_> {
     }
 
     /// The listeners of a network stay the same, whichever process was killed meanwhile.
-    async fn ask_for_ways_out(
+    async fn request_egress(
         &self,
         id: &SandboxId,
         spec: &SandboxSpec,
@@ -156,7 +156,7 @@ impl Worker<'_> {
         }
     }
 
-    async fn work(&mut self, id: &SandboxId, at: u64) -> Result<Worked, Failure> {
+    async fn work(&mut self, id: &SandboxId, at: u64) -> Result<WorkOutcome, Failure> {
         let exec = ExecId::new(format!("e{at}"))?;
         match self.random.below(8) {
             0 => {
@@ -208,7 +208,7 @@ impl Worker<'_> {
         };
         match ending {
             Ending::Exited(7) if !lost => {}
-            Ending::SandboxEnded => return Ok(Worked::SandboxLost),
+            Ending::SandboxEnded => return Ok(WorkOutcome::SandboxLost),
             other => return Err(format!("{exec} ended as {other:?}, lost {lost}").into()),
         }
         let whole = lines + "end\n";
@@ -224,6 +224,6 @@ impl Worker<'_> {
         }
         self.native.acknowledge(id, &exec).await?;
         ledger::write(self.data, self.name, &Line::Command)?;
-        Ok(Worked::Done)
+        Ok(WorkOutcome::Done)
     }
 }

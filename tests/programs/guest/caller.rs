@@ -55,17 +55,17 @@ impl Caller {
 
     /// Starts the same and leaves it running.
     pub(crate) fn start(&self, options: &[&str], words: &[&str]) -> Running {
-        self.begin("stockade", &arguments(options, words))
+        self.spawn("stockade", &arguments(options, words))
     }
 
     /// Starts a program and leaves it running.
-    pub(crate) fn begin(&self, program: &str, words: &[&str]) -> Running {
+    pub(crate) fn spawn(&self, program: &str, words: &[&str]) -> Running {
         Running(Some(self.command(program, words).spawn().unwrap()))
     }
 
     /// A process that lives in the group until it is dropped.
-    pub(crate) fn inhabit(&self) -> Running {
-        self.begin("probe", &["linger", "here"])
+    pub(crate) fn start_idle(&self) -> Running {
+        self.spawn("probe", &["linger", "here"])
     }
 }
 

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::Check;
 use crate::caller::{Caller, Outcome};
-use crate::groups::{Groups, ROOT, USER, delegate, give};
-use crate::limits::{HOG, LIMITED, assert_enforced, assert_out_of_memory, told};
+use crate::groups::{Groups, ROOT, USER, delegate, enable_controllers};
+use crate::limits::{HOG, LIMITED, assert_enforced, assert_out_of_memory, limit_report};
 
 pub(crate) const CHECKS: &[Check] = &[
     ("only-version-2", only_version_2),
@@ -56,7 +56,7 @@ fn doctor_holds(caller: &Caller) -> String {
     for name in ["memory", "cpus"] {
         assert_enforced(&json["limits"], name);
     }
-    assert_eq!(told(&json["limits"], "pids")["enforcement"], "enforced");
+    assert_eq!(limit_report(&json["limits"], "pids")["enforcement"], "enforced");
     json["identity"].as_str().unwrap().to_owned()
 }
 
@@ -64,7 +64,7 @@ fn doctor_refuses(groups: &Groups) -> String {
     let _systemd = groups.systemd();
     let json = doctor(&groups.session(USER));
     for name in ["memory", "cpus"] {
-        let limit = told(&json["limits"], name);
+        let limit = limit_report(&json["limits"], name);
         assert_eq!(
             (&limit["enforcement"], &limit["remediation"]),
             (&"refused".into(), &format!("{SCOPE} stockade doctor").into())
@@ -76,14 +76,14 @@ fn doctor_refuses(groups: &Groups) -> String {
 /// The group is created beside the scope, because other processes are in the scope.
 fn scope_with_others(groups: &Groups) -> String {
     let scope = groups.scope();
-    let _other = scope.inhabit();
+    let _other = scope.start_idle();
     assert_out_of_memory(&scope.run(BOTH, HOG))
 }
 
 /// The same as root, and higher up for controllers that the slice does not have.
 fn session_with_others(groups: &Groups) -> String {
     let session = groups.session(0);
-    let _other = session.inhabit();
+    let _other = session.start_idle();
     let json = session.run(&["--cpus", "0.5"], &["cat", "/dev/null"]).ends_with(0).json();
     assert_enforced(&json["isolation"]["limits"], "cpus");
     assert_out_of_memory(&session.run(LIMITED, HOG))
@@ -94,7 +94,7 @@ fn only_some_controllers(_: &Groups) -> String {
     let slice = Path::new(ROOT).join("memory-only.slice");
     let scope = slice.join("user.scope");
     create_dir(&slice).unwrap();
-    give(&slice, "+memory");
+    enable_controllers(&slice, "+memory");
     create_dir(&scope).unwrap();
     delegate(&scope, USER);
     let caller = Caller { user: USER, group: scope };
@@ -104,7 +104,10 @@ fn only_some_controllers(_: &Groups) -> String {
     assert_eq!(cause, wanted);
     let outcome = caller.run(&[BOTH, &["--best-effort", "cpus"]].concat(), HOG);
     assert_out_of_memory(&outcome);
-    assert_eq!(told(&outcome.json()["isolation"]["limits"], "cpus")["enforcement"], "refused");
+    assert_eq!(
+        limit_report(&outcome.json()["isolation"]["limits"], "cpus")["enforcement"],
+        "refused"
+    );
     cause
 }
 
@@ -151,22 +154,22 @@ fn script_of_root(remedy: &str, shell: u32) -> String {
 
 fn remedy_without_systemd(groups: &Groups) -> String {
     let session = groups.session(USER);
-    let shell = session.inhabit();
+    let shell = session.start_idle();
     let root = Caller { user: 0, ..session.clone() };
     for (option, limit) in [(LIMITED, "memory"), (BOTH, "cpus")] {
-        let caller = Caller { group: groups.of(&shell), ..session.clone() };
+        let caller = Caller { group: groups.group_of(&shell), ..session.clone() };
         let remedy = refusal(&caller.run(option, HOG), limit).remedy;
         let script = script_of_root(&remedy, shell.pid());
         root.program("sh", &["-e", "-c", &script]).ends_with(0);
     }
     // In the same group as the shell, as its children are.
-    let caller = Caller { group: groups.of(&shell), ..session };
-    let place = Path::new(ROOT).join(format!("stockade-{USER}"));
-    assert_eq!(caller.group, place.join("shell"));
+    let caller = Caller { group: groups.group_of(&shell), ..session };
+    let path = Path::new(ROOT).join(format!("stockade-{USER}"));
+    assert_eq!(caller.group, path.join("shell"));
     let detail = assert_out_of_memory(&caller.run(BOTH, HOG));
     drop(shell);
     remove_dir(&caller.group).unwrap();
-    remove_dir(&place).unwrap();
+    remove_dir(&path).unwrap();
     detail
 }
 
@@ -197,12 +200,12 @@ fn best_effort(groups: &Groups) -> String {
     let options = [BOTH, &["--best-effort", "memory", "--best-effort", "cpus"]].concat();
     let json = groups.session(USER).run(&options, &["cat", "/dev/null"]).ends_with(0).json();
     let limits = &json["isolation"]["limits"];
-    assert_eq!(told(limits, "memory")["enforcement"], "watched");
-    assert_eq!(told(limits, "cpus")["enforcement"], "refused");
+    assert_eq!(limit_report(limits, "memory")["enforcement"], "watched");
+    assert_eq!(limit_report(limits, "cpus")["enforcement"], "refused");
     "memory is watched".to_owned()
 }
 
 fn nothing_is_left(groups: &Groups) -> String {
-    assert_eq!(groups.of_stockade(), Vec::<PathBuf>::new());
+    assert_eq!(groups.stockade_groups(), Vec::<PathBuf>::new());
     "no group of stockade's is left".to_owned()
 }

@@ -25,18 +25,18 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// Creates the tree and moves this process to systemd's own group.
-    pub(crate) fn make() -> Self {
+    pub(crate) fn create() -> Self {
         let init = Path::new(ROOT).join("init.scope");
         create_dir(&init).unwrap();
         write(init.join("cgroup.procs"), "0").unwrap();
-        give(Path::new(ROOT), "+cpu +memory +pids");
+        enable_controllers(Path::new(ROOT), "+cpu +memory +pids");
         let slice = Path::new(ROOT).join("user.slice");
         create_dir(&slice).unwrap();
-        give(&slice, "+cpu +memory +pids");
+        enable_controllers(&slice, "+cpu +memory +pids");
         for (user, controllers) in [(0, "+memory +pids"), (USER, "+cpu +memory +pids")] {
             let slice = slice.join(format!("user-{user}.slice"));
             create_dir(&slice).unwrap();
-            give(&slice, controllers);
+            enable_controllers(&slice, controllers);
             create_dir(slice.join(format!("session-{user}.scope"))).unwrap();
         }
         let manager = slice.join(format!("user-{USER}.slice/user@{USER}.service"));
@@ -44,7 +44,7 @@ impl Groups {
         create_dir_all(&apps).unwrap();
         for group in [&manager, &apps] {
             delegate(group, USER);
-            give(group, "+cpu +memory +pids");
+            enable_controllers(group, "+cpu +memory +pids");
         }
         Self { scopes: Cell::new(0) }
     }
@@ -73,14 +73,14 @@ impl Groups {
     }
 
     /// The group of a process.
-    pub(crate) fn of(&self, running: &Running) -> PathBuf {
-        let told = read_to_string(format!("/proc/{}/cgroup", running.pid())).unwrap();
-        let path = told.trim().strip_prefix("0::/").unwrap();
+    pub(crate) fn group_of(&self, running: &Running) -> PathBuf {
+        let text = read_to_string(format!("/proc/{}/cgroup", running.pid())).unwrap();
+        let path = text.trim().strip_prefix("0::/").unwrap();
         Path::new(ROOT).join(path)
     }
 
     /// Every group that `stockade` has created and that still exists.
-    pub(crate) fn of_stockade(&self) -> Vec<PathBuf> {
+    pub(crate) fn stockade_groups(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut pending = vec![PathBuf::from(ROOT)];
         while let Some(group) = pending.pop() {
@@ -104,7 +104,7 @@ impl Drop for Systemd {
 }
 
 /// Enables controllers for a group's children.
-pub(crate) fn give(group: &Path, controllers: &str) {
+pub(crate) fn enable_controllers(group: &Path, controllers: &str) {
     write(group.join("cgroup.subtree_control"), controllers).unwrap();
 }
 

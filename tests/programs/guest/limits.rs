@@ -38,7 +38,7 @@ pub(crate) const LIMITED: &[&str] = &["--memory", "48M"];
 
 /// The report of one limit, from a list by `doctor` or `run`.
 #[track_caller]
-pub(crate) fn told<'a>(limits: &'a Value, name: &str) -> &'a Value {
+pub(crate) fn limit_report<'a>(limits: &'a Value, name: &str) -> &'a Value {
     let found = limits.as_array().unwrap().iter().find(|limit| limit["name"] == name);
     found.unwrap_or_else(|| panic!("nothing is told of {name}: {limits}"))
 }
@@ -46,7 +46,7 @@ pub(crate) fn told<'a>(limits: &'a Value, name: &str) -> &'a Value {
 /// Fails unless a group of version 2 enforces a limit.
 #[track_caller]
 pub(crate) fn assert_enforced(limits: &Value, name: &str) {
-    let limit = told(limits, name);
+    let limit = limit_report(limits, name);
     assert_eq!((&limit["enforcement"], &limit["by"]), (&"enforced".into(), &"cgroup v2".into()));
 }
 
@@ -138,7 +138,7 @@ fn processor_share(groups: &Groups, caller: &Caller) -> String {
 fn process_count(caller: &Caller) -> String {
     let outcome = caller.run(&["--pids", "20"], &["probe", "fork-bomb", "100", "20"]);
     let json = outcome.ends_with(0).json();
-    assert_eq!(told(&json["isolation"]["limits"], "pids")["enforcement"], "enforced");
+    assert_eq!(limit_report(&json["isolation"]["limits"], "pids")["enforcement"], "enforced");
     json["stdout"].as_str().unwrap().to_owned()
 }
 
@@ -146,7 +146,7 @@ fn time_out(groups: &Groups) -> String {
     let options = ["--memory", "48M", "--cpus", "1", "--timeout", "1s"];
     let outcome = groups.scope().run(&options, &["probe", "spin", "4"]);
     assert_eq!(outcome.ends_with(124).json()["ending"], "timedOut");
-    assert_eq!(groups.of_stockade(), Vec::<PathBuf>::new());
+    assert_eq!(groups.stockade_groups(), Vec::<PathBuf>::new());
     "no group is left".to_owned()
 }
 
@@ -161,7 +161,7 @@ fn outer_groups_are_hidden(groups: &Groups) -> String {
 /// The group that was created for a call and the process of the probe in it, once that runs there.
 fn wait_for_probe(groups: &Groups, running: &mut Running) -> (PathBuf, Pid) {
     loop {
-        let mut found = groups.of_stockade().into_iter();
+        let mut found = groups.stockade_groups().into_iter();
         if let Some(found) = found.find_map(|group| Some((group.clone(), probe_in(&group)?))) {
             return found;
         }

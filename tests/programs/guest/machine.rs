@@ -23,7 +23,7 @@ pub(crate) fn prepare() {
         std::thread::sleep(DEADLINE);
         end();
     });
-    leave_the_first_root();
+    switch_root();
     let none = MountFlags::empty();
     mount("dev", "/dev", "devtmpfs", none, None).unwrap();
     mount("proc", "/proc", "proc", none, None).unwrap();
@@ -59,7 +59,7 @@ fn load_modules() {
 
 /// `pivot_root(2)` never works on the file system that the kernel unpacked, but does on another
 /// mount of it.
-fn leave_the_first_root() {
+fn switch_root() {
     mount_bind("/", "/new-root").unwrap();
     chdir("/new-root").unwrap();
     mount_move(".", "/").unwrap();

@@ -13,10 +13,10 @@
 mod caller;
 mod delegation;
 mod groups;
-mod held;
 mod limits;
 mod machine;
 mod reset;
+mod sandbox;
 mod unit_tests;
 
 use std::fs::OpenOptions;
@@ -39,67 +39,67 @@ fn main() {
     if word == caller::ENTER {
         caller::enter(arguments);
     }
-    if word == held::HELD {
-        return held::part(&arguments.next().unwrap_or_default().to_string_lossy());
+    if word == sandbox::SANDBOX_COMMAND {
+        return sandbox::part(&arguments.next().unwrap_or_default().to_string_lossy());
     }
     // It mounts over the root and shuts the machine down.
     if word == reset::DRAIN {
         return reset::drain(arguments.next().unwrap_or_default().into());
     }
     let work: fn() = match word.to_str() {
-        Some(BOOT) => try_everything,
+        Some(BOOT) => run_all_checks,
         Some(BEFORE_RESET) => work_until_reset,
-        Some(AFTER_RESET) => try_what_is_left,
+        Some(AFTER_RESET) => check_after_reset,
         _ => panic!("this is the first process of a machine of its own"),
     };
     if std::process::id() != 1 {
         panic!("this is the first process of a machine of its own");
     }
     if let Err(panic) = catch_unwind(work) {
-        say(&format!("FAIL machine: {}", words_of(panic.as_ref())));
+        print_line(&format!("FAIL machine: {}", panic_message(panic.as_ref())));
     }
     machine::end();
 }
 
-fn try_everything() {
+fn run_all_checks() {
     machine::prepare();
-    let groups = Groups::make();
-    try_all(&groups, &[limits::CHECKS, held::CHECKS, unit_tests::CHECKS, delegation::CHECKS]);
+    let groups = Groups::create();
+    run_checks(&groups, &[limits::CHECKS, sandbox::CHECKS, unit_tests::CHECKS, delegation::CHECKS]);
 }
 
 /// Leaves Stockade running on the persistent disk.
 fn work_until_reset() {
     machine::prepare();
-    let groups = Groups::make();
+    let groups = Groups::create();
     let _running = reset::before(&groups);
-    say("DONE");
+    print_line("DONE");
     machine::reset();
 }
 
-fn try_what_is_left() {
+fn check_after_reset() {
     machine::prepare();
-    let groups = Groups::make();
-    try_all(&groups, &[reset::CHECKS]);
+    let groups = Groups::create();
+    run_checks(&groups, &[reset::CHECKS]);
 }
 
-fn try_all(groups: &Groups, checks: &[&[Check]]) {
+fn run_checks(groups: &Groups, checks: &[&[Check]]) {
     for (name, check) in checks.iter().copied().flatten() {
         match catch_unwind(AssertUnwindSafe(|| check(groups))) {
-            Ok(detail) => say(&format!("PASS {name}: {detail}")),
-            Err(panic) => say(&format!("FAIL {name}: {}", words_of(panic.as_ref()))),
+            Ok(detail) => print_line(&format!("PASS {name}: {detail}")),
+            Err(panic) => print_line(&format!("FAIL {name}: {}", panic_message(panic.as_ref()))),
         }
     }
-    say("DONE");
+    print_line("DONE");
 }
 
-fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
         .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
 /// Writes one line for the process that booted the machine.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let line = line.trim().replace('\n', " | ");
     let port = OpenOptions::new().write(true).open("/dev/ttyS1");
     let _ = port.and_then(|mut port| port.write_all(format!("{line}\n").as_bytes()));

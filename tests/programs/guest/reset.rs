@@ -17,23 +17,27 @@ use crate::caller::{Caller, Outcome, Running};
 use crate::groups::{Groups, USER};
 
 pub(crate) const CHECKS: &[Check] = &[
-    ("reset-applies-are-whole-or-nothing", |groups| each(groups, applies_are_whole_or_nothing)),
-    ("reset-sandboxes-have-ended", |groups| each(groups, sandboxes_have_ended)),
-    ("reset-operations-have-ended", |groups| each(groups, operations_have_ended)),
-    ("reset-snapshots-are-restored", |groups| each(groups, snapshots_are_restored)),
-    ("reset-stopped-sandboxes-start", |groups| each(groups, stopped_sandboxes_start)),
-    ("reset-bundles-are-applied", |groups| each(groups, bundles_are_applied)),
-    ("reset-finished-steps-stay-finished", |groups| each(groups, finished_steps_stay_finished)),
-    ("reset-waiting-runs-go-on", |groups| each(groups, waiting_runs_go_on)),
+    ("reset-applies-are-whole-or-nothing", |groups| {
+        check_each(groups, applies_are_whole_or_nothing)
+    }),
+    ("reset-sandboxes-have-ended", |groups| check_each(groups, sandboxes_have_ended)),
+    ("reset-operations-have-ended", |groups| check_each(groups, operations_have_ended)),
+    ("reset-snapshots-are-restored", |groups| check_each(groups, snapshots_are_restored)),
+    ("reset-stopped-sandboxes-start", |groups| check_each(groups, stopped_sandboxes_start)),
+    ("reset-bundles-are-applied", |groups| check_each(groups, bundles_are_applied)),
+    ("reset-finished-steps-stay-finished", |groups| {
+        check_each(groups, finished_steps_stay_finished)
+    }),
+    ("reset-waiting-runs-go-on", |groups| check_each(groups, waiting_runs_go_on)),
     ("reset-leaves-nothing", leaves_nothing),
 ];
 
 /// The argument with which this program ends a keeper: `drain DATA`.
 pub(crate) const DRAIN: &str = "drain";
 /// How long any expected event may take here.
-const PATIENCE: Duration = Duration::from_secs(100);
+const TIMEOUT: Duration = Duration::from_secs(100);
 /// How long a step runs: until after the reset, by a clock that continues meanwhile.
-const UNDER_WAY: Duration = Duration::from_secs(120);
+const STARTED_DEADLINE: Duration = Duration::from_secs(120);
 /// How many files the bundle that is being applied at the reset changes.
 const MANY: usize = 400;
 /// A command that runs until it is killed.
@@ -54,7 +58,7 @@ fn scenes(groups: &Groups) -> [Scene; 2] {
 }
 
 /// Executes a check for both; returns their reports.
-fn each(groups: &Groups, check: fn(&Scene) -> String) -> String {
+fn check_each(groups: &Groups, check: fn(&Scene) -> String) -> String {
     let [root, user] = scenes(groups);
     format!("as root: {}; as user: {}", check(&root), check(&user))
 }
@@ -64,7 +68,7 @@ pub(crate) fn before(groups: &Groups) -> impl Sized {
     let scenes = scenes(groups);
     for scene in &scenes {
         // The first call of a user creates the directories.
-        scene.good(&["bundles"]);
+        scene.expect_success(&["bundles"]);
         scene.write("kept", "of the host\n");
         for number in 0..MANY {
             scene.write(&format!("many-{number}"), "old\n");
@@ -92,13 +96,13 @@ pub(crate) fn before(groups: &Groups) -> impl Sized {
     // From here on, each program itself must write what it promises to disk.
     rustix::fs::sync();
     for scene in &scenes {
-        scene.begin();
+        scene.start();
     }
-    let runs = scenes.each_ref().map(Scene::begin_what_is_slow);
+    let runs = scenes.each_ref().map(Scene::start_slow_command);
     for scene in &scenes {
-        scene.is_under_way();
+        scene.wait_until_started();
     }
-    let applies = scenes.each_ref().map(Scene::begin_to_apply);
+    let applies = scenes.each_ref().map(Scene::start_apply);
     // One apply has changed its first files now; the other may be anywhere.
     while scenes.iter().all(|scene| scene.read("many-0") == "old\n") {}
     (runs, applies)
@@ -121,7 +125,7 @@ impl Scene {
     }
 
     #[track_caller]
-    fn good(&self, words: &[&str]) -> Outcome {
+    fn expect_success(&self, words: &[&str]) -> Outcome {
         let outcome = self.call(words);
         outcome.ends_with(0);
         outcome
@@ -130,21 +134,21 @@ impl Scene {
     /// The output of a script in a sandbox.
     #[track_caller]
     fn sh(&self, id: &str, script: &str) -> String {
-        self.good(&["exec", id, "--", "sh", "-c", script]).stdout
+        self.expect_success(&["exec", id, "--", "sh", "-c", script]).stdout
     }
 
     fn state(&self, id: &str) -> Value {
-        self.good(&["show", id, "--json"]).json()["state"].clone()
+        self.expect_success(&["show", id, "--json"]).json()["state"].clone()
     }
 
     /// The tasks of a run: their status, attempts and executions by their ids.
     fn tasks(&self, run: &str) -> Value {
-        let told = |task: &Value| {
+        let describe = |task: &Value| {
             let id = task["id"].as_str().unwrap().to_owned();
             (id, json!([task["status"], task["attempts"], task["executions"]]))
         };
-        let inspected = self.good(&["inspect", run, "--json"]).json();
-        Value::Object(inspected["tasks"].as_array().unwrap().iter().map(told).collect())
+        let inspected = self.expect_success(&["inspect", run, "--json"]).json();
+        Value::Object(inspected["tasks"].as_array().unwrap().iter().map(describe).collect())
     }
 
     fn project(&self, name: &str) -> PathBuf {
@@ -175,60 +179,60 @@ impl Scene {
     }
 
     /// Creates everything that must exist after the reset.
-    fn begin(&self) {
+    fn start(&self) {
         for id in ["box", "still", "other", "stopped"] {
-            self.good(&["create", "--id", id]);
+            self.expect_success(&["create", "--id", id]);
             self.sh(id, &format!("echo {id} >/tmp/file"));
         }
-        self.good(&["pause", "still"]);
-        self.good(&["snapshot", "other", "--as", "good"]);
-        self.good(&["stop", "stopped"]);
+        self.expect_success(&["pause", "still"]);
+        self.expect_success(&["snapshot", "other", "--as", "good"]);
+        self.expect_success(&["stop", "stopped"]);
         self.review("few", "echo changed >kept; echo new >new");
         self.review("many", &format!("for n in $(seq 0 {}); do echo new >many-$n; done", MANY - 1));
         self.call(&["up", "waits.tsx", "--run-id", "waits"]).ends_with(3);
         for (name, script) in [("over", "echo over; exit 7"), ("endless", ENDLESS)] {
             let words = ["exec", "--detach", "--json", "box", "--", "sh", "-c", script];
-            self.note(name, &self.good(&words).json()["workflowId"]);
+            self.save_id(name, &self.expect_success(&words).json()["workflowId"]);
         }
-        self.call(&["logs", &self.noted("over"), "--follow"]).ends_with(7);
+        self.call(&["logs", &self.saved_id("over"), "--follow"]).ends_with(7);
     }
 
     /// Creates a bundle of the changes of a script in the project.
     fn review(&self, name: &str, script: &str) {
-        self.good(&["run", "--review", "--", "sh", "-c", script]);
-        self.note(name, &self.good(&["bundles", "--json"]).json()["bundles"][0]["id"]);
+        self.expect_success(&["run", "--review", "--", "sh", "-c", script]);
+        self.save_id(name, &self.expect_success(&["bundles", "--json"]).json()["bundles"][0]["id"]);
     }
 
     /// Stores an id so that it survives a reset.
-    fn note(&self, name: &str, id: &Value) {
+    fn save_id(&self, name: &str, id: &Value) {
         let path = self.home.join(name);
         fs::write(&path, id.as_str().unwrap()).unwrap();
         File::open(path).and_then(|file| file.sync_all()).unwrap();
         File::open(&self.home).and_then(|directory| directory.sync_all()).unwrap();
     }
 
-    fn noted(&self, name: &str) -> String {
+    fn saved_id(&self, name: &str) -> String {
         read_to_string(self.home.join(name)).unwrap()
     }
 
     /// Starts to change many files.
-    fn begin_to_apply(&self) -> Running {
-        self.caller.begin("stockade", &["apply", &self.noted("many")])
+    fn start_apply(&self) -> Running {
+        self.caller.spawn("stockade", &["apply", &self.saved_id("many")])
     }
 
     fn read(&self, name: &str) -> String {
         read_to_string(self.project(name)).unwrap_or_default()
     }
 
-    fn begin_what_is_slow(&self) -> Running {
+    fn start_slow_command(&self) -> Running {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let input = json!({ "until": (now + UNDER_WAY).as_millis() }).to_string();
+        let input = json!({ "until": (now + STARTED_DEADLINE).as_millis() }).to_string();
         let words = ["up", "slow.tsx", "--run-id", "slow", "--input", &input];
-        self.caller.begin("stockade", &words)
+        self.caller.spawn("stockade", &words)
     }
 
     /// Waits until the slow run is at its second step, and the endless command has started.
-    fn is_under_way(&self) {
+    fn wait_until_started(&self) {
         eventually("the second step", || {
             let outcome = self.call(&["inspect", "slow", "--json"]);
             outcome.code == 0 && self.tasks("slow")["second"][2] == 1
@@ -239,7 +243,7 @@ impl Scene {
 
 #[track_caller]
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < end, "it never came to {what}");
         std::thread::sleep(Duration::from_millis(100));
@@ -251,7 +255,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 fn sandboxes_have_ended(scene: &Scene) -> String {
     for id in ["box", "still", "other"] {
         eventually("the end of a sandbox", || scene.state(id) == "terminated");
-        let events = scene.good(&["events", id]).stdout;
+        let events = scene.expect_success(&["events", id]).stdout;
         assert!(events.contains("gone"), "{id}: {events}");
         let refused = scene.call(&["exec", id, "--", "true"]);
         assert_ne!(refused.code, 0, "{refused:?}");
@@ -261,36 +265,36 @@ fn sandboxes_have_ended(scene: &Scene) -> String {
     eventually("nothing of them", || {
         ["box", "still", "other"].iter().all(|id| !runtime.join(id).exists())
     });
-    scene.good(&["ls"]).stdout.lines().count().to_string() + " lines are listed"
+    scene.expect_success(&["ls"]).stdout.lines().count().to_string() + " lines are listed"
 }
 
 /// Commands that had ended are as recorded; those that had not are reported as unknown, and are not
 /// started again.
 fn operations_have_ended(scene: &Scene) -> String {
-    let over = scene.call(&["logs", &scene.noted("over"), "--follow"]);
+    let over = scene.call(&["logs", &scene.saved_id("over"), "--follow"]);
     over.ends_with(7);
     assert_eq!(over.stdout, "over\n");
-    let endless = scene.call(&["logs", &scene.noted("endless"), "--follow"]);
+    let endless = scene.call(&["logs", &scene.saved_id("endless"), "--follow"]);
     assert_ne!(endless.code, 0, "{endless:?}");
     assert!(matches!(endless.stdout.as_str(), "" | "begun\n"), "{endless:?}");
     format!("{} {}", endless.code, endless.stderr)
 }
 
 fn snapshots_are_restored(scene: &Scene) -> String {
-    scene.good(&["restore", "good", "--id", "again"]);
+    scene.expect_success(&["restore", "good", "--id", "again"]);
     assert_eq!(scene.sh("again", "cat /tmp/file"), "other\n");
     "with its files".to_owned()
 }
 
 fn stopped_sandboxes_start(scene: &Scene) -> String {
-    scene.good(&["start", "stopped"]);
+    scene.expect_success(&["start", "stopped"]);
     assert_eq!(scene.sh("stopped", "cat /tmp/file"), "stopped\n");
     "with its files".to_owned()
 }
 
 fn bundles_are_applied(scene: &Scene) -> String {
     assert_eq!(scene.read("kept"), "of the host\n");
-    scene.good(&["apply", &scene.noted("few")]);
+    scene.expect_success(&["apply", &scene.saved_id("few")]);
     assert_eq!((scene.read("kept"), scene.read("new")), ("changed\n".into(), "new\n".into()));
     "whole".to_owned()
 }
@@ -298,14 +302,14 @@ fn bundles_are_applied(scene: &Scene) -> String {
 /// The first command after the reset finishes or undoes an apply that was interrupted.
 fn applies_are_whole_or_nothing(scene: &Scene) -> String {
     let journals = fs::read_dir(scene.data().join("journals")).map_or(0, Iterator::count);
-    scene.good(&["bundles"]);
+    scene.expect_success(&["bundles"]);
     let count = |text: &str| {
         (0..MANY).filter(|number| scene.read(&format!("many-{number}")) == text).count()
     };
     let (old, new) = (count("old\n"), count("new\n"));
     assert!([(MANY, 0), (0, MANY)].contains(&(old, new)), "{old} are old, {new} are new");
     if new == 0 {
-        scene.good(&["apply", &scene.noted("many")]);
+        scene.expect_success(&["apply", &scene.saved_id("many")]);
         assert_eq!(count("new\n"), MANY);
     }
     let came = if new == 0 { "undone, and applied again" } else { "finished" };
@@ -313,7 +317,7 @@ fn applies_are_whole_or_nothing(scene: &Scene) -> String {
 }
 
 fn finished_steps_stay_finished(scene: &Scene) -> String {
-    let resumed = scene.good(&["resume", "slow"]);
+    let resumed = scene.expect_success(&["resume", "slow"]);
     assert_eq!(resumed.json(), json!({ "n": 3 }));
     let tasks = scene.tasks("slow");
     assert_eq!(tasks["first"], json!(["finished", 1, 1]));
@@ -322,10 +326,11 @@ fn finished_steps_stay_finished(scene: &Scene) -> String {
 }
 
 fn waiting_runs_go_on(scene: &Scene) -> String {
-    let status = || scene.good(&["inspect", "waits", "--json"]).json()["run"]["status"].clone();
+    let status =
+        || scene.expect_success(&["inspect", "waits", "--json"]).json()["run"]["status"].clone();
     assert_eq!(status(), "waiting");
-    scene.good(&["approve", "waits", "ok"]);
-    let resumed = scene.good(&["resume", "waits"]);
+    scene.expect_success(&["approve", "waits", "ok"]);
+    let resumed = scene.expect_success(&["resume", "waits"]);
     assert_eq!(resumed.json(), json!({ "done": true }));
     let tasks = scene.tasks("waits");
     assert_eq!(tasks["first"], json!(["finished", 1, 1]));
@@ -337,7 +342,7 @@ fn waiting_runs_go_on(scene: &Scene) -> String {
 fn leaves_nothing(groups: &Groups) -> String {
     for scene in scenes(groups) {
         for id in ["again", "stopped"] {
-            scene.good(&["kill", id]);
+            scene.expect_success(&["kill", id]);
         }
         for server in scene.processes("__server") {
             kill_process(server, Signal::TERM).unwrap();
@@ -352,7 +357,7 @@ fn leaves_nothing(groups: &Groups) -> String {
             assert!(left.is_empty(), "{left:?}");
         }
     }
-    eventually("no control group", || groups.of_stockade().is_empty());
+    eventually("no control group", || groups.stockade_groups().is_empty());
     let mounts = read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains("stockade"), "{mounts}");
     "neither as root nor as user".to_owned()

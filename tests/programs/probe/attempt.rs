@@ -81,11 +81,11 @@ pub(crate) fn in_child(action: impl FnOnce() -> i32) -> Attempt {
 
 /// Makes one system call in a forked child.
 pub(crate) fn call(number: i64, arguments: [usize; 6]) -> Attempt {
-    in_child(|| raw(number, arguments))
+    in_child(|| raw_syscall(number, arguments))
 }
 
 /// Makes one system call in this process; returns 0 or the error number.
-pub(crate) fn raw(number: i64, [a, b, c, d, e, f]: [usize; 6]) -> i32 {
+pub(crate) fn raw_syscall(number: i64, [a, b, c, d, e, f]: [usize; 6]) -> i32 {
     // SAFETY: every caller passes arguments that are valid for the call, or such that the kernel
     // itself refuses them (null or wild pointers are checked by the kernel, never followed here).
     let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };

@@ -143,7 +143,7 @@ fn init_executable(_: &[String]) -> Verdict {
     for pid in pids {
         match attack_executable(&format!("/proc/{pid}/exe")) {
             Verdict::Escaped(detail) => escapes.push(detail),
-            Verdict::Held(detail) | Verdict::Broken(detail) => held.push(detail),
+            Verdict::Blocked(detail) | Verdict::Broken(detail) => held.push(detail),
         }
     }
     Verdict::unless(&escapes, held.join(", "))
@@ -188,7 +188,7 @@ fn hoard_in_flight(_: &[String]) -> Verdict {
     }
     let _ = writeln!(std::io::stdout(), "{sent} are in flight");
     std::thread::sleep(std::time::Duration::from_secs(60));
-    Verdict::Held(format!("{sent} were in flight"))
+    Verdict::Blocked(format!("{sent} were in flight"))
 }
 
 fn send_descriptors(socket: &UnixDatagram, descriptors: &[i32]) -> bool {

@@ -227,9 +227,9 @@ fn open_by_handle(_: &[String]) -> Verdict {
         data: [u8; 128],
     }
     let mut attempts = Vec::new();
-    for place in ["/", "/usr", ".", "/etc/passwd"] {
+    for dir in ["/", "/usr", ".", "/etc/passwd"] {
         let attempt = in_child(|| {
-            let path = c_path(PathBuf::from(place));
+            let path = c_path(PathBuf::from(dir));
             let mut handle = Handle { bytes: 128, kind: 0, data: [0; 128] };
             let mut mount = 0_i32;
             // SAFETY: both out-parameters outlive the call and the handle states its size.
@@ -248,7 +248,7 @@ fn open_by_handle(_: &[String]) -> Verdict {
                 handle = Handle { bytes: 8, kind: 1, data: [0; 128] };
                 handle.data[0] = 2;
             }
-            let at = match File::open(place) {
+            let at = match File::open(dir) {
                 Ok(file) => file,
                 Err(error) => return error.raw_os_error().unwrap_or(255),
             };
@@ -259,7 +259,7 @@ fn open_by_handle(_: &[String]) -> Verdict {
             };
             if opened < 0 { last_error() } else { 0 }
         });
-        attempts.push((format!("a handle of {place}"), attempt));
+        attempts.push((format!("a handle of {dir}"), attempt));
     }
     all_refused(&attempts)
 }
@@ -333,7 +333,7 @@ fn set_id_files(arguments: &[String]) -> Verdict {
             // SAFETY: the path outlives the call; the descriptor ends with the child.
             let descriptor =
                 unsafe { libc::open(std::ptr::with_exposed_provenance(path), libc::O_RDONLY) };
-            crate::attempt::raw(libc::SYS_fchmod, [descriptor as usize, MODE, 0, 0, 0, 0])
+            crate::attempt::raw_syscall(libc::SYS_fchmod, [descriptor as usize, MODE, 0, 0, 0, 0])
         });
     });
     Verdict::unless(&escapes, "no set-id bit could be set")
@@ -358,7 +358,7 @@ fn link_system_file(_: &[String]) -> Verdict {
 /// set they must have no effect: the host checks the bundle.
 fn overlay_attributes(arguments: &[String]) -> Verdict {
     let directory = Path::new(&arguments[0]);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (name, value) in [
         (c"user.overlay.opaque", &b"y"[..]),
         (c"user.overlay.redirect", b"/etc"),
@@ -367,9 +367,13 @@ fn overlay_attributes(arguments: &[String]) -> Verdict {
         (c"trusted.overlay.opaque", b"y"),
         (c"trusted.overlay.redirect", b"/etc"),
     ] {
-        told.push(format!("{}: {}", name.to_string_lossy(), set_attribute(directory, name, value)));
+        reported.push(format!(
+            "{}: {}",
+            name.to_string_lossy(),
+            set_attribute(directory, name, value)
+        ));
     }
-    Verdict::Held(told.join(", "))
+    Verdict::Blocked(reported.join(", "))
 }
 
 fn set_attribute(path: &Path, name: &std::ffi::CStr, value: &[u8]) -> Attempt {

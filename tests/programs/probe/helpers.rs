@@ -7,12 +7,12 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::attempt::{error_name, last_error, raw};
+use crate::attempt::{error_name, last_error, raw_syscall};
 use crate::processes::c_arguments;
 use crate::{Attack, Verdict};
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    ("apart", apart),
+    ("apart", unshared),
     ("container", container),
     ("with-names", with_names),
     ("with-authorities", with_authorities),
@@ -33,7 +33,7 @@ fn replace(words: &[String]) -> Verdict {
 
 /// `apart COMMAND…`: runs a command with every capability in temporary namespaces, where an attack
 /// that needs them is harmless: the proof that the attack would work.
-fn apart(words: &[String]) -> Verdict {
+fn unshared(words: &[String]) -> Verdict {
     // SAFETY: getuid and getgid have no arguments and cannot fail.
     let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
     let flags = libc::CLONE_NEWUSER
@@ -41,7 +41,7 @@ fn apart(words: &[String]) -> Verdict {
         | libc::CLONE_NEWNET
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS;
-    if raw(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) != 0 {
+    if raw_syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) != 0 {
         return Verdict::Broken(format!("unshare: {}", error_name(last_error())));
     }
     let _ = std::fs::write("/proc/self/setgroups", "deny");
@@ -103,7 +103,7 @@ fn inside_container(
     words: &[String],
 ) -> Verdict {
     let flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID;
-    if raw(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) != 0 {
+    if raw_syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) != 0 {
         return Verdict::Broken(format!("unshare: {}", error_name(last_error())));
     }
     if std::io::Write::write_all(&mut &ready, b"x").is_err() {
@@ -173,7 +173,7 @@ fn with_files(files: &[(&String, &str)], words: &[String]) -> Verdict {
     let (user, group) = unsafe { (libc::getuid(), libc::getgid()) };
     let own_users = if user == 0 { 0 } else { libc::CLONE_NEWUSER };
     let flags = libc::CLONE_NEWNS | own_users;
-    if raw(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) != 0 {
+    if raw_syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) != 0 {
         return Verdict::Broken(format!("unshare: {}", error_name(last_error())));
     }
     if own_users != 0 {
@@ -277,7 +277,7 @@ fn exchange(arguments: &[String]) -> Verdict {
         };
         swaps += u64::from(result == 0);
     }
-    Verdict::Held(format!("{swaps} swaps"))
+    Verdict::Blocked(format!("{swaps} swaps"))
 }
 
 /// Opens the terminal on which the run was started.
@@ -285,7 +285,7 @@ fn open_terminal(_: &[String]) -> Verdict {
     let open = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty");
     match open {
         Ok(_) => Verdict::Escaped("/dev/tty is the caller's terminal".into()),
-        Err(error) => Verdict::Held(error.to_string()),
+        Err(error) => Verdict::Blocked(error.to_string()),
     }
 }
 
@@ -296,5 +296,5 @@ fn locate(_: &[String]) -> Verdict {
         .filter_map(|name| std::fs::read_link(format!("/proc/self/ns/{name}")).ok())
         .map(|link| link.display().to_string())
         .collect();
-    Verdict::Held(names.join(" "))
+    Verdict::Blocked(names.join(" "))
 }

@@ -3,7 +3,7 @@
 
 use std::arch::asm;
 
-use crate::attempt::{Attempt, all_refused, call, error_name, in_child, last_error, raw};
+use crate::attempt::{Attempt, all_refused, call, error_name, in_child, last_error, raw_syscall};
 use crate::{Attack, Verdict};
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -122,7 +122,7 @@ fn setns(_: &[String]) -> Verdict {
                 in_child(|| match std::fs::File::open(format!("/proc/{pid}/ns/{name}")) {
                     Ok(file) => {
                         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file) as usize;
-                        raw(libc::SYS_setns, [descriptor, 0, 0, 0, 0, 0])
+                        raw_syscall(libc::SYS_setns, [descriptor, 0, 0, 0, 0, 0])
                     }
                     Err(error) => match error.raw_os_error() {
                         // Not visible at all counts as refused.
@@ -147,7 +147,7 @@ fn pidfd_getfd(_: &[String]) -> Verdict {
             if descriptor < 0 {
                 return last_error();
             }
-            raw(libc::SYS_pidfd_getfd, [descriptor as usize, 0, 0, 0, 0, 0])
+            raw_syscall(libc::SYS_pidfd_getfd, [descriptor as usize, 0, 0, 0, 0, 0])
         });
         attempts.push((format!("pidfd_getfd from {pid}"), attempt));
     }
@@ -176,7 +176,7 @@ fn int80(_: &[String]) -> Verdict {
     });
     // A kernel without the entry raises a fault.
     if attempt == Attempt::Killed(libc::SIGSEGV) {
-        return Verdict::Held("ENOSYS: this kernel has no 32-bit entry".into());
+        return Verdict::Blocked("ENOSYS: this kernel has no 32-bit entry".into());
     }
     all_refused(&[("int 0x80".into(), attempt)])
 }
@@ -285,7 +285,7 @@ fn effective_ids(_: &[String]) -> Verdict {
     let (real, effective, real_group, effective_group) =
         unsafe { (libc::getuid(), libc::geteuid(), libc::getgid(), libc::getegid()) };
     if real == effective && real_group == effective_group {
-        Verdict::Held(format!("still user {real}, group {real_group}"))
+        Verdict::Blocked(format!("still user {real}, group {real_group}"))
     } else {
         Verdict::Escaped(format!(
             "user {real} as {effective}, group {real_group} as {effective_group}"
@@ -321,7 +321,7 @@ fn dirty_pipe(arguments: &[String]) -> Verdict {
         return Verdict::Broken("the pipe cannot be written".into());
     }
     match std::fs::read(path) {
-        Ok(after) if after == before => Verdict::Held(format!("{path} is unchanged")),
+        Ok(after) if after == before => Verdict::Blocked(format!("{path} is unchanged")),
         _ => Verdict::Escaped(format!("{path} changed in the page cache")),
     }
 }

@@ -34,7 +34,7 @@ pub(crate) enum Verdict {
     /// It worked.
     Escaped(String),
     /// It was refused.
-    Held(String),
+    Blocked(String),
     /// It could not be tried.
     Broken(String),
 }
@@ -46,7 +46,7 @@ impl Verdict {
     /// `Held` when `escapes` is empty, else `Escaped` with all of them.
     pub(crate) fn unless(escapes: &[String], held: impl Into<String>) -> Self {
         if escapes.is_empty() {
-            Self::Held(held.into())
+            Self::Blocked(held.into())
         } else {
             let shown: Vec<_> = escapes.iter().take(20).cloned().collect();
             Self::Escaped(format!("{} ({} in all)", shown.join("; "), escapes.len()))
@@ -76,7 +76,7 @@ fn main() {
     };
     let (word, detail, code) = match verdict {
         Verdict::Escaped(detail) => ("ESCAPED", detail, 42),
-        Verdict::Held(detail) => ("held", detail, 0),
+        Verdict::Blocked(detail) => ("held", detail, 0),
         Verdict::Broken(detail) => ("BROKEN", detail, 3),
     };
     // After some attacks no process is left that could read it.

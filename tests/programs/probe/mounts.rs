@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::path::Path;
 
-use crate::attempt::{Attempt, all_refused, call, in_child, last_error, raw};
+use crate::attempt::{Attempt, all_refused, call, in_child, last_error, raw_syscall};
 use crate::{Attack, Verdict};
 
 pub(crate) const ATTACKS: &[Attack] = &[
@@ -25,7 +25,7 @@ fn c_string(text: &str) -> CString {
 
 fn mount(source: &str, target: &str, kind: &str, flags: u64) -> i32 {
     let (source, target, kind) = (c_string(source), c_string(target), c_string(kind));
-    raw(
+    raw_syscall(
         libc::SYS_mount,
         [
             source.as_ptr().addr(),
@@ -78,7 +78,7 @@ fn new_mount_calls(_: &[String]) -> Verdict {
 fn mount_in_namespace(_: &[String]) -> Verdict {
     let attempt = in_child(|| {
         let flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
-        match raw(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) {
+        match raw_syscall(libc::SYS_unshare, [flags as usize, 0, 0, 0, 0, 0]) {
             0 => mount("none", "/tmp", "tmpfs", 0),
             error => error,
         }
@@ -201,7 +201,7 @@ fn statmount_texts() -> Vec<(String, Vec<u8>)> {
 /// Mounts that share events with a peer outside: a mount made inside would appear on the host.
 fn shared_mounts(_: &[String]) -> Verdict {
     let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else {
-        return Verdict::Held(format!("no mount table to read: {}", last_error()));
+        return Verdict::Blocked(format!("no mount table to read: {}", last_error()));
     };
     let shared: Vec<_> = table
         .lines()

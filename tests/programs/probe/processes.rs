@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::attempt::{Attempt, all_refused, call, in_child, last_error, raw};
+use crate::attempt::{Attempt, all_refused, call, in_child, last_error, raw_syscall};
 use crate::files::process_ids;
 use crate::{Attack, Verdict};
 
@@ -36,18 +36,18 @@ fn own_namespace() -> String {
         .map_or_else(|_| "unreadable".into(), |link| link.display().to_string())
 }
 
-fn is_the_host(namespace: &str) -> Option<Verdict> {
+fn host_verdict(namespace: &str) -> Option<Verdict> {
     (own_namespace() == namespace)
         .then(|| Verdict::Escaped("this is the host's own pid namespace".into()))
 }
 
 fn kill(pid: i32, signal: i32) -> i32 {
-    raw(libc::SYS_kill, [pid as usize, signal as usize, 0, 0, 0, 0])
+    raw_syscall(libc::SYS_kill, [pid as usize, signal as usize, 0, 0, 0, 0])
 }
 
 /// `kill-host NAMESPACE PID`: signals one process of the host by every available call.
 fn kill_host(arguments: &[String]) -> Verdict {
-    if let Some(verdict) = is_the_host(&arguments[0]) {
+    if let Some(verdict) = host_verdict(&arguments[0]) {
         return verdict;
     }
     let Ok(pid) = arguments[1].parse::<usize>() else {
@@ -63,7 +63,7 @@ fn kill_host(arguments: &[String]) -> Verdict {
         ("tgkill", libc::SYS_tgkill, [pid, pid, signal, 0, 0, 0]),
         ("pidfd_open", libc::SYS_pidfd_open, [pid, 0, 0, 0, 0, 0]),
     ] {
-        if raw(number, call_arguments) == 0 {
+        if raw_syscall(number, call_arguments) == 0 {
             escapes.push(format!("{name} of {pid}"));
         }
     }
@@ -72,28 +72,28 @@ fn kill_host(arguments: &[String]) -> Verdict {
 
 /// `kill-all NAMESPACE`: ends every process that it may; the host checks which are still alive.
 fn kill_all(arguments: &[String]) -> Verdict {
-    if let Some(verdict) = is_the_host(&arguments[0]) {
+    if let Some(verdict) = host_verdict(&arguments[0]) {
         return verdict;
     }
-    Verdict::Held(format!("kill(-1) returned {}", kill(-1, libc::SIGKILL)))
+    Verdict::Blocked(format!("kill(-1) returned {}", kill(-1, libc::SIGKILL)))
 }
 
 /// `kill-init NAMESPACE`: sends every signal to pid 1, and keeps running if pid 1 does.
 fn kill_init(arguments: &[String]) -> Verdict {
-    if let Some(verdict) = is_the_host(&arguments[0]) {
+    if let Some(verdict) = host_verdict(&arguments[0]) {
         return verdict;
     }
     for signal in 1..=64 {
         kill(1, signal);
     }
     std::thread::sleep(Duration::from_millis(200));
-    Verdict::Held("pid 1 and this process live on".into())
+    Verdict::Blocked("pid 1 and this process live on".into())
 }
 
 /// `kill-others NAMESPACE (end|stay)`: ends every process but pid 1 and this one, including its own
 /// supervisor inside the sandbox; then exits successfully or stays forever.
 fn kill_others(arguments: &[String]) -> Verdict {
-    if let Some(verdict) = is_the_host(&arguments[0]) {
+    if let Some(verdict) = host_verdict(&arguments[0]) {
         return verdict;
     }
     for _ in 0..20 {
@@ -108,18 +108,18 @@ fn kill_others(arguments: &[String]) -> Verdict {
     while arguments.get(1).is_some_and(|then| then == "stay") {
         std::thread::sleep(Duration::from_secs(1));
     }
-    Verdict::Held("still here".into())
+    Verdict::Blocked("still here".into())
 }
 
 /// Stops itself: a supervisor that waits for its end waits for a long time.
 fn stop_self(_: &[String]) -> Verdict {
     kill(std::process::id() as i32, libc::SIGSTOP);
-    Verdict::Held("was continued".into())
+    Verdict::Blocked("was continued".into())
 }
 
 /// `stop-all NAMESPACE`: stops every visible process, including pid 1 and the supervisor.
 fn stop_all(arguments: &[String]) -> Verdict {
-    if let Some(verdict) = is_the_host(&arguments[0]) {
+    if let Some(verdict) = host_verdict(&arguments[0]) {
         return verdict;
     }
     kill(1, libc::SIGSTOP);
@@ -155,7 +155,7 @@ fn daemonize(arguments: &[String]) -> Verdict {
         return Verdict::Broken(format!("daemonize: {attempt}"));
     }
     std::thread::sleep(Duration::from_millis(100));
-    Verdict::Held("left a process behind".into())
+    Verdict::Blocked("left a process behind".into())
 }
 
 /// `linger TOKEN [FILE]`: ignores every signal that can be ignored and stays for a minute; a named
@@ -171,7 +171,7 @@ fn linger(arguments: &[String]) -> Verdict {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Verdict::Held("lingered".into())
+    Verdict::Blocked("lingered".into())
 }
 
 /// `see-process HALF HALF`: looks for a process whose command line contains the two halves
@@ -314,7 +314,7 @@ fn fork_bomb(arguments: &[String]) -> Verdict {
     let verdict = if children.len() > limit {
         Verdict::Escaped(format!("{} children live at once", children.len()))
     } else {
-        Verdict::Held(format!("{} children, then error {error}", children.len()))
+        Verdict::Blocked(format!("{} children, then error {error}", children.len()))
     };
     for child in children {
         kill(child, libc::SIGKILL);

@@ -62,7 +62,7 @@ fn processor_time(arguments: &[String]) -> Verdict {
     while start.elapsed().as_millis() < number(arguments, 0) as u128 {
         std::hint::spin_loop();
     }
-    Verdict::Held(used().to_string())
+    Verdict::Blocked(used().to_string())
 }
 
 /// `flood (1|2)`: writes to standard output or error until that fails.
@@ -73,7 +73,7 @@ fn flood(arguments: &[String]) -> Verdict {
         // SAFETY: `line` has the stated length.
         let written = unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
         if written < 0 {
-            return Verdict::Held(error_name(last_error()).into());
+            return Verdict::Blocked(error_name(last_error()).into());
         }
     }
 }
@@ -89,7 +89,7 @@ fn fill(arguments: &[String]) -> Verdict {
     let wanted = number(arguments, 1) >> 20;
     for written in 0..wanted {
         if let Err(error) = file.write_all(&block) {
-            return Verdict::Held(format!("{written} MiB, then {error}"));
+            return Verdict::Blocked(format!("{written} MiB, then {error}"));
         }
     }
     // A watcher outside may need a moment to measure.
@@ -111,7 +111,7 @@ fn fill_memory_files(arguments: &[String]) -> Verdict {
     let wanted = number(arguments, 0) >> 20;
     for written in 0..wanted {
         if let Err(error) = file.write_all(&block) {
-            return Verdict::Held(format!("{written} MiB, then {error}"));
+            return Verdict::Blocked(format!("{written} MiB, then {error}"));
         }
     }
     Verdict::Escaped(format!("{wanted} MiB of memory files"))
@@ -122,8 +122,8 @@ fn sparse_file(arguments: &[String]) -> Verdict {
     let made =
         File::create(&arguments[0]).and_then(|file| file.set_len(number(arguments, 1) as u64));
     match made {
-        Ok(()) => Verdict::Held("made".into()),
-        Err(error) => Verdict::Held(format!("refused: {error}")),
+        Ok(()) => Verdict::Blocked("made".into()),
+        Err(error) => Verdict::Blocked(format!("refused: {error}")),
     }
 }
 
@@ -135,10 +135,10 @@ fn many_files(arguments: &[String]) -> Verdict {
         let made = std::fs::create_dir_all(&directory)
             .and_then(|()| std::fs::write(directory.join(format!("{index}")), index.to_string()));
         if let Err(error) = made {
-            return Verdict::Held(format!("{index} files, then {error}"));
+            return Verdict::Blocked(format!("{index} files, then {error}"));
         }
     }
-    Verdict::Held(format!("{count} files"))
+    Verdict::Blocked(format!("{count} files"))
 }
 
 /// Opens descriptors until no more are available.
@@ -148,7 +148,7 @@ fn open_files(_: &[String]) -> Verdict {
     while count < ENOUGH {
         // SAFETY: duplicates standard error; the copies are never used.
         if unsafe { libc::dup(2) } < 0 {
-            return Verdict::Held(format!(
+            return Verdict::Blocked(format!(
                 "{count} descriptors, then {}",
                 error_name(last_error())
             ));
@@ -165,12 +165,12 @@ fn deep_directories(arguments: &[String]) -> Verdict {
     for made in 0..depth {
         // SAFETY: `name` is a C string.
         if unsafe { libc::mkdir(name.as_ptr(), 0o755) < 0 || libc::chdir(name.as_ptr()) < 0 } {
-            return Verdict::Held(format!("{made} levels, then {}", error_name(last_error())));
+            return Verdict::Blocked(format!("{made} levels, then {}", error_name(last_error())));
         }
     }
     // SAFETY: `c"bottom"` is a C string; the descriptor ends with the process.
     unsafe { libc::open(c"bottom".as_ptr(), libc::O_CREAT | libc::O_WRONLY, 0o644) };
-    Verdict::Held(format!("{depth} levels"))
+    Verdict::Blocked(format!("{depth} levels"))
 }
 
 /// Raises its limit for core files as far as allowed, then crashes with a core dump.

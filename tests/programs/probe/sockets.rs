@@ -76,7 +76,7 @@ fn connect_abstract(arguments: &[String]) -> Verdict {
     };
     match UnixStream::connect_addr(&address) {
         Ok(_) => Verdict::Escaped(format!("connected to @{}", arguments[0])),
-        Err(error) => Verdict::Held(error.to_string()),
+        Err(error) => Verdict::Blocked(error.to_string()),
     }
 }
 
@@ -97,7 +97,7 @@ fn connect_unix(paths: &[String]) -> Verdict {
 
 /// Whether sending to `address` could leave the machine: only when this process has the
 /// host's network namespace.
-fn would_leave(namespace: &str, address: &SocketAddr) -> Option<Verdict> {
+fn leaves_sandbox(namespace: &str, address: &SocketAddr) -> Option<Verdict> {
     let own = std::fs::read_link("/proc/self/ns/net")
         .map_or_else(|_| "unreadable".into(), |link| link.display().to_string());
     (own == namespace && !address.ip().to_canonical().is_loopback())
@@ -112,7 +112,7 @@ fn connect_tcp(arguments: &[String]) -> Verdict {
         let Ok(address) = text.parse::<SocketAddr>() else {
             return Verdict::Broken(format!("{text} is not an address"));
         };
-        if let Some(verdict) = would_leave(&arguments[0], &address) {
+        if let Some(verdict) = leaves_sandbox(&arguments[0], &address) {
             return verdict;
         }
         match TcpStream::connect_timeout(&address, Duration::from_secs(2)) {
@@ -132,7 +132,7 @@ fn send_udp(arguments: &[String]) -> Verdict {
         let Ok(address) = text.parse::<SocketAddr>() else {
             return Verdict::Broken(format!("{text} is not an address"));
         };
-        if let Some(verdict) = would_leave(&arguments[0], &address) {
+        if let Some(verdict) = leaves_sandbox(&arguments[0], &address) {
             return verdict;
         }
         let local = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -151,7 +151,7 @@ fn interfaces(_: &[String]) -> Verdict {
     // SAFETY: returns an array that is freed below, or null.
     let list = unsafe { libc::if_nameindex() };
     if list.is_null() {
-        return Verdict::Held(format!("no list: {}", error_name(last_error())));
+        return Verdict::Blocked(format!("no list: {}", error_name(last_error())));
     }
     let mut names = Vec::new();
     let mut entry = list;
@@ -197,7 +197,7 @@ fn sysv_hold(arguments: &[String]) -> Verdict {
         libc::msgctl(messages, libc::IPC_RMID, std::ptr::null_mut());
         libc::mq_unlink(name.as_ptr());
     }
-    Verdict::Held("removed".into())
+    Verdict::Blocked("removed".into())
 }
 
 /// `sysv-find KEY`: looks for the objects of `sysv-hold`.
@@ -228,7 +228,7 @@ fn message_queue(arguments: &[String]) -> Verdict {
     if unsafe { libc::mq_open(name.as_ptr(), libc::O_RDONLY) } >= 0 {
         return Verdict::Escaped("the host's queue was opened".into());
     }
-    Verdict::Held(error_name(last_error()).into())
+    Verdict::Blocked(error_name(last_error()).into())
 }
 
 fn queue_name(key: i32) -> std::ffi::CString {

@@ -14,46 +14,44 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 use crate::{Attack, Verdict};
 
 pub(crate) const ATTACKS: &[Attack] =
-    &[("fetch", fetch), ("fetch-secured", fetch_secured), ("reach", reach)];
+    &[("fetch", fetch), ("fetch-secured", fetch_tls), ("reach", reach)];
 
 /// How long any operation may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `fetch (direct|proxy) NAME:PORT…`: prints the response of a server, by its name: no attack.
 fn fetch(arguments: &[String]) -> Verdict {
     let Some((way, servers)) = arguments.split_first() else {
         return Verdict::Broken("a way is needed".into());
     };
-    let said: Vec<_> = servers
+    let output: Vec<_> = servers
         .iter()
         .map(|server| {
-            let said = match way.as_str() {
+            let output = match way.as_str() {
                 "proxy" => by_proxy(server),
-                _ => TcpStream::connect(server.as_str()).and_then(|stream| ask(stream, server)),
+                _ => TcpStream::connect(server.as_str()).and_then(|stream| get(stream, server)),
             };
-            said.unwrap_or_else(|error| format!("no answer: {error}"))
+            output.unwrap_or_else(|error| format!("no answer: {error}"))
         })
         .collect();
-    Verdict::Held(said.join(" | "))
+    Verdict::Blocked(output.join(" | "))
 }
 
 /// `fetch-secured VARIABLE NAME:PORT…`: prints the response of a server over TLS to a request with
 /// a variable's value as `Authorization`. Trusts the authorities in `SSL_CERT_FILE`: no attack.
-fn fetch_secured(arguments: &[String]) -> Verdict {
+fn fetch_tls(arguments: &[String]) -> Verdict {
     let Some((variable, servers)) = arguments.split_first() else {
         return Verdict::Broken("a variable is needed".into());
     };
     let value = std::env::var(variable).unwrap_or_default();
-    let said: Vec<_> = servers
+    let output: Vec<_> = servers
         .iter()
-        .map(|server| {
-            ask_secured(server, &value).unwrap_or_else(|error| format!("no answer: {error}"))
-        })
+        .map(|server| get_tls(server, &value).unwrap_or_else(|error| format!("no answer: {error}")))
         .collect();
-    Verdict::Held(format!("with {value}: {}", said.join(" | ")))
+    Verdict::Blocked(format!("with {value}: {}", output.join(" | ")))
 }
 
-fn ask_secured(server: &str, value: &str) -> std::io::Result<String> {
+fn get_tls(server: &str, value: &str) -> std::io::Result<String> {
     let (name, _) = server.split_once(':').ok_or_else(|| Error::other("no port"))?;
     let file = std::env::var("SSL_CERT_FILE").map_err(Error::other)?;
     let mut roots = RootCertStore::empty();
@@ -68,18 +66,18 @@ fn ask_secured(server: &str, value: &str) -> std::io::Result<String> {
     let host = ServerName::try_from(name.to_owned()).map_err(Error::other)?;
     let connection = ClientConnection::new(Arc::new(config), host).map_err(Error::other)?;
     let stream = TcpStream::connect(server)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     let mut stream = StreamOwned::new(connection, stream);
     write!(
         stream,
         "GET / HTTP/1.1\r\nHost: {server}\r\nAuthorization: Bearer {value}\r\n\
          Connection: close\r\n\r\n"
     )?;
-    let mut said = Vec::new();
-    match stream.read_to_end(&mut said) {
+    let mut output = Vec::new();
+    match stream.read_to_end(&mut output) {
         // A server that has sent everything may close the connection without a TLS `close_notify`.
         Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error),
-        _ => Ok(String::from_utf8_lossy(&said).into_owned()),
+        _ => Ok(String::from_utf8_lossy(&output).into_owned()),
     }
 }
 
@@ -98,8 +96,8 @@ fn reach(arguments: &[String]) -> Verdict {
     };
     for address in addresses {
         if let Ok(direct) = address.parse::<SocketAddr>() {
-            let connected = TcpStream::connect_timeout(&direct, PATIENCE);
-            judge(address.clone(), connected.and_then(|stream| ask(stream, address)));
+            let connected = TcpStream::connect_timeout(&direct, TIMEOUT);
+            judge(address.clone(), connected.and_then(|stream| get(stream, address)));
         }
         judge(format!("{address} by the proxy"), by_proxy(address));
         judge(format!("{address} by a request to the proxy"), by_request(address));
@@ -107,20 +105,20 @@ fn reach(arguments: &[String]) -> Verdict {
     Verdict::unless(&escapes, held.join(", "))
 }
 
-fn ask(mut stream: TcpStream, host: &str) -> std::io::Result<String> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn get(mut stream: TcpStream, host: &str) -> std::io::Result<String> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(
         format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes(),
     )?;
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said)?;
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    let mut output = Vec::new();
+    stream.read_to_end(&mut output)?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
 fn proxy() -> std::io::Result<TcpStream> {
     let variable = std::env::var("http_proxy").map_err(std::io::Error::other)?;
     let stream = TcpStream::connect(variable.trim_start_matches("http://"))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
@@ -133,7 +131,7 @@ fn by_proxy(target: &str) -> std::io::Result<String> {
         head.push(byte[0]);
     }
     if head.starts_with(b"HTTP/1.1 200") {
-        return ask(stream, target);
+        return get(stream, target);
     }
     stream.read_to_end(&mut head)?;
     Ok(String::from_utf8_lossy(&head).into_owned())
@@ -145,7 +143,7 @@ fn by_request(target: &str) -> std::io::Result<String> {
         format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n\r\n")
             .as_bytes(),
     )?;
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said)?;
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    let mut output = Vec::new();
+    stream.read_to_end(&mut output)?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
 }

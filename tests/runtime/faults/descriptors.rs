@@ -5,22 +5,22 @@ use stockade_runtime::{
     Command, Ending, Error, Event, Runtime as _, SandboxPath, State, WindowSize, WriteOptions,
 };
 
-use super::scene::{Scene, exec_id, hear, id, play, script};
-use crate::native::Kept;
+use super::scene::{Scene, collect_output, exec_id, id, run_scene, script};
+use crate::native::NativeFixture;
 use stockade_test_support::program;
 
 /// More sandboxes than the limit allows.
 const MANY: usize = 300;
 
 /// A data directory whose keeper may have this many files open.
-fn kept(limit: u32) -> Kept {
-    Kept::new(0).under(&["prlimit", &format!("--nofile={limit}:{limit}")])
+fn with_descriptor_limit(limit: u32) -> NativeFixture {
+    NativeFixture::new(0).under(&["prlimit", &format!("--nofile={limit}:{limit}")])
 }
 
 /// Creates sandboxes until the limit allows no more, then commands in the first one until it allows
 /// no more either. All of them keep running, and each that ends makes room.
-pub(super) fn what_is_held_goes_on_without_descriptors() {
-    play(kept(256), async |scene| {
+pub(super) fn sandboxes_work_without_descriptors() {
+    run_scene(with_descriptor_limit(256), async |scene| {
         let mut held = Vec::new();
         let refused = loop {
             assert!(held.len() < MANY, "there is always room");
@@ -47,17 +47,17 @@ pub(super) fn what_is_held_goes_on_without_descriptors() {
 
         // The next keeper has the same limit, and finds all of them.
         scene.kill_keeper().await;
-        goes_on(scene, held.len(), running.len()).await;
-        let all = hear_all(scene, running).await;
+        assert_works(scene, held.len(), running.len()).await;
+        let all = wait_all(scene, running).await;
         assert!(all.iter().all(|output| output == "on\n"), "{all:?}");
         for number in 0..all.len() {
             scene.native.acknowledge(&held[0], &exec_id(&format!("exec-{number}"))).await.unwrap();
         }
         for sandbox in &held {
-            assert_eq!(scene.run(sandbox, "after", "echo after").await.good(), "after\n");
+            assert_eq!(scene.run(sandbox, "after", "echo after").await.expect_success(), "after\n");
         }
         // A client keeps some of its connections, and the keeper notices their end some time later.
-        scene.native = scene.kept().client();
+        scene.native = scene.fixture().client();
         scene.native.cleanup(&held.pop().unwrap()).await.unwrap();
         let again = id("again");
         scene
@@ -65,11 +65,11 @@ pub(super) fn what_is_held_goes_on_without_descriptors() {
                 scene.native.create(&again, &SandboxSpec::default()).await.is_ok()
             })
             .await;
-        assert_eq!(scene.run(&again, "one", "echo there").await.good(), "there\n");
+        assert_eq!(scene.run(&again, "one", "echo there").await.expect_success(), "there\n");
     });
 }
 
-async fn goes_on(scene: &Scene, sandboxes: usize, commands: usize) {
+async fn assert_works(scene: &Scene, sandboxes: usize, commands: usize) {
     let list = scene.native.list(&Default::default()).await.unwrap();
     assert_eq!(list.len(), sandboxes);
     assert!(list.iter().all(|status| status.state == State::Running));
@@ -78,40 +78,40 @@ async fn goes_on(scene: &Scene, sandboxes: usize, commands: usize) {
     assert!(first.execs.iter().all(|exec| exec.ending.is_none()), "{:?}", first.execs);
 }
 
-async fn hear_all(scene: &Scene, running: Vec<stockade_runtime::Exec>) -> Vec<String> {
+async fn wait_all(scene: &Scene, running: Vec<stockade_runtime::Exec>) -> Vec<String> {
     let go = stockade_runtime::SandboxPath::new("/tmp/go").unwrap();
     let nothing = Box::pin(std::io::Cursor::new(Vec::new()));
     scene.native.write_file(&id("box-0"), &go, nothing, Default::default()).await.unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for exec in running {
-        let of_one = hear(exec).await;
+        let of_one = collect_output(exec).await;
         assert_eq!(of_one.ending, Ending::Exited(0));
-        heard.push(of_one.good());
+        received.push(of_one.expect_success());
     }
-    heard
+    received
 }
 
 /// Clients that only connect use up the descriptors of other clients, and of no other process.
 pub(super) fn clients_are_refused_alone() {
-    play(kept(256), async |scene| {
+    run_scene(with_descriptor_limit(256), async |scene| {
         let held = scene.create("held").await;
         let running = scene.start(&held, "one", "sleep 1; echo on").await;
-        let idle: Vec<_> = std::iter::repeat_with(|| scene.kept().connection())
+        let idle: Vec<_> = std::iter::repeat_with(|| scene.fixture().connection())
             .take(MANY)
             .collect::<Option<_>>()
             .unwrap();
-        let stranger = scene.kept().client();
+        let stranger = scene.fixture().client();
         scene
             .eventually("a refusal", async |_| {
                 matches!(stranger.inspect(&held).await, Err(Error::Exhausted(_)))
             })
             .await;
-        assert_eq!(hear(running).await.good(), "on\n");
+        assert_eq!(collect_output(running).await.expect_success(), "on\n");
         drop(idle);
         scene
             .eventually("room for a client", async |_| stranger.inspect(&held).await.is_ok())
             .await;
-        assert_eq!(scene.run(&held, "two", "echo on").await.good(), "on\n");
+        assert_eq!(scene.run(&held, "two", "echo on").await.expect_success(), "on\n");
     });
 }
 
@@ -119,7 +119,7 @@ pub(super) fn clients_are_refused_alone() {
 /// ordinary user's sandboxes all belong to that user. None may use up the share that the keeper and
 /// other inits need.
 pub(super) fn descriptors_in_flight_are_ones_own() {
-    play(kept(2048), async |scene| {
+    run_scene(with_descriptor_limit(2048), async |scene| {
         let (hoarder, other) = (scene.create("hoarder").await, scene.create("other").await);
         let probe = Box::pin(std::io::Cursor::new(std::fs::read(program("probe")).unwrap()));
         let path = SandboxPath::new("/tmp/probe").unwrap();
@@ -129,16 +129,16 @@ pub(super) fn descriptors_in_flight_are_ones_own() {
         let first = hoard.events.next().await;
         assert!(matches!(first, Some(Event::Output { .. })), "{first:?}");
         for number in 0..3 {
-            let heard = scene.run(&other, &format!("exec-{number}"), "echo on").await;
-            assert_eq!(heard.good(), "on\n");
+            let received = scene.run(&other, &format!("exec-{number}"), "echo on").await;
+            assert_eq!(received.expect_success(), "on\n");
         }
         let size = WindowSize { rows: 24, columns: 80 };
         let terminal = Command { terminal: Some(size), ..script("echo on") };
         let exec = scene.native.execute(&other, &exec_id("terminal"), &terminal).await.unwrap();
-        assert_eq!(hear(exec).await.good(), "on\r\n");
+        assert_eq!(collect_output(exec).await.expect_success(), "on\r\n");
         // The descriptors for the next keeper are sent, too.
         scene.kill_keeper().await;
-        assert_eq!(scene.run(&other, "again", "echo on").await.good(), "on\n");
+        assert_eq!(scene.run(&other, "again", "echo on").await.expect_success(), "on\n");
         scene.native.stat(&other, &path).await.unwrap_err();
         scene.native.kill(&hoarder, &exec_id("hoard")).await.unwrap();
     });

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use stockade_core::{SandboxSpec, SnapshotId};
 use stockade_runtime::{Ending, Error, Runtime as _, SandboxPath, State, WriteOptions};
 
-use super::scene::{Scene, exec_id, hear, id, play};
+use super::scene::{Scene, collect_output, exec_id, id, run_scene};
 use crate::identity::on_small_disk;
-use crate::native::Kept;
+use crate::native::NativeFixture;
 
 const SIZE_MEBIBYTES: u64 = 24;
 /// The size of the output of a command that cannot be stored.
@@ -37,7 +37,7 @@ impl Ballast {
 /// No sandbox ends, not even when its keeper does; requests that need space are refused, and output
 /// of a command that could not be stored is reported as lost. With free space, all works again.
 pub(super) fn a_full_disk_ends_nothing() {
-    on_small_disk(SIZE_MEBIBYTES, || play(Kept::new(0), fill));
+    on_small_disk(SIZE_MEBIBYTES, || run_scene(NativeFixture::new(0), fill));
 }
 
 async fn fill(scene: &mut Scene) {
@@ -45,7 +45,7 @@ async fn fill(scene: &mut Scene) {
     let waiting = "echo before; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo after; exit 3";
     let waiting = scene.start(&held, "waiting", waiting).await;
     assert_eq!(
-        scene.run(&held, "first", "echo kept >/tmp/file; cat /tmp/file").await.good(),
+        scene.run(&held, "first", "echo kept >/tmp/file; cat /tmp/file").await.expect_success(),
         "kept\n"
     );
     let ballast = Ballast::take();
@@ -56,24 +56,30 @@ async fn fill(scene: &mut Scene) {
     assert_eq!(flooded.ending, Ending::Exited(0));
     assert_eq!(flooded.output.len() as u64 + flooded.lost, FLOOD_BYTES);
     assert!(flooded.lost > 0);
-    assert_eq!(scene.run(&held, "silent", "test -e /tmp/file").await.good(), "");
+    assert_eq!(scene.run(&held, "silent", "test -e /tmp/file").await.expect_success(), "");
 
     scene.kill_keeper().await;
     let status = scene.native.inspect(&held).await.unwrap();
     assert_eq!((status.state, status.execs.len()), (State::Running, 4));
     refuses(scene).await;
-    assert_eq!(scene.run(&held, "again", "test -e /tmp/file").await.good(), "");
+    assert_eq!(scene.run(&held, "again", "test -e /tmp/file").await.expect_success(), "");
 
     ballast.give_back();
-    assert_eq!(scene.run(&held, "whole", "yes | head -c 100000").await.good().len(), 100_000);
-    assert_eq!(scene.run(&held, "go", "echo >/tmp/go; cat /tmp/file").await.good(), "kept\n");
-    let heard = hear(waiting).await;
     assert_eq!(
-        (heard.ending, heard.lost, &*heard.output),
+        scene.run(&held, "whole", "yes | head -c 100000").await.expect_success().len(),
+        100_000
+    );
+    assert_eq!(
+        scene.run(&held, "go", "echo >/tmp/go; cat /tmp/file").await.expect_success(),
+        "kept\n"
+    );
+    let received = collect_output(waiting).await;
+    assert_eq!(
+        (received.ending, received.lost, &*received.output),
         (Ending::Exited(3), 0, &b"before\nafter\n"[..])
     );
     let new = scene.create("new").await;
-    assert_eq!(scene.run(&new, "one", "echo there").await.good(), "there\n");
+    assert_eq!(scene.run(&new, "one", "echo there").await.expect_success(), "there\n");
     scene.sees_files_of(&held).await;
 }
 

@@ -6,16 +6,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use stockade_core::SandboxSpec;
 use stockade_runtime::{Ending, Offsets, Runtime as _, State};
 
-use super::scene::{Scene, exec_id, hear, play};
-use crate::native::Kept;
+use super::scene::{Scene, collect_output, exec_id, run_scene};
+use crate::native::NativeFixture;
 
 /// Identifies one boot of the host.
-const RUN_OF_HOST: &str = "/proc/sys/kernel/random/boot_id";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Files and the output of commands still exist, and the restart of the host is reported. Nothing
 /// starts again automatically, and everything can be cleaned up.
 pub(super) fn what_ended_with_its_host_is_known() {
-    play(Kept::new(1), async |scene| {
+    run_scene(NativeFixture::new(1), async |scene| {
         let labels = [("owner".to_owned(), "me".to_owned())].into();
         let spec = SandboxSpec { labels, ..SandboxSpec::default() };
         let running = scene.create_with("running", spec.clone()).await;
@@ -37,7 +37,7 @@ pub(super) fn what_ended_with_its_host_is_known() {
         kill(scene, &running);
         kill(scene, &paused);
         for id in [&running, &paused, &ended] {
-            write_down_another_run(scene, id);
+            record_other_boot(scene, id);
         }
 
         for id in [&running, &paused] {
@@ -51,11 +51,11 @@ pub(super) fn what_ended_with_its_host_is_known() {
         // For a command that had ended, how it ended is no longer known, but its output is.
         for (exec, output) in [("over", "said\n"), ("endless", "begun\n")] {
             let again = scene.native.attach(&running, &exec_id(exec), Offsets::default()).await;
-            let heard = hear(again.unwrap()).await;
-            assert_eq!((heard.ending, heard.output), (Ending::Unknown, output.into()));
+            let received = collect_output(again.unwrap()).await;
+            assert_eq!((received.ending, received.output), (Ending::Unknown, output.into()));
         }
         let again = scene.native.attach(&ended, &exec_id("one"), Offsets::default()).await;
-        assert_eq!(hear(again.unwrap()).await.good(), "said\n");
+        assert_eq!(collect_output(again.unwrap()).await.expect_success(), "said\n");
         for id in [&running, &paused] {
             scene.sees_files_of(id).await;
         }
@@ -65,7 +65,7 @@ pub(super) fn what_ended_with_its_host_is_known() {
         scene.native.cleanup(&running).await.unwrap();
         scene.create_with("running", spec).await;
         assert_eq!(
-            scene.run(&running, "over", "test ! -e /tmp/file; echo new").await.good(),
+            scene.run(&running, "over", "test ! -e /tmp/file; echo new").await.expect_success(),
             "new\n"
         );
     });
@@ -77,11 +77,12 @@ fn kill(scene: &Scene, sandbox: &stockade_core::SandboxId) {
 }
 
 /// Changes a record into one of another boot of the host.
-fn write_down_another_run(scene: &Scene, sandbox: &stockade_core::SandboxId) {
-    let place = scene.kept().runtime().join("sandboxes").join(sandbox.as_str()).join("record.json");
-    let this = fs::read_to_string(RUN_OF_HOST).unwrap();
-    let record = fs::read_to_string(&place).unwrap();
+fn record_other_boot(scene: &Scene, sandbox: &stockade_core::SandboxId) {
+    let path =
+        scene.fixture().runtime().join("sandboxes").join(sandbox.as_str()).join("record.json");
+    let this = fs::read_to_string(BOOT_ID).unwrap();
+    let record = fs::read_to_string(&path).unwrap();
     let other = record.replace(this.trim(), "00000000-0000-4000-8000-000000000000");
     assert_ne!(record, other);
-    fs::write(place, other).unwrap();
+    fs::write(path, other).unwrap();
 }

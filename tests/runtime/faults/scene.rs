@@ -10,22 +10,22 @@ use stockade_runtime::conformance::Backend as _;
 use stockade_runtime::{Command, Ending, Event, Exec, Runtime as _, SandboxPath, Stream};
 use stockade_runtime_native::Native;
 
-use crate::native::Kept;
+use crate::native::NativeFixture;
 
 /// How long any expected event may take.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 /// How often a condition that cannot be waited for is polled.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// A data directory, and a client of its keeper.
 pub(super) struct Scene {
-    kept: Kept,
+    fixture: NativeFixture,
     pub(super) native: Native,
 }
 
 /// What was received from a command.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct ExecOutput {
     pub(super) ending: Ending,
     /// The received bytes of standard output.
     pub(super) output: Vec<u8>,
@@ -33,34 +33,34 @@ pub(super) struct Heard {
     pub(super) lost: u64,
 }
 
-impl Heard {
+impl ExecOutput {
     /// Checks that a command succeeded, and returns its output.
     #[track_caller]
-    pub(super) fn good(self) -> String {
+    pub(super) fn expect_success(self) -> String {
         assert_eq!((&self.ending, self.lost), (&Ending::Exited(0), 0), "{self:?}");
         String::from_utf8(self.output).unwrap()
     }
 }
 
 /// Runs a test on a scene, and checks at its end that nothing is left.
-pub(super) fn play(kept: Kept, test: impl AsyncFnOnce(&mut Scene)) {
-    play_alone(kept, async |scene| {
+pub(super) fn run_scene(kept: NativeFixture, test: impl AsyncFnOnce(&mut Scene)) {
+    run_scene_alone(kept, async |scene| {
         test(scene).await;
         for status in scene.native.list(&Default::default()).await.unwrap() {
             scene.native.cleanup(&status.id).await.unwrap();
         }
         scene
-            .eventually("nothing left", async |scene| scene.kept.leftovers().await.is_empty())
+            .eventually("nothing left", async |scene| scene.fixture.leftovers().await.is_empty())
             .await;
-        scene.kept.close().await;
+        scene.fixture.close().await;
     });
 }
 
 /// Runs a test on a scene, without a check at its end.
-pub(super) fn play_alone(kept: Kept, test: impl AsyncFnOnce(&mut Scene)) {
+pub(super) fn run_scene_alone(kept: NativeFixture, test: impl AsyncFnOnce(&mut Scene)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let native = kept.client();
-    runtime.block_on(test(&mut Scene { kept, native }));
+    runtime.block_on(test(&mut Scene { fixture: kept, native }));
 }
 
 /// A sandbox id.
@@ -79,8 +79,8 @@ pub(super) fn script(text: &str) -> Command {
 }
 
 impl Scene {
-    pub(super) const fn kept(&self) -> &Kept {
-        &self.kept
+    pub(super) const fn fixture(&self) -> &NativeFixture {
+        &self.fixture
     }
 
     /// Creates a sandbox.
@@ -101,13 +101,13 @@ impl Scene {
     }
 
     /// Runs a shell script until it ends.
-    pub(super) async fn run(&self, sandbox: &SandboxId, exec: &str, text: &str) -> Heard {
-        hear(self.start(sandbox, exec, text).await).await
+    pub(super) async fn run(&self, sandbox: &SandboxId, exec: &str, text: &str) -> ExecOutput {
+        collect_output(self.start(sandbox, exec, text).await).await
     }
 
     /// Kills the keeper. The next request starts another.
     pub(super) async fn kill_keeper(&self) {
-        self.kept.kill_holder().await;
+        self.fixture.kill_holder().await;
     }
 
     /// The pid of a sandbox's init.
@@ -118,13 +118,14 @@ impl Scene {
 
     /// The record of a sandbox.
     pub(super) fn record(&self, sandbox: &SandboxId) -> Value {
-        let path = self.kept.runtime().join("sandboxes").join(sandbox.as_str()).join("record.json");
+        let path =
+            self.fixture.runtime().join("sandboxes").join(sandbox.as_str()).join("record.json");
         serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
     }
 
     /// Waits until a condition is true.
     pub(super) async fn eventually(&self, what: &str, mut is_so: impl AsyncFnMut(&Self) -> bool) {
-        let waited = tokio::time::timeout(PATIENCE, async {
+        let waited = tokio::time::timeout(TIMEOUT, async {
             while !is_so(self).await {
                 tokio::time::sleep(INTERVAL).await;
             }
@@ -139,7 +140,7 @@ impl Scene {
         self.native.snapshot(sandbox, &snapshot).await.unwrap();
         let restored = id("restored");
         self.native.restore(&snapshot, &restored, &SandboxSpec::default()).await.unwrap();
-        assert_eq!(self.run(&restored, "look", "cat /tmp/file").await.good(), "kept\n");
+        assert_eq!(self.run(&restored, "look", "cat /tmp/file").await.expect_success(), "kept\n");
         self.native.cleanup(&restored).await.unwrap();
         self.native.remove_snapshot(&snapshot).await.unwrap();
     }
@@ -154,22 +155,22 @@ impl Scene {
 
 /// Receives the output of a command until it ends. The bytes arrive in order, and every missing
 /// byte was reported as lost.
-pub(super) async fn hear(mut exec: Exec) -> Heard {
-    let mut heard = Heard { ending: Ending::Unknown, output: Vec::new(), lost: 0 };
-    let all = tokio::time::timeout(PATIENCE, async {
+pub(super) async fn collect_output(mut exec: Exec) -> ExecOutput {
+    let mut received = ExecOutput { ending: Ending::Unknown, output: Vec::new(), lost: 0 };
+    let all = tokio::time::timeout(TIMEOUT, async {
         loop {
             match exec.events.next().await {
                 Some(Event::Output { stream: Stream::Output, offset, bytes }) => {
-                    assert_eq!(offset, heard.output.len() as u64 + heard.lost);
-                    heard.output.extend(bytes);
+                    assert_eq!(offset, received.output.len() as u64 + received.lost);
+                    received.output.extend(bytes);
                 }
-                Some(Event::Lost { stream: Stream::Output, length, .. }) => heard.lost += length,
+                Some(Event::Lost { stream: Stream::Output, length, .. }) => received.lost += length,
                 Some(Event::Output { .. } | Event::Lost { .. }) => {}
-                Some(Event::Ended(ending)) => break heard.ending = ending,
+                Some(Event::Ended(ending)) => break received.ending = ending,
                 None => panic!("no end was told"),
             }
         }
     });
     all.await.unwrap_or_else(|_| panic!("a command did not end in time"));
-    heard
+    received
 }

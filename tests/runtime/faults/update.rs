@@ -5,20 +5,20 @@ use std::path::PathBuf;
 
 use stockade_runtime::Runtime as _;
 
-use super::scene::{Scene, play};
-use crate::native::Kept;
+use super::scene::{Scene, run_scene};
+use crate::native::NativeFixture;
 
 /// The old skeleton is removed with the last sandbox that uses it.
 pub(super) fn old_skeletons_are_collected() {
-    play(Kept::new(0), async |scene| {
+    run_scene(NativeFixture::new(0), async |scene| {
         let old = scene.create("old").await;
         let current = scene.record(&old)["stage"]["held"]["skeleton"].as_str().unwrap().to_owned();
         scene.kill_keeper().await;
         // As if the host had been different when it was created, and different again before that.
-        let place = scene.kept().runtime().join("sandboxes/old/record.json");
-        let record = fs::read_to_string(&place).unwrap();
+        let path = scene.fixture().runtime().join("sandboxes/old/record.json");
+        let record = fs::read_to_string(&path).unwrap();
         let [used, unused] = ["0", "1"].map(|digit| digit.repeat(current.len()));
-        fs::write(&place, record.replace(&current, &used)).unwrap();
+        fs::write(&path, record.replace(&current, &used)).unwrap();
         for skeleton in [&used, &unused] {
             fs::create_dir_all(skeletons(scene).join(skeleton).join("usr")).unwrap();
         }
@@ -30,7 +30,7 @@ pub(super) fn old_skeletons_are_collected() {
             })
             .await;
         assert!(skeletons(scene).join(&used).exists() && skeletons(scene).join(&current).exists());
-        assert_eq!(scene.run(&old, "one", "echo on").await.good(), "on\n");
+        assert_eq!(scene.run(&old, "one", "echo on").await.expect_success(), "on\n");
 
         scene.native.cleanup(&old).await.unwrap();
         scene.kill_keeper().await;
@@ -45,5 +45,5 @@ pub(super) fn old_skeletons_are_collected() {
 }
 
 fn skeletons(scene: &Scene) -> PathBuf {
-    scene.kept().runtime().join("skeleton")
+    scene.fixture().runtime().join("skeleton")
 }

@@ -98,18 +98,18 @@ mod tests {
     use super::*;
 
     /// A cargo directory with one program and its source, removed when dropped.
-    struct Place(PathBuf);
+    struct TestDir(PathBuf);
 
-    impl Place {
+    impl TestDir {
         fn new(name: &str) -> Self {
-            let place = format!("stockade-support-{name}-{}", std::process::id());
-            let place = Self(std::env::temp_dir().join(place));
-            fs::create_dir_all(place.0.join("examples")).unwrap();
-            fs::write(place.source(), "fn main() {}").unwrap();
-            fs::write(place.program(), "program").unwrap();
-            let list = format!("{}: {}\n", place.program().display(), place.source().display());
-            fs::write(place.0.join("examples/probe.d"), list).unwrap();
-            place
+            let path = format!("stockade-support-{name}-{}", std::process::id());
+            let dir = Self(std::env::temp_dir().join(path));
+            fs::create_dir_all(dir.0.join("examples")).unwrap();
+            fs::write(dir.source(), "fn main() {}").unwrap();
+            fs::write(dir.program(), "program").unwrap();
+            let list = format!("{}: {}\n", dir.program().display(), dir.source().display());
+            fs::write(dir.0.join("examples/probe.d"), list).unwrap();
+            dir
         }
 
         fn program(&self) -> PathBuf {
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TestDir {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).unwrap();
         }
@@ -129,27 +129,27 @@ mod tests {
 
     #[test]
     fn an_example_is_found_in_its_directory() {
-        let place = Place::new("find");
-        assert_eq!(find(&place.0, "probe"), Ok(place.program()));
-        assert!(find(&place.0, "other").unwrap_err().starts_with("there is no `other` in "));
+        let dir = TestDir::new("find");
+        assert_eq!(find(&dir.0, "probe"), Ok(dir.program()));
+        assert!(find(&dir.0, "other").unwrap_err().starts_with("there is no `other` in "));
     }
 
     #[test]
     fn a_program_that_is_older_than_a_source_is_refused() {
-        let place = Place::new("stale");
-        assert_eq!(check_is_current(&place.program()), Ok(()));
-        let source = fs::File::options().write(true).open(place.source()).unwrap();
+        let dir = TestDir::new("stale");
+        assert_eq!(check_is_current(&dir.program()), Ok(()));
+        let source = fs::File::options().write(true).open(dir.source()).unwrap();
         source.set_modified(SystemTime::now() + Duration::from_secs(5)).unwrap();
-        assert!(check_is_current(&place.program()).unwrap_err().contains(" is older than "));
-        fs::remove_file(place.source()).unwrap();
-        assert!(check_is_current(&place.program()).unwrap_err().ends_with(", which is gone"));
+        assert!(check_is_current(&dir.program()).unwrap_err().contains(" is older than "));
+        fs::remove_file(dir.source()).unwrap();
+        assert!(check_is_current(&dir.program()).unwrap_err().ends_with(", which is gone"));
     }
 
     #[test]
     fn a_program_without_a_list_of_sources_is_refused() {
-        let place = Place::new("list");
-        fs::remove_file(place.0.join("examples/probe.d")).unwrap();
-        assert!(check_is_current(&place.program()).unwrap_err().contains("probe.d: "));
+        let dir = TestDir::new("list");
+        fs::remove_file(dir.0.join("examples/probe.d")).unwrap();
+        assert!(check_is_current(&dir.program()).unwrap_err().contains("probe.d: "));
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) const RUN: &str = "stockade run";
 pub(super) struct Contender {
     /// The name in the table.
     pub(super) name: &'static str,
-    words: Vec<OsString>,
+    arguments: Vec<OsString>,
     directory: Option<PathBuf>,
     environment: Vec<(&'static str, PathBuf)>,
     /// It takes part in each round that is divisible by this: slow contenders run less often.
@@ -38,13 +38,13 @@ impl Contender {
     /// A command line with the caller's directory and environment.
     pub(super) fn new(name: &'static str, words: &[&str], every: usize) -> Self {
         let words = words.iter().map(OsString::from).collect();
-        Self { name, words, directory: None, environment: Vec::new(), every }
+        Self { name, arguments: words, directory: None, environment: Vec::new(), every }
     }
 
     /// The command, created again for each start; its output is discarded.
     pub(super) fn command(&self) -> Command {
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]).envs(self.environment.iter().map(|(k, v)| (k, v)));
+        let mut command = Command::new(&self.arguments[0]);
+        command.args(&self.arguments[1..]).envs(self.environment.iter().map(|(k, v)| (k, v)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
@@ -54,9 +54,9 @@ impl Contender {
 
     /// The command line as a user would write it.
     pub(super) fn line(&self) -> String {
-        let program = Path::new(&self.words[0]);
+        let program = Path::new(&self.arguments[0]);
         let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
-        let rest = self.words[1..].iter().map(|word| word.to_string_lossy());
+        let rest = self.arguments[1..].iter().map(|word| word.to_string_lossy());
         std::iter::once(program).chain(rest).collect::<Vec<_>>().join(" ")
     }
 }
@@ -70,7 +70,7 @@ pub(super) struct Scene {
 
 impl Scene {
     /// Creates the project and checks that the sandbox runs in it.
-    pub(super) fn set(stockade: &Path) -> anyhow::Result<Self> {
+    pub(super) fn create(stockade: &Path) -> anyhow::Result<Self> {
         let nanoseconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos();
         let directory = std::env::temp_dir().join(format!("stockade-bench-{nanoseconds}"));
         std::fs::create_dir(&directory).context("make the scene's directory")?;
@@ -95,7 +95,7 @@ impl Scene {
     /// A stockade command in the project.
     fn stockade(&self, name: &'static str, arguments: &[&str]) -> Contender {
         let mut contender = Contender::new(name, arguments, 1);
-        contender.words.insert(0, self.stockade.clone().into());
+        contender.arguments.insert(0, self.stockade.clone().into());
         contender.directory = Some(self.project());
         contender.environment = vec![("STOCKADE_DATA_DIR", self.data())];
         contender
@@ -120,7 +120,7 @@ impl Scene {
 
     /// A command that changed nothing leaves no bundle, and no view except idle ones: otherwise the
     /// numbers measure something else.
-    pub(super) fn check_that_nothing_was_left(&self) -> anyhow::Result<()> {
+    pub(super) fn check_clean(&self) -> anyhow::Result<()> {
         for kind in ["bundles", "views"] {
             let Ok(entries) = std::fs::read_dir(self.data().join(kind)) else { continue };
             let is_spare = |name: &OsString| name.to_string_lossy().starts_with("spare-");
@@ -157,7 +157,7 @@ fn bwrap() -> anyhow::Result<Contender> {
         "/tmp",
         "true",
     ];
-    proven(Contender::new("bwrap", &words, 1))
+    checked(Contender::new("bwrap", &words, 1))
 }
 
 fn docker(image: &str) -> anyhow::Result<Contender> {
@@ -167,11 +167,11 @@ fn docker(image: &str) -> anyhow::Result<Contender> {
     output(Command::new("docker").args(["image", "inspect", image]))
         .with_context(|| format!("the engine has no image `{image}`"))?;
     let words = ["docker", "run", "--rm", "--network", "none", image, "true"];
-    proven(Contender::new("docker run", &words, 10))
+    checked(Contender::new("docker run", &words, 10))
 }
 
 /// The contender, if it runs at all.
-fn proven(contender: Contender) -> anyhow::Result<Contender> {
+fn checked(contender: Contender) -> anyhow::Result<Contender> {
     output(contender.command().stderr(Stdio::piped()))?;
     Ok(contender)
 }
@@ -187,8 +187,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_does_not_run_is_not_measured() {
-        assert!(proven(Contender::new("a", &["false"], 1)).is_err());
-        assert!(proven(Contender::new("a", &["no-such-program"], 1)).is_err());
-        assert!(proven(Contender::new("a", &["true"], 1)).is_ok());
+        assert!(checked(Contender::new("a", &["false"], 1)).is_err());
+        assert!(checked(Contender::new("a", &["no-such-program"], 1)).is_err());
+        assert!(checked(Contender::new("a", &["true"], 1)).is_ok());
     }
 }

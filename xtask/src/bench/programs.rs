@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::arguments::BenchOptions;
-use crate::programs::that_measures;
+use crate::programs::for_benchmarks;
 use crate::workspace::Workspace;
 
 /// The number of counted rounds, unless another number is given: fewer for benchmarks that take
@@ -15,54 +15,54 @@ const LONGEST_ROUNDS: usize = 50;
 /// `cargo xtask bench durable`: the cost of a durable step, beyond that of the engine. False when a
 /// contender failed.
 pub(crate) fn durable(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    let built = that_measures(workspace, "bench-durable")?;
+    let built = for_benchmarks(workspace, "bench-durable")?;
     let mut command = Command::new(built.program);
     command.arg(options.rounds(LONG_ROUNDS).to_string());
-    measured(command, options)
+    run_bench(command, options)
 }
 
 /// `cargo xtask bench runtime`: the cost of a persistent sandbox. False when a contender failed.
 pub(crate) fn runtime(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    let mut command = of_stockade(workspace, "bench-runtime", options.rounds(ROUNDS))?;
+    let mut command = stockade_bench(workspace, "bench-runtime", options.rounds(ROUNDS))?;
     command.arg(&options.docker_image);
-    measured(command, options)
+    run_bench(command, options)
 }
 
 /// `cargo xtask bench service`: the cost of an operation of the product. False when a contender
 /// failed.
 pub(crate) fn service(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    measured(of_stockade(workspace, "bench-service", options.rounds(ROUNDS))?, options)
+    run_bench(stockade_bench(workspace, "bench-service", options.rounds(ROUNDS))?, options)
 }
 
 /// `cargo xtask bench snippet`: the cost of a snippet. False when a contender failed.
 pub(crate) fn snippet(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    measured(of_stockade(workspace, "bench-snippet", options.rounds(ROUNDS))?, options)
+    run_bench(stockade_bench(workspace, "bench-snippet", options.rounds(ROUNDS))?, options)
 }
 
 /// `cargo xtask bench workflow`: the cost of a workflow run. False when a contender failed.
 pub(crate) fn workflow(workspace: &Workspace, options: &BenchOptions) -> anyhow::Result<bool> {
-    let mut command = of_stockade(workspace, "bench-workflow", options.rounds(LONGEST_ROUNDS))?;
+    let mut command = stockade_bench(workspace, "bench-workflow", options.rounds(LONGEST_ROUNDS))?;
     // The packages of the tests, unless the variable is set.
     let packages = workspace.target_directory()?.join("tmp/packages/npm/node_modules");
     if std::env::var_os(PACKAGES).is_none() && packages.is_dir() {
         command.env(PACKAGES, packages);
     }
-    measured(command, options)
+    run_bench(command, options)
 }
 
 /// The variable that names a directory of packages that contains zod.
 const PACKAGES: &str = "STOCKADE_BENCH_PACKAGES";
 
 /// A program that measures `stockade` in this many rounds.
-fn of_stockade(workspace: &Workspace, example: &str, rounds: usize) -> anyhow::Result<Command> {
-    let built = that_measures(workspace, example)?;
+fn stockade_bench(workspace: &Workspace, example: &str, rounds: usize) -> anyhow::Result<Command> {
+    let built = for_benchmarks(workspace, example)?;
     let mut command = Command::new(built.program);
     command.arg(built.stockade).arg(rounds.to_string());
     Ok(command)
 }
 
 /// Runs the benchmark, which writes a JSON file if requested.
-fn measured(mut command: Command, options: &BenchOptions) -> anyhow::Result<bool> {
+fn run_bench(mut command: Command, options: &BenchOptions) -> anyhow::Result<bool> {
     command.arg(options.json.clone().unwrap_or_default());
     Ok(command.status()?.success())
 }

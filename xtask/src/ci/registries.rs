@@ -18,54 +18,54 @@ const STAMP: &str = "installed";
 
 /// Installs the packages of npm in `npm/node_modules`.
 pub(super) fn npm(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    let place = Place::new(workspace, "npm", "package-lock.json")?;
-    if place.is_current() {
+    let dir = PackageDir::new(workspace, "npm", "package-lock.json")?;
+    if dir.is_current() {
         return Ok(Outcome::Passed);
     }
     if !is_installed("npm") {
         return Ok(Outcome::Skipped("npm is not installed".to_owned()));
     }
-    place.clear()?;
+    dir.clear()?;
     for name in ["package.json", "package-lock.json"] {
-        std::fs::copy(workspace.root.join(LOCKS).join(name), place.directory.join(name))?;
+        std::fs::copy(workspace.root.join(LOCKS).join(name), dir.directory.join(name))?;
     }
     let mut npm = Command::new("npm");
     npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
-    place.install(&mut [npm])
+    dir.install(&mut [npm])
 }
 
 /// Installs the packages of PyPI in a virtual environment, `python`.
 pub(super) fn pypi(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    let place = Place::new(workspace, "python", "requirements.txt")?;
-    if place.is_current() {
+    let dir = PackageDir::new(workspace, "python", "requirements.txt")?;
+    if dir.is_current() {
         return Ok(Outcome::Passed);
     }
     if !is_installed("python3") {
         return Ok(Outcome::Skipped("python3 is not installed".to_owned()));
     }
-    place.clear()?;
+    dir.clear()?;
     let mut environment = Command::new("python3");
     environment.args(["-m", "venv", "."]);
-    let mut pip = Command::new(place.directory.join("bin/python"));
+    let mut pip = Command::new(dir.directory.join("bin/python"));
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    pip.args(["--require-hashes", "--only-binary", ":all:", "--requirement"]).arg(&place.lock);
-    place.install(&mut [environment, pip])
+    pip.args(["--require-hashes", "--only-binary", ":all:", "--requirement"]).arg(&dir.lock);
+    dir.install(&mut [environment, pip])
 }
 
 /// A directory with the packages of a lock file.
-struct Place {
+struct PackageDir {
     directory: PathBuf,
     lock: PathBuf,
-    locked: String,
+    lock_content: String,
 }
 
-impl Place {
+impl PackageDir {
     fn new(workspace: &Workspace, name: &str, lock: &str) -> anyhow::Result<Self> {
         let lock = workspace.root.join(LOCKS).join(lock);
         let locked =
             std::fs::read_to_string(&lock).with_context(|| format!("read {}", lock.display()))?;
         let directory = workspace.target_directory()?.join(INSTALLED).join(name);
-        Ok(Self { directory, lock, locked })
+        Ok(Self { directory, lock, lock_content: locked })
     }
 
     fn stamp(&self) -> PathBuf {
@@ -73,7 +73,7 @@ impl Place {
     }
 
     fn is_current(&self) -> bool {
-        std::fs::read_to_string(self.stamp()).is_ok_and(|installed| installed == self.locked)
+        std::fs::read_to_string(self.stamp()).is_ok_and(|installed| installed == self.lock_content)
     }
 
     fn clear(&self) -> anyhow::Result<()> {
@@ -88,17 +88,17 @@ impl Place {
     /// report it themselves.
     fn install(&self, commands: &mut [Command]) -> anyhow::Result<Outcome> {
         for command in commands {
-            if let Err(error) = quietly(command, &self.directory) {
+            if let Err(error) = run_quietly(command, &self.directory) {
                 return Ok(Outcome::Skipped(format!("cannot install: {error:#}")));
             }
         }
-        std::fs::write(self.stamp(), &self.locked)?;
+        std::fs::write(self.stamp(), &self.lock_content)?;
         Ok(Outcome::Passed)
     }
 }
 
 /// Runs a program in a directory; the error is its last line.
-fn quietly(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
+fn run_quietly(command: &mut Command, directory: &Path) -> anyhow::Result<()> {
     let command = command.current_dir(directory).stdin(Stdio::null());
     let output = command.output().with_context(|| format!("start {command:?}"))?;
     if output.status.success() {
@@ -115,19 +115,19 @@ mod tests {
     #[test]
     fn what_is_installed_is_what_the_lock_says() {
         let directory = std::env::temp_dir().join(format!("stockade-ci-{}", std::process::id()));
-        let place = Place {
+        let dir = PackageDir {
             directory: directory.join("npm"),
             lock: PathBuf::new(),
-            locked: "a 1.0".to_owned(),
+            lock_content: "a 1.0".to_owned(),
         };
-        assert!(!place.is_current());
-        place.clear().unwrap();
-        let failed = place.install(&mut [Command::new("false")]).unwrap();
+        assert!(!dir.is_current());
+        dir.clear().unwrap();
+        let failed = dir.install(&mut [Command::new("false")]).unwrap();
         assert!(matches!(failed, Outcome::Skipped(_)), "{failed:?}");
-        assert!(!place.is_current());
-        assert_eq!(place.install(&mut [Command::new("true")]).unwrap(), Outcome::Passed);
-        assert!(place.is_current());
-        assert!(!Place { locked: "a 2.0".to_owned(), ..place }.is_current());
+        assert!(!dir.is_current());
+        assert_eq!(dir.install(&mut [Command::new("true")]).unwrap(), Outcome::Passed);
+        assert!(dir.is_current());
+        assert!(!PackageDir { lock_content: "a 2.0".to_owned(), ..dir }.is_current());
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use super::steps::{Outcome, Step};
 
 /// How many tests that could not run for the same reason are listed.
-const NAMED: usize = 10;
+const MAX_LISTED: usize = 10;
 
 /// The steps that have ended so far.
 #[derive(Debug)]
 pub(crate) struct Report {
     start: Instant,
-    steps: Mutex<Vec<Ended>>,
+    steps: Mutex<Vec<StepResult>>,
 }
 
 /// A step that has ended.
 #[derive(Debug)]
-struct Ended {
+struct StepResult {
     name: &'static str,
     outcome: Outcome,
     time: Duration,
@@ -38,7 +38,7 @@ impl Report {
         let (name, start) = (step.name, Instant::now());
         println!("\n=== {name}");
         let outcome = step.run_visibly().unwrap_or_else(failed);
-        self.steps().push(Ended { name, outcome, time: start.elapsed() });
+        self.steps().push(StepResult { name, outcome, time: start.elapsed() });
     }
 
     /// Runs lanes of steps concurrently, and the steps of a lane one after another. Their output is
@@ -69,10 +69,10 @@ impl Report {
             time.as_secs_f64(),
             written.trim_end()
         );
-        steps.push(Ended { name, outcome, time });
+        steps.push(StepResult { name, outcome, time });
     }
 
-    fn steps(&self) -> MutexGuard<'_, Vec<Ended>> {
+    fn steps(&self) -> MutexGuard<'_, Vec<StepResult>> {
         // The list is consistent even if a thread panicked while it was locked.
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,7 +87,7 @@ impl Report {
     pub(crate) fn table(&self, skipped_tests: &[String]) -> String {
         let mut table = String::from("step            outcome  seconds  reason\n");
         let mut counts = [0; 3];
-        for Ended { name, outcome, time } in self.steps().iter() {
+        for StepResult { name, outcome, time } in self.steps().iter() {
             let (kind, reason) = match outcome {
                 Outcome::Passed => (0, ""),
                 Outcome::Failed(reason) => (1, reason.as_str()),
@@ -121,7 +121,7 @@ fn by_reason(skipped_tests: &[String]) -> Vec<String> {
         names.entry(reason).or_default().push(name);
     }
     let lines = names.into_iter().flat_map(|(reason, names)| {
-        if names.len() > NAMED {
+        if names.len() > MAX_LISTED {
             return vec![format!("{} tests: {reason}", names.len())];
         }
         names.iter().map(|name| format!("{name}: {reason}")).collect()
@@ -175,9 +175,9 @@ mod tests {
             Ok(Outcome::Passed)
         });
         // Nothing is written there, because the program does not start.
-        let place = std::env::temp_dir().join("no-such-directory");
+        let dir = std::env::temp_dir().join("no-such-directory");
         let last = Step::program("last", Command::new("no-such-program"));
-        report.run_side_by_side(&place, vec![vec![meet, last], vec![other]]);
+        report.run_side_by_side(&dir, vec![vec![meet, last], vec![other]]);
         assert!(!report.is_good());
         let table = report.table(&[]);
         assert!(table.find("meets") < table.find("last"), "{table}");
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn tests_that_share_a_reason_are_counted() {
         let mut lines = vec!["e2e::a: no git".to_owned()];
-        lines.extend((0..=NAMED).map(|number| format!("e2e::t{number}: not as root: never")));
+        lines.extend((0..=MAX_LISTED).map(|number| format!("e2e::t{number}: not as root: never")));
         assert_eq!(by_reason(&lines), ["e2e::a: no git", "11 tests: not as root: never"]);
     }
 

@@ -121,10 +121,10 @@ mod tests {
     }
 
     fn run(script: &str) -> (Outcome, String) {
-        let place = std::env::temp_dir().join(format!("stockade-step-{}", std::process::id()));
-        std::fs::create_dir_all(&place).unwrap();
-        let outcome = shell(script).run_into(&place).unwrap();
-        std::fs::remove_dir_all(place).unwrap();
+        let dir = std::env::temp_dir().join(format!("stockade-step-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let outcome = shell(script).run_into(&dir).unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
         outcome
     }
 

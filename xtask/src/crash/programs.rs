@@ -8,38 +8,38 @@ use anyhow::Context as _;
 
 use super::seed;
 use crate::arguments::CrashOptions;
-use crate::programs::that_crashes;
+use crate::programs::for_crash_tests;
 use crate::workspace::Workspace;
 
 /// `cargo xtask crash durable`: kills a process that executes workflows at every write and at random
 /// under load. True when no workflow was lost and no recorded step ran again.
 pub(crate) fn durable(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
-    let built = that_crashes(workspace, "crash-durable")?;
-    killed(built.program, None, options)
+    let built = for_crash_tests(workspace, "crash-durable")?;
+    crash_command(built.program, None, options)
 }
 
 /// `cargo xtask crash service`: kills the local server, the keeper and inits at random while clients
 /// work. True when nothing was lost, done twice or left behind.
 pub(crate) fn service(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
-    of_stockade(workspace, "crash-service", options)
+    stockade_crash(workspace, "crash-service", options)
 }
 
 /// `cargo xtask crash workflow`: kills the local server while it executes workflow runs. True when
 /// nothing was lost and no finished task was executed again.
 pub(crate) fn workflow(workspace: &Workspace, options: &CrashOptions) -> anyhow::Result<bool> {
-    of_stockade(workspace, "crash-workflow", options)
+    stockade_crash(workspace, "crash-workflow", options)
 }
 
-fn of_stockade(
+fn stockade_crash(
     workspace: &Workspace,
     example: &str,
     options: &CrashOptions,
 ) -> anyhow::Result<bool> {
-    let built = that_crashes(workspace, example)?;
-    killed(built.program, Some(built.stockade), options)
+    let built = for_crash_tests(workspace, example)?;
+    crash_command(built.program, Some(built.stockade), options)
 }
 
-fn killed(
+fn crash_command(
     program: PathBuf,
     stockade: Option<PathBuf>,
     options: &CrashOptions,

@@ -103,8 +103,8 @@ const fn padding(length: usize) -> usize {
 
 /// The paths that `ldd` prints; none for a statically linked program.
 fn libraries(program: &Path) -> Vec<PathBuf> {
-    let told = output(Command::new("ldd").arg(program)).unwrap_or_default();
-    told.lines().filter_map(library).collect()
+    let output = output(Command::new("ldd").arg(program)).unwrap_or_default();
+    output.lines().filter_map(library).collect()
 }
 
 /// The path in a line `libc.so.6 => /lib/libc.so.6 (0x…)` or `/lib64/ld.so (0x…)`.

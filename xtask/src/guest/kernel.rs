@@ -52,15 +52,17 @@ impl Kernel {
             for program in ["apt-get", "apt-cache", "dpkg-deb"] {
                 anyhow::ensure!(is_installed(program), "no {program} here to get {PACKAGE} with");
             }
-            let place = directory.join("unpacked");
-            if place.exists() {
+            let unpacked = directory.join("unpacked");
+            if unpacked.exists() {
                 // Left by a process that was killed.
-                fs::remove_dir_all(&place)
-                    .with_context(|| format!("remove {}", place.display()))?;
+                fs::remove_dir_all(&unpacked)
+                    .with_context(|| format!("remove {}", unpacked.display()))?;
             }
-            fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
-            let taken = unpack(&place).and_then(|()| keep(&place, &kept));
-            fs::remove_dir_all(&place).with_context(|| format!("remove {}", place.display()))?;
+            fs::create_dir_all(&unpacked)
+                .with_context(|| format!("make {}", unpacked.display()))?;
+            let taken = unpack(&unpacked).and_then(|()| store_package(&unpacked, &kept));
+            fs::remove_dir_all(&unpacked)
+                .with_context(|| format!("remove {}", unpacked.display()))?;
             taken?;
         }
         let modules = modules(&kept)?;
@@ -70,7 +72,7 @@ impl Kernel {
 }
 
 /// Moves the needed files of a package to their own directory, which is complete or does not exist.
-fn keep(package: &Path, kept: &Path) -> anyhow::Result<()> {
+fn store_package(package: &Path, kept: &Path) -> anyhow::Result<()> {
     let chosen = package.join("chosen");
     fs::create_dir(&chosen).context("make the kernel's directory")?;
     for found in modules(package)?.into_iter().chain([file(package, IMAGE)?]) {
@@ -87,31 +89,31 @@ fn modules(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Downloads the package and unpacks it in `place`.
-fn unpack(place: &Path) -> anyhow::Result<()> {
-    let package = download(place).or_else(|error| {
+fn unpack(directory: &Path) -> anyhow::Result<()> {
+    let package = download(directory).or_else(|error| {
         // The package lists may be old, or empty as in a new container. Only root can update them.
-        apt::get("update", &[], place).map_err(|_| error)?;
-        download(place)
+        apt::get("update", &[], directory).map_err(|_| error)?;
+        download(directory)
     })?;
-    output(Command::new("dpkg-deb").arg("--extract").arg(package).arg(place))?;
+    output(Command::new("dpkg-deb").arg("--extract").arg(package).arg(directory))?;
     Ok(())
 }
 
-fn download(place: &Path) -> anyhow::Result<PathBuf> {
+fn download(directory: &Path) -> anyhow::Result<PathBuf> {
     let name = newest()?;
-    apt::get("download", &[&name], place)?;
-    file(place, &format!("{name}_"))
+    apt::get("download", &[&name], directory)?;
+    file(directory, &format!("{name}_"))
 }
 
 /// The name of the package that contains the kernel itself.
 fn newest() -> anyhow::Result<String> {
-    let told = output(Command::new("apt-cache").args(["depends", PACKAGE]))?;
-    dependency(&told).with_context(|| format!("there is no {PACKAGE} in the lists of packages"))
+    let output = output(Command::new("apt-cache").args(["depends", PACKAGE]))?;
+    dependency(&output).with_context(|| format!("there is no {PACKAGE} in the lists of packages"))
 }
 
 /// The first dependency on a kernel in the output of `apt-cache depends`.
-fn dependency(told: &str) -> Option<String> {
-    let mut names = told.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+fn dependency(depends: &str) -> Option<String> {
+    let mut names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     names.find(|name| name.starts_with("linux-image-")).map(str::to_owned)
 }
 
@@ -141,8 +143,8 @@ mod tests {
 
     #[test]
     fn the_kernel_is_the_first_dependency_of_its_name() {
-        let told = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
-        assert_eq!(dependency(told).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
+        let depends = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
+        assert_eq!(dependency(depends).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
         assert_eq!(dependency("linux-image-cloud-amd64\n  Depends: initramfs-tools\n"), None);
     }
 
@@ -158,10 +160,10 @@ mod tests {
             fs::write(path, "").unwrap();
         }
         let kept = package.join("kernel");
-        keep(&package.join("package"), &kept).unwrap();
+        store_package(&package.join("package"), &kept).unwrap();
         assert!(kept.join("vmlinuz-6").is_file() && kept.join("overlay.ko.xz").is_file());
         assert_eq!(fs::read_dir(&kept).unwrap().count(), MODULES.len() + 1);
-        assert!(keep(&package.join("package"), &package.join("again")).is_err());
+        assert!(store_package(&package.join("package"), &package.join("again")).is_err());
         fs::remove_dir_all(package).unwrap();
     }
 }

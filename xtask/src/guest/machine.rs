@@ -18,7 +18,7 @@ const DEADLINE: Duration = Duration::from_secs(300);
 
 /// The machine's output on its serial ports.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct BootOutput {
     /// The first port: the kernel's output, and any unexpected output.
     pub(super) console: PathBuf,
     /// The second port: the verdicts.
@@ -41,19 +41,19 @@ pub(super) struct Boot<'a> {
     pub(super) kernel: &'a Path,
     pub(super) initrd: &'a Path,
     /// The directory for the files with its output.
-    pub(super) place: &'a Path,
+    pub(super) directory: &'a Path,
 }
 
 /// Boots a machine for the purpose that `word` means to its first process, and waits until it ends,
 /// also by a reset. The content of its disk is persistent.
-pub(super) fn boot(boot: Boot<'_>, word: &str, disk: Option<&Path>) -> anyhow::Result<Said> {
-    let console = boot.place.join(format!("console-{word}"));
-    let verdicts = boot.place.join(format!("verdicts-{word}"));
+pub(super) fn boot(boot: Boot<'_>, mode: &str, disk: Option<&Path>) -> anyhow::Result<BootOutput> {
+    let console = boot.directory.join(format!("console-{mode}"));
+    let verdicts = boot.directory.join(format!("verdicts-{mode}"));
     let mut command = Command::new(PROGRAM);
     command.args(["-machine", "pc", "-accel", "tcg", "-smp", "1", "-m", "1G", "-cpu", PROCESSOR]);
     command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
     command.arg("-kernel").arg(boot.kernel).arg("-initrd").arg(boot.initrd);
-    command.arg("-append").arg(format!("console=ttyS0 panic=-1 rdinit=/init -- {word}"));
+    command.arg("-append").arg(format!("console=ttyS0 panic=-1 rdinit=/init -- {mode}"));
     if let Some(disk) = disk {
         let drive = format!("file={},format=raw,if=virtio", disk.display());
         command.arg("-drive").arg(drive);
@@ -66,7 +66,7 @@ pub(super) fn boot(boot: Boot<'_>, word: &str, disk: Option<&Path>) -> anyhow::R
     wait(Machine(child), DEADLINE)
         .with_context(|| format!("the console is in {}", console.display()))?;
     let verdicts = std::fs::read(&verdicts).context("read the second serial port")?;
-    Ok(Said { console, verdicts: String::from_utf8_lossy(&verdicts).into_owned() })
+    Ok(BootOutput { console, verdicts: String::from_utf8_lossy(&verdicts).into_owned() })
 }
 
 fn wait(mut machine: Machine, deadline: Duration) -> anyhow::Result<()> {

@@ -47,8 +47,9 @@ impl Programs {
 }
 
 /// The program that was built from a target, in cargo's JSON lines.
-fn find(told: &str, name: &str, kind: &str, test: bool) -> Option<PathBuf> {
-    let mut messages = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+fn find(cargo_output: &str, name: &str, kind: &str, test: bool) -> Option<PathBuf> {
+    let mut messages =
+        cargo_output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     messages.find_map(|message| {
         let target = &message["target"];
         let is_it = target["name"] == name
@@ -74,16 +75,16 @@ mod tests {
             })
             .to_string()
         };
-        let told = [
+        let cargo_output = [
             "Compiling".to_owned(),
             message("bin", true, Some("/tests")),
             message("lib", false, None),
             message("bin", false, Some("/program")),
         ]
         .join("\n");
-        assert_eq!(find(&told, "stockade", "bin", false), Some("/program".into()));
-        assert_eq!(find(&told, "stockade", "bin", true), Some("/tests".into()));
-        assert_eq!(find(&told, "stockade", "lib", false), None);
-        assert_eq!(find(&told, "other", "bin", false), None);
+        assert_eq!(find(&cargo_output, "stockade", "bin", false), Some("/program".into()));
+        assert_eq!(find(&cargo_output, "stockade", "bin", true), Some("/tests".into()));
+        assert_eq!(find(&cargo_output, "stockade", "lib", false), None);
+        assert_eq!(find(&cargo_output, "other", "bin", false), None);
     }
 }

@@ -49,16 +49,16 @@ const PROMISES: &[&str] = &[
 ];
 
 /// What is wrong with the lines that each machine wrote; empty when each promise was kept.
-pub(super) fn findings(said: &[&str]) -> Vec<String> {
-    compare(said, PROMISES)
+pub(super) fn findings(lines: &[&str]) -> Vec<String> {
+    compare(lines, PROMISES)
 }
 
-fn compare(said: &[&str], promises: &[&str]) -> Vec<String> {
+fn compare(lines: &[&str], promises: &[&str]) -> Vec<String> {
     let mut findings = Vec::new();
     let mut held = Vec::new();
     let mut failed = Vec::new();
     for line in
-        said.iter().flat_map(|said| said.lines()).map(str::trim).filter(|line| !line.is_empty())
+        lines.iter().flat_map(|said| said.lines()).map(str::trim).filter(|line| !line.is_empty())
     {
         let (verdict, rest) = line.split_once(' ').unwrap_or((line, ""));
         let name = rest.split(':').next().unwrap_or_default();
@@ -83,7 +83,7 @@ fn compare(said: &[&str], promises: &[&str]) -> Vec<String> {
     let unknown = held.iter().filter(|name| !promises.contains(name));
     findings.extend(unknown.map(|name| format!("{name}: is not on the list")));
     let is_done = |said: &&&str| said.lines().any(|line| line.trim() == "DONE");
-    if said.iter().filter(is_done).count() < said.len() {
+    if lines.iter().filter(is_done).count() < lines.len() {
         findings.push("a machine ended before its checks did".to_owned());
     }
     findings
@@ -93,8 +93,8 @@ fn compare(said: &[&str], promises: &[&str]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn compare_both(said: &str) -> Vec<String> {
-        compare(&[said, "DONE"], &["a", "b"])
+    fn compare_both(lines: &str) -> Vec<String> {
+        compare(&[lines, "DONE"], &["a", "b"])
     }
 
     #[test]

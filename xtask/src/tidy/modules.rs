@@ -146,7 +146,7 @@ impl Modules {
 
 /// What was found in the tokens of a module.
 #[derive(Debug, Default)]
-struct Found {
+struct SourceItems {
     /// Each module with its tokens, unless they are in a separate file.
     modules: Vec<(String, Option<Vec<String>>)>,
     /// Each path of a `use` with its local name.
@@ -161,8 +161,8 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    fn read(mut self) -> Found {
-        let mut found = Found::default();
+    fn read(mut self) -> SourceItems {
+        let mut found = SourceItems::default();
         while let Some(token) = self.peek(0) {
             match token {
                 "#" if self.is_for_tests() => self.skip_item(),

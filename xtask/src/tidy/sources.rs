@@ -13,10 +13,11 @@ const MAX_MEDIAN_LINES: usize = 200;
 
 /// The directories of sources. A source outside of them belongs to no package, so it is never
 /// compiled.
-const PLACES: &[&str] = &["benches/", "crates/", "examples/", "fuzz/", "tests/", "xtask/"];
+const SOURCE_DIRECTORIES: &[&str] =
+    &["benches/", "crates/", "examples/", "fuzz/", "tests/", "xtask/"];
 
 /// The directories in which `unsafe` is allowed: the jail, and programs that attack it from inside.
-const UNSAFE_ROOMS: &[&str] = &["crates/jail/", "tests/programs/probe/"];
+const UNSAFE_DIRECTORIES: &[&str] = &["crates/jail/", "tests/programs/probe/"];
 
 /// Checks all sources and manifests.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -49,8 +50,8 @@ fn median_lines(tree: &Tree) -> usize {
 fn source(file: &File) -> Vec<Finding> {
     let File { path, text } = file;
     let mut findings = Vec::new();
-    if !PLACES.iter().any(|place| path.starts_with(place)) {
-        findings.push(format!("{path}: no place of sources: {}", PLACES.join(", ")));
+    if !SOURCE_DIRECTORIES.iter().any(|place| path.starts_with(place)) {
+        findings.push(format!("{path}: no place of sources: {}", SOURCE_DIRECTORIES.join(", ")));
     }
     if !text.starts_with("//!") {
         findings.push(format!("{path}:1: does not start with a `//!` line"));
@@ -59,7 +60,7 @@ fn source(file: &File) -> Vec<Finding> {
     if lines > MAX_LINES {
         findings.push(format!("{path}: {lines} lines, over {MAX_LINES}"));
     }
-    let may_be_unsafe = UNSAFE_ROOMS.iter().any(|room| path.starts_with(room));
+    let may_be_unsafe = UNSAFE_DIRECTORIES.iter().any(|room| path.starts_with(room));
     for (number, line) in (1..).zip(code_only(text).lines()) {
         let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
         if !may_be_unsafe && words.any(|word| matches!(word, "unsafe" | "unsafe_code")) {

@@ -5,10 +5,10 @@ use super::rust_text::strings;
 use super::{File, Finding, Tree};
 
 /// The crates that have tables.
-const ROOMS: &[&str] = &["crates/service/src/", "crates/workflow/src/"];
+const DIRECTORIES: &[&str] = &["crates/service/src/", "crates/workflow/src/"];
 
 /// Crates that still have SQL elsewhere, with the number of such strings.
-const NOT_CLEAN: &[(&str, usize)] = &[];
+const EXCEPTIONS: &[(&str, usize)] = &[];
 
 /// How SQL starts, or what it contains.
 const WORDS: &[&str] = &[
@@ -25,12 +25,12 @@ const WORDS: &[&str] = &[
 
 /// Checks every source of these crates.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    check_with(tree, NOT_CLEAN)
+    check_with(tree, EXCEPTIONS)
 }
 
 fn check_with(tree: &Tree, not_clean: &[(&str, usize)]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for room in ROOMS {
+    for room in DIRECTORIES {
         let files = tree.rust().filter(|file| {
             file.path.strip_prefix(room).is_some_and(|below| !below.contains("store/"))
         });

@@ -18,7 +18,7 @@ const HOSTS: &[&str] = &[
 ];
 
 /// Reserved names that do not resolve, with everything below them (RFC 2606, RFC 6761).
-const NOWHERE: &[&str] = &["example", "example.com", "example.org", "localhost"];
+const RESERVED_HOSTS: &[&str] = &["example", "example.com", "example.org", "localhost"];
 
 /// Checks each file that is text.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -50,7 +50,7 @@ fn line_problems(line: &str) -> impl Iterator<Item = String> {
     if line.ends_with([' ', '\t', '\r']) {
         problems.push("ends with white space".to_owned());
     }
-    for word in left_to_do() {
+    for word in todo_words() {
         if line.contains(&word) {
             problems.push(format!("holds `{word}`"));
         }
@@ -61,23 +61,23 @@ fn line_problems(line: &str) -> impl Iterator<Item = String> {
         }
     }
     for host in hosts(line) {
-        if !HOSTS.contains(&host) && !leads_nowhere(host) {
+        if !HOSTS.contains(&host) && !is_reserved(host) {
             problems.push(format!("names the host `{host}`"));
         }
     }
     problems.into_iter()
 }
 
-fn leads_nowhere(host: &str) -> bool {
+fn is_reserved(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let below = |name: &&str| {
         host.strip_suffix(*name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    NOWHERE.iter().any(below)
+    RESERVED_HOSTS.iter().any(below)
 }
 
 /// Written in halves, so that this file does not contain them.
-fn left_to_do() -> [String; 2] {
+fn todo_words() -> [String; 2] {
     [["TO", "DO"], ["FIX", "ME"]].map(|halves| halves.concat())
 }
 

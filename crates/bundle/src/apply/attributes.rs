@@ -16,7 +16,7 @@ const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Copies the extended attributes of the replaced file to the new one. Attributes that this
 /// process may not set, or that the file system does not accept, are left out.
-pub(super) fn keep(old: &File, new: &File, is_same_content: bool) {
+pub(super) fn copy_attributes(old: &File, new: &File, is_same_content: bool) {
     let Ok(names) = attributes::names(old) else { return };
     for name in names {
         if name == CAPABILITIES && !is_same_content {

@@ -8,23 +8,23 @@ use crate::path::RelativePath;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Paths on the host differ from the state that the bundle was made from.
-    #[error("{} changed on the host since the bundle was made", paths(.0.len()))]
+    #[error("{} changed on the host since the bundle was made", count_paths(.0.len()))]
     Conflicts(Vec<Conflict>),
     /// Entries that host tools execute automatically were not accepted.
-    #[error("{} would be executed by tools on the host and must be accepted", paths(.0.len()))]
+    #[error("{} would be executed by tools on the host and must be accepted", count_paths(.0.len()))]
     Executed(Vec<(RelativePath, ExecutedBy)>),
     /// Entries that may never be applied were requested by name.
-    #[error("{} may never be applied", paths(.0.len()))]
+    #[error("{} may never be applied", count_paths(.0.len()))]
     Refused(Vec<(RelativePath, Refusal)>),
     /// Paths were requested that the bundle does not contain.
-    #[error("the bundle does not change {}", listed(.0))]
+    #[error("the bundle does not change {}", list_paths(.0))]
     NotInBundle(Vec<RelativePath>),
     /// Paths lie on another file system than the project's root, so that they cannot be swapped
     /// atomically with the rest.
-    #[error("on another file system than the project's root: {}", listed(.0))]
+    #[error("on another file system than the project's root: {}", list_paths(.0))]
     OtherFileSystem(Vec<RelativePath>),
     /// These paths lie in directories that this user may not change.
-    #[error("no permission to change the directory of: {}", listed(.0))]
+    #[error("no permission to change the directory of: {}", list_paths(.0))]
     NotWritable(Vec<RelativePath>),
     /// Another apply operation on the same project is running.
     #[error("another apply to this project is running")]
@@ -38,18 +38,18 @@ pub enum Error {
         fault: BlobFault,
     },
     /// The apply operation failed and was undone, except for files that changed meanwhile.
-    #[error("undone, but {} changed meanwhile and were not restored", paths(.left.len()))]
-    Left {
+    #[error("undone, but {} changed meanwhile and were not restored", count_paths(.not_restored.len()))]
+    PartlyUndone {
         /// Why it failed.
         #[source]
         cause: Box<Self>,
         /// The files that were not undone, and where their old content is.
-        left: Vec<super::Left>,
+        not_restored: Vec<super::NotRestored>,
     },
     /// The apply operation could be neither finished nor undone now; the next command does one of
     /// them.
     #[error("the apply could be neither finished nor undone; the next command will do one of them")]
-    Stuck {
+    NeedsRecovery {
         /// Why not.
         #[source]
         cause: Box<Self>,
@@ -106,10 +106,10 @@ pub struct Conflict {
 pub enum Difference {
     /// It changed after the view was created and before the bundle was created.
     #[error("changed while the command ran")]
-    WhileRunning,
+    DuringRun,
     /// It no longer exists.
     #[error("no longer exists")]
-    Gone,
+    Missing,
     /// It exists although it did not before.
     #[error("exists now")]
     Exists,
@@ -133,17 +133,17 @@ pub enum Difference {
     NotEmpty,
     /// It changed while the bundle was being applied.
     #[error("changed during the apply")]
-    Meanwhile,
+    DuringApply,
 }
 
-fn paths(count: usize) -> String {
+fn count_paths(count: usize) -> String {
     match count {
         1 => "1 path".to_owned(),
         count => format!("{count} paths"),
     }
 }
 
-fn listed(paths: &[RelativePath]) -> String {
+fn list_paths(paths: &[RelativePath]) -> String {
     const SHOWN: usize = 5;
     let mut text =
         paths.iter().take(SHOWN).map(RelativePath::quoted).collect::<Vec<_>>().join(", ");

@@ -50,7 +50,7 @@ pub(super) enum State {
 
 /// A file, link or directory that an apply operation created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Made {
+pub(super) struct StagedNode {
     pub(super) inode: u64,
     /// With the permission bits at its creation, including set-id and sticky.
     pub(super) node: Node,
@@ -61,9 +61,9 @@ pub(super) struct Made {
 #[serde(tag = "step", rename_all = "lowercase")]
 pub(super) enum Action {
     /// The slot's content moves to the path, which does not exist.
-    Add { path: RelativePath, slot: RelativePath, made: Made },
+    Add { path: RelativePath, slot: RelativePath, made: StagedNode },
     /// The slot's content and the path's content are exchanged.
-    Exchange { path: RelativePath, slot: RelativePath, made: Made },
+    Exchange { path: RelativePath, slot: RelativePath, made: StagedNode },
     /// The path's content moves to the empty slot.
     Remove { path: RelativePath, slot: RelativePath },
     /// The directory's permission bits change.
@@ -94,12 +94,12 @@ pub(super) struct Journal {
 
 impl Lock {
     /// Takes the lock of a project without waiting; [`Error::Busy`] if another process holds it.
-    pub fn take(project: &Dir) -> Result<Self, Error> {
+    pub fn acquire(project: &Dir) -> Result<Self, Error> {
         let project = project.reopen()?;
         match rustix::fs::flock(&project, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { project }),
             Err(Errno::WOULDBLOCK) => Err(Error::Busy),
-            Err(errno) => Err(not_locked("the project", errno)),
+            Err(errno) => Err(lock_error("the project", errno)),
         }
     }
 
@@ -133,7 +133,7 @@ impl State {
 
 impl Journal {
     /// Writes the first record of a new operation, before anything is created in the project.
-    pub(super) fn begin(
+    pub(super) fn start(
         journals: &Dir,
         (path, project): (&Path, &Dir),
         (bundle, paths): (&str, &[RelativePath]),
@@ -149,7 +149,7 @@ impl Journal {
             steps: Vec::new(),
         };
         let journal = Self { directory: journals.try_clone()?, id, state: State::Staging, record };
-        let _births = lock_births(journals)?;
+        let _births = lock_creation(journals)?;
         journal.write(State::Staging)?;
         Ok(journal)
     }
@@ -171,8 +171,8 @@ impl Journal {
     }
 
     /// Removes what is left of journals whose first record was never completed.
-    pub(super) fn remove_unborn(journals: &Dir) -> Result<(), Error> {
-        let _births = lock_births(journals)?;
+    pub(super) fn remove_incomplete(journals: &Dir) -> Result<(), Error> {
+        let _births = lock_creation(journals)?;
         let ids = Self::ids(journals)?;
         for (file, _) in journals.entries()? {
             let Some(id) = file.strip_suffix(b".new") else { continue };
@@ -194,7 +194,7 @@ impl Journal {
                 Err(error) => return Err(error.into()),
             };
             let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes).map_err(failed("read journal", &name))?;
+            file.read_to_end(&mut bytes).map_err(io_error("read journal", &name))?;
             let record: Record = serde_json::from_slice(&bytes).map_err(|error| {
                 Error::JournalDamaged { name: name.quoted(), reason: error.to_string() }
             })?;
@@ -220,16 +220,16 @@ impl Journal {
     }
 
     /// Records that all steps are undone.
-    pub(super) fn undone(&mut self) -> Result<(), Error> {
+    pub(super) fn mark_undone(&mut self) -> Result<(), Error> {
         self.advance(State::Undone)
     }
 
     /// Removes the journal.
-    pub(super) fn end(self) -> Result<(), Error> {
-        self.remove_if_there("new")?;
+    pub(super) fn remove(self) -> Result<(), Error> {
+        self.remove_if_exists("new")?;
         // A record in a later state takes precedence over earlier ones, so it is removed last.
         for state in State::ALL {
-            self.remove_if_there(state.suffix())?;
+            self.remove_if_exists(state.suffix())?;
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl Journal {
         let mut file = self.directory.create_file(&new, 0o600)?;
         file.write_all(&bytes)
             .and_then(|()| file.sync_all())
-            .map_err(failed("write journal", &new))?;
+            .map_err(io_error("write journal", &new))?;
         self.directory.rename(&new, &self.directory, &self.file(state)?, Rename::Replace)?;
         Ok(self.directory.sync()?)
     }
@@ -281,7 +281,7 @@ impl Journal {
         name(&format!("{}.{}", self.id, state.suffix()))
     }
 
-    fn remove_if_there(&self, suffix: &str) -> Result<(), Error> {
+    fn remove_if_exists(&self, suffix: &str) -> Result<(), Error> {
         match self.directory.remove_file(&name(&format!("{}.{suffix}", self.id))?) {
             Err(error) if error.kind() != Some(std::io::ErrorKind::NotFound) => Err(error.into()),
             _ => Ok(()),
@@ -302,14 +302,14 @@ impl Action {
 
 /// Locked while a first record is written, so that an incomplete record without the lock is
 /// abandoned.
-fn lock_births(journals: &Dir) -> Result<Dir, Error> {
+fn lock_creation(journals: &Dir) -> Result<Dir, Error> {
     let directory = journals.reopen()?;
     rustix::fs::flock(&directory, FlockOperation::LockExclusive)
-        .map_err(|errno| not_locked("the journals", errno))?;
+        .map_err(|errno| lock_error("the journals", errno))?;
     Ok(directory)
 }
 
-fn not_locked(what: &str, errno: Errno) -> Error {
+fn lock_error(what: &str, errno: Errno) -> Error {
     Error::Io { operation: "lock", path: what.to_owned(), source: errno.into() }
 }
 
@@ -319,7 +319,7 @@ pub(super) fn name(text: &str) -> Result<RelativePath, Error> {
         .map_err(|error| Error::JournalDamaged { name: text.to_owned(), reason: error.to_string() })
 }
 
-pub(super) fn failed(
+pub(super) fn io_error(
     operation: &'static str,
     path: &RelativePath,
 ) -> impl FnOnce(std::io::Error) -> Error {

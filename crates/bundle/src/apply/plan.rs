@@ -7,7 +7,8 @@ use crate::manifest::{Change, Entry, Manifest, Node, Refusal};
 use crate::path::RelativePath;
 
 /// The prefixes of directories in the project's root that only apply operations create.
-pub(super) const RESERVED: [&str; 2] = [super::journal::STAGE_PREFIX, super::swap::KEPT_PREFIX];
+pub(super) const RESERVED: [&str; 2] =
+    [super::journal::STAGE_PREFIX, super::swap::PRESERVED_PREFIX];
 
 /// The entries that the caller wants to apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,14 +33,14 @@ pub enum Skip {
     Ignored,
     /// It cannot be applied without this entry, which was left out: the other half of a rename,
     /// or a directory that contains it.
-    Needs(RelativePath),
+    MissingDependency(RelativePath),
     /// It is a directory that still contains files of the host.
     NotEmpty,
 }
 
 /// An entry that was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedChange {
     /// Its path.
     pub path: RelativePath,
     /// Why.
@@ -48,19 +49,19 @@ pub struct Skipped {
 
 /// The entries to apply, sorted by path, and those left out.
 #[derive(Debug)]
-pub(super) struct Chosen<'a> {
+pub(super) struct SelectedChanges<'a> {
     pub(super) entries: Vec<&'a Entry>,
-    pub(super) skipped: Vec<Skipped>,
+    pub(super) skipped: Vec<SkippedChange>,
 }
 
 /// Chooses the entries that match the selection.
-pub(super) fn choose<'a>(
+pub(super) fn select<'a>(
     manifest: &'a Manifest,
     selection: &Selection,
-) -> Result<Chosen<'a>, Error> {
+) -> Result<SelectedChanges<'a>, Error> {
     let entries: BTreeMap<&RelativePath, &Entry> =
         manifest.entries.iter().map(|entry| (&entry.path, entry)).collect();
-    let named = named(&entries, selection)?;
+    let named = named_entries(&entries, selection)?;
     let mut renamed_to: BTreeMap<&RelativePath, Vec<&Entry>> = BTreeMap::new();
     for entry in &manifest.entries {
         if let Some(from) = &entry.renamed_from {
@@ -68,7 +69,7 @@ pub(super) fn choose<'a>(
         }
     }
     let mut choice =
-        Choice { entries: &entries, renamed_to, named, selection, taken: BTreeSet::new() };
+        Selector { entries: &entries, renamed_to, named, selection, selected: BTreeSet::new() };
     let mut skipped = Vec::new();
     let wanted: Vec<&Entry> = entries
         .values()
@@ -76,11 +77,11 @@ pub(super) fn choose<'a>(
         .copied()
         .collect();
     for entry in wanted {
-        if let Err(reason) = choice.take(entry) {
-            skipped.push(Skipped { path: entry.path.clone(), reason });
+        if let Err(reason) = choice.select(entry) {
+            skipped.push(SkippedChange { path: entry.path.clone(), reason });
         }
     }
-    let taken = choice.taken;
+    let taken = choice.selected;
     // An entry that a parent or the other half of a rename requires is applied after all.
     skipped.retain(|skip| !taken.contains(&skip.path));
     let chosen: Vec<&Entry> =
@@ -92,11 +93,11 @@ pub(super) fn choose<'a>(
     if !selection.allow_executed && !executed.is_empty() {
         return Err(Error::Executed(executed));
     }
-    Ok(Chosen { entries: chosen, skipped })
+    Ok(SelectedChanges { entries: chosen, skipped })
 }
 
 /// The entries that match the given paths, each with whether ignored entries are meant, too.
-fn named<'a>(
+fn named_entries<'a>(
     entries: &BTreeMap<&'a RelativePath, &'a Entry>,
     selection: &Selection,
 ) -> Result<BTreeMap<&'a RelativePath, bool>, Error> {
@@ -132,42 +133,42 @@ fn named<'a>(
     Ok(named)
 }
 
-struct Choice<'a, 's> {
+struct Selector<'a, 's> {
     entries: &'s BTreeMap<&'a RelativePath, &'a Entry>,
     renamed_to: BTreeMap<&'a RelativePath, Vec<&'a Entry>>,
     named: BTreeMap<&'a RelativePath, bool>,
     selection: &'s Selection,
-    taken: BTreeSet<RelativePath>,
+    selected: BTreeSet<RelativePath>,
 }
 
-impl<'a> Choice<'a, '_> {
+impl<'a> Selector<'a, '_> {
     /// Selects an entry and everything that it requires, or nothing.
-    fn take(&mut self, entry: &'a Entry) -> Result<(), Skip> {
-        if self.taken.contains(&entry.path) {
+    fn select(&mut self, entry: &'a Entry) -> Result<(), Skip> {
+        if self.selected.contains(&entry.path) {
             return Ok(());
         }
         let mut together = vec![entry];
         let mut paths = BTreeSet::from([&entry.path]);
-        let asked = self.named.get(&entry.path).copied().unwrap_or(false);
+        let is_requested = self.named.get(&entry.path).copied().unwrap_or(false);
         let mut next = 0;
         while let Some(&entry) = together.get(next) {
             next += 1;
-            let asked = asked || next > 1 && makes_directory(&entry.change);
-            self.may_take(entry, asked).map_err(|reason| match next {
+            let is_requested = is_requested || next > 1 && makes_directory(&entry.change);
+            self.check(entry, is_requested).map_err(|reason| match next {
                 1 => reason,
-                _ => Skip::Needs(entry.path.clone()),
+                _ => Skip::MissingDependency(entry.path.clone()),
             })?;
-            for needed in self.needs(entry) {
+            for needed in self.dependencies(entry) {
                 if paths.insert(&needed.path) {
                     together.push(needed);
                 }
             }
         }
-        self.taken.extend(together.into_iter().map(|entry| entry.path.clone()));
+        self.selected.extend(together.into_iter().map(|entry| entry.path.clone()));
         Ok(())
     }
 
-    fn may_take(&self, entry: &Entry, asked: bool) -> Result<(), Skip> {
+    fn check(&self, entry: &Entry, is_requested: bool) -> Result<(), Skip> {
         if let Some(refusal) = entry.refused {
             return Err(Skip::Refused(refusal));
         }
@@ -175,8 +176,8 @@ impl<'a> Choice<'a, '_> {
         if RESERVED.iter().any(|prefix| first.starts_with(prefix.as_bytes())) {
             return Err(Skip::Reserved);
         }
-        let asked = asked || self.named.get(&entry.path).copied().unwrap_or(false);
-        if entry.ignored && !asked && !self.selection.include_ignored {
+        let is_requested = is_requested || self.named.get(&entry.path).copied().unwrap_or(false);
+        if entry.ignored && !is_requested && !self.selection.include_ignored {
             return Err(Skip::Ignored);
         }
         Ok(())
@@ -184,7 +185,7 @@ impl<'a> Choice<'a, '_> {
 
     /// The entries that must be applied together with an entry: its parents if the bundle
     /// creates them, and the other half of a rename.
-    fn needs(&self, entry: &'a Entry) -> Vec<&'a Entry> {
+    fn dependencies(&self, entry: &'a Entry) -> Vec<&'a Entry> {
         let mut needed = Vec::new();
         if entry.change.new_node().is_some() {
             let mut parent = entry.path.parent();

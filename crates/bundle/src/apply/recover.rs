@@ -8,14 +8,14 @@ use rustix::io::Errno;
 
 use super::error::Error;
 use super::journal::{Journal, Lock, Record, State};
-use super::swap::{self, Left};
+use super::swap::{self, NotRestored};
 use super::{Ledger, Step};
 use crate::beneath::{self, Dir, FileKind};
 use crate::path::RelativePath;
 
 /// An interrupted apply operation.
 #[derive(Debug)]
-pub struct Recovered {
+pub struct Recovery {
     /// Its project; empty if its journal does not name it.
     pub project: PathBuf,
     /// How it was resolved.
@@ -26,13 +26,13 @@ pub struct Recovered {
 #[derive(Debug)]
 pub enum Outcome {
     /// It had not started to change the project.
-    NotBegun,
+    NotStarted,
     /// The project is as it was before, except for files that changed since.
-    Undone(Vec<Left>),
+    Undone(Vec<NotRestored>),
     /// The project has all of the changes.
     Finished,
     /// The project is no longer at its path; the journal is kept.
-    ProjectGone,
+    ProjectMissing,
     /// It could not be completed; the next command tries again.
     Failed(Error),
 }
@@ -42,7 +42,7 @@ pub enum Outcome {
 ///
 /// # Errors
 /// Only when the journals cannot be listed; a failure for one project is in its [`Outcome`].
-pub fn recover(journals: &Dir, ledger: &dyn Ledger) -> Result<Vec<Recovered>, Error> {
+pub fn recover(journals: &Dir, ledger: &dyn Ledger) -> Result<Vec<Recovery>, Error> {
     recover_observed(journals, ledger, &mut |_| {})
 }
 
@@ -51,18 +51,18 @@ pub(super) fn recover_observed(
     journals: &Dir,
     ledger: &dyn Ledger,
     observe: &mut dyn FnMut(Step),
-) -> Result<Vec<Recovered>, Error> {
+) -> Result<Vec<Recovery>, Error> {
     if journals.entries_up_to(0)?.is_some() {
         return Ok(Vec::new());
     }
-    Journal::remove_unborn(journals)?;
+    Journal::remove_incomplete(journals)?;
     let mut recovered = Vec::new();
     for id in Journal::ids(journals)? {
         let (project, outcome) = match Journal::read(journals, &id) {
             Ok(None) => continue,
             Ok(Some(journal)) => {
                 let path = project_path(&journal);
-                let outcome = match end_where_it_was((journals, &id), &path, ledger, observe) {
+                let outcome = match recover_at((journals, &id), &path, ledger, observe) {
                     Ok(None) => continue,
                     Ok(Some(outcome)) => outcome,
                     Err(error) => Outcome::Failed(error),
@@ -71,7 +71,7 @@ pub(super) fn recover_observed(
             }
             Err(error) => (PathBuf::new(), Outcome::Failed(error)),
         };
-        recovered.push(Recovered { project, outcome });
+        recovered.push(Recovery { project, outcome });
     }
     Ok(recovered)
 }
@@ -90,14 +90,14 @@ pub(super) fn recover_locked(
             .and_then(|dir| dir.stat_self())
             .is_ok_and(|stat| (stat.device, stat.inode) == (root.device, root.inode));
         if is_its_path || lock.project().stat(journal.stage())?.is_some() {
-            end(lock.project(), journal, ledger, observe)?;
+            finish(lock.project(), journal, ledger, observe)?;
         }
     }
     Ok(())
 }
 
 /// `None` if the operation is still running or has just ended.
-fn end_where_it_was(
+fn recover_at(
     (journals, id): (&Dir, &str),
     path: &Path,
     ledger: &dyn Ledger,
@@ -105,13 +105,13 @@ fn end_where_it_was(
 ) -> Result<Option<Outcome>, Error> {
     let project = match Dir::open_recorded(path) {
         Ok(project) => project,
-        Err(beneath::Error::ThroughLink { .. }) => return Ok(Some(Outcome::ProjectGone)),
+        Err(beneath::Error::ThroughLink { .. }) => return Ok(Some(Outcome::ProjectMissing)),
         Err(error) if super::journal::is_missing(&error) => {
-            return Ok(Some(Outcome::ProjectGone));
+            return Ok(Some(Outcome::ProjectMissing));
         }
         Err(error) => return Err(error.into()),
     };
-    let lock = match Lock::take(&project) {
+    let lock = match Lock::acquire(&project) {
         Err(Error::Busy) => return Ok(None),
         other => other?,
     };
@@ -120,19 +120,19 @@ fn end_where_it_was(
     let is_here = lock.project().stat_self()?.inode == journal.record().project_inode
         || lock.project().stat(journal.stage())?.is_some();
     if !is_here {
-        return Ok(Some(Outcome::ProjectGone));
+        return Ok(Some(Outcome::ProjectMissing));
     }
-    end(lock.project(), journal, ledger, observe).map(Some)
+    finish(lock.project(), journal, ledger, observe).map(Some)
 }
 
-fn end(
+fn finish(
     project: &Dir,
     mut journal: Journal,
     ledger: &dyn Ledger,
     observe: &mut dyn FnMut(Step),
 ) -> Result<Outcome, Error> {
     let outcome = match journal.state() {
-        State::Staging => Outcome::NotBegun,
+        State::Staging => Outcome::NotStarted,
         State::Committed => {
             record(&journal, ledger, observe)?;
             Outcome::Finished
@@ -144,12 +144,12 @@ fn end(
                 Err(error) if error.errno() == Some(Errno::NOENT) => Vec::new(),
                 Err(error) => return Err(error.into()),
             };
-            journal.undone()?;
+            journal.mark_undone()?;
             Outcome::Undone(left)
         }
     };
     discard(project, &journal, observe)?;
-    journal.end()?;
+    journal.remove()?;
     Ok(outcome)
 }
 
@@ -188,7 +188,7 @@ pub(super) fn discard(
         };
         match removed {
             Err(error) if error.errno() == Some(Errno::NOTEMPTY) => {
-                swap::keep(project, &stage, journal.id(), &slot, &slot)?;
+                swap::preserve(project, &stage, journal.id(), &slot, &slot)?;
             }
             other => other?,
         }

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use super::Step;
 use super::attributes;
 use super::error::{BlobFault, Error};
-use super::journal::{Action, Made, failed, name};
-use super::verify::Verified;
+use super::journal::{Action, StagedNode, io_error, name};
+use super::verify::VerifiedChange;
 use crate::beneath::{Dir, FileKind, Stat};
 use crate::manifest::{ContentHash, Node};
 use crate::path::RelativePath;
@@ -22,14 +22,14 @@ use crate::path::RelativePath;
 pub(super) const SYNC_EACH: usize = 64;
 
 /// The bits that a directory's owner needs to change its content and to rename it.
-const CHANGEABLE: u32 = 0o300;
+const OWNER_WRITE_SEARCH: u32 = 0o300;
 
 /// The source of new content.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Blobs<'b> {
     pub(super) dir: &'b Dir,
     /// Whether the bundle is removed after this operation, so that its files may be moved.
-    pub(super) may_take: bool,
+    pub(super) may_link: bool,
 }
 
 /// Stages the new content of all changes, waits until it is on disk, and returns the steps of
@@ -38,7 +38,7 @@ pub(super) fn stage(
     project: &Dir,
     stage: &Dir,
     blobs: Blobs<'_>,
-    changes: &[Verified<'_>],
+    changes: &[VerifiedChange<'_>],
     observe: &mut dyn FnMut(Step),
 ) -> Result<Vec<Action>, Error> {
     let mut staging = Staging {
@@ -63,7 +63,7 @@ pub(super) fn stage(
             && host.kind == FileKind::Directory
         {
             host_mode = host.mode;
-            if host.mode & CHANGEABLE != CHANGEABLE {
+            if host.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH {
                 host_mode |= 0o700;
                 loosened.push(Action::Mode {
                     path: path.clone(),
@@ -82,7 +82,7 @@ pub(super) fn stage(
                 }
             }
             (host, Some(node)) => {
-                let made = staging.make(change, &slot, node)?;
+                let made = staging.create(change, &slot, node)?;
                 if let (Node::Directory { mode }, Node::Directory { mode: from }) =
                     (node, &made.node)
                 {
@@ -139,50 +139,50 @@ impl From<Stat> for Owner {
 
 impl Staging<'_> {
     /// Creates a node in a slot with its final state.
-    fn make(
+    fn create(
         &mut self,
-        change: &Verified<'_>,
+        change: &VerifiedChange<'_>,
         slot: &RelativePath,
         node: &Node,
-    ) -> Result<Made, Error> {
+    ) -> Result<StagedNode, Error> {
         let path = &change.entry.path;
-        let parent = self.directory(path)?;
+        let parent = self.parent_owner(path)?;
         let owner = change.host.map_or(parent, Owner::from);
         let node = match node {
             Node::File { hash, size, mode } => {
-                let file = match self.take(change, slot, node)? {
+                let file = match self.link_blob(change, slot, node)? {
                     Some(file) => file,
                     None => {
                         let file = self.stage.create_file(slot, 0o600)?;
-                        self.fill(&file, change, *hash, *size)?;
+                        self.copy_content(&file, change, *hash, *size)?;
                         file
                     }
                 };
-                let current = Stat::of(&file).map_err(|e| failed("inspect", path)(e.into()))?;
-                self.give(current, owner, path, |uid, gid| {
+                let current = Stat::of(&file).map_err(|e| io_error("inspect", path)(e.into()))?;
+                self.set_owner(current, owner, path, |uid, gid| {
                     rustix::fs::fchown(file.as_fd(), uid, gid)
                 })?;
                 if change.host.is_some_and(|host| host.kind == FileKind::File) {
                     // After the owner, because changing it would drop some attributes; before
                     // the mode, which is a part of an access control list.
                     let old = self.project.open_file(path)?;
-                    attributes::keep(&old, &file, self.is_unchanged(change, *hash));
+                    attributes::copy_attributes(&old, &file, self.is_unchanged(change, *hash));
                 }
                 rustix::fs::fchmod(file.as_fd(), Mode::from_bits_truncate(*mode & 0o777))
-                    .map_err(|e| failed("change the mode of", path)(e.into()))?;
+                    .map_err(|e| io_error("change the mode of", path)(e.into()))?;
                 if self.sync_each {
-                    file.sync_all().map_err(failed("sync", path))?;
+                    file.sync_all().map_err(io_error("sync", path))?;
                 }
                 Node::File { hash: *hash, size: *size, mode: mode & 0o777 }
             }
             Node::Symlink { target } => {
                 self.stage.symlink(target, slot)?;
-                self.give_slot(slot, owner, path)?;
+                self.chown_slot(slot, owner, path)?;
                 Node::Symlink { target: target.clone() }
             }
             Node::Directory { mode } => {
                 self.stage.mkdir(slot, 0o700)?;
-                self.give_slot(slot, owner, path)?;
+                self.chown_slot(slot, owner, path)?;
                 // A directory inherits the set-group-id bit, as one created in the project would.
                 let mode = mode & 0o777 | 0o700 | parent.mode & 0o2000;
                 self.stage.chmod(slot, mode)?;
@@ -190,28 +190,28 @@ impl Staging<'_> {
                 Node::Directory { mode }
             }
         };
-        Ok(Made { inode: self.stat(slot)?.inode, node })
+        Ok(StagedNode { inode: self.stat(slot)?.inode, node })
     }
 
     /// Hard-links the bundle's own file into a slot where possible. This avoids writing the
     /// content again, and freeing it when the bundle is removed. Until then the file has two
     /// names, so this is only done for a bundle that will be removed. `None` if the content
     /// must be copied.
-    fn take(
+    fn link_blob(
         &mut self,
-        change: &Verified<'_>,
+        change: &VerifiedChange<'_>,
         slot: &RelativePath,
         node: &Node,
     ) -> Result<Option<File>, Error> {
         let Node::File { hash, size, mode } = node else { return Ok(None) };
         // If the operation is undone, the bundle's file must still be readable.
-        if !self.blobs.may_take || self.is_unchanged(change, *hash) || mode & 0o400 == 0 {
+        if !self.blobs.may_link || self.is_unchanged(change, *hash) || mode & 0o400 == 0 {
             return Ok(None);
         }
         let path = &change.entry.path;
         let blob = name(&hash.to_hex())?;
         let file = self.open_blob(path, *hash)?;
-        let stat = Stat::of(&file).map_err(|e| failed("inspect", path)(e.into()))?;
+        let stat = Stat::of(&file).map_err(|e| io_error("inspect", path)(e.into()))?;
         // The file has more names than the bundle's: another slot already uses it.
         if stat.links != 1 || !attributes::clear(&file) {
             return Ok(None);
@@ -225,7 +225,7 @@ impl Staging<'_> {
     }
 
     /// Whether the content stays the same and only other properties change.
-    fn is_unchanged(&self, change: &Verified<'_>, hash: ContentHash) -> bool {
+    fn is_unchanged(&self, change: &VerifiedChange<'_>, hash: ContentHash) -> bool {
         matches!(change.entry.change.old(), Some(Node::File { hash: old, .. }) if *old == hash)
     }
 
@@ -238,10 +238,10 @@ impl Staging<'_> {
         }
     }
 
-    fn fill(
+    fn copy_content(
         &mut self,
         mut to: &File,
-        change: &Verified<'_>,
+        change: &VerifiedChange<'_>,
         hash: ContentHash,
         size: u64,
     ) -> Result<(), Error> {
@@ -265,7 +265,7 @@ impl Staging<'_> {
         let mut hasher = blake3::Hasher::new();
         let mut copied = 0_u64;
         loop {
-            let count = from.read(&mut self.buffer).map_err(failed("read content of", path))?;
+            let count = from.read(&mut self.buffer).map_err(io_error("read content of", path))?;
             if count == 0 {
                 break;
             }
@@ -274,7 +274,7 @@ impl Staging<'_> {
                 break;
             }
             hasher.update(&self.buffer[..count]);
-            write(&self.buffer[..count]).map_err(failed("write content of", path))?;
+            write(&self.buffer[..count]).map_err(io_error("write content of", path))?;
         }
         if copied != size || ContentHash::from(hasher.finalize()) != hash {
             return Err(Error::Blob { path: path.clone(), fault: BlobFault::Altered });
@@ -283,7 +283,7 @@ impl Staging<'_> {
     }
 
     /// The directory that will contain a path.
-    fn directory(&self, path: &RelativePath) -> Result<Owner, Error> {
+    fn parent_owner(&self, path: &RelativePath) -> Result<Owner, Error> {
         let Some(parent) = path.parent() else { return Ok(self.root) };
         if let Some(owner) = self.directories.get(&parent) {
             return Ok(*owner);
@@ -295,14 +295,14 @@ impl Staging<'_> {
         }
     }
 
-    fn give_slot(
+    fn chown_slot(
         &self,
         slot: &RelativePath,
         owner: Owner,
         path: &RelativePath,
     ) -> Result<(), Error> {
         let current = self.stat(slot)?;
-        self.give(current, owner, path, |uid, gid| {
+        self.set_owner(current, owner, path, |uid, gid| {
             rustix::fs::chownat(
                 self.stage,
                 slot.as_os_str(),
@@ -315,7 +315,7 @@ impl Staging<'_> {
 
     /// Sets the owner of something staged, as far as this process may: for root this must
     /// succeed; another user keeps its own id, and the group if it is not a member.
-    fn give(
+    fn set_owner(
         &self,
         current: Stat,
         owner: Owner,
@@ -329,13 +329,13 @@ impl Staging<'_> {
         }
         match chown(uid, gid) {
             Err(Errno::PERM) if !self.is_root => Ok(()),
-            other => other.map_err(|e| failed("change the owner of", path)(e.into())),
+            other => other.map_err(|e| io_error("change the owner of", path)(e.into())),
         }
     }
 
     fn stat(&self, slot: &RelativePath) -> Result<Stat, Error> {
         self.stage.stat(slot)?.ok_or_else(|| {
-            failed("inspect", slot)(std::io::Error::from(std::io::ErrorKind::NotFound))
+            io_error("inspect", slot)(std::io::Error::from(std::io::ErrorKind::NotFound))
         })
     }
 

@@ -8,23 +8,23 @@ use rustix::io::Errno;
 
 use super::Step;
 use super::error::{Conflict, Difference, Error};
-use super::journal::{Action, Journal, Made, is_missing, name};
+use super::journal::{Action, Journal, StagedNode, is_missing, name};
 use super::stage::SYNC_EACH;
-use super::verify::{Verified, content_hash};
+use super::verify::{VerifiedChange, content_hash};
 use crate::beneath::{self, Dir, FileKind, Rename, Stat};
 use crate::manifest::Node;
 use crate::path::RelativePath;
 
 /// The prefix of the directory that keeps content which could not be restored.
-pub(super) const KEPT_PREFIX: &str = ".stockade-kept-";
+pub(super) const PRESERVED_PREFIX: &str = ".stockade-kept-";
 
 /// A path that was not undone because it was changed meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
+pub struct NotRestored {
     /// The path.
     pub path: RelativePath,
     /// The path in the project of its content from before the apply operation, if there was any.
-    pub kept: Option<RelativePath>,
+    pub preserved_at: Option<RelativePath>,
 }
 
 /// Does all steps and waits until they are on disk. After an error some steps are done; the
@@ -33,10 +33,10 @@ pub(super) fn swap(
     project: &Dir,
     stage: &Dir,
     steps: &[Action],
-    changes: &[Verified<'_>],
+    changes: &[VerifiedChange<'_>],
     observe: &mut dyn FnMut(Step),
 ) -> Result<(), Error> {
-    let verified: HashMap<&RelativePath, &Verified<'_>> =
+    let verified: HashMap<&RelativePath, &VerifiedChange<'_>> =
         changes.iter().map(|change| (&change.entry.path, change)).collect();
     for (number, step) in steps.iter().enumerate() {
         do_step(project, stage, step, verified.get(step.path()).copied())?;
@@ -49,7 +49,7 @@ pub(super) fn swap(
             && !displaced_is_verified(stage, slot, change)?
         {
             let path = path.clone();
-            meanwhile.push(Conflict { path, difference: Difference::Meanwhile });
+            meanwhile.push(Conflict { path, difference: Difference::DuringApply });
         }
     }
     if !meanwhile.is_empty() {
@@ -64,7 +64,7 @@ fn do_step(
     project: &Dir,
     stage: &Dir,
     step: &Action,
-    change: Option<&Verified<'_>>,
+    change: Option<&VerifiedChange<'_>>,
 ) -> Result<(), Error> {
     let conflict =
         |difference| Error::Conflicts(vec![Conflict { path: step.path().clone(), difference }]);
@@ -79,7 +79,7 @@ fn do_step(
                 other => other?,
             };
             if !host.zip(now).is_some_and(|(host, now)| is_same(host, now)) {
-                return Err(conflict(Difference::Meanwhile));
+                return Err(conflict(Difference::DuringApply));
             }
             if matches!(step, Action::Exchange { .. }) {
                 stage.rename(slot, project, path, Rename::Exchange)
@@ -89,7 +89,7 @@ fn do_step(
         }
         Action::Mode { path, inode, from, to } => {
             if !has_mode(project, path, *inode, *from)? {
-                return Err(conflict(Difference::Meanwhile));
+                return Err(conflict(Difference::DuringApply));
             }
             project.chmod(path, *to)
         }
@@ -98,7 +98,7 @@ fn do_step(
         beneath::Error::ThroughLink { .. } => conflict(Difference::Parent),
         _ => match error.errno() {
             Some(Errno::EXIST | Errno::NOTEMPTY) => conflict(Difference::Exists),
-            Some(Errno::NOENT | Errno::NOTDIR) => conflict(Difference::Meanwhile),
+            Some(Errno::NOENT | Errno::NOTDIR) => conflict(Difference::DuringApply),
             Some(Errno::XDEV) => Error::OtherFileSystem(vec![step.path().clone()]),
             Some(Errno::ACCESS) => Error::NotWritable(vec![step.path().clone()]),
             _ => error.into(),
@@ -126,14 +126,14 @@ fn is_same_content(verified: Stat, now: Stat) -> bool {
 fn displaced_is_verified(
     stage: &Dir,
     slot: &RelativePath,
-    change: &Verified<'_>,
+    change: &VerifiedChange<'_>,
 ) -> Result<bool, Error> {
     let Some((host, now)) = change.host.zip(stage.stat(slot)?) else { return Ok(false) };
     match change.entry.change.old() {
         Some(Node::Directory { .. }) => {
             Ok(is_same(host, now) && stage.open_dir(slot)?.entries()?.is_empty())
         }
-        Some(Node::File { hash, .. }) if change.recent || host.links > 1 => {
+        Some(Node::File { hash, .. }) if change.is_recently_changed || host.links > 1 => {
             Ok(is_same_content(host, now) && content_hash(&stage.open_file(slot)?, slot)? == *hash)
         }
         _ => Ok(is_same_content(host, now)),
@@ -148,14 +148,14 @@ pub(super) fn undo(
     stage: &Dir,
     journal: &Journal,
     observe: &mut dyn FnMut(Step),
-) -> Result<Vec<Left>, Error> {
+) -> Result<Vec<NotRestored>, Error> {
     let steps = journal.steps();
-    let mut undo = Undo { project, stage, id: journal.id(), left: Vec::new() };
+    let mut undo = Undo { project, stage, id: journal.id(), not_restored: Vec::new() };
     for (number, step) in steps.iter().rev().enumerate() {
         undo.step(step)?;
         observe(Step::Undone(number + 1));
     }
-    let mut left = undo.left;
+    let mut left = undo.not_restored;
     left.sort_by(|a, b| a.path.cmp(&b.path));
     sync(project, stage, steps)?;
     observe(Step::UndoSynced);
@@ -166,7 +166,7 @@ struct Undo<'u> {
     project: &'u Dir,
     stage: &'u Dir,
     id: &'u str,
-    left: Vec<Left>,
+    not_restored: Vec<NotRestored>,
 }
 
 impl Undo<'_> {
@@ -184,21 +184,28 @@ impl Undo<'_> {
         }
     }
 
-    fn add(&mut self, path: &RelativePath, slot: &RelativePath, made: &Made) -> Result<(), Error> {
+    fn add(
+        &mut self,
+        path: &RelativePath,
+        slot: &RelativePath,
+        made: &StagedNode,
+    ) -> Result<(), Error> {
         if self.stage.stat(slot)?.is_some() {
             return Ok(());
         }
-        match self.unchanged(path, made)? {
-            Found::Unchanged(stat) => {
+        match self.compare(path, made)? {
+            Existing::Unchanged(stat) => {
                 self.project.rename(path, self.stage, slot, Rename::NoReplace)?;
-                if !self.holds(slot, stat)? {
+                if !self.is_unchanged_in_slot(slot, stat)? {
                     // It changed just now: move it back to where it was.
                     self.stage.rename(slot, self.project, path, Rename::NoReplace)?;
-                    self.left.push(Left { path: path.clone(), kept: None });
+                    self.not_restored.push(NotRestored { path: path.clone(), preserved_at: None });
                 }
             }
-            Found::Changed => self.left.push(Left { path: path.clone(), kept: None }),
-            Found::Nothing => {}
+            Existing::Changed => {
+                self.not_restored.push(NotRestored { path: path.clone(), preserved_at: None });
+            }
+            Existing::Missing => {}
         }
         Ok(())
     }
@@ -207,7 +214,7 @@ impl Undo<'_> {
         &mut self,
         path: &RelativePath,
         slot: &RelativePath,
-        made: &Made,
+        made: &StagedNode,
     ) -> Result<(), Error> {
         match self.stage.stat(slot)? {
             // It is still staged, so the step was not done.
@@ -216,13 +223,13 @@ impl Undo<'_> {
             None => return Ok(()),
             Some(_) => {}
         }
-        let Found::Unchanged(stat) = self.unchanged(path, made)? else {
-            return self.keep(path, slot);
+        let Existing::Unchanged(stat) = self.compare(path, made)? else {
+            return self.preserve(path, slot);
         };
         self.stage.rename(slot, self.project, path, Rename::Exchange)?;
-        if !self.holds(slot, stat)? {
+        if !self.is_unchanged_in_slot(slot, stat)? {
             self.stage.rename(slot, self.project, path, Rename::Exchange)?;
-            return self.keep(path, slot);
+            return self.preserve(path, slot);
         }
         Ok(())
     }
@@ -243,17 +250,17 @@ impl Undo<'_> {
                         .project
                         .stat(path)?
                         .is_some_and(|stat| stat.kind == FileKind::Directory);
-                if made_again { Ok(()) } else { self.keep(path, slot) }
+                if made_again { Ok(()) } else { self.preserve(path, slot) }
             }
         }
     }
 
     /// Whether a path still holds what the apply operation put there.
-    fn unchanged(&self, path: &RelativePath, made: &Made) -> Result<Found, Error> {
+    fn compare(&self, path: &RelativePath, made: &StagedNode) -> Result<Existing, Error> {
         let stat = match self.project.stat(path) {
             Ok(Some(stat)) => stat,
-            Ok(None) => return Ok(Found::Nothing),
-            Err(beneath::Error::ThroughLink { .. }) => return Ok(Found::Nothing),
+            Ok(None) => return Ok(Existing::Missing),
+            Err(beneath::Error::ThroughLink { .. }) => return Ok(Existing::Missing),
             Err(error) => return Err(error.into()),
         };
         let same = stat.inode == made.inode
@@ -271,10 +278,10 @@ impl Undo<'_> {
                 }
                 _ => false,
             };
-        Ok(if same { Found::Unchanged(stat) } else { Found::Changed })
+        Ok(if same { Existing::Unchanged(stat) } else { Existing::Changed })
     }
 
-    fn holds(&self, slot: &RelativePath, stat: Stat) -> Result<bool, Error> {
+    fn is_unchanged_in_slot(&self, slot: &RelativePath, stat: Stat) -> Result<bool, Error> {
         let Some(now) = self.stage.stat(slot)? else { return Ok(false) };
         Ok(match stat.kind {
             FileKind::Directory => {
@@ -284,41 +291,41 @@ impl Undo<'_> {
         })
     }
 
-    fn keep(&mut self, path: &RelativePath, slot: &RelativePath) -> Result<(), Error> {
-        let kept = keep(self.project, self.stage, self.id, path, slot)?;
-        self.left.push(Left { path: path.clone(), kept: Some(kept) });
+    fn preserve(&mut self, path: &RelativePath, slot: &RelativePath) -> Result<(), Error> {
+        let kept = preserve(self.project, self.stage, self.id, path, slot)?;
+        self.not_restored.push(NotRestored { path: path.clone(), preserved_at: Some(kept) });
         Ok(())
     }
 }
 
-enum Found {
+enum Existing {
     Unchanged(Stat),
     Changed,
-    Nothing,
+    Missing,
 }
 
 /// Moves a slot's content to a directory in the project's root where it is safe, below its old
 /// path if possible, and returns its new path.
-pub(super) fn keep(
+pub(super) fn preserve(
     project: &Dir,
     stage: &Dir,
     id: &str,
     path: &RelativePath,
     slot: &RelativePath,
 ) -> Result<RelativePath, Error> {
-    let top = name(&format!("{KEPT_PREFIX}{id}"))?;
+    let top = name(&format!("{PRESERVED_PREFIX}{id}"))?;
     let mut directory = top.clone();
     make_directory(project, &directory)?;
     let names: Vec<&[u8]> = path.components().collect();
     for parent in &names[..names.len() - 1] {
-        directory = below(&directory, parent)?;
+        directory = join(&directory, parent)?;
         make_directory(project, &directory)?;
     }
-    let kept = below(&directory, path.file_name())?;
+    let kept = join(&directory, path.file_name())?;
     match stage.rename(slot, project, &kept, Rename::NoReplace) {
         Ok(()) => Ok(kept),
         Err(error) if error.errno() == Some(Errno::EXIST) => {
-            let kept = below(&top, &[b"again-", slot.as_bytes()].concat())?;
+            let kept = join(&top, &[b"again-", slot.as_bytes()].concat())?;
             stage.rename(slot, project, &kept, Rename::NoReplace)?;
             Ok(kept)
         }
@@ -333,7 +340,7 @@ fn make_directory(project: &Dir, path: &RelativePath) -> Result<(), Error> {
     }
 }
 
-fn below(directory: &RelativePath, file: &[u8]) -> Result<RelativePath, Error> {
+fn join(directory: &RelativePath, file: &[u8]) -> Result<RelativePath, Error> {
     directory.join(file).map_err(|error| Error::JournalDamaged {
         name: directory.quoted(),
         reason: error.to_string(),

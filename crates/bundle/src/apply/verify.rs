@@ -6,35 +6,35 @@ use std::fs::File;
 use std::io::Read as _;
 
 use super::error::{Conflict, Difference, Error};
-use super::journal::failed;
-use super::plan::{Skip, Skipped};
+use super::journal::io_error;
+use super::plan::{Skip, SkippedChange};
 use crate::beneath::{self, Dir, FileKind, Stat};
 use crate::manifest::{Change, ContentHash, Entry, Node};
 use crate::path::RelativePath;
 
 /// An entry whose path on the host is as expected.
 #[derive(Debug)]
-pub(super) struct Verified<'a> {
+pub(super) struct VerifiedChange<'a> {
     pub(super) entry: &'a Entry,
     /// The metadata on the host; `None` if the path does not exist.
     pub(super) host: Option<Stat>,
     /// Whether its last change is so recent that a later change may have the same timestamp.
-    pub(super) recent: bool,
+    pub(super) is_recently_changed: bool,
 }
 
 /// What remains to be done.
 #[derive(Debug)]
-pub(super) struct Report<'a> {
+pub(super) struct Verification<'a> {
     /// Sorted by path.
-    pub(super) changes: Vec<Verified<'a>>,
+    pub(super) changes: Vec<VerifiedChange<'a>>,
     /// The paths whose new state the host already has.
-    pub(super) already: Vec<RelativePath>,
+    pub(super) already_present: Vec<RelativePath>,
     /// Directories that are not removed because they contain more than the bundle removes.
-    pub(super) kept: Vec<Skipped>,
+    pub(super) not_empty: Vec<SkippedChange>,
 }
 
 /// Compares the host with what the entries, sorted by path, expect.
-pub(super) fn verify<'a>(project: &Dir, entries: &[&'a Entry]) -> Result<Report<'a>, Error> {
+pub(super) fn verify<'a>(project: &Dir, entries: &[&'a Entry]) -> Result<Verification<'a>, Error> {
     let mut verifier = Verifier {
         project,
         root: project.stat_self()?,
@@ -51,14 +51,15 @@ pub(super) fn verify<'a>(project: &Dir, entries: &[&'a Entry]) -> Result<Report<
         }),
         parents: HashMap::new(),
         conflicts: Vec::new(),
-        elsewhere: Vec::new(),
-        locked: Vec::new(),
+        on_other_file_system: Vec::new(),
+        not_writable: Vec::new(),
     };
-    let mut report = Report { changes: Vec::new(), already: Vec::new(), kept: Vec::new() };
+    let mut report =
+        Verification { changes: Vec::new(), already_present: Vec::new(), not_empty: Vec::new() };
     for entry in entries {
         match verifier.compare(entry)? {
             Ok(Some(verified)) => report.changes.push(verified),
-            Ok(None) => report.already.push(entry.path.clone()),
+            Ok(None) => report.already_present.push(entry.path.clone()),
             Err(difference) => {
                 verifier.conflicts.push(Conflict { path: entry.path.clone(), difference });
             }
@@ -66,9 +67,10 @@ pub(super) fn verify<'a>(project: &Dir, entries: &[&'a Entry]) -> Result<Report<
     }
     verifier.keep_directories_in_use(&mut report)?;
     for change in &report.changes {
-        verifier.check_place(change)?;
+        verifier.check_parent(change)?;
     }
-    let Verifier { mut conflicts, elsewhere, locked, .. } = verifier;
+    let Verifier { mut conflicts, on_other_file_system: elsewhere, not_writable: locked, .. } =
+        verifier;
     if !conflicts.is_empty() {
         conflicts.sort_by(|a, b| a.path.cmp(&b.path));
         return Err(Error::Conflicts(conflicts));
@@ -100,23 +102,26 @@ struct Verifier<'a, 'p> {
     touched_directories: HashSet<&'a RelativePath>,
     parents: HashMap<RelativePath, Parent>,
     conflicts: Vec<Conflict>,
-    elsewhere: Vec<RelativePath>,
-    locked: Vec<RelativePath>,
+    on_other_file_system: Vec<RelativePath>,
+    not_writable: Vec<RelativePath>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Parent {
     is_directory: bool,
     /// Whether it is on the project's own mount.
-    is_here: bool,
+    is_same_mount: bool,
     is_writable: bool,
 }
 
 impl<'a> Verifier<'a, '_> {
     /// `None` if the host already has the new state.
-    fn compare(&self, entry: &'a Entry) -> Result<Result<Option<Verified<'a>>, Difference>, Error> {
+    fn compare(
+        &self,
+        entry: &'a Entry,
+    ) -> Result<Result<Option<VerifiedChange<'a>>, Difference>, Error> {
         if entry.conflict {
-            return Ok(Err(Difference::WhileRunning));
+            return Ok(Err(Difference::DuringRun));
         }
         let host = match self.project.stat(&entry.path) {
             Ok(host) => host,
@@ -125,8 +130,9 @@ impl<'a> Verifier<'a, '_> {
             Err(error) => return Err(error.into()),
         };
         let new = entry.change.new_node();
-        let verified =
-            |host: Option<Stat>| Ok(Ok(Some(Verified { entry, host, recent: is_recent(host) })));
+        let verified = |host: Option<Stat>| {
+            Ok(Ok(Some(VerifiedChange { entry, host, is_recently_changed: is_recent(host) })))
+        };
         let Some(old) = entry.change.old() else {
             return match (host, new) {
                 (None, _) => verified(None),
@@ -139,7 +145,7 @@ impl<'a> Verifier<'a, '_> {
         };
         let Some(host) = host else {
             // The path that the bundle removes no longer exists.
-            return Ok(if new.is_none() { Ok(None) } else { Err(Difference::Gone) });
+            return Ok(if new.is_none() { Ok(None) } else { Err(Difference::Missing) });
         };
         let difference = match self.matches(&entry.path, host, old)? {
             Ok(stat) => return verified(Some(stat)),
@@ -185,11 +191,11 @@ impl<'a> Verifier<'a, '_> {
                     Err(beneath::Error::NotRegular { .. }) => return Ok(Err(Difference::Type)),
                     Err(error) => return Err(error.into()),
                 };
-                let before = Stat::of(&file).map_err(|e| failed("inspect", path)(e.into()))?;
+                let before = Stat::of(&file).map_err(|e| io_error("inspect", path)(e.into()))?;
                 if content_hash(&file, path)? != *hash {
                     return Ok(Err(Difference::Content));
                 }
-                let after = Stat::of(&file).map_err(|e| failed("inspect", path)(e.into()))?;
+                let after = Stat::of(&file).map_err(|e| io_error("inspect", path)(e.into()))?;
                 if before != after {
                     return Ok(Err(Difference::Content));
                 }
@@ -212,7 +218,7 @@ impl<'a> Verifier<'a, '_> {
     }
 
     /// Cancels the removal of directories that contain more than is removed from them.
-    fn keep_directories_in_use(&mut self, report: &mut Report<'a>) -> Result<(), Error> {
+    fn keep_directories_in_use(&mut self, report: &mut Verification<'a>) -> Result<(), Error> {
         let mut gone: HashSet<RelativePath> = HashSet::new();
         let mut kept: HashSet<&RelativePath> = HashSet::new();
         for change in report.changes.iter().rev() {
@@ -224,11 +230,13 @@ impl<'a> Verifier<'a, '_> {
                 _ => {}
             }
             let is_removal = change.entry.change.new_node().is_none();
-            let stays = was_directory && self.holds_more(path, &gone)?;
+            let stays = was_directory && self.has_other_entries(path, &gone)?;
             match (stays, is_removal) {
                 (true, true) => {
                     kept.insert(path);
-                    report.kept.push(Skipped { path: path.clone(), reason: Skip::NotEmpty });
+                    report
+                        .not_empty
+                        .push(SkippedChange { path: path.clone(), reason: Skip::NotEmpty });
                 }
                 (true, false) => self
                     .conflicts
@@ -240,11 +248,11 @@ impl<'a> Verifier<'a, '_> {
             }
         }
         report.changes.retain(|change| !kept.contains(&change.entry.path));
-        report.kept.sort_by(|a, b| a.path.cmp(&b.path));
+        report.not_empty.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(())
     }
 
-    fn holds_more(
+    fn has_other_entries(
         &self,
         directory: &RelativePath,
         gone: &HashSet<RelativePath>,
@@ -257,12 +265,12 @@ impl<'a> Verifier<'a, '_> {
     }
 
     /// Whether the path's parent exists, is on the project's own file system, and is writable.
-    fn check_place(&mut self, change: &Verified<'a>) -> Result<(), Error> {
+    fn check_parent(&mut self, change: &VerifiedChange<'a>) -> Result<(), Error> {
         let path = &change.entry.path;
         if let Some(host) = change.host
             && (host.mount, host.device) != (self.root.mount, self.root.device)
         {
-            self.elsewhere.push(path.clone());
+            self.on_other_file_system.push(path.clone());
             return Ok(());
         }
         let only_mode = change.host.is_some_and(|host| host.kind == FileKind::Directory)
@@ -278,13 +286,13 @@ impl<'a> Verifier<'a, '_> {
                 let path = path.clone();
                 self.conflicts.push(Conflict { path, difference: Difference::Parent });
             }
-        } else if !parent.is_here {
-            self.elsewhere.push(path.clone());
+        } else if !parent.is_same_mount {
+            self.on_other_file_system.push(path.clone());
         } else if !parent.is_writable {
             let touched =
                 parent_path.as_ref().is_some_and(|path| self.touched_directories.contains(path));
             if !touched {
-                self.locked.push(path.clone());
+                self.not_writable.push(path.clone());
             }
         }
         Ok(())
@@ -293,7 +301,7 @@ impl<'a> Verifier<'a, '_> {
     fn parent(&mut self, path: Option<&RelativePath>) -> Result<Parent, Error> {
         let Some(path) = path else {
             let is_writable = self.project.is_writable()?;
-            return Ok(Parent { is_directory: true, is_here: true, is_writable });
+            return Ok(Parent { is_directory: true, is_same_mount: true, is_writable });
         };
         if let Some(parent) = self.parents.get(path) {
             return Ok(*parent);
@@ -301,11 +309,11 @@ impl<'a> Verifier<'a, '_> {
         let parent = match self.project.stat(path) {
             Ok(Some(stat)) if stat.kind == FileKind::Directory => Parent {
                 is_directory: true,
-                is_here: (stat.mount, stat.device) == (self.root.mount, self.root.device),
+                is_same_mount: (stat.mount, stat.device) == (self.root.mount, self.root.device),
                 is_writable: self.project.locate_dir(path)?.is_writable()?,
             },
             Ok(_) | Err(beneath::Error::ThroughLink { .. }) => {
-                Parent { is_directory: false, is_here: false, is_writable: false }
+                Parent { is_directory: false, is_same_mount: false, is_writable: false }
             }
             Err(error) => return Err(error.into()),
         };
@@ -319,7 +327,7 @@ pub(super) fn content_hash(mut file: &File, path: &RelativePath) -> Result<Conte
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; 128 << 10];
     loop {
-        let count = file.read(&mut buffer).map_err(failed("read", path))?;
+        let count = file.read(&mut buffer).map_err(io_error("read", path))?;
         if count == 0 {
             return Ok(hasher.finalize().into());
         }

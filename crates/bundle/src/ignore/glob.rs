@@ -21,9 +21,9 @@ enum Token {
     /// `[…]`: the bytes that it matches, never a slash.
     Set(Box<[bool; 256]>),
     /// `*`: any sequence without a slash.
-    Run,
+    Star,
     /// `**` as a whole component: any sequence.
-    Deep,
+    DoubleStar,
     /// Precedes the `Deep` and the slash of `**/`: both may be skipped.
     Skip,
 }
@@ -52,12 +52,12 @@ impl Glob {
                     let starts = at == 0 || pattern[at - 1] == b'/';
                     let ends = rest.is_empty() || rest[0] == b'/' || rest.starts_with(b"\\/");
                     if end - at == 1 || !starts || !ends {
-                        tokens.push(Token::Run);
+                        tokens.push(Token::Star);
                     } else {
                         if rest.first() == Some(&b'/') {
                             tokens.push(Token::Skip);
                         }
-                        tokens.push(Token::Deep);
+                        tokens.push(Token::DoubleStar);
                     }
                     at = end;
                 }
@@ -89,8 +89,8 @@ impl Glob {
                     Token::Byte(wanted) => (false, *wanted == byte),
                     Token::Any => (false, byte != b'/'),
                     Token::Set(set) => (false, set[usize::from(byte)]),
-                    Token::Run => (byte != b'/', false),
-                    Token::Deep => (true, false),
+                    Token::Star => (byte != b'/', false),
+                    Token::DoubleStar => (true, false),
                     Token::Skip => (false, false),
                 };
                 if stays {
@@ -110,13 +110,13 @@ impl Glob {
 
     /// Marks the position `at` and all positions that can be reached from it without consuming a
     /// byte.
-    fn enter(&self, places: &mut [bool], mut at: usize) {
-        while !places[at] {
-            places[at] = true;
+    fn enter(&self, positions: &mut [bool], mut at: usize) {
+        while !positions[at] {
+            positions[at] = true;
             match self.tokens.get(at) {
-                Some(Token::Run | Token::Deep) => at += 1,
+                Some(Token::Star | Token::DoubleStar) => at += 1,
                 Some(Token::Skip) => {
-                    self.enter(places, at + 3);
+                    self.enter(positions, at + 3);
                     at += 1;
                 }
                 _ => return,

@@ -38,7 +38,7 @@ fn scratch() -> Scratch {
 }
 
 impl Scratch {
-    fn extract(&self, entries: &[(EntryType, &str, &str, &str)]) -> Result<Extracted, Error> {
+    fn extract(&self, entries: &[(EntryType, &str, &str, &str)]) -> Result<ExtractSummary, Error> {
         let mut archive = Builder::new(Vec::new());
         for (kind, path, target, content) in entries {
             add(&mut archive, *kind, path, target, content);

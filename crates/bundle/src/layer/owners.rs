@@ -5,7 +5,7 @@ const COUNT: u32 = 65_536;
 /// The version of access control lists in extended attributes (`linux/posix_acl_xattr.h`).
 const ACCESS_LIST_VERSION: [u8; 4] = 2_u32.to_le_bytes();
 /// The tags of entries that contain an id: `ACL_USER` and `ACL_GROUP`.
-const NAMED: [u16; 2] = [0x02, 0x08];
+const TAGS_WITH_ID: [u16; 2] = [0x02, 0x08];
 
 /// How the owners of a layer are mapped when it is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Owners {
     Same,
     /// The ids of one range are mapped to those of another: `from + n` becomes `to + n`, for
     /// all `n` below 65536. Files of any other owner are refused.
-    Moved {
+    Shifted {
         /// The first id of the range that the layer was written in.
         from: u32,
         /// The first id of the range that the copy is for.
@@ -30,10 +30,10 @@ impl Owners {
     /// of the host's root.
     pub const STORED: u32 = 0x7ffe_0000;
 
-    pub(super) fn moved(self, id: u32) -> Option<u32> {
+    pub(super) fn map(self, id: u32) -> Option<u32> {
         match self {
             Self::Same => Some(id),
-            Self::Moved { from, to } => {
+            Self::Shifted { from, to } => {
                 let offset = id.checked_sub(from).filter(|offset| *offset < COUNT)?;
                 to.checked_add(offset)
             }
@@ -49,8 +49,8 @@ impl Owners {
             return None;
         }
         for [tag_low, tag_high, _, _, id @ ..] in entries {
-            if NAMED.contains(&u16::from_le_bytes([*tag_low, *tag_high])) {
-                *id = self.moved(u32::from_le_bytes(*id))?.to_le_bytes();
+            if TAGS_WITH_ID.contains(&u16::from_le_bytes([*tag_low, *tag_high])) {
+                *id = self.map(u32::from_le_bytes(*id))?.to_le_bytes();
             }
         }
         Some(list)
@@ -61,17 +61,17 @@ impl Owners {
 mod tests {
     use super::*;
 
-    const MOVED: Owners = Owners::Moved { from: 1_000_000, to: 5 };
+    const MOVED: Owners = Owners::Shifted { from: 1_000_000, to: 5 };
 
     #[test]
     fn only_ids_of_the_range_are_moved() {
-        assert_eq!(Owners::Same.moved(7), Some(7));
-        assert_eq!(MOVED.moved(1_000_000), Some(5));
-        assert_eq!(MOVED.moved(1_065_535), Some(65_540));
+        assert_eq!(Owners::Same.map(7), Some(7));
+        assert_eq!(MOVED.map(1_000_000), Some(5));
+        assert_eq!(MOVED.map(1_065_535), Some(65_540));
         for foreign in [0, 999_999, 1_065_536, u32::MAX] {
-            assert_eq!(MOVED.moved(foreign), None);
+            assert_eq!(MOVED.map(foreign), None);
         }
-        assert_eq!(Owners::Moved { from: 0, to: u32::MAX }.moved(1), None);
+        assert_eq!(Owners::Shifted { from: 0, to: u32::MAX }.map(1), None);
     }
 
     #[test]

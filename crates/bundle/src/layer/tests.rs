@@ -59,7 +59,7 @@ fn set_times(path: impl AsRef<Path>, seconds: i64) {
 }
 
 /// A description of everything below a directory, with ids moved down by `base`.
-fn described(top: &Path, base: u32) -> Vec<String> {
+fn describe(top: &Path, base: u32) -> Vec<String> {
     let mut lines = Vec::new();
     let mut pending = vec![top.to_owned()];
     while let Some(path) = pending.pop() {
@@ -143,7 +143,7 @@ fn everything_that_makes_up_a_layer_is_copied() {
     assert!((4096 * 3..1 << 20).contains(&size_bytes), "{size_bytes}");
     fs::remove_file(from("socket")).unwrap();
     set_times(from(""), 77);
-    assert_eq!(described(&layers.to(""), 0), described(&from(""), 0));
+    assert_eq!(describe(&layers.to(""), 0), describe(&from(""), 0));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn owners_move_from_range_to_range() {
         std::os::unix::fs::lchown(layers.from(name), Some(FIRST + id), Some(FIRST)).unwrap();
     }
     chmod(layers.from("file"), 0o4755);
-    let original = described(&layers.from(""), FIRST);
+    let original = describe(&layers.from(""), FIRST);
 
     layers.copy(1 << 20, moved_down(FIRST)).unwrap();
 
@@ -179,9 +179,9 @@ fn owners_move_from_range_to_range() {
     assert_eq!((stored.uid(), stored.mode() & 0o7777), (Owners::STORED + 1, 0o4755));
     let restored = tempfile::tempdir().unwrap();
     let open = |path| Dir::open(path).unwrap();
-    let moved = Owners::Moved { from: Owners::STORED, to: FIRST };
+    let moved = Owners::Shifted { from: Owners::STORED, to: FIRST };
     copy(&open(&layers.to("")), &open(restored.path()), 1 << 20, moved).unwrap();
-    assert_eq!(described(restored.path(), FIRST), original);
+    assert_eq!(describe(restored.path(), FIRST), original);
 
     chown(layers.from("directory"), Some(0), None).unwrap();
     fs::remove_dir_all(layers.to("")).unwrap();
@@ -191,7 +191,7 @@ fn owners_move_from_range_to_range() {
 }
 
 fn moved_down(from: u32) -> Owners {
-    Owners::Moved { from, to: Owners::STORED }
+    Owners::Shifted { from, to: Owners::STORED }
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn what_differs_from_the_original_is_copied() {
     }
     let open = |path: &Path| Dir::open(path).unwrap();
     let root = open(layers.root.path());
-    let since = view::moment(&root, 0o700).unwrap();
+    let since = view::boundary_time(&root, 0o700).unwrap();
     view::copy_whole(&open(&project), &open(&layers.from("")), None).unwrap();
     let copied = view::later_stamp(&root).unwrap();
     fs::write(layers.from("edited"), "other").unwrap();
@@ -337,13 +337,13 @@ fn what_differs_from_the_original_is_copied() {
 }
 
 /// A copy of a project, as a sandbox gets it at its start if there is no overlay.
-struct Copied {
+struct ProjectCopy {
     layers: Layers,
     since: Timestamp,
     copied: Timestamp,
 }
 
-impl Copied {
+impl ProjectCopy {
     fn of(files: &[&str]) -> Self {
         let layers = Layers::new();
         let project = layers.root.path().join("project");
@@ -354,7 +354,7 @@ impl Copied {
         }
         let open = |path: &Path| Dir::open(path).unwrap();
         let root = open(layers.root.path());
-        let since = view::moment(&root, 0o700).unwrap();
+        let since = view::boundary_time(&root, 0o700).unwrap();
         view::copy_whole(&open(&project), &open(&layers.from("")), None).unwrap();
         let copied = view::later_stamp(&root).unwrap();
         Self { layers, since, copied }
@@ -394,7 +394,7 @@ impl Copied {
 /// When a directory moves, its content keeps its timestamps.
 #[test]
 fn what_has_moved_with_its_directory_is_copied() {
-    let scene = Copied::of(&["a/x", "a/deep/y", "b/x", "c/one", "c/two", "d/z", "kept/file"]);
+    let scene = ProjectCopy::of(&["a/x", "a/deep/y", "b/x", "c/one", "c/two", "d/z", "kept/file"]);
     let at = |path: &str| scene.layers.from(path);
     for (from, to) in [("a", "moved"), ("b", "a"), ("d", "kept/d")] {
         fs::rename(at(from), at(to)).unwrap();
@@ -416,7 +416,7 @@ fn what_has_moved_with_its_directory_is_copied() {
 #[test]
 fn what_was_changed_before_is_told_of_copies() {
     let files = ["same/file", "same/deep/file", "edited", "renamed", "gone", "of-host", "dir/file"];
-    let scene = Copied::of(&files);
+    let scene = ProjectCopy::of(&files);
     let at = |path: &str| scene.layers.from(path);
     fs::write(at("edited"), "other").unwrap();
     fs::rename(at("renamed"), at("same/renamed")).unwrap();
@@ -448,9 +448,9 @@ fn what_was_changed_before_is_told_of_copies() {
         let (source, target) = (Dir::open(&from).unwrap(), Dir::open(&to).unwrap());
         copy(&source, &target, u64::MAX, Owners::Same).unwrap();
         let again = view::later_stamp(&root).unwrap();
-        let before = described(&to, 0);
+        let before = describe(&to, 0);
         mark_changed(&source, &target, copied).unwrap();
-        assert_eq!(described(&to, 0), before, "nothing else changes");
+        assert_eq!(describe(&to, 0), before, "nothing else changes");
         copies.push((to, again));
     }
     for (path, copied) in &copies {

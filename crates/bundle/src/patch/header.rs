@@ -27,24 +27,24 @@ impl<'a> Header<'a> {
     pub(super) fn extended(&mut self, line: &'a [u8]) -> Result<bool, Fault> {
         let after = |label: &str| line.strip_prefix(label.as_bytes());
         if let Some(mode) = after("old mode ") {
-            once(&mut self.old_mode, file_mode(mode)?)?;
+            set_once(&mut self.old_mode, file_mode(mode)?)?;
         } else if let Some(mode) = after("new mode ") {
-            once(&mut self.new_mode, file_mode(mode)?)?;
+            set_once(&mut self.new_mode, file_mode(mode)?)?;
         } else if let Some(mode) = after("new file mode ") {
-            once(&mut self.new_file, file_mode(mode)?)?;
+            set_once(&mut self.new_file, file_mode(mode)?)?;
         } else if let Some(mode) = after("deleted file mode ") {
-            once(&mut self.deleted_file, file_mode(mode)?)?;
+            set_once(&mut self.deleted_file, file_mode(mode)?)?;
         } else if let Some(path) = after("rename from ") {
-            once(&mut self.rename.0, bare_path(path)?)?;
+            set_once(&mut self.rename.0, bare_path(path)?)?;
         } else if let Some(path) = after("rename to ") {
-            once(&mut self.rename.1, bare_path(path)?)?;
+            set_once(&mut self.rename.1, bare_path(path)?)?;
         } else if let Some(path) = after("copy from ") {
-            once(&mut self.copy.0, bare_path(path)?)?;
+            set_once(&mut self.copy.0, bare_path(path)?)?;
         } else if let Some(path) = after("copy to ") {
-            once(&mut self.copy.1, bare_path(path)?)?;
+            set_once(&mut self.copy.1, bare_path(path)?)?;
         } else if let Some(objects) = after("index ") {
             if let Some(space) = objects.iter().position(|b| *b == b' ') {
-                once(&mut self.index_mode, file_mode(&objects[space + 1..])?)?;
+                set_once(&mut self.index_mode, file_mode(&objects[space + 1..])?)?;
             }
         } else {
             return Ok(after("similarity index ")
@@ -73,7 +73,7 @@ impl<'a> Header<'a> {
     }
 
     /// Whether the `diff --git` line, if there is one, names these two paths.
-    pub(super) fn agrees(&self, old: &RelativePath, new: &RelativePath) -> bool {
+    pub(super) fn matches(&self, old: &RelativePath, new: &RelativePath) -> bool {
         let Some(line) = self.git else { return true };
         let wanted = [&[b"a/", old.as_bytes()].concat()[..], &[b"b/", new.as_bytes()].concat()];
         if line == wanted.join(&b' ') {
@@ -150,7 +150,7 @@ fn file_mode(digits: &[u8]) -> Result<u32, Fault> {
     }
 }
 
-fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Fault> {
+fn set_once<T>(slot: &mut Option<T>, value: T) -> Result<(), Fault> {
     match slot.replace(value) {
         None => Ok(()),
         Some(_) => Err(Fault::Repeated),

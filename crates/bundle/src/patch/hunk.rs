@@ -59,13 +59,13 @@ impl<'a> Hunk<'a> {
 
 /// A hunk whose lines are being read.
 #[derive(Debug)]
-pub(super) struct Open<'a> {
+pub(super) struct HunkReader<'a> {
     pub(super) hunk: Hunk<'a>,
     old_left: u32,
     new_left: u32,
 }
 
-impl<'a> Open<'a> {
+impl<'a> HunkReader<'a> {
     pub(super) fn new(header: &[u8]) -> Result<Self, Fault> {
         let hunk = Hunk::header(header)?;
         Ok(Self { old_left: hunk.old_count, new_left: hunk.new_count, hunk })

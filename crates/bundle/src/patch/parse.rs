@@ -7,10 +7,10 @@
 use stockade_core::BundleLimits;
 
 use super::header::{Header, side};
-use super::hunk::{self, Hunk, Open, Side};
+use super::hunk::{self, Hunk, HunkReader, Side};
 use crate::path::{self, RelativePath};
 use crate::policy::link_leaves;
-use crate::validate::{Exceeded, within};
+use crate::validate::{LimitExceeded, check_limit};
 
 /// What a patch does to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct Error {
 pub enum Fault {
     /// It is larger than allowed.
     #[error(transparent)]
-    Limit(#[from] Exceeded),
+    Limit(#[from] LimitExceeded),
     /// A path is not a valid relative path.
     #[error(transparent)]
     Path(path::Error),
@@ -104,19 +104,19 @@ pub enum Fault {
     NoNewline,
     /// Lines of a diff occur at an invalid position.
     #[error("lines of a diff are outside of a diff")]
-    Stray,
+    UnexpectedLine,
     /// Binary data is invalid.
     #[error("binary data cannot be read")]
     Binary,
     /// A change changes nothing.
     #[error("a file is named without a change")]
-    Nothing,
+    Empty,
 }
 
 /// Parses a patch of any number of files, in git's format or that of `diff -u` (with `a/` and
 /// `b/` before the paths). Text around the diffs, as in mail, is skipped.
 pub fn parse<'a>(bytes: &'a [u8], limits: &BundleLimits) -> Result<Vec<FilePatch<'a>>, Error> {
-    let whole = within(bytes.len() as u64, "total_bytes", limits.total_bytes, limits);
+    let whole = check_limit(bytes.len() as u64, "total_bytes", limits.total_bytes, limits);
     whole.map_err(|exceeded| Error { line: 0, fault: exceeded.into() })?;
     let mut reader = Reader { lines: bytes.split(|b| *b == b'\n').peekable(), number: 0, limits };
     let mut files = Vec::new();
@@ -126,7 +126,7 @@ pub fn parse<'a>(bytes: &'a [u8], limits: &BundleLimits) -> Result<Vec<FilePatch
             Some(file) => files.push(file),
             None => return Ok(files),
         }
-        let count = within(files.len() as u64, "entries", limits.entries, limits);
+        let count = check_limit(files.len() as u64, "entries", limits.entries, limits);
         count.map_err(|exceeded| Error { line: reader.number, fault: exceeded.into() })?;
     }
 }
@@ -157,7 +157,7 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
             }
             // A hunk without a file header.
             if line.starts_with(b"@@ -") || line.starts_with(b"+++ ") {
-                return Err(Fault::Stray);
+                return Err(Fault::UnexpectedLine);
             }
             self.take();
         }
@@ -191,14 +191,14 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
             self.after_hunks()?;
             hunk::check_order(&hunks)?;
             if hunks.is_empty() {
-                return Err(Fault::Nothing);
+                return Err(Fault::Empty);
             }
         }
         self.finish(header, hunks, binary)
     }
 
     fn hunk(&mut self, header: &[u8]) -> Result<Hunk<'a>, Fault> {
-        let mut open = Open::new(header)?;
+        let mut open = HunkReader::new(header)?;
         while !open.is_full() {
             match self.take().ok_or(Fault::HunkLength)? {
                 line if line.starts_with(b"\\ ") => open.no_newline()?,
@@ -239,7 +239,7 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
                 .ok()
                 .and_then(|size| size.parse().ok())
                 .ok_or(Fault::Binary)?;
-            within(size, "total_bytes", self.limits.total_bytes, self.limits)?;
+            check_limit(size, "total_bytes", self.limits.total_bytes, self.limits)?;
             while let Some(line) = self.take().filter(|line| !line.is_empty()) {
                 if !is_base85(line) {
                     return Err(Fault::Binary);
@@ -258,12 +258,12 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
     ) -> Result<FilePatch<'a>, Fault> {
         let operation = operation(&header)?;
         let (old, new) = paths(&header, operation)?;
-        if !header.agrees(&old, &new) {
+        if !header.matches(&old, &new) {
             return Err(Fault::Names);
         }
         for path in [&old, &new] {
             let length = path.as_bytes().len() as u64;
-            within(length, "path_bytes", self.limits.path_bytes, self.limits)?;
+            check_limit(length, "path_bytes", self.limits.path_bytes, self.limits)?;
         }
         let one_sided = |wanted: Side| {
             hunks.len() <= 1 && hunks.iter().flat_map(|h| &h.lines).all(|line| line.side == wanted)
@@ -273,7 +273,7 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, '_, I> {
             Operation::Delete => one_sided(Side::Old),
             Operation::Modify => {
                 if hunks.is_empty() && !binary && header.new_mode.is_none() {
-                    return Err(Fault::Nothing);
+                    return Err(Fault::Empty);
                 }
                 true
             }

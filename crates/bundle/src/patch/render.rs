@@ -32,7 +32,7 @@ pub struct Rendered {
 /// Git does not track directories: they are rendered as a line of text, which `git apply`
 /// skips.
 pub fn render(entry: &Entry, sides: &Sides, deadline: Option<Instant>) -> Rendered {
-    let mut rendering = Rendering { rendered: Rendered::default(), deadline };
+    let mut rendering = Renderer { rendered: Rendered::default(), deadline };
     let path = &entry.path;
     match &entry.change {
         Change::Modify { old, new } if is_same_type(old, new) => {
@@ -65,12 +65,12 @@ pub fn rename_sources(entries: &[Entry]) -> HashSet<&RelativePath> {
     entries.iter().filter_map(|entry| entry.renamed_from.as_ref()).collect()
 }
 
-struct Rendering {
+struct Renderer {
     rendered: Rendered,
     deadline: Option<Instant>,
 }
 
-impl Rendering {
+impl Renderer {
     fn line(&mut self, parts: &[&[u8]]) {
         for part in parts {
             self.rendered.text.extend_from_slice(part);
@@ -99,12 +99,12 @@ impl Rendering {
         let (a, b) = (quote("a/", from), quote("b/", to));
         self.line(&[b"diff --git ", &a, b" ", &b]);
         match (old.map(mode), new.map(mode)) {
-            (None, Some(mode)) => self.line(&[b"new file mode ", canonical(mode).as_bytes()]),
-            (Some(mode), None) => self.line(&[b"deleted file mode ", canonical(mode).as_bytes()]),
+            (None, Some(mode)) => self.line(&[b"new file mode ", git_mode(mode).as_bytes()]),
+            (Some(mode), None) => self.line(&[b"deleted file mode ", git_mode(mode).as_bytes()]),
             (Some(old), Some(new)) if old != new => {
                 // Git has two modes for files; if they do not differ for git, all bits are shown.
-                let is_same = canonical(old) == canonical(new);
-                let shown = |mode| if is_same { format!("{mode:06o}") } else { canonical(mode) };
+                let is_same = git_mode(old) == git_mode(new);
+                let shown = |mode| if is_same { format!("{mode:06o}") } else { git_mode(mode) };
                 self.line(&[b"old mode ", shown(old).as_bytes()]);
                 self.line(&[b"new mode ", shown(new).as_bytes()]);
             }
@@ -124,8 +124,8 @@ impl Rendering {
             (old, new) => {
                 self.rendered.binary = true;
                 let sized = |name: Vec<u8>, content: &Content| match content {
-                    Content::Text(bytes) => sized(name, bytes.len() as u64),
-                    Content::Binary(size) => sized(name, *size),
+                    Content::Text(bytes) => with_size(name, bytes.len() as u64),
+                    Content::Binary(size) => with_size(name, *size),
                 };
                 self.line(&[
                     b"Binary files ",
@@ -212,7 +212,7 @@ fn range(start: usize, end: usize) -> String {
     }
 }
 
-fn sized(mut name: Vec<u8>, size: u64) -> Vec<u8> {
+fn with_size(mut name: Vec<u8>, size: u64) -> Vec<u8> {
     name.extend(format!(" ({size} bytes)").bytes());
     name
 }
@@ -226,7 +226,7 @@ fn mode(node: &Node) -> u32 {
 }
 
 /// The mode that git stores.
-fn canonical(mode: u32) -> String {
+fn git_mode(mode: u32) -> String {
     let stored = match (mode & 0o170_000, mode & 0o100) {
         (0o100_000, 0) => 0o100_644,
         (0o100_000, _) => 0o100_755,

@@ -56,21 +56,21 @@ impl Sides {
                     }
                 }
             }
-            node => node.and_then(known),
+            node => node.and_then(known_content),
         };
         let old = match entry.change.old() {
             Some(Node::File { hash, size, .. }) if *size > 0 => Some(match bundle.base(*hash)? {
                 Some(bytes) => Content::of(bytes),
                 None => Content::Binary(*size),
             }),
-            node => node.and_then(known),
+            node => node.and_then(known_content),
         };
         Ok(Self { old, new })
     }
 }
 
 /// The content of a node, if it is known without reading a file.
-fn known(node: &Node) -> Option<Content> {
+fn known_content(node: &Node) -> Option<Content> {
     match node {
         Node::File { size: 0, .. } => Some(Content::Text(Vec::new())),
         Node::File { size, .. } => Some(Content::Binary(*size)),

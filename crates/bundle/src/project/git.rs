@@ -30,7 +30,7 @@ pub enum Git {
     /// There is a `.git` whose target cannot be verified: a link, or a file that points to a
     /// directory which does not point back. It may come from an untrusted source together with
     /// the other files, so its target is neither read nor exposed.
-    Unproven,
+    Unverified,
 }
 
 /// Pointers (`.git`, `HEAD`, loose references) are one short line.
@@ -51,15 +51,15 @@ impl Git {
         match found {
             None => Self::None,
             Some(FileKind::Directory) => Self::Directory,
-            Some(FileKind::File) => worktree(root, dir).unwrap_or(Self::Unproven),
-            Some(_) => Self::Unproven,
+            Some(FileKind::File) => worktree(root, dir).unwrap_or(Self::Unverified),
+            Some(_) => Self::Unverified,
         }
     }
 
     /// The git directory of this worktree.
     pub(super) fn directory(&self, project: &Dir) -> Option<Dir> {
         match self {
-            Self::None | Self::Unproven => None,
+            Self::None | Self::Unverified => None,
             Self::Directory => project.open_dir(&marker()).ok(),
             Self::Worktree { git_dir, .. } => Dir::open(git_dir).ok(),
         }
@@ -69,7 +69,7 @@ impl Git {
     pub(super) fn common_directory(&self, project: &Dir) -> Option<Dir> {
         match self {
             Self::Worktree { common_dir, .. } => Dir::open(common_dir).ok(),
-            Self::None | Self::Unproven | Self::Directory => self.directory(project),
+            Self::None | Self::Unverified | Self::Directory => self.directory(project),
         }
     }
 
@@ -107,7 +107,7 @@ impl Git {
             let common = self.common_directory(project)?;
             match read(&common, &name, MAX_POINTER_BYTES) {
                 Some(next) => content = next,
-                None => return packed(&common, &name),
+                None => return packed_ref(&common, &name),
             }
         }
         None
@@ -122,7 +122,7 @@ fn read(dir: &Dir, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
     u64::try_from(content.len()).is_ok_and(|length| length <= limit).then_some(content)
 }
 
-fn packed(common: &Dir, name: &RelativePath) -> Option<String> {
+fn packed_ref(common: &Dir, name: &RelativePath) -> Option<String> {
     let content = read(common, &RelativePath::literal("packed-refs"), MAX_PACKED_BYTES)?;
     content.split(|b| *b == b'\n').find_map(|line| {
         let (hex, after) = line.split_at_checked(line.iter().position(|b| *b == b' ')?)?;

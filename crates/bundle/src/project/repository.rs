@@ -46,7 +46,7 @@ impl Repository {
         file: &RelativePath,
         limit: u64,
     ) -> Option<Vec<u8>> {
-        self.within(project, |dir| self.git.file(dir, file, limit))
+        self.read_in_root(project, |dir| self.git.file(dir, file, limit))
     }
 
     /// The same for a file that all its worktrees share (such as `info/exclude`).
@@ -56,7 +56,7 @@ impl Repository {
         file: &RelativePath,
         limit: u64,
     ) -> Option<Vec<u8>> {
-        self.within(project, |dir| self.git.common_file(dir, file, limit))
+        self.read_in_root(project, |dir| self.git.common_file(dir, file, limit))
     }
 
     /// Whether the repository's own configuration makes paths case-insensitive (`core.ignoreCase`
@@ -67,7 +67,11 @@ impl Repository {
         config::is_set(&content, b"core", b"ignorecase")
     }
 
-    fn within<T>(&self, project: &Project, read: impl FnOnce(&Dir) -> Option<T>) -> Option<T> {
+    fn read_in_root<T>(
+        &self,
+        project: &Project,
+        read: impl FnOnce(&Dir) -> Option<T>,
+    ) -> Option<T> {
         match &self.root {
             None => read(&project.dir),
             Some(root) => read(&project.dir.open_dir(root).ok()?),

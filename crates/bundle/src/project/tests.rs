@@ -92,9 +92,9 @@ fn a_pointer_that_nothing_points_back_to_is_not_followed() {
     std::fs::create_dir(&stranger).unwrap();
     std::fs::write(stranger.join(".git"), "gitdir: ../victim/.git\n").unwrap();
     let project = Project::find(&stranger, None).unwrap();
-    assert_eq!((&project.root, &project.git), (&stranger, &Git::Unproven));
+    assert_eq!((&project.root, &project.git), (&stranger, &Git::Unverified));
     assert_eq!(project.git_file(&RelativePath::literal("HEAD"), 100), None);
     std::fs::remove_file(stranger.join(".git")).unwrap();
     std::os::unix::fs::symlink("../victim/.git", stranger.join(".git")).unwrap();
-    assert_eq!(Project::find(&stranger, None).unwrap().git, Git::Unproven);
+    assert_eq!(Project::find(&stranger, None).unwrap().git, Git::Unverified);
 }

@@ -100,7 +100,7 @@ fn patch(path: &str, operation: &str, diff: &str) -> Value {
 }
 
 /// The result of upstream's `computeDiffBundle` for the differences from `HEAD`.
-fn computed(root: &Path) -> Value {
+fn diff_of_git(root: &Path) -> Value {
     git(root, &["add", "--intent-to-add", "."]);
     let arguments = ["diff", "--binary", "--find-renames=100%", "--no-ext-diff", "HEAD", "--", "."];
     let diff = git(root, &arguments);
@@ -140,7 +140,7 @@ fn what_git_tells_of_a_tree_makes_the_same_tree() {
     std::fs::set_permissions(root.join("run.sh"), PermissionsExt::from_mode(0o755)).unwrap();
     symlink("app.ts", root.join("src/link")).unwrap();
 
-    let changes = host.propose("HEAD", &computed(root)).unwrap();
+    let changes = host.propose("HEAD", &diff_of_git(root)).unwrap();
     assert_eq!(host.read("src/app.ts"), "one\ntwo\nthree\n", "the project was changed");
     host.apply(changes);
     git(&host.root, &["add", "--intent-to-add", "."]);
@@ -170,7 +170,7 @@ fn a_diff_does_what_it_was_announced_as() {
         assert_eq!(error.code(), "INVALID_INPUT");
     }
     let twice = patch("src/app.ts", "modify", &modify("src/app.ts"));
-    assert!(matches!(host.refused(&json!([twice, twice])), Error::Twice { .. }));
+    assert!(matches!(host.refused(&json!([twice, twice])), Error::Duplicate { .. }));
 }
 
 #[test]

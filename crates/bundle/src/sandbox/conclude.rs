@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use stockade_core::BundleLimits;
 
 use super::manifest::{SandboxManifest, Status};
-use super::write::{check_sizes, file, fixed, readme};
+use super::write::{check_sizes, file, literal, readme};
 use super::{Error, SandboxBundle, manifest_bytes, tree};
 use crate::beneath::{Dir, Rename};
 use crate::path::RelativePath;
@@ -34,8 +34,8 @@ pub fn conclude(dir: &Dir, conclusion: &Conclusion<'_>) -> Result<SandboxBundle,
     let limits = BundleLimits::SANDBOX;
     let Conclusion { status, outputs, run_id, stream_log } = conclusion;
     let tree = tree::walk(dir, &limits)?;
-    let (readme, log) = (readme()?, fixed("logs/stream.ndjson")?);
-    let patches = tree.patches.iter().map(listed).collect::<Result<Vec<_>, _>>()?;
+    let (readme, log) = (readme()?, literal("logs/stream.ndjson")?);
+    let patches = tree.patches.iter().map(path_text).collect::<Result<Vec<_>, _>>()?;
     let manifest = json!({
         "status": status,
         "runId": run_id,
@@ -47,7 +47,7 @@ pub fn conclude(dir: &Dir, conclusion: &Conclusion<'_>) -> Result<SandboxBundle,
     SandboxManifest::parse(manifest.as_bytes(), &limits)?;
     let mut kept = tree.total_bytes;
     for replaced in [&readme, &log] {
-        let there = dir.stat(replaced).map_err(Error::from_beneath)?;
+        let there = dir.stat(replaced).map_err(Error::read_error)?;
         kept = kept.saturating_sub(there.map_or(0, |there| there.size));
     }
     let kept = usize::try_from(kept).unwrap_or(usize::MAX);
@@ -72,14 +72,14 @@ fn earlier_changes(dir: &Dir, limits: &BundleLimits) -> Result<Value, Error> {
     }
 }
 
-fn listed(path: &RelativePath) -> Result<&str, Error> {
+fn path_text(path: &RelativePath) -> Result<&str, Error> {
     std::str::from_utf8(path.as_bytes())
         .map_err(|_| Error::Manifest { reason: format!("{} is not UTF-8", path.quoted()) })
 }
 
 /// Writes a file, and replaces an existing one.
 fn replace(dir: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), Error> {
-    let new = fixed(".new")?;
+    let new = literal(".new")?;
     match dir.remove_file(&new) {
         Err(error) if error.kind() != Some(std::io::ErrorKind::NotFound) => {
             return Err(Error::Write(error));
@@ -103,13 +103,13 @@ mod tests {
     use super::*;
     use crate::sandbox::read;
 
-    fn place() -> (tempfile::TempDir, Dir) {
-        let place = tempfile::tempdir().unwrap();
-        let dir = Dir::open(place.path()).unwrap();
-        (place, dir)
+    fn scratch() -> (tempfile::TempDir, Dir) {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = Dir::open(directory.path()).unwrap();
+        (directory, dir)
     }
 
-    const ENDED: Conclusion<'_> = Conclusion {
+    const CONCLUSION: Conclusion<'_> = Conclusion {
         status: Status::Finished,
         outputs: &Value::Null,
         run_id: "child",
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn what_a_child_left_is_kept_and_listed() {
-        let (place, dir) = place();
-        let path = |name: &str| place.path().join(name);
+        let (directory, dir) = scratch();
+        let path = |name: &str| directory.path().join(name);
         for (name, text) in [
             ("patches/a.patch", "mine"),
             ("artifacts/deep/b", "mine too"),
@@ -130,7 +130,7 @@ mod tests {
             fs::write(path(name), text).unwrap();
         }
         for outputs in [json!({ "n": 1 }), json!({ "n": 2 })] {
-            let bundle = conclude(&dir, &Conclusion { outputs: &outputs, ..ENDED }).unwrap();
+            let bundle = conclude(&dir, &Conclusion { outputs: &outputs, ..CONCLUSION }).unwrap();
             assert_eq!(bundle.manifest.outputs, outputs);
             assert_eq!(bundle.manifest.run_id.as_deref(), Some("child"));
             assert_eq!(bundle.manifest.patches, bundle.patches);
@@ -144,23 +144,23 @@ mod tests {
 
     #[test]
     fn what_is_beyond_the_limits_is_not_written() {
-        let (place, dir) = place();
+        let (directory, dir) = scratch();
         let long = json!("x".repeat(65 << 10));
-        let refused = conclude(&dir, &Conclusion { outputs: &long, ..ENDED }).unwrap_err();
+        let refused = conclude(&dir, &Conclusion { outputs: &long, ..CONCLUSION }).unwrap_err();
         assert_eq!(refused.code(), "INVALID_INPUT");
         assert!(refused.limit().is_some());
-        fs::write(place.path().join("README.md"), "[]").unwrap();
-        assert!(matches!(conclude(&dir, &ENDED), Err(Error::Manifest { .. })));
-        fs::write(place.path().join("README.md"), "{}").unwrap();
-        std::os::unix::fs::symlink("/etc", place.path().join("artifacts")).unwrap();
-        assert_eq!(conclude(&dir, &ENDED).unwrap_err().code(), "TOOL_PATH_ESCAPE");
-        fs::remove_file(place.path().join("artifacts")).unwrap();
-        let large = fs::File::create(place.path().join("large")).unwrap();
+        fs::write(directory.path().join("README.md"), "[]").unwrap();
+        assert!(matches!(conclude(&dir, &CONCLUSION), Err(Error::Manifest { .. })));
+        fs::write(directory.path().join("README.md"), "{}").unwrap();
+        std::os::unix::fs::symlink("/etc", directory.path().join("artifacts")).unwrap();
+        assert_eq!(conclude(&dir, &CONCLUSION).unwrap_err().code(), "TOOL_PATH_ESCAPE");
+        fs::remove_file(directory.path().join("artifacts")).unwrap();
+        let large = fs::File::create(directory.path().join("large")).unwrap();
         large.set_len(100 << 20).unwrap();
-        assert_eq!(conclude(&dir, &ENDED).unwrap_err().code(), "INVALID_INPUT");
-        assert!(!place.path().join("logs").exists());
-        fs::remove_file(place.path().join("large")).unwrap();
-        conclude(&dir, &ENDED).unwrap();
+        assert_eq!(conclude(&dir, &CONCLUSION).unwrap_err().code(), "INVALID_INPUT");
+        assert!(!directory.path().join("logs").exists());
+        fs::remove_file(directory.path().join("large")).unwrap();
+        conclude(&dir, &CONCLUSION).unwrap();
         assert_eq!(read(&dir).unwrap().manifest.status, Status::Finished);
     }
 }

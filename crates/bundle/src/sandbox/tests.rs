@@ -49,7 +49,7 @@ impl Fixture {
         error
     }
 
-    fn over(&self, limit: Limit) {
+    fn exceeds(&self, limit: Limit) {
         let error = self.refused("INVALID_INPUT");
         assert_eq!(error.limit(), Some(limit), "{error}");
         assert!(error.to_string().contains("profile sandbox"), "{error}");
@@ -146,18 +146,18 @@ fn paths_that_leave_are_refused() {
 
 #[test]
 fn links_and_special_files_are_refused_wherever_they_are() {
-    for place in ["link", "patches/link", "artifacts/a/b/link", "logs/stream.ndjson"] {
-        let fixture = Fixture::finished().file(&format!("{place}.d/x"), "");
-        symlink("/etc/passwd", fixture.path().join(place)).unwrap();
+    for dir in ["link", "patches/link", "artifacts/a/b/link", "logs/stream.ndjson"] {
+        let fixture = Fixture::finished().file(&format!("{dir}.d/x"), "");
+        symlink("/etc/passwd", fixture.path().join(dir)).unwrap();
         assert!(matches!(fixture.refused("TOOL_PATH_ESCAPE"), Error::Symlink { .. }));
     }
     let to_directory = Fixture::finished();
     symlink("/etc", to_directory.path().join("patches")).unwrap();
     to_directory.refused("TOOL_PATH_ESCAPE");
 
-    for place in ["README.md", "artifacts/pipe"] {
+    for dir in ["README.md", "artifacts/pipe"] {
         let fixture = Fixture::finished().file("artifacts/x", "");
-        let at = fixture.path().join(place);
+        let at = fixture.path().join(dir);
         drop(fs::remove_file(&at));
         rustix::fs::mknodat(
             rustix::fs::CWD,
@@ -167,7 +167,7 @@ fn links_and_special_files_are_refused_wherever_they_are() {
             0,
         )
         .unwrap();
-        assert!(matches!(fixture.refused("TOOL_PATH_ESCAPE"), Error::Special { .. }), "{place}");
+        assert!(matches!(fixture.refused("TOOL_PATH_ESCAPE"), Error::Special { .. }), "{dir}");
     }
     let readme = Fixture::finished();
     fs::remove_file(readme.path().join("README.md")).unwrap();
@@ -182,15 +182,15 @@ fn links_and_special_files_are_refused_wherever_they_are() {
 fn each_limit_is_held_and_named() {
     let outputs = |value: Value| Fixture::new(&json!({"status": "failed", "outputs": value}));
     outputs(nested(16)).read().unwrap();
-    outputs(nested(17)).over(Limit::OutputDepth);
+    outputs(nested(17)).exceeds(Limit::OutputDepth);
     outputs(json!(vec![0; 512])).read().unwrap();
-    outputs(json!({"a": vec![0; 513]})).over(Limit::OutputArrayItems);
+    outputs(json!({"a": vec![0; 513]})).exceeds(Limit::OutputArrayItems);
     outputs(json!(["x".repeat(64 << 10)])).read().unwrap();
-    outputs(json!(["x".repeat((64 << 10) + 1)])).over(Limit::OutputStringBytes);
+    outputs(json!(["x".repeat((64 << 10) + 1)])).exceeds(Limit::OutputStringBytes);
 
     let run = |id: String| Fixture::new(&json!({"status": "cancelled", "runId": id}));
     run("ü".repeat(256)).read().unwrap();
-    run("ü".repeat(257)).over(Limit::RunIdCharacters);
+    run("ü".repeat(257)).exceeds(Limit::RunIdCharacters);
 
     let padded = |size: usize| {
         let mut manifest = br#"{"status":"finished"}"#.to_vec();
@@ -198,7 +198,7 @@ fn each_limit_is_held_and_named() {
         Fixture::with_bytes(&manifest)
     };
     padded(5 << 20).read().unwrap();
-    padded((5 << 20) + 1).over(Limit::ManifestBytes);
+    padded((5 << 20) + 1).exceeds(Limit::ManifestBytes);
 
     let sized = Fixture::finished().file("artifacts/large", "");
     let large = fs::File::options().write(true).open(sized.path().join("artifacts/large")).unwrap();
@@ -206,26 +206,26 @@ fn each_limit_is_held_and_named() {
     large.set_len((100 << 20) - readme).unwrap();
     assert_eq!(sized.read().unwrap().total_bytes, 100 << 20);
     large.set_len((100 << 20) - readme + 1).unwrap();
-    sized.over(Limit::TotalBytes);
+    sized.exceeds(Limit::TotalBytes);
 
     for (part, limit) in [("patches", Limit::Patches), ("artifacts", Limit::Artifacts)] {
         let many = (0..1000).fold(Fixture::finished(), |fixture, number| {
             fixture.file(&format!("{part}/{number}"), "")
         });
         many.read().unwrap();
-        many.file(&format!("{part}/one-more"), "").over(limit);
+        many.file(&format!("{part}/one-more"), "").exceeds(limit);
     }
     let listed: Vec<String> = (0..1001).map(|number| format!("patches/{number}")).collect();
-    Fixture::new(&json!({"status": "finished", "patches": listed})).over(Limit::Patches);
+    Fixture::new(&json!({"status": "finished", "patches": listed})).exceeds(Limit::Patches);
     let patch = json!({"path": "a", "operation": "add", "diff": ""});
     Fixture::new(&json!({
         "status": "finished",
         "diffBundle": {"seq": 1, "baseRef": "HEAD", "patches": vec![patch; 1001]}
     }))
-    .over(Limit::Patches);
+    .exceeds(Limit::Patches);
     let strewn = (0..10_000)
         .fold(Fixture::finished(), |fixture, number| fixture.file(&format!("other/{number}"), ""));
-    strewn.over(Limit::Entries);
+    strewn.exceeds(Limit::Entries);
 
     let long = |bytes: usize| {
         let mut name = format!("artifacts/{}", "d".repeat(200));
@@ -237,9 +237,9 @@ fn each_limit_is_held_and_named() {
         name
     };
     Fixture::finished().file(&long(1024), "").read().unwrap();
-    Fixture::finished().file(&long(1025), "").over(Limit::PathBytes);
+    Fixture::finished().file(&long(1025), "").exceeds(Limit::PathBytes);
     let name = format!("patches/{}", "x".repeat(1017));
-    Fixture::new(&json!({"status": "finished", "patches": [name]})).over(Limit::PathBytes);
+    Fixture::new(&json!({"status": "finished", "patches": [name]})).exceeds(Limit::PathBytes);
 }
 
 /// Parsing mutated bytes must always end, and never with a panic; an accepted manifest must be

@@ -32,7 +32,7 @@ pub(super) fn walk(dir: &Dir, limits: &BundleLimits) -> Result<Tree, Error> {
         };
         let names = opened
             .and_then(|dir| dir.entries_up_to(remaining))
-            .map_err(Error::from_beneath)?
+            .map_err(Error::read_error)?
             .ok_or_else(|| too_large(Limit::Entries, at_most, limits))?;
         remaining -= names.len() as u64;
         for (name, kind) in names {
@@ -57,7 +57,7 @@ pub(super) fn walk(dir: &Dir, limits: &BundleLimits) -> Result<Tree, Error> {
 
 impl Tree {
     fn add(&mut self, dir: &Dir, path: RelativePath, limits: &BundleLimits) -> Result<(), Error> {
-        let size = match dir.stat(&path).map_err(Error::from_beneath)? {
+        let size = match dir.stat(&path).map_err(Error::read_error)? {
             Some(stat) if stat.kind == FileKind::File => stat.size,
             // It was replaced since it was listed.
             Some(_) => return Err(Error::Special { path: path.quoted() }),

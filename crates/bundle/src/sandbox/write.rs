@@ -108,7 +108,7 @@ pub fn write_result(dir: &Dir, result: &StructuredResult) -> Result<SandboxBundl
         file(dir, path, content)?;
     }
     if let Some(log) = &result.stream_log {
-        file(dir, &fixed("logs/stream.ndjson")?, log)?;
+        file(dir, &literal("logs/stream.ndjson")?, log)?;
     }
     // The manifest is written last: without it there is no bundle.
     file(dir, &readme()?, manifest.as_bytes())?;
@@ -143,10 +143,10 @@ fn artifact(text: &str, limits: &BundleLimits) -> Result<RelativePath, Error> {
 }
 
 pub(super) fn readme() -> Result<RelativePath, Error> {
-    fixed("README.md")
+    literal("README.md")
 }
 
-pub(super) fn fixed(path: &'static str) -> Result<RelativePath, Error> {
+pub(super) fn literal(path: &'static str) -> Result<RelativePath, Error> {
     RelativePath::new(path).map_err(|error| Error::Manifest { reason: error.to_string() })
 }
 
@@ -161,15 +161,15 @@ pub(super) fn file(dir: &Dir, path: &RelativePath, content: &[u8]) -> Result<(),
     for directory in missing.into_iter().rev() {
         match dir.mkdir(&directory, 0o700) {
             Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => {}
-            made => made.map_err(|error| twice(error, path))?,
+            made => made.map_err(|error| duplicate_error(error, path))?,
         }
     }
-    let mut file = dir.create_file(path, 0o600).map_err(|error| twice(error, path))?;
+    let mut file = dir.create_file(path, 0o600).map_err(|error| duplicate_error(error, path))?;
     file.write_all(content).and_then(|()| file.sync_data()).map_err(Error::WriteFile)
 }
 
 /// The error for a path that another file of the same bundle already uses.
-fn twice(error: beneath::Error, path: &RelativePath) -> Error {
+fn duplicate_error(error: beneath::Error, path: &RelativePath) -> Error {
     use std::io::ErrorKind::{AlreadyExists, NotADirectory};
     match error.kind() {
         Some(AlreadyExists | NotADirectory) => {
@@ -185,9 +185,9 @@ mod tests {
     use crate::sandbox::Operation;
 
     fn empty() -> (tempfile::TempDir, Dir) {
-        let place = tempfile::tempdir().unwrap();
-        let dir = Dir::open(place.path()).unwrap();
-        (place, dir)
+        let directory = tempfile::tempdir().unwrap();
+        let dir = Dir::open(directory.path()).unwrap();
+        (directory, dir)
     }
 
     fn result() -> StructuredResult {
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_request_is_a_pending_manifest_with_its_files() {
-        let (place, dir) = empty();
+        let (directory, dir) = empty();
         let files = [(RelativePath::new(".smithers/egress/ca.crt").unwrap(), b"PEM".to_vec())];
         let input = json!({"prompt": "x"});
         let provider = Some("remote-vm");
@@ -221,14 +221,14 @@ mod tests {
             files: &files,
         };
         let size = write_request(&dir, &request).unwrap();
-        let text = std::fs::read_to_string(place.path().join("README.md")).unwrap();
+        let text = std::fs::read_to_string(directory.path().join("README.md")).unwrap();
         assert_eq!(size, text.len() as u64 + 3);
         let manifest: Value = serde_json::from_str(&text).unwrap();
         let expected = json!({"status": "pending", "sandboxId": "review", "provider": "remote-vm",
             "runtime": null, "input": {"prompt": "x"}});
         assert_eq!(manifest, expected);
         assert!(text.starts_with("{\n  \""), "{text}");
-        let written = std::fs::read(place.path().join(".smithers/egress/ca.crt")).unwrap();
+        let written = std::fs::read(directory.path().join(".smithers/egress/ca.crt")).unwrap();
         assert_eq!(written, b"PEM");
     }
 
@@ -296,21 +296,21 @@ mod tests {
             escapes(StructuredResult { artifacts: named("/etc/passwd"), ..result() }),
             escapes(StructuredResult { artifacts: named("README.md"), ..result() }),
         ] {
-            let (place, dir) = empty();
+            let (directory, dir) = empty();
             let error = write_result(&dir, &refused).unwrap_err();
             assert_eq!((error.limit(), error.code()), (limit, code), "{error}");
-            assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "{error}");
+            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "{error}");
         }
     }
 
     #[test]
     fn two_files_cannot_have_one_place() {
         for (one, other) in [("artifacts/a", "artifacts/a"), ("artifacts/a", "artifacts/a/b")] {
-            let (place, dir) = empty();
+            let (directory, dir) = empty();
             let artifacts = [named(one), named(other)].concat();
             let error = write_result(&dir, &StructuredResult { artifacts, ..result() });
             assert_eq!(error.unwrap_err().code(), "INVALID_INPUT");
-            assert!(!place.path().join("README.md").exists());
+            assert!(!directory.path().join("README.md").exists());
         }
     }
 }

@@ -27,14 +27,19 @@ pub(super) fn ignored(
     project: &Project,
     notes: &mut Vec<String>,
 ) -> Vec<bool> {
-    let mut repositories =
-        Repositories { entries, view, project, of: HashMap::new(), rules: HashMap::new() };
+    let mut repositories = Repositories {
+        entries,
+        view,
+        project,
+        by_directory: HashMap::new(),
+        rules: HashMap::new(),
+    };
     let mut verdict = |entry: &Entry| {
         if entry.refused.is_some() {
             return false;
         }
         let root = repositories.root_of(entry.path.parent());
-        let Some(path) = below(root.as_ref(), &entry.path) else { return false };
+        let Some(path) = path_in_repository(root.as_ref(), &entry.path) else { return false };
         let Some(rules) = repositories.rules(root) else { return false };
         let node = entry.change.new_node().or_else(|| entry.change.old());
         let is_directory = matches!(node, Some(Node::Directory { .. }));
@@ -46,7 +51,7 @@ pub(super) fn ignored(
 }
 
 /// A path relative to the root of its repository.
-fn below(root: Option<&RelativePath>, path: &RelativePath) -> Option<RelativePath> {
+fn path_in_repository(root: Option<&RelativePath>, path: &RelativePath) -> Option<RelativePath> {
     match root {
         None => Some(path.clone()),
         Some(root) => RelativePath::new(path.as_bytes().get(root.as_bytes().len() + 1..)?).ok(),
@@ -59,7 +64,7 @@ struct Repositories<'a> {
     project: &'a Project,
     /// The root of the repository that contains the content of each directory; `None` is the
     /// project.
-    of: HashMap<RelativePath, Option<RelativePath>>,
+    by_directory: HashMap<RelativePath, Option<RelativePath>>,
     rules: HashMap<Option<RelativePath>, Rules<'a>>,
 }
 
@@ -68,7 +73,7 @@ impl<'a> Repositories<'a> {
         let mut passed = Vec::new();
         let root = loop {
             let Some(path) = directory else { break None };
-            if let Some(known) = self.of.get(&path) {
+            if let Some(known) = self.by_directory.get(&path) {
                 break known.clone();
             }
             directory = path.parent();
@@ -78,7 +83,7 @@ impl<'a> Repositories<'a> {
                 break Some(path);
             }
         };
-        self.of.extend(passed.into_iter().map(|path| (path, root.clone())));
+        self.by_directory.extend(passed.into_iter().map(|path| (path, root.clone())));
         root
     }
 
@@ -122,9 +127,9 @@ impl<'a> Rules<'a> {
             None => Some(file.clone()),
             Some(root) => root.join(file.as_bytes()).ok(),
         };
-        let place = of_project.clone();
+        let directory = of_project.clone();
         let before: Read<'a> =
-            Box::new(move |file| Ok(place(file).and_then(|file| rules(&project.dir, &file))));
+            Box::new(move |file| Ok(directory(file).and_then(|file| rules(&project.dir, &file))));
         let after: Read<'a> = Box::new(move |file| {
             let Some(file) = of_project(file) else { return Ok(None) };
             Ok(match entries.binary_search_by(|entry| entry.path.cmp(&file)) {
@@ -159,13 +164,13 @@ fn rules(tree: &Dir, file: &RelativePath) -> Option<Vec<u8>> {
 
 /// The paths that git tracks; empty, with a note, if they cannot be determined.
 fn tracked(repository: &Repository, project: &Project, notes: &mut Vec<String>) -> Index {
-    let place = repository.root().map_or_else(|| "here".to_owned(), |root| format!("in {root}"));
+    let path = repository.root().map_or_else(|| "here".to_owned(), |root| format!("in {root}"));
     let read = |name: &str| {
         let name = RelativePath::new(name).ok()?;
         repository.file(project, &name, index::MAX_FILE_BYTES)
     };
     let Some(content) = read("index") else {
-        notes.push(format!("git has no index {place}: all files count as untracked"));
+        notes.push(format!("git has no index {path}: all files count as untracked"));
         return Index::default();
     };
     let parsed = Index::parse(&content).and_then(|mut index| {
@@ -175,7 +180,7 @@ fn tracked(repository: &Repository, project: &Project, notes: &mut Vec<String>) 
         Ok(index)
     });
     parsed.unwrap_or_else(|error| {
-        notes.push(format!("{error} {place}: all files count as untracked"));
+        notes.push(format!("{error} {path}: all files count as untracked"));
         Index::default()
     })
 }

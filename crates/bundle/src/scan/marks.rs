@@ -16,7 +16,7 @@ pub(super) fn mark(
 ) -> Result<(), Error> {
     entries.iter_mut().for_each(policy::classify);
     policy::refuse_bare_repositories(entries, |path| {
-        project.dir.holds(path).map_err(|source| Error::Read {
+        project.dir.exists(path).map_err(|source| Error::Read {
             layer: "project",
             path: path.quoted(),
             source,

@@ -21,14 +21,14 @@ pub(super) struct Reader {
 
 /// What exists at a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum ScannedNode {
     /// Something that a bundle can contain.
     Node(Node),
     /// A socket, pipe or device with these permission bits.
     Special(u32),
 }
 
-impl Found {
+impl ScannedNode {
     /// The node, or an empty file in place of something that has none.
     pub(super) fn into_node(self) -> Node {
         match self {
@@ -63,18 +63,22 @@ impl Reader {
         directory: &Dir,
         name: &RelativePath,
         stat: &Stat,
-    ) -> Result<Found, beneath::Error> {
+    ) -> Result<ScannedNode, beneath::Error> {
         let mode = stat.mode & 0o777;
         Ok(match stat.kind {
-            FileKind::File => Found::Node(self.file(directory.open_file(name)?, name, mode)?),
-            FileKind::Directory => Found::Node(Node::Directory { mode }),
-            FileKind::Symlink => Found::Node(Node::Symlink { target: directory.read_link(name)? }),
-            FileKind::CharacterDevice | FileKind::Other => Found::Special(mode),
+            FileKind::File => {
+                ScannedNode::Node(self.file(directory.open_file(name)?, name, mode)?)
+            }
+            FileKind::Directory => ScannedNode::Node(Node::Directory { mode }),
+            FileKind::Symlink => {
+                ScannedNode::Node(Node::Symlink { target: directory.read_link(name)? })
+            }
+            FileKind::CharacterDevice | FileKind::Other => ScannedNode::Special(mode),
         })
     }
 
     /// Opens a file of the view, which belongs to this user, regardless of its mode.
-    pub(super) fn open_ours(
+    pub(super) fn open_own(
         &self,
         directory: &Dir,
         name: &RelativePath,

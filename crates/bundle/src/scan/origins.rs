@@ -17,63 +17,66 @@ use crate::manifest::{Change, ContentHash, Entry, Node};
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     /// By inode: an inode with several names is one file.
-    strays: HashMap<u64, Stray>,
+    moved_files: HashMap<u64, MovedFile>,
     /// Inodes with a name that also exists in the project.
-    at_home: HashSet<u64>,
+    still_in_project: HashSet<u64>,
     /// Deletions of files that renames have left.
     renamed: Vec<usize>,
 }
 
 /// A file that was made from one of the project's, under names that the project lacks.
 #[derive(Debug, Default)]
-struct Stray {
+struct MovedFile {
     additions: Vec<usize>,
     /// Whether the host may have removed one of the names.
-    is_doubtful: bool,
+    may_be_removed_by_host: bool,
 }
 
 impl Origins {
     /// Records an addition of a file that was made from one of the project's.
-    pub(super) fn stray(&mut self, inode: u64, addition: usize, is_doubtful: bool) {
-        let stray = self.strays.entry(inode).or_default();
+    pub(super) fn add_moved_file(&mut self, inode: u64, addition: usize, is_doubtful: bool) {
+        let stray = self.moved_files.entry(inode).or_default();
         stray.additions.push(addition);
-        stray.is_doubtful |= is_doubtful;
+        stray.may_be_removed_by_host |= is_doubtful;
     }
 
     /// Records a file with several names, one of which exists in the project.
-    pub(super) fn at_home(&mut self, inode: u64) {
-        self.at_home.insert(inode);
+    pub(super) fn add_still_in_project(&mut self, inode: u64) {
+        self.still_in_project.insert(inode);
     }
 
     /// Records a deletion of a file that a rename has left.
-    pub(super) fn renamed(&mut self, deletion: usize) {
+    pub(super) fn add_renamed(&mut self, deletion: usize) {
         self.renamed.push(deletion);
     }
 
     /// Marks as conflicts the files that the host may have removed and that nothing in the view
     /// explains.
-    pub(super) fn judge(self, entries: &mut [Entry]) {
-        let Self { mut strays, at_home, renamed } = self;
+    pub(super) fn mark_conflicts(self, entries: &mut [Entry]) {
+        let Self { moved_files: mut strays, still_in_project: at_home, renamed } = self;
         // The project has the file that they are links to.
         strays.retain(|inode, _| !at_home.contains(inode));
-        if !strays.values().any(|stray| stray.is_doubtful) {
+        if !strays.values().any(|stray| stray.may_be_removed_by_host) {
             return;
         }
-        let mut strays: Vec<Stray> = strays.into_values().collect();
+        let mut strays: Vec<MovedFile> = strays.into_values().collect();
         // Certain renames claim their deletion before doubtful ones do; within each group the
         // order is deterministic.
         strays.sort_by_key(|stray| {
-            (stray.is_doubtful, stray.additions.iter().map(|at| &entries[*at].path).min())
+            (
+                stray.may_be_removed_by_host,
+                stray.additions.iter().map(|at| &entries[*at].path).min(),
+            )
         });
         let mut sources = Sources::of(entries, &renamed);
-        strays.retain(|stray| !sources.have_content(stray, entries));
-        strays.retain(|stray| !sources.have_name(stray, entries));
+        strays.retain(|stray| !sources.take_by_content(stray, entries));
+        strays.retain(|stray| !sources.take_by_name(stray, entries));
         // Each rename has left a deletion; if there are enough, it does not matter which belongs to
         // which.
-        if strays.len() <= sources.rest(&renamed) {
+        if strays.len() <= sources.count_unused(&renamed) {
             return;
         }
-        let doubtful = strays.into_iter().filter(|stray| stray.is_doubtful);
+        let doubtful = strays.into_iter().filter(|stray| stray.may_be_removed_by_host);
         for at in doubtful.flat_map(|stray| stray.additions) {
             entries[at].conflict = true;
         }
@@ -85,7 +88,7 @@ struct Sources {
     /// Deletions; those that a rename has left come last.
     by_content: HashMap<ContentHash, Vec<usize>>,
     by_name: HashMap<Vec<u8>, Vec<usize>>,
-    taken: HashSet<usize>,
+    used: HashSet<usize>,
     /// The old contents of paths at which another file is now.
     displaced: HashSet<ContentHash>,
 }
@@ -111,36 +114,35 @@ impl Sources {
             }
             by_name.entry(entries[at].path.file_name().to_vec()).or_default().push(at);
         }
-        Self { by_content, by_name, taken: HashSet::new(), displaced }
+        Self { by_content, by_name, used: HashSet::new(), displaced }
     }
 
     /// Whether an unclaimed deletion, or a displaced file, has the content of `stray`; claims the
     /// deletion.
-    fn have_content(&mut self, stray: &Stray, entries: &[Entry]) -> bool {
+    fn take_by_content(&mut self, stray: &MovedFile, entries: &[Entry]) -> bool {
         let mut contents = stray
             .additions
             .iter()
             .filter_map(|at| entries[*at].change.new_node().and_then(content));
         let Some(content) = contents.next() else { return false };
-        take(self.by_content.get_mut(&content), &mut self.taken)
+        take_candidate(self.by_content.get_mut(&content), &mut self.used)
             || self.displaced.contains(&content)
     }
 
     /// Whether an unclaimed deletion has a name of `stray`, in any directory; claims it.
-    fn have_name(&mut self, stray: &Stray, entries: &[Entry]) -> bool {
-        stray
-            .additions
-            .iter()
-            .any(|at| take(self.by_name.get_mut(entries[*at].path.file_name()), &mut self.taken))
+    fn take_by_name(&mut self, stray: &MovedFile, entries: &[Entry]) -> bool {
+        stray.additions.iter().any(|at| {
+            take_candidate(self.by_name.get_mut(entries[*at].path.file_name()), &mut self.used)
+        })
     }
 
     /// How many of these are unclaimed.
-    fn rest(&self, deletions: &[usize]) -> usize {
-        deletions.iter().filter(|at| !self.taken.contains(at)).count()
+    fn count_unused(&self, deletions: &[usize]) -> usize {
+        deletions.iter().filter(|at| !self.used.contains(at)).count()
     }
 }
 
-fn take(candidates: Option<&mut Vec<usize>>, taken: &mut HashSet<usize>) -> bool {
+fn take_candidate(candidates: Option<&mut Vec<usize>>, taken: &mut HashSet<usize>) -> bool {
     let Some(candidates) = candidates else { return false };
     while let Some(candidate) = candidates.pop() {
         if taken.insert(candidate) {

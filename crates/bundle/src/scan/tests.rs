@@ -50,7 +50,7 @@ impl Fixture {
 
     /// The entries in short form: `+file`, `~file`, `-file`, with their marks.
     fn summary(&self) -> Vec<String> {
-        self.scan().iter().map(short).collect()
+        self.scan().iter().map(summarize).collect()
     }
 
     fn write(&self, name: &str, content: &str) {
@@ -97,7 +97,7 @@ impl Fixture {
     }
 }
 
-fn short(entry: &Entry) -> String {
+fn summarize(entry: &Entry) -> String {
     let sign = match entry.change {
         Change::Add { .. } => "+",
         Change::Modify { .. } => "~",
@@ -183,7 +183,7 @@ fn each_kind_of_change_becomes_an_entry() {
 
     let entries = fixture.scan();
     assert_eq!(
-        entries.iter().map(short).collect::<Vec<_>>(),
+        entries.iter().map(summarize).collect::<Vec<_>>(),
         [
             "~becomes-directory",
             "+becomes-directory/inner",
@@ -446,7 +446,7 @@ fn ignored_files_are_marked_but_never_hidden() {
     std::fs::write(fixture.root.join(".git/index"), "damaged").unwrap();
     let changes = fixture.scan_with(&BundleLimits::RUN).unwrap();
     assert!(changes.notes[0].contains("not a git index"), "{:?}", changes.notes);
-    assert!(changes.entries.iter().any(|entry| short(entry) == "~tracked.log ignored"));
+    assert!(changes.entries.iter().any(|entry| summarize(entry) == "~tracked.log ignored"));
 }
 
 /// Uses a real overlay, if this kernel lets this process mount one.
@@ -491,10 +491,10 @@ fn fifty_thousand_files_are_scanned_and_removed() {
             std::fs::write(directory.join(file.to_string()), "x").unwrap();
         }
     }
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     assert_eq!(fixture.scan().len(), 50_050);
     fixture.view.remove().unwrap();
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert!(took < std::time::Duration::from_secs(60), "{took:?}");
 }
 
@@ -512,16 +512,21 @@ fn what_is_excluded_is_not_looked_at() {
     let excluded: Vec<_> =
         ["a/b", "bundle.tsx", "gone/left"].map(|path| RelativePath::new(path).unwrap()).into();
     let project = Project::find(&fixture.root, None).unwrap();
-    let changes =
-        scan_but(&fixture.view, &project, &excluded, &mut History::default(), &BundleLimits::RUN)
-            .unwrap();
-    let told: Vec<_> = changes.entries.iter().map(short).collect();
-    assert_eq!(told, ["~a/x", "~ab", "-gone/kept"]);
+    let changes = scan_excluding(
+        &fixture.view,
+        &project,
+        &excluded,
+        &mut History::default(),
+        &BundleLimits::RUN,
+    )
+    .unwrap();
+    let reported: Vec<_> = changes.entries.iter().map(summarize).collect();
+    assert_eq!(reported, ["~a/x", "~ab", "-gone/kept"]);
 }
 
 #[test]
 fn what_was_gathered_tells_of_removals_in_a_list() {
-    use crate::view::{Gathered, Gathering};
+    use crate::view::{LayerChanges, LayerCollector};
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().canonicalize().unwrap().join("project");
     for name in ["edited", "gone", "tree/a/b", "tree/c", "file/inner", "later"] {
@@ -529,25 +534,25 @@ fn what_was_gathered_tells_of_removals_in_a_list() {
     }
     symlink("tree", root.join("link")).unwrap();
     let data = DataDir::open(&scratch.path().join("data")).unwrap();
-    let gather = || Gathering::begin(&data).unwrap();
-    let place = gather().layer().to_owned();
-    assert!(!place.parent().unwrap().exists(), "what is not finished is left");
+    let gather = || LayerCollector::start(&data).unwrap();
+    let layer = gather().layer().to_owned();
+    assert!(!layer.parent().unwrap().exists(), "what is not finished is left");
 
     let gathering = gather();
     write(gathering.layer(), "edited", "other");
     std::fs::write(gathering.layer().join("file"), "no directory any more").unwrap();
     let project = Project::find(&root, None).unwrap();
-    let since = crate::view::moment(&project.dir, 0o755).unwrap();
-    while !crate::view::is_over(since) {
+    let since = crate::view::boundary_time(&project.dir, 0o755).unwrap();
+    while !crate::view::is_tick_over(since) {
         std::thread::yield_now();
     }
     write(&root, "later", "of the host");
     let removed = ["gone", "tree", "file/inner", "link/c", "never/was", "edited/below", "later"]
         .map(|path| RelativePath::new(path).unwrap());
-    let gathered = Gathered { since, removed: removed.into() };
+    let gathered = LayerChanges { since, removed: removed.into() };
     let view = gathering.finish(&project, gathered, &["make".to_owned()]).unwrap();
     let changes = scan(&view, &project, &BundleLimits::RUN).unwrap();
-    let told: Vec<_> = changes.entries.iter().map(short).collect();
+    let reported: Vec<_> = changes.entries.iter().map(summarize).collect();
     let expected = [
         "~edited",
         "~file",
@@ -559,9 +564,9 @@ fn what_was_gathered_tells_of_removals_in_a_list() {
         "-tree/a/b",
         "-tree/c",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     assert_eq!(View::sweep(&data).unwrap(), 0, "it is in use");
-    let place = data.path().join("views").join(view.id());
+    let location = data.path().join("views").join(view.id());
     view.remove().unwrap();
-    assert!(!place.exists());
+    assert!(!location.exists());
 }

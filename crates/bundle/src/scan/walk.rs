@@ -12,14 +12,14 @@ use rustix::io::Errno;
 use stockade_core::BundleLimits;
 
 use super::Error;
-use super::node::{Found, Reader};
+use super::node::{Reader, ScannedNode};
 use super::origins::Origins;
 use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
 use crate::history::History;
 use crate::manifest::{Change, Entry, Node, Refusal};
 use crate::path::RelativePath;
 use crate::project::Project;
-use crate::validate::within;
+use crate::validate::check_limit;
 use crate::view::View;
 
 /// All differences between the view's layer and the project.
@@ -31,7 +31,7 @@ pub(super) fn walk(
     limits: &BundleLimits,
 ) -> Result<Vec<Entry>, Error> {
     let layer = view.changed();
-    let root = layer.stat_self().map_err(|source| at("view", None, source))?;
+    let root = layer.stat_self().map_err(|source| read_error("view", None, source))?;
     if root.mode & 0o700 != 0o700 {
         let mode = rustix::fs::Mode::from_bits_truncate(root.mode | 0o700);
         // If this is refused, opening the directory fails too and reports the error.
@@ -57,7 +57,7 @@ pub(super) fn walk(
     }
     walk.removed(view.removed())?;
     let Walk { origins, mut entries, .. } = walk;
-    origins.judge(&mut entries);
+    origins.mark_conflicts(&mut entries);
     Ok(entries)
 }
 
@@ -87,7 +87,7 @@ struct Level {
 }
 
 /// One name of a directory that is being walked.
-struct Name<'d> {
+struct NameEntry<'d> {
     path: RelativePath,
     name: RelativePath,
     layer: &'d Dir,
@@ -101,21 +101,22 @@ struct Name<'d> {
 impl Walk<'_> {
     fn level(&mut self, level: &Level) -> Result<(), Error> {
         let path = level.path.as_ref();
-        let layer = open(self.layer, path).map_err(|source| at("view", path, source))?;
+        let layer = open(self.layer, path).map_err(|source| read_error("view", path, source))?;
         let base = match level.over_directory.then(|| open(self.project, path)) {
             None => None,
             Some(Ok(base)) => Some(base),
             // A directory that cannot be listed was not copied either.
             Some(Err(error)) if self.is_copy && error.errno() == Some(Errno::ACCESS) => None,
-            Some(Err(source)) => return Err(at("project", path, source)),
+            Some(Err(source)) => return Err(read_error("project", path, source)),
         };
-        let names = layer.entries().map_err(|source| at("view", path, source))?;
+        let names = layer.entries().map_err(|source| read_error("view", path, source))?;
         let hides = base.is_some() && (self.is_copy || is_opaque(&layer));
         let hidden = match &base {
             Some(base) if hides => {
                 let present: HashSet<&[u8]> =
                     names.iter().map(|(name, _)| name.as_slice()).collect();
-                let mut hidden = base.entries().map_err(|source| at("project", path, source))?;
+                let mut hidden =
+                    base.entries().map_err(|source| read_error("project", path, source))?;
                 hidden.retain(|(name, _)| !present.contains(name.as_slice()));
                 hidden
             }
@@ -126,22 +127,25 @@ impl Walk<'_> {
             if self.is_excluded(&path) {
                 continue;
             }
-            let stat = layer.stat(&name).map_err(|source| at("view", Some(&path), source))?;
+            let stat =
+                layer.stat(&name).map_err(|source| read_error("view", Some(&path), source))?;
             let Some(stat) = stat else { continue };
             let found = match &base {
                 None => None,
                 Some(base) => base
                     .stat(&name)
-                    .map_err(|source| at("project", Some(&path), source))?
+                    .map_err(|source| read_error("project", Some(&path), source))?
                     .map(|stat| (base, stat)),
             };
             let directory = base.as_ref();
-            self.name(&Name { path, name, layer: &layer, stat, directory, base: found })?;
+            self.name(&NameEntry { path, name, layer: &layer, stat, directory, base: found })?;
         }
         if let Some(base) = &base {
             for (bytes, _) in hidden {
                 let (path, name) = child(path, &bytes)?;
-                let stat = base.stat(&name).map_err(|source| at("project", Some(&path), source))?;
+                let stat = base
+                    .stat(&name)
+                    .map_err(|source| read_error("project", Some(&path), source))?;
                 if let Some(stat) = stat {
                     self.deleted(path, &name, base, stat)?;
                 }
@@ -156,8 +160,8 @@ impl Walk<'_> {
         if removed.is_empty() {
             return Ok(());
         }
-        let told: HashSet<_> = self.entries.iter().map(|entry| entry.path.clone()).collect();
-        for path in removed.iter().filter(|path| !told.contains(path)) {
+        let recorded: HashSet<_> = self.entries.iter().map(|entry| entry.path.clone()).collect();
+        for path in removed.iter().filter(|path| !recorded.contains(path)) {
             let parent = path.parent();
             let base = match open(self.project, parent.as_ref()) {
                 Ok(base) => base,
@@ -166,10 +170,11 @@ impl Walk<'_> {
                 Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)) => {
                     continue;
                 }
-                Err(source) => return Err(at("project", Some(path), source)),
+                Err(source) => return Err(read_error("project", Some(path), source)),
             };
             let (_, name) = child(None, path.file_name())?;
-            let stat = base.stat(&name).map_err(|source| at("project", Some(path), source))?;
+            let stat =
+                base.stat(&name).map_err(|source| read_error("project", Some(path), source))?;
             if let Some(stat) = stat {
                 self.deleted(path.clone(), &name, &base, stat)?;
             }
@@ -177,16 +182,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn name(&mut self, name: &Name<'_>) -> Result<(), Error> {
+    fn name(&mut self, name: &NameEntry<'_>) -> Result<(), Error> {
         if name.stat.kind == FileKind::CharacterDevice
             && name.stat.device_number == 0
             && !self.is_copy
         {
             let Some((base, stat)) = name.base else { return Ok(()) };
-            let place = self.entries.len();
+            let index = self.entries.len();
             self.deleted(name.path.clone(), &name.name, base, stat)?;
-            if stat.kind == FileKind::File && name.stat.links == 1 && self.entries.len() > place {
-                self.origins.renamed(place);
+            if stat.kind == FileKind::File && name.stat.links == 1 && self.entries.len() > index {
+                self.origins.add_renamed(index);
             }
             return Ok(());
         }
@@ -197,7 +202,7 @@ impl Walk<'_> {
         if name.stat.kind == FileKind::Directory {
             self.reader
                 .unlock(name.layer, &name.name, &name.stat)
-                .map_err(|source| at("view", Some(&name.path), source))?;
+                .map_err(|source| read_error("view", Some(&name.path), source))?;
             self.pending.push(Level { path: Some(name.path.clone()), over_directory });
         }
         let is_as_copied = self.copied.is_some_and(|copied| name.stat.changed < copied);
@@ -212,8 +217,8 @@ impl Walk<'_> {
     }
 
     /// Compares a name in the layer with the same name in the project.
-    fn compare(&mut self, name: &Name<'_>) -> Result<(), Error> {
-        let in_view = |source| at("view", Some(&name.path), source);
+    fn compare(&mut self, name: &NameEntry<'_>) -> Result<(), Error> {
+        let in_view = |source| read_error("view", Some(&name.path), source);
         let same_size = |base: &Stat| base.kind == FileKind::File && base.size == name.stat.size;
         let may_be_equal = name.base.is_some_and(|(_, base)| same_size(&base));
         if name.stat.kind == FileKind::File && !may_be_equal {
@@ -222,11 +227,10 @@ impl Walk<'_> {
         }
         let mut is_copied_up = false;
         let new = if name.stat.kind == FileKind::File {
-            let file =
-                self.reader.open_ours(name.layer, &name.name, &name.stat).map_err(in_view)?;
+            let file = self.reader.open_own(name.layer, &name.name, &name.stat).map_err(in_view)?;
             is_copied_up = !self.is_copy && name.base.is_none() && has_origin(&file);
             let node = self.reader.file(file, &name.name, name.stat.mode & 0o777);
-            Found::Node(node.map_err(in_view)?)
+            ScannedNode::Node(node.map_err(in_view)?)
         } else {
             self.reader.read(name.layer, &name.name, &name.stat).map_err(in_view)?
         };
@@ -235,18 +239,18 @@ impl Walk<'_> {
             self.push(&name.path, Change::Add { new: new.into_node() }, refused, false)?;
             if is_copied_up {
                 let is_doubtful =
-                    self.host_was_here(name)? && !self.history.knows(&name.path, None);
-                self.origins.stray(name.stat.inode, self.entries.len() - 1, is_doubtful);
+                    self.may_be_removed_by_host(name)? && !self.history.is_known(&name.path, None);
+                self.origins.add_moved_file(name.stat.inode, self.entries.len() - 1, is_doubtful);
             }
             return Ok(());
         };
         if (name.stat.kind, stat.kind) == (FileKind::File, FileKind::File) && name.stat.links > 1 {
-            self.origins.at_home(name.stat.inode);
+            self.origins.add_still_in_project(name.stat.inode);
         }
         let old = self
             .reader
             .read(base, &name.name, &stat)
-            .map_err(|source| at("project", Some(&name.path), source))?;
+            .map_err(|source| read_error("project", Some(&name.path), source))?;
         if old == new || (old.is_special() && new.is_special()) {
             return Ok(());
         }
@@ -262,13 +266,14 @@ impl Walk<'_> {
 
     /// Whether the host may have removed a name after the view was created, if the project lacks it
     /// now.
-    fn host_was_here(&self, name: &Name<'_>) -> Result<bool, Error> {
+    fn may_be_removed_by_host(&self, name: &NameEntry<'_>) -> Result<bool, Error> {
         let Some(directory) = name.directory else {
             // No command can rename a directory that the overlay created from one of the project's.
             return Ok(has_origin(name.layer));
         };
         let stat = directory.stat_self();
-        let stat = stat.map_err(|source| at("project", name.path.parent().as_ref(), source))?;
+        let stat =
+            stat.map_err(|source| read_error("project", name.path.parent().as_ref(), source))?;
         Ok(stat.changed > self.started)
     }
 
@@ -292,7 +297,7 @@ impl Walk<'_> {
         if !is_spared {
             let old = match self.reader.read(base, name, &stat) {
                 Err(error) if self.is_copy && error.errno() == Some(Errno::ACCESS) => return Ok(()),
-                other => other.map_err(|source| at("project", Some(&path), source))?,
+                other => other.map_err(|source| read_error("project", Some(&path), source))?,
             };
             let refused = if self.is_too_long(&path) {
                 Some(Refusal::PathTooLong)
@@ -314,11 +319,12 @@ impl Walk<'_> {
             let opened = self.project.open_dir(&path).and_then(|dir| Ok((dir.entries()?, dir)));
             let (names, dir) = match opened {
                 Err(error) if self.is_copy && error.errno() == Some(Errno::ACCESS) => continue,
-                other => other.map_err(|source| at("project", Some(&path), source))?,
+                other => other.map_err(|source| read_error("project", Some(&path), source))?,
             };
             for (bytes, _) in names {
                 let (path, name) = child(Some(&path), &bytes)?;
-                let stat = dir.stat(&name).map_err(|source| at("project", Some(&path), source))?;
+                let stat =
+                    dir.stat(&name).map_err(|source| read_error("project", Some(&path), source))?;
                 let Some(stat) = stat else { continue };
                 if self.is_excluded(&path) {
                     continue;
@@ -340,11 +346,11 @@ impl Walk<'_> {
     }
 
     /// Shows a path that no bundle can contain, and ignores everything below it.
-    fn too_long(&mut self, name: &Name<'_>) -> Result<(), Error> {
+    fn too_long(&mut self, name: &NameEntry<'_>) -> Result<(), Error> {
         let mode = name.stat.mode & 0o777;
         let new = match name.stat.kind {
             FileKind::Directory => Node::Directory { mode },
-            _ => Found::Special(mode).into_node(),
+            _ => ScannedNode::Special(mode).into_node(),
         };
         self.push(&name.path, Change::Add { new }, Some(Refusal::PathTooLong), false)
     }
@@ -364,7 +370,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let count = self.entries.len() as u64 + 1;
-        within(count, "entries", self.limits.entries, self.limits)?;
+        check_limit(count, "entries", self.limits.entries, self.limits)?;
         self.entries.push(Entry {
             path: path.clone(),
             change,
@@ -379,7 +385,7 @@ impl Walk<'_> {
 
     fn count_bytes(&mut self, size: u64) -> Result<(), Error> {
         self.bytes = self.bytes.saturating_add(size);
-        within(self.bytes, "total_bytes", self.limits.total_bytes, self.limits)?;
+        check_limit(self.bytes, "total_bytes", self.limits.total_bytes, self.limits)?;
         Ok(())
     }
 
@@ -394,13 +400,13 @@ impl Walk<'_> {
     /// Whether the host changed a path after the view was created, other than by applying a known
     /// change. Directories do not count: their time changes with each name in them, and the names
     /// are compared one by one.
-    fn is_conflict(&mut self, path: &RelativePath, base: &Stat, old: &Found) -> bool {
+    fn is_conflict(&mut self, path: &RelativePath, base: &Stat, old: &ScannedNode) -> bool {
         if base.kind == FileKind::Directory {
             return false;
         }
-        self.history.compared(path, base.changed);
+        self.history.record_compared(path, base.changed);
         let is_known =
-            || old.node().is_some_and(|it| self.history.knows(path, Some((base.changed, it))));
+            || old.node().is_some_and(|it| self.history.is_known(path, Some((base.changed, it))));
         base.changed > self.started && !is_known()
     }
 }
@@ -424,11 +430,11 @@ fn child(
     both.map_err(|error| {
         let source = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
         let shown = name.escape_ascii().to_string();
-        at("view", parent, beneath::Error::Io { operation: "name", path: shown, source })
+        read_error("view", parent, beneath::Error::Io { operation: "name", path: shown, source })
     })
 }
 
-fn at(layer: &'static str, path: Option<&RelativePath>, source: beneath::Error) -> Error {
+fn read_error(layer: &'static str, path: Option<&RelativePath>, source: beneath::Error) -> Error {
     let path = path.map_or_else(|| ".".to_owned(), RelativePath::quoted);
     Error::Read { layer, path, source }
 }

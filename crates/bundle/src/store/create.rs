@@ -12,7 +12,8 @@ use rustix::fs::AtFlags;
 use stockade_core::BundleLimits;
 
 use super::{
-    Bundle, Error, Store, UNFINISHED, base_name, blobs_name, failing, hash_name, manifest_name,
+    Bundle, Error, Store, UNFINISHED, base_name, blobs_name, hash_name, manifest_name,
+    with_operation,
 };
 use crate::beneath::{Dir, FileKind, Rename};
 use crate::claim;
@@ -31,7 +32,7 @@ const MAX_ALL_BASE_BYTES: u64 = 256 << 20;
 const TEXT_PROBE_BYTES: usize = 8000;
 
 /// Up to this many contents are synced one by one; for more, the whole file system is synced.
-const FEW: usize = 32;
+const MAX_SINGLE_SYNCS: usize = 32;
 
 /// The input for a bundle.
 #[derive(Debug)]
@@ -72,14 +73,14 @@ impl Store {
         };
         let bytes = manifest.to_bytes(limits)?;
         let id = ContentHash::of(&bytes).to_hex();
-        let place = hash_name(ContentHash::of(&bytes))?;
-        let (name, dir) = failing("create", claim::claim(&self.bundles, UNFINISHED))?;
+        let path = hash_name(ContentHash::of(&bytes))?;
+        let (name, dir) = with_operation("create", claim::claim(&self.bundles, UNFINISHED))?;
         let made = write(&dir, view, project, &manifest, &bytes).and_then(|contents| {
-            failing(
+            with_operation(
                 "create",
-                self.bundles.rename(&name, &self.bundles, &place, Rename::NoReplace),
+                self.bundles.rename(&name, &self.bundles, &path, Rename::NoReplace),
             )?;
-            failing("create", self.bundles.sync())?;
+            with_operation("create", self.bundles.sync())?;
             Ok(contents)
         });
         let contents = match made {
@@ -90,8 +91,8 @@ impl Store {
                 return Err(error);
             }
         };
-        own(&dir, &contents)?;
-        let bundles = failing("open", self.bundles.reopen())?;
+        take_ownership(&dir, &contents)?;
+        let bundles = with_operation("open", self.bundles.reopen())?;
         Ok(Some(Bundle { id, manifest, bundles, dir }))
     }
 }
@@ -104,25 +105,25 @@ fn write(
     manifest: &Manifest,
     bytes: &[u8],
 ) -> Result<HashSet<ContentHash>, Error> {
-    failing("create", dir.mkdir(&blobs_name(), 0o700))?;
-    failing("create", dir.mkdir(&base_name(), 0o700))?;
-    let blobs = failing("create", dir.open_dir(&blobs_name()))?;
-    let base = failing("create", dir.open_dir(&base_name()))?;
+    with_operation("create", dir.mkdir(&blobs_name(), 0o700))?;
+    with_operation("create", dir.mkdir(&base_name(), 0o700))?;
+    let blobs = with_operation("create", dir.open_dir(&blobs_name()))?;
+    let base = with_operation("create", dir.open_dir(&base_name()))?;
     let contents = link_contents(view.changed(), &blobs, &manifest.entries)?;
-    let texts = keep_old_texts(&project.dir, &base, &manifest.entries)?;
-    let mut file = failing("create", dir.create_file(&manifest_name(), 0o600))?;
-    failing("write", file.write_all(bytes))?;
-    if contents.len() + texts > FEW {
-        failing("sync", dir.sync_file_system())?;
+    let texts = store_old_texts(&project.dir, &base, &manifest.entries)?;
+    let mut file = with_operation("create", dir.create_file(&manifest_name(), 0o600))?;
+    with_operation("write", file.write_all(bytes))?;
+    if contents.len() + texts > MAX_SINGLE_SYNCS {
+        with_operation("sync", dir.sync_file_system())?;
         return Ok(contents);
     }
     for hash in &contents {
-        let content = failing("sync", blobs.open_file(&hash_name(*hash)?))?;
-        failing("sync", content.sync_all())?;
+        let content = with_operation("sync", blobs.open_file(&hash_name(*hash)?))?;
+        with_operation("sync", content.sync_all())?;
     }
-    failing("sync", file.sync_all())?;
+    with_operation("sync", file.sync_all())?;
     for directory in [&blobs, &base, dir] {
-        failing("sync", directory.sync())?;
+        with_operation("sync", directory.sync())?;
     }
     Ok(contents)
 }
@@ -148,17 +149,20 @@ fn link_contents(
             None => layer.reopen(),
             Some(parent) => layer.locate_dir(&parent),
         };
-        let parent = failing("link the contents of", parent)?;
+        let parent = with_operation("link the contents of", parent)?;
         let from = std::ffi::OsStr::from_bytes(entry.path.file_name());
         let link =
             rustix::fs::linkat(&parent, from, blobs.as_fd(), name.as_os_str(), AtFlags::empty());
         if link.is_err() {
             // Too many links, or a file system without hard links.
-            let from = failing("copy the contents of", layer.open_file(&entry.path))?;
-            let mut to = failing("copy the contents of", blobs.create_file(&name, 0o600))?;
-            failing("copy the contents of", std::io::copy(&mut from.take(*size + 1), &mut to))?;
+            let from = with_operation("copy the contents of", layer.open_file(&entry.path))?;
+            let mut to = with_operation("copy the contents of", blobs.create_file(&name, 0o600))?;
+            with_operation(
+                "copy the contents of",
+                std::io::copy(&mut from.take(*size + 1), &mut to),
+            )?;
         }
-        let stat = failing("inspect the contents of", blobs.stat(&name))?;
+        let stat = with_operation("inspect the contents of", blobs.stat(&name))?;
         if !stat.is_some_and(|stat| stat.kind == FileKind::File && stat.size == *size) {
             return Err(Error::Changed(entry.path.clone()));
         }
@@ -169,7 +173,7 @@ fn link_contents(
 /// Stores the old versions of small texts of the project, so that the difference can still be
 /// shown after the host has changed them. A text that cannot be read or has changed is left out
 /// and not shown.
-fn keep_old_texts(project: &Dir, base: &Dir, entries: &[Entry]) -> Result<usize, Error> {
+fn store_old_texts(project: &Dir, base: &Dir, entries: &[Entry]) -> Result<usize, Error> {
     let mut kept: HashSet<ContentHash> = HashSet::new();
     let mut bytes = 0_u64;
     for entry in entries.iter().filter(|entry| !entry.ignored && entry.refused.is_none()) {
@@ -186,8 +190,8 @@ fn keep_old_texts(project: &Dir, base: &Dir, entries: &[Entry]) -> Result<usize,
         {
             continue;
         }
-        let mut to = failing("create", base.create_file(&hash_name(*hash)?, 0o600))?;
-        failing("write", to.write_all(&content))?;
+        let mut to = with_operation("create", base.create_file(&hash_name(*hash)?, 0o600))?;
+        with_operation("write", to.write_all(&content))?;
         kept.insert(*hash);
         bytes += size;
     }
@@ -196,14 +200,14 @@ fn keep_old_texts(project: &Dir, base: &Dir, entries: &[Entry]) -> Result<usize,
 
 /// Makes this process the only owner of the contents: until now they had the mode and owner
 /// that the command gave them, including set-id bits.
-fn own(dir: &Dir, contents: &HashSet<ContentHash>) -> Result<(), Error> {
-    let blobs = failing("open", dir.open_dir(&blobs_name()))?;
+fn take_ownership(dir: &Dir, contents: &HashSet<ContentHash>) -> Result<(), Error> {
+    let blobs = with_operation("open", dir.open_dir(&blobs_name()))?;
     let uid = rustix::process::geteuid().as_raw();
     let gid = rustix::process::getegid().as_raw();
     for hash in contents {
         let name: RelativePath = hash_name(*hash)?;
-        failing("take over", blobs.chown(&name, uid, gid))?;
-        failing("take over", blobs.chmod(&name, 0o600))?;
+        with_operation("take over", blobs.chown(&name, uid, gid))?;
+        with_operation("take over", blobs.chmod(&name, 0o600))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{Error, failing};
+use super::{Error, with_operation};
 use crate::beneath::{Dir, Rename};
 use crate::manifest::{Entry, Manifest};
 use crate::path::RelativePath;
@@ -68,22 +68,22 @@ impl State {
         let new = RelativePath::literal("state.json.new");
         let write = "write the state of";
         // A killed process may have left this file.
-        failing(write, dir.remove_tree(&new))?;
-        let mut file = failing(write, dir.create_file(&new, 0o600))?;
-        failing(write, file.write_all(&content))?;
-        failing(write, file.sync_all())?;
-        failing(write, dir.rename(&new, dir, &name(), Rename::Replace))?;
-        failing(write, dir.sync())
+        with_operation(write, dir.remove_tree(&new))?;
+        let mut file = with_operation(write, dir.create_file(&new, 0o600))?;
+        with_operation(write, file.write_all(&content))?;
+        with_operation(write, file.sync_all())?;
+        with_operation(write, dir.rename(&new, dir, &name(), Rename::Replace))?;
+        with_operation(write, dir.sync())
     }
 }
 
 fn applied(dir: &Dir) -> Result<BTreeSet<RelativePath>, Error> {
     let file = match dir.open_file(&name()) {
         Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(BTreeSet::new()),
-        other => failing("read the state of", other)?,
+        other => with_operation("read the state of", other)?,
     };
     let mut content = Vec::new();
-    failing("read the state of", file.take(MAX_BYTES).read_to_end(&mut content))?;
+    with_operation("read the state of", file.take(MAX_BYTES).read_to_end(&mut content))?;
     let on_disk: OnDisk =
         serde_json::from_slice(&content).map_err(|error| Error::State(error.to_string()))?;
     Ok(on_disk.applied)

@@ -15,8 +15,8 @@ use crate::content;
 use crate::path::RelativePath;
 
 /// How often the clock is polled, and the interval between two polls.
-const LOOKS: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(1);
+const CLOCK_POLLS: u32 = 100;
+const CLOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Copies a directory, with its own owner and mode, to an empty one. With `ownership`, everything in
 /// the copy belongs to the host ids that correspond to the owners in the original.
@@ -24,11 +24,11 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// # Errors
 /// [`Error::Copy`], [`Error::Unmapped`], [`Error::Own`].
 pub fn copy_whole(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> Result<(), Error> {
-    let stat = from.stat_self().map_err(|error| failed(".".to_owned(), error))?;
+    let stat = from.stat_self().map_err(|error| copy_error(".".to_owned(), error))?;
     copy_tree(from, to, ownership)?;
     if let Some(ownership) = ownership {
         let (uid, gid) = (ownership.host_id(stat.uid)?, ownership.host_id(stat.gid)?);
-        to.chown_self(uid, gid).map_err(|error| failed(".".to_owned(), error))?;
+        to.chown_self(uid, gid).map_err(|error| copy_error(".".to_owned(), error))?;
     }
     set_mode(to, stat.mode)
 }
@@ -45,19 +45,20 @@ pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> R
         let shown = || path.as_ref().map_or_else(|| ".".to_owned(), RelativePath::quoted);
         let source = match source {
             Err(error) if error.errno() == Some(Errno::ACCESS) => continue,
-            other => other.map_err(|error| failed(shown(), error))?,
+            other => other.map_err(|error| copy_error(shown(), error))?,
         };
-        let target = target.map_err(|error| failed(shown(), error))?;
-        for (name, kind) in source.entries().map_err(|error| failed(shown(), error))? {
+        let target = target.map_err(|error| copy_error(shown(), error))?;
+        for (name, kind) in source.entries().map_err(|error| copy_error(shown(), error))? {
             let child = match &path {
                 None => RelativePath::new(name.clone()),
                 Some(path) => path.join(&name),
             };
-            let child = child.map_err(|error| failed(shown(), error))?;
-            let name = RelativePath::new(name).map_err(|error| failed(child.quoted(), error))?;
+            let child = child.map_err(|error| copy_error(shown(), error))?;
+            let name =
+                RelativePath::new(name).map_err(|error| copy_error(child.quoted(), error))?;
             let step = Step { source: &source, target: &target, name: &name, ownership };
             let copied = step.run(kind);
-            if let Some(stat) = copied.map_err(|error| failed(child.quoted(), error))?
+            if let Some(stat) = copied.map_err(|error| copy_error(child.quoted(), error))?
                 && stat.kind == FileKind::Directory
             {
                 directories.push((child.clone(), stat));
@@ -67,8 +68,9 @@ pub(super) fn copy_tree(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> R
     }
     // Their times change while they are filled, and their modes may forbid filling them.
     for (path, stat) in directories.iter().rev() {
-        to.chmod(path, stat.mode).map_err(|error| failed(path.quoted(), error))?;
-        to.set_times(path, None, stat.modified).map_err(|error| failed(path.quoted(), error))?;
+        to.chmod(path, stat.mode).map_err(|error| copy_error(path.quoted(), error))?;
+        to.set_times(path, None, stat.modified)
+            .map_err(|error| copy_error(path.quoted(), error))?;
     }
     Ok(())
 }
@@ -78,11 +80,11 @@ pub(super) fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
     let name = RelativePath::literal("copied");
     let stat = dir
         .create_file(&name, 0o600)
-        .map_err(|error| failed(name.quoted(), error))
+        .map_err(|error| copy_error(name.quoted(), error))
         .and_then(|file| {
-            Stat::of(&file).map_err(|error| failed(name.quoted(), std::io::Error::from(error)))
+            Stat::of(&file).map_err(|error| copy_error(name.quoted(), std::io::Error::from(error)))
         })?;
-    dir.remove_file(&name).map_err(|error| failed(name.quoted(), error))?;
+    dir.remove_file(&name).map_err(|error| copy_error(name.quoted(), error))?;
     Ok(stat.changed)
 }
 
@@ -96,11 +98,11 @@ pub(super) fn stamp(dir: &Dir) -> Result<Timestamp, Error> {
 pub fn later_stamp(dir: &Dir) -> Result<Timestamp, Error> {
     let before = stamp(dir)?;
     let mut now = stamp(dir)?;
-    for _ in 0..LOOKS {
+    for _ in 0..CLOCK_POLLS {
         if now > before {
             break;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(CLOCK_POLL_INTERVAL);
         now = stamp(dir)?;
     }
     Ok(now)
@@ -108,7 +110,7 @@ pub fn later_stamp(dir: &Dir) -> Result<Timestamp, Error> {
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-fn failed(path: String, source: impl Into<Cause>) -> Error {
+fn copy_error(path: String, source: impl Into<Cause>) -> Error {
     Error::Copy { path, source: source.into() }
 }
 

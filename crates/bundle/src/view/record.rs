@@ -45,14 +45,14 @@ pub struct Record {
 
 /// The purpose of a view, as given by its creator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct About {
+pub struct ViewPurpose {
     /// The command that runs in it.
     pub command: Vec<String>,
     /// Labels by which its bundle can be found.
     pub labels: BTreeMap<String, String>,
 }
 
-impl<S: AsRef<[String]>> From<S> for About {
+impl<S: AsRef<[String]>> From<S> for ViewPurpose {
     fn from(command: S) -> Self {
         Self { command: command.as_ref().to_vec(), labels: BTreeMap::new() }
     }
@@ -76,7 +76,12 @@ impl Summary {
 }
 
 impl Record {
-    pub(super) fn new(project: &Project, kind: ViewKind, about: About, started: Timestamp) -> Self {
+    pub(super) fn new(
+        project: &Project,
+        kind: ViewKind,
+        about: ViewPurpose,
+        started: Timestamp,
+    ) -> Self {
         Self {
             project: project.root.as_os_str().as_bytes().to_vec(),
             kind,
@@ -94,7 +99,7 @@ impl Record {
     }
 
     pub(super) fn write(&self, dir: &Dir) -> Result<(), Error> {
-        let failed = |source| Error::Own { operation: "describe", source };
+        let failed = |source| Error::Operation { operation: "describe", source };
         // A stored view has a blank description, whose remaining blanks may follow.
         let mut file = match dir.open_file_to_write(&name()) {
             Err(error) if error.errno() == Some(rustix::io::Errno::NOENT) => {
@@ -127,8 +132,8 @@ impl Record {
 
     /// Overwrites the description, so that nothing of it is left. The file keeps its length: freeing
     /// its disk space takes longer than everything else at the end of a run.
-    pub(super) fn blank(dir: &Dir) -> Result<(), Error> {
-        let failed = |source| Error::Own { operation: "clear", source };
+    pub(super) fn clear(dir: &Dir) -> Result<(), Error> {
+        let failed = |source| Error::Operation { operation: "clear", source };
         let mut file = dir.open_file_to_write(&name()).map_err(failed)?;
         let mut blank = || {
             let length = usize::try_from(file.metadata()?.len()).map_err(std::io::Error::other)?;
@@ -144,7 +149,7 @@ impl Record {
     pub(super) fn remove(dir: &Dir) -> Result<(), Error> {
         match dir.remove_file(&name()) {
             Err(error) if error.errno() == Some(rustix::io::Errno::NOENT) => Ok(()),
-            other => other.map_err(|source| Error::Own { operation: "remove", source }),
+            other => other.map_err(|source| Error::Operation { operation: "remove", source }),
         }
     }
 }

@@ -110,7 +110,7 @@ fn changes_elsewhere_move_no_moment() {
             std::fs::metadata(&elsewhere).unwrap();
         }
         std::fs::write(scratch.root.join("before"), "x").unwrap();
-        let since = moment(project, 0o755).unwrap();
+        let since = boundary_time(project, 0o755).unwrap();
         let file = RelativePath::literal("before");
         let before = project.stat(&file).unwrap().unwrap().changed;
         assert!(before <= since, "{before:?} {since:?}");
@@ -222,7 +222,7 @@ fn an_untouched_view_is_used_again_and_no_other() {
     let first = scratch.view(ViewKind::Overlay);
     let kept = inode(&first);
     first.release().unwrap();
-    std::thread::sleep(spare::REST * 2);
+    std::thread::sleep(pool::REUSE_DELAY * 2);
     chmod(&scratch.root, 0o755);
     let second = scratch.view(ViewKind::Overlay);
     assert_eq!(inode(&second), kept);
@@ -273,7 +273,7 @@ fn each_use_of_a_view_has_a_working_directory_in_which_nothing_is_left() {
         }
         killed = !killed;
         view.release().unwrap();
-        std::thread::sleep(spare::REST * 2);
+        std::thread::sleep(pool::REUSE_DELAY * 2);
     }
 }
 
@@ -281,12 +281,12 @@ fn each_use_of_a_view_has_a_working_directory_in_which_nothing_is_left() {
 #[test]
 fn spares_are_few_and_swept() {
     let scratch = scratch();
-    let views: Vec<_> = (0..spare::KEPT + 2).map(|_| scratch.view(ViewKind::Overlay)).collect();
+    let views: Vec<_> = (0..pool::CAPACITY + 2).map(|_| scratch.view(ViewKind::Overlay)).collect();
     for view in views {
         view.release().unwrap();
     }
-    assert_eq!(scratch.data.path().join("views").read_dir().unwrap().count(), spare::KEPT);
+    assert_eq!(scratch.data.path().join("views").read_dir().unwrap().count(), pool::CAPACITY);
     assert!(View::list(&scratch.data).unwrap().iter().all(|view| view.record.is_none()));
-    assert_eq!(View::sweep(&scratch.data).unwrap(), spare::KEPT);
+    assert_eq!(View::sweep(&scratch.data).unwrap(), pool::CAPACITY);
     assert_eq!(scratch.data.path().join("views").read_dir().unwrap().count(), 0);
 }

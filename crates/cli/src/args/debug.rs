@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use stockade_core::access::Effect;
-use stockade_core::network::{Allowed, Policy, Rule};
+use stockade_core::network::{AllowedHost, Policy, Rule};
 use stockade_core::sandbox::{HostMount, LimitName, Limits, Root, User, Workspace};
 use stockade_core::{ExecId, Problem, SandboxId, SandboxSpec, SnapshotId};
 use stockade_core::{parse_bytes, parse_cpus, parse_duration};
@@ -14,18 +14,18 @@ use stockade_core::{parse_bytes, parse_cpus, parse_duration};
 #[derive(Debug, Args)]
 pub struct Debug {
     #[command(subcommand)]
-    pub part: Part,
+    pub part: DebugCommand,
 }
 
 impl Debug {
     /// Whether errors must be printed as JSON, too.
     pub const fn wants_json(&self) -> bool {
-        matches!(&self.part, Part::Runtime(arguments) if arguments.json)
+        matches!(&self.part, DebugCommand::Runtime(arguments) if arguments.json)
     }
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Part {
+pub enum DebugCommand {
     /// Control the sandboxes of a keeper
     Runtime(Box<Runtime>),
     /// Write the program of the child workflow of a `<Sandbox>`
@@ -192,13 +192,13 @@ pub struct Spec {
     #[arg(long, value_name = "DIR")]
     image: Option<PathBuf>,
     /// Mount a directory of the host copy-on-write
-    #[arg(long, value_name = "HOST:PATH", value_parser = places)]
+    #[arg(long, value_name = "HOST:PATH", value_parser = path_pair)]
     workspace: Option<(PathBuf, PathBuf)>,
     /// Bind mount a file or directory of the host, read-only
-    #[arg(long, value_name = "HOST:PATH", value_parser = places)]
+    #[arg(long, value_name = "HOST:PATH", value_parser = path_pair)]
     mount: Vec<(PathBuf, PathBuf)>,
     /// Bind mount a file or directory of the host, writable
-    #[arg(long, value_name = "HOST:PATH", value_parser = places)]
+    #[arg(long, value_name = "HOST:PATH", value_parser = path_pair)]
     writable_mount: Vec<(PathBuf, PathBuf)>,
     /// Set an environment variable of every command
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
@@ -214,7 +214,7 @@ pub struct Spec {
     lease: Option<Duration>,
     /// Allow a host; an egress process must serve it
     #[arg(long, value_name = "HOST[:PORT]")]
-    allow: Vec<Allowed>,
+    allow: Vec<AllowedHost>,
     /// Create it with a network, even without an allowed host
     #[arg(long)]
     network: bool,
@@ -285,7 +285,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 /// Splits two paths, of which the second is absolute, so that names may contain colons.
-fn places(text: &str) -> Result<(PathBuf, PathBuf), String> {
+fn path_pair(text: &str) -> Result<(PathBuf, PathBuf), String> {
     let at = text.rfind(":/").filter(|at| *at > 0);
     let at = at.ok_or_else(|| "expected HOST:PATH with an absolute PATH".to_owned())?;
     Ok((text[..at].into(), text[at + 1..].into()))

@@ -1,102 +1,349 @@
-//! The flags that describe a sandbox. `run`, `create` and `restore` share them, so that each has one
-//! spelling and one meaning.
+//! The arguments of the commands that work on persistent sandboxes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use stockade_core::network::Allowed;
-use stockade_core::{parse_bytes, parse_cpus, sandbox};
+use clap::{Args, Subcommand};
+use stockade_core::network::AllowedHost;
+use stockade_core::{parse_bytes, parse_duration};
 
-#[derive(Debug, Default, Args)]
-pub struct SandboxFlags {
-    /// Use this directory or tar archive as the root file system instead of the host's programs
-    #[arg(long, value_name = "DIR|TAR")]
-    pub image: Option<PathBuf>,
-    /// Bind mount a file or directory of the host; writable unless `:ro` is added
-    #[arg(long, value_name = "HOST:PATH[:ro]")]
-    pub mount: Vec<OsString>,
-    /// Set an environment variable
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub env: Vec<OsString>,
-    /// Add a label to find it by
+use super::sandbox_flags::{Pair, SandboxFlags, pair};
+
+/// A time, or `none`.
+#[derive(Debug, Clone, Copy)]
+pub struct TtlArgument(pub Option<Duration>);
+
+fn ttl(text: &str) -> Result<TtlArgument, String> {
+    if text == "none" {
+        return Ok(TtlArgument(None));
+    }
+    let length = parse_duration(text).map_err(|error| error.to_string())?;
+    Ok(TtlArgument(Some(length)))
+}
+
+// Which process executes the operations. (clap would use a doc comment here as that of every
+// command.)
+#[derive(Debug, Clone, Copy, Args)]
+pub struct ServerMode {
+    /// Work without a server; an error if another process uses the data directory
+    #[arg(long)]
+    pub in_process: bool,
+}
+
+/// One sandbox.
+#[derive(Debug, Args)]
+pub struct OneSandbox {
+    /// The sandbox's id, a unique prefix of it, or `latest`
+    pub id: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Create {
+    /// The sandbox's id: lower-case letters, digits and hyphens [default: generated]
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// Mount this directory as a copy-on-write view, at its own path or at PATH
+    #[arg(long, value_name = "DIR[:PATH]")]
+    pub workspace: Option<PathBuf>,
+    #[command(flatten)]
+    pub sandbox: SandboxFlags,
+    /// Time to live, such as 30m, or `none` [default: 1h]
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
+    pub ttl: Option<TtlArgument>,
+    /// Pause it after this time without use; the next use resumes it
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub idle: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// The sandbox's id, a unique prefix of it, or `latest`
+    pub id: String,
+    /// Set an environment variable of the command
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub label: Vec<Pair>,
-    /// The user id of commands [default: the owner of the project or workspace]
+    pub env: Vec<Pair>,
+    /// The working directory of the command
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<String>,
+    /// The user id of the command
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
-    /// The working directory of commands [default: the current directory if it is visible inside]
-    #[arg(long, value_name = "DIR")]
-    pub cwd: Option<PathBuf>,
-    /// Memory limit of all processes together, such as 512M
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub memory: Option<u64>,
-    /// Processor limit of all processes together, such as 0.5
-    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
-    pub cpus: Option<u64>,
-    /// Maximum number of processes and threads
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    pub pids: Option<u64>,
-    /// Disk limit of its files, such as 1G; `run` then keeps the view in memory
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub disk: Option<u64>,
-    /// Maximum size of standard output and standard error of each command together
+    /// How long the command may take, such as 30s
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub timeout: Option<Duration>,
+    /// Maximum size of standard output and standard error together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_output: Option<u64>,
-    /// Continue without this if the host does not support it, and report that
-    #[arg(long, value_name = "NAME", value_enum)]
-    pub best_effort: Vec<BestEffort>,
-    /// An access rule, such as `allow:read:/src`; without rules every path is allowed
-    #[arg(long, value_name = "EFFECT:LEVEL:PATH")]
-    pub access: Vec<String>,
-    /// The network of commands [default: off, or policy with --allow]
-    #[arg(long, value_enum)]
-    pub net: Option<Network>,
-    /// Allow connections to a host, on one port or on all: a name, `*.example.com` for all names
-    /// below it, an address or an address block. Can be repeated; everything else is denied
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub allow: Vec<Allowed>,
+    /// Give the command a terminal
+    #[arg(long, conflicts_with_all = ["json", "detach"])]
+    pub tty: bool,
+    /// Run the command in the background and print the operation's id; see `stockade logs`
+    #[arg(long)]
+    pub detach: bool,
+    /// Capture the command's output and print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
 }
 
-/// The network of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Network {
-    /// No network except the sandbox's own loopback
-    Off,
-    /// The hosts that --allow names; denied connections are listed
-    Policy,
+#[derive(Debug, Args)]
+pub struct Shell {
+    /// The sandbox's id, a unique prefix of it, or `latest`
+    pub id: String,
+    /// The user id of the shell
+    #[arg(long, value_name = "UID")]
+    pub user: Option<u32>,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
 }
 
-/// What a sandbox may do without. Every other wall is always required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BestEffort {
-    Landlock,
-    Memory,
-    Cpus,
-    #[value(alias = "processes")]
-    Pids,
-    Disk,
+#[derive(Debug, Args)]
+pub struct List {
+    /// Include terminated sandboxes
+    #[arg(long)]
+    pub all: bool,
+    /// Only sandboxes with this label
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub label: Vec<Pair>,
+    /// Print only ids
+    #[arg(long, short, conflicts_with = "json")]
+    pub quiet: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
 }
 
-impl From<BestEffort> for sandbox::BestEffort {
-    fn from(named: BestEffort) -> Self {
-        match named {
-            BestEffort::Landlock => Self::Landlock,
-            BestEffort::Memory => Self::Memory,
-            BestEffort::Cpus => Self::Cpus,
-            BestEffort::Pids => Self::Pids,
-            BestEffort::Disk => Self::Disk,
-        }
-    }
+#[derive(Debug, Args)]
+pub struct Copy {
+    /// A path of the host, or ID:PATH, or `-` for standard input
+    pub from: OsString,
+    /// A path of the host, or ID:PATH, or `-` for standard output
+    pub to: OsString,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
 }
 
-/// A name and a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair(pub String, pub String);
+#[derive(Debug, Args)]
+pub struct Remove {
+    /// The files and directories to remove, as ID:/PATH
+    #[arg(required = true, value_name = "ID:/PATH")]
+    pub path: Vec<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
 
-pub fn pair(text: &str) -> Result<Pair, String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok(Pair(name.to_owned(), value.to_owned())),
-        _ => Err("expected NAME=VALUE".to_owned()),
-    }
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// The operation that `stockade exec --detach` printed; or a workflow run, or `latest`
+    pub operation: String,
+    /// Wait for more output, and exit with the command's exit code
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Events {
+    /// Only events of this sandbox or workflow run, or of the `latest` run
+    pub id: Option<String>,
+    /// Only events after this number
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub after: u64,
+    /// Only events of a kind, such as `sandbox`, `node` or `run`, or of a type, such as NodeFinished
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// Wait for further events
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct NetworkChange {
+    /// The sandbox's id, a unique prefix of it, or `latest`
+    pub id: String,
+    /// The hosts, on one port or on all, as with `create --allow`
+    #[arg(value_name = "HOST[:PORT]", required = true)]
+    pub hosts: Vec<AllowedHost>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Renew {
+    /// The sandbox's id, a unique prefix of it, or `latest`
+    pub id: String,
+    /// The time to live from now on, such as 30m
+    #[arg(value_name = "DURATION", value_parser = parse_duration)]
+    pub ttl: Duration,
+    /// Also allow an earlier end than before
+    #[arg(long)]
+    pub shorten: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Kill {
+    /// Ids of sandboxes, unique prefixes of them, or `latest`
+    #[arg(required = true)]
+    pub id: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Snapshot {
+    /// The sandbox's id, a unique prefix of it, or `latest`
+    pub id: String,
+    /// The snapshot's id [default: generated]
+    #[arg(long = "as", value_name = "ID")]
+    pub name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Collect {
+    /// The sandbox's id, a unique prefix of it, or `latest`
+    pub id: String,
+    /// Exclude this path and everything below it
+    #[arg(long, value_name = "PATH")]
+    pub exclude: Vec<OsString>,
+    /// Maximum size of the bundle [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub max_bundle: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Snapshots {
+    /// Remove this snapshot
+    #[arg(long, value_name = "ID")]
+    pub remove: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The snapshot's id
+    pub snapshot: String,
+    /// The new sandbox
+    #[command(flatten)]
+    pub create: Create,
+}
+
+#[derive(Debug, Args)]
+pub struct Prune {
+    /// Also terminate running sandboxes
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Who does it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Tool {
+    /// What to do
+    #[command(subcommand)]
+    pub what: ToolCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ToolCommand {
+    /// List the tools
+    Ls {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Who does it
+        #[command(flatten)]
+        server_mode: ServerMode,
+    },
+    /// Run a tool in a sandbox and print its result as JSON
+    Run {
+        /// The sandbox's id, a unique prefix of it, or `latest`
+        id: String,
+        /// The tool's name
+        tool: String,
+        /// The arguments, as a JSON object
+        #[arg(default_value = "{}")]
+        arguments: String,
+        /// Time limit [default: 30s]
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+        timeout: Option<Duration>,
+        /// Who does it
+        #[command(flatten)]
+        server_mode: ServerMode,
+    },
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::held::Way;
+use super::sandbox::ServerMode;
 
 #[derive(Debug, Args)]
 pub struct Init {
@@ -49,7 +49,7 @@ pub struct Up {
     pub json: bool,
     /// Who does it
     #[command(flatten)]
-    pub way: Way,
+    pub server_mode: ServerMode,
 }
 
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ pub struct Resume {
     pub json: bool,
     /// Who does it
     #[command(flatten)]
-    pub way: Way,
+    pub server_mode: ServerMode,
 }
 
 #[derive(Debug, Args)]
@@ -80,7 +80,7 @@ pub struct Runs {
     pub json: bool,
     /// Who does it
     #[command(flatten)]
-    pub way: Way,
+    pub server_mode: ServerMode,
 }
 
 #[derive(Debug, Args)]
@@ -90,7 +90,7 @@ pub struct Metrics {
     pub json: bool,
     /// Who does it
     #[command(flatten)]
-    pub way: Way,
+    pub server_mode: ServerMode,
 }
 
 /// One run.
@@ -103,7 +103,7 @@ pub struct OneRun {
     pub json: bool,
     /// Who does it
     #[command(flatten)]
-    pub way: Way,
+    pub server_mode: ServerMode,
 }
 
 #[derive(Debug, Args)]
@@ -148,7 +148,7 @@ pub struct Decide {
     pub json: bool,
     /// Who does it
     #[command(flatten)]
-    pub way: Way,
+    pub server_mode: ServerMode,
 }
 
 #[derive(Debug, Args)]
@@ -168,5 +168,5 @@ pub struct Signal {
     pub json: bool,
     /// Who does it
     #[command(flatten)]
-    pub way: Way,
+    pub server_mode: ServerMode,
 }

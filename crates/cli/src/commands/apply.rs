@@ -7,8 +7,8 @@ use stockade_bundle::RelativePath;
 use stockade_core::Problem;
 
 use crate::args::Apply;
-use crate::problem::short;
-use crate::review::{Review, output, paths, words};
+use crate::problem::short_id;
+use crate::review::{Review, output, paths, text};
 
 /// Applies a bundle. The bundle is removed if nothing in it remains to be decided.
 pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
@@ -25,37 +25,41 @@ pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
     }
     let detail = review.show(ShowBundle { id: request.id, paths: Vec::new() })?;
     let applied = review.apply(ApplyBundle { id: detail.bundle.id.clone(), ..request })?;
-    output::print(&letters(&detail, &applied)?)?;
-    tell(&applied);
+    output::print(&change_lines(&detail, &applied)?)?;
+    print_summary(&applied);
     Ok(0)
 }
 
-fn letters(detail: &BundleDetail, applied: &AppliedBundle) -> Result<String, Problem> {
+fn change_lines(detail: &BundleDetail, applied: &AppliedBundle) -> Result<String, Problem> {
     let changed: HashSet<&[u8]> = applied.applied.iter().map(|path| path.0.as_slice()).collect();
     let mut text = String::new();
     for (entry, _) in stockade_review::entries(detail)? {
         if changed.contains(entry.path.as_bytes()) {
-            text.push_str(&format!("{} {}\n", words::letter(&entry), words::path(&entry)));
+            text.push_str(&format!(
+                "{} {}\n",
+                text::status_letter(&entry),
+                text::path_text(&entry)
+            ));
         }
     }
     Ok(text)
 }
 
-fn tell(applied: &AppliedBundle) {
+fn print_summary(applied: &AppliedBundle) {
     const SHOWN: usize = 50;
-    let id = short(&applied.id);
+    let id = short_id(&applied.id);
     let count = applied.applied.len();
     let paths = if count == 1 { "path" } else { "paths" };
-    say!("stockade: {count} {paths} applied");
+    eprint_line!("stockade: {count} {paths} applied");
     for skip in applied.skipped.iter().take(SHOWN) {
         let path = RelativePath::new(skip.path.0.as_slice());
         let path = path.map(|path| path.to_string()).unwrap_or_default();
-        say!("  skipped: {path} {}", skip.reason);
+        eprint_line!("  skipped: {path} {}", skip.reason);
     }
     if applied.skipped.len() > SHOWN {
-        say!("  skipped: {} more", applied.skipped.len() - SHOWN);
+        eprint_line!("  skipped: {} more", applied.skipped.len() - SHOWN);
     }
     if !applied.done {
-        say!("  show the rest: stockade diff {id}; delete it: stockade reject {id}");
+        eprint_line!("  show the rest: stockade diff {id}; delete it: stockade reject {id}");
     }
 }

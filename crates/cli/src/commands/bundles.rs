@@ -1,13 +1,13 @@
 //! `stockade bundles`: the bundles that wait for a decision, newest first, including the
 //! changes that killed runs left.
 
-use stockade_api::{Bundle, BundleList, KeptView, ListBundles, ListedBundle};
+use stockade_api::{Bundle, BundleList, ListBundles, ListedBundle, StoredView};
 use stockade_core::{Code, Problem};
 
 use crate::args::Bundles;
-use crate::args::sandbox::Pair;
-use crate::problem::short;
-use crate::review::{Review, output, words};
+use crate::args::sandbox_flags::Pair;
+use crate::problem::short_id;
+use crate::review::{Review, output, text};
 
 /// Prints the list; bundles that cannot be read come last, with the reason.
 pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
@@ -18,10 +18,10 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     if arguments.json {
         output::print_answer(&list)?;
     } else {
-        tell(&list)?;
+        print_list(&list)?;
     }
     for kept in &list.views {
-        tell_kept(kept);
+        print_kept_view(kept);
     }
     Ok(0)
 }
@@ -35,30 +35,30 @@ fn has_labels(listed: &ListedBundle, wanted: &[Pair]) -> bool {
 }
 
 /// Reports a view that could not become a bundle, and what can be done about it.
-fn tell_kept(kept: &KeptView) {
+fn print_kept_view(kept: &StoredView) {
     let problem = &kept.error;
     let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-    say!(
+    eprint_line!(
         "stockade: a killed run left changes that are not a bundle yet: {}{cause}",
         problem.message
     );
-    say!("  they are in {}", kept.path.lossy());
+    eprint_line!("  they are in {}", kept.path.lossy());
     if problem.code == Code::BundleTooLarge {
-        say!("  to make a bundle of them: stockade bundles --max-bundle SIZE");
+        eprint_line!("  to make a bundle of them: stockade bundles --max-bundle SIZE");
     }
-    say!("  to delete them: stockade reject {}", kept.id);
+    eprint_line!("  to delete them: stockade reject {}", kept.id);
 }
 
-fn tell(list: &BundleList) -> Result<(), Problem> {
+fn print_list(list: &BundleList) -> Result<(), Problem> {
     if list.bundles.is_empty() {
-        say!("stockade: no bundles");
+        eprint_line!("stockade: no bundles");
     }
     let mut text = String::new();
     for listed in &list.bundles {
         let line = match listed {
-            ListedBundle::Bundle(bundle) => described(bundle),
+            ListedBundle::Bundle(bundle) => describe(bundle),
             ListedBundle::Unreadable { id, error } => {
-                format!("{}  cannot be read: {}", short(id), error.message)
+                format!("{}  cannot be read: {}", short_id(id), error.message)
             }
         };
         text.push_str(&line);
@@ -67,13 +67,13 @@ fn tell(list: &BundleList) -> Result<(), Problem> {
     output::print(&text)
 }
 
-fn described(bundle: &Bundle) -> String {
+fn describe(bundle: &Bundle) -> String {
     let project = bundle.project.0.get(1..).unwrap_or_default();
     format!(
         "{}  {:<14}  {:<28}  {}  {}",
-        short(&bundle.id),
-        words::age(bundle.created_at_ms),
-        counted(bundle),
+        short_id(&bundle.id),
+        text::age(bundle.created_at_ms),
+        count_paths(bundle),
         stockade_bundle::RelativePath::new(project)
             .map(|path| format!("/{path}"))
             .unwrap_or_default(),
@@ -81,7 +81,7 @@ fn described(bundle: &Bundle) -> String {
     )
 }
 
-fn counted(bundle: &Bundle) -> String {
+fn count_paths(bundle: &Bundle) -> String {
     let total = bundle.changes.total;
     let paths = if total == 1 { "path" } else { "paths" };
     match bundle.changes.applied {
@@ -92,10 +92,11 @@ fn counted(bundle: &Bundle) -> String {
 
 /// A command on one line, truncated if it is long.
 fn command(words: &[String]) -> String {
-    const MOST: usize = 60;
-    let line = words.iter().map(|word| words::shell(word.as_bytes())).collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MOST {
+    const MAX_CHARS: usize = 60;
+    let line =
+        words.iter().map(|word| text::shell_quote(word.as_bytes())).collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= MAX_CHARS {
         return line;
     }
-    line.chars().take(MOST - 1).chain(['…']).collect()
+    line.chars().take(MAX_CHARS - 1).chain(['…']).collect()
 }

@@ -12,7 +12,7 @@ use stockade_core::{Code, Problem};
 
 use crate::args::Diff;
 use crate::review::output::{self, Output, Style};
-use crate::review::{Diffs, Review, paths, words};
+use crate::review::{Diffs, Review, paths, text};
 
 /// The most names in a list of left-out entries.
 const LISTED: usize = 100;
@@ -26,26 +26,27 @@ pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
         return print_json(&review, &detail);
     }
     let entries = stockade_review::entries(&detail)?;
-    let shown = Shown {
+    let shown = DiffView {
         review: &review,
         id: &detail.bundle.id,
         entries: &entries,
-        by_name: !stockade_review::paths(&detail.bundle.project.0, &request.paths)?.is_empty(),
+        has_named_paths: !stockade_review::paths(&detail.bundle.project.0, &request.paths)?
+            .is_empty(),
         renamed: entries.iter().filter_map(|(entry, _)| entry.renamed_from.as_ref()).collect(),
     };
-    let mut output = Output::for_reading();
+    let mut output = Output::with_pager();
     let result = match arguments.stat {
         true => shown.stat(&mut output),
         false => shown.diff(&mut output),
     };
     match result {
-        Ok(()) => output::written(output.finish())?,
-        Err(Stop::Written(error)) => {
+        Ok(()) => output::check_written(output.finish())?,
+        Err(DiffError::Write(error)) => {
             // The pager may still be displaying its last page.
             let _ = output.finish();
-            output::written(Err(error))?;
+            output::check_written(Err(error))?;
         }
-        Err(Stop::Problem(problem)) => {
+        Err(DiffError::Problem(problem)) => {
             let _ = output.finish();
             return Err(problem);
         }
@@ -75,18 +76,18 @@ fn print_json(review: &Review, detail: &BundleDetail) -> Result<u8, Problem> {
 }
 
 /// Why the output ended early.
-enum Stop {
-    Written(io::Error),
+enum DiffError {
+    Write(io::Error),
     Problem(Problem),
 }
 
-impl From<io::Error> for Stop {
+impl From<io::Error> for DiffError {
     fn from(error: io::Error) -> Self {
-        Self::Written(error)
+        Self::Write(error)
     }
 }
 
-impl From<Problem> for Stop {
+impl From<Problem> for DiffError {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
@@ -95,7 +96,7 @@ impl From<Problem> for Stop {
 /// How `apply` treats an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
-    Taken,
+    Normal,
     Executed,
     Conflicting,
     Ignored,
@@ -103,7 +104,7 @@ enum Group {
 }
 
 impl Group {
-    const APART: [Self; 4] = [Self::Executed, Self::Conflicting, Self::Ignored, Self::Refused];
+    const SPECIAL: [Self; 4] = [Self::Executed, Self::Conflicting, Self::Ignored, Self::Refused];
 
     fn of(entry: &Entry) -> Self {
         if entry.refused.is_some() {
@@ -115,13 +116,13 @@ impl Group {
         } else if entry.executed_by.is_some() {
             Self::Executed
         } else {
-            Self::Taken
+            Self::Normal
         }
     }
 
     fn heading(self) -> &'static str {
         match self {
-            Self::Taken => "applied by default",
+            Self::Normal => "applied by default",
             Self::Executed => "executed by tools on the host, applied only with --allow-executed",
             Self::Conflicting => "changed on the host while the command ran, cannot be applied",
             Self::Ignored => "ignored by git, applied only if named or with --include-ignored",
@@ -131,23 +132,23 @@ impl Group {
 
     /// Whether its diffs are shown even if they are not requested by name.
     fn is_shown(self) -> bool {
-        matches!(self, Self::Taken | Self::Executed | Self::Conflicting)
+        matches!(self, Self::Normal | Self::Executed | Self::Conflicting)
     }
 }
 
-struct Shown<'b> {
+struct DiffView<'b> {
     review: &'b Review,
     /// The bundle's id.
     id: &'b str,
     /// The entries, each with whether it was already applied.
     entries: &'b [(Entry, bool)],
     /// Whether paths were named.
-    by_name: bool,
+    has_named_paths: bool,
     /// The old paths of the displayed renames.
     renamed: HashSet<&'b RelativePath>,
 }
 
-impl<'b> Shown<'b> {
+impl<'b> DiffView<'b> {
     fn of(&self, group: Group) -> Vec<&'b (Entry, bool)> {
         let is_shown = |(entry, _): &&(Entry, bool)| {
             let is_half = entry.change.new_node().is_none() && self.renamed.contains(&entry.path);
@@ -165,11 +166,11 @@ impl<'b> Shown<'b> {
         self.review.differences(DiffBundle { id: self.id.to_owned(), paths })
     }
 
-    fn diff(&self, output: &mut Output) -> Result<(), Stop> {
-        let taken = self.of(Group::Taken);
-        let apart = Group::APART.map(|group| {
+    fn diff(&self, output: &mut Output) -> Result<(), DiffError> {
+        let taken = self.of(Group::Normal);
+        let apart = Group::SPECIAL.map(|group| {
             let entries = self.of(group);
-            (group, group.is_shown() || self.by_name, entries)
+            (group, group.is_shown() || self.has_named_paths, entries)
         });
         let with_lines = apart.iter().filter(|(_, is_shown, _)| *is_shown);
         let with_lines = with_lines.flat_map(|(_, _, entries)| entries);
@@ -178,7 +179,7 @@ impl<'b> Shown<'b> {
             lines(output, &next(&mut diffs)?)?;
         }
         for (group, is_shown, entries) in &apart {
-            self.apart(output, *group, entries)?;
+            self.print_special(output, *group, entries)?;
             if *is_shown {
                 for _ in entries {
                     lines(output, &next(&mut diffs)?)?;
@@ -188,13 +189,13 @@ impl<'b> Shown<'b> {
         Ok(())
     }
 
-    fn stat(&self, output: &mut Output) -> Result<(), Stop> {
+    fn stat(&self, output: &mut Output) -> Result<(), DiffError> {
         let (mut count, mut added, mut removed) = (0_u64, 0, 0);
-        let groups = [Group::Taken].into_iter().chain(Group::APART);
+        let groups = [Group::Normal].into_iter().chain(Group::SPECIAL);
         let groups: Vec<_> = groups.map(|group| (group, self.of(group))).collect();
         let mut diffs = self.diffs(groups.iter().flat_map(|(_, entries)| entries).copied())?;
         for (group, entries) in groups {
-            if group != Group::Taken && !entries.is_empty() {
+            if group != Group::Normal && !entries.is_empty() {
                 let heading = format!("# {}:", group.heading());
                 output.line(Style::Heading, heading.as_bytes())?;
             }
@@ -209,8 +210,8 @@ impl<'b> Shown<'b> {
                 let reason = reason.map(|text| format!("  ({text})")).unwrap_or_default();
                 let line = format!(
                     "{} {} | {numbers}{}{reason}",
-                    words::letter(entry),
-                    words::path(entry),
+                    text::status_letter(entry),
+                    text::path_text(entry),
                     modes(entry)
                 );
                 output.line(Style::Plain, line.as_bytes())?;
@@ -225,12 +226,12 @@ impl<'b> Shown<'b> {
     }
 
     /// Prints a heading for entries that are not simply applied, and each name with its reason.
-    fn apart(
+    fn print_special(
         &self,
         output: &mut Output,
         group: Group,
         entries: &[&(Entry, bool)],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), DiffError> {
         if entries.is_empty() {
             return Ok(());
         }
@@ -238,7 +239,8 @@ impl<'b> Shown<'b> {
         output.line(Style::Heading, heading.as_bytes())?;
         for (entry, _) in entries.iter().take(LISTED) {
             let reason = reason(entry).map(|text| format!(": {text}")).unwrap_or_default();
-            let line = format!("#   {} {}{reason}", words::letter(entry), words::path(entry));
+            let line =
+                format!("#   {} {}{reason}", text::status_letter(entry), text::path_text(entry));
             output.line(Style::Plain, line.as_bytes())?;
         }
         if entries.len() > LISTED {
@@ -250,7 +252,7 @@ impl<'b> Shown<'b> {
 }
 
 /// Writes the lines of a diff, each in its style.
-fn lines(output: &mut Output, diff: &PathDiff) -> Result<(), Stop> {
+fn lines(output: &mut Output, diff: &PathDiff) -> Result<(), DiffError> {
     // In a hunk each line starts with a sign, so content is never mistaken for a header.
     let mut in_hunks = false;
     let text = diff.diff.0.as_slice();
@@ -278,8 +280,8 @@ fn lines(output: &mut Output, diff: &PathDiff) -> Result<(), Stop> {
 /// Why an entry is not simply applied.
 fn reason(entry: &Entry) -> Option<String> {
     let mut reasons = Vec::new();
-    reasons.extend(entry.refused.map(words::refusal));
-    reasons.extend(entry.executed_by.map(words::executed));
+    reasons.extend(entry.refused.map(text::refusal));
+    reasons.extend(entry.executed_by.map(text::executed_by));
     reasons.extend(entry.conflict.then_some("changed on the host"));
     if let Some(Node::Symlink { target }) = entry.change.new_node()
         && entry.refused.is_some()

@@ -15,7 +15,7 @@ pub(crate) fn run(arguments: &Doctor) -> Result<u8, Failure> {
     } else {
         output::print(&text(&diagnosis))?;
     }
-    Ok(u8::from(!diagnosis.is_whole()))
+    Ok(u8::from(!diagnosis.all_walls_work()))
 }
 
 fn text(diagnosis: &Diagnosis) -> String {
@@ -27,7 +27,7 @@ fn text(diagnosis: &Diagnosis) -> String {
         "walls, each tested by an attempt from inside:".to_owned(),
     ];
     for proof in &diagnosis.walls {
-        let mark = if proof.held { "ok     " } else { "MISSING" };
+        let mark = if proof.works { "ok     " } else { "MISSING" };
         lines.push(format!("  {mark} {:<13} {}", proof.wall.as_str(), proof.detail));
         lines.extend(proof.remedy.iter().map(|remedy| format!("          fix: {remedy}")));
     }
@@ -46,12 +46,12 @@ fn text(diagnosis: &Diagnosis) -> String {
             Enforcement::Watched => "watched ",
             Enforcement::Refused => "refused ",
         };
-        lines.push(format!("  {mark} {:<8} {}", proof.name, proof.by));
+        lines.push(format!("  {mark} {:<8} {}", proof.name, proof.enforced_by));
         lines.extend(proof.remedy.iter().map(|remedy| format!("          fix: {remedy}")));
     }
     lines.extend(diagnosis.notes.iter().map(|note| format!("note: {note}")));
     lines.push(String::new());
-    lines.push(if diagnosis.is_whole() {
+    lines.push(if diagnosis.all_walls_work() {
         "all walls work: `stockade run` works here".to_owned()
     } else {
         "`stockade run` refuses to run here until all walls work".to_owned()

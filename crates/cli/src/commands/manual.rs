@@ -35,6 +35,6 @@ pub(crate) fn page(arguments: &Man) -> Result<u8, Failure> {
 
 fn print(text: &[u8]) -> Result<u8, Failure> {
     let mut to = std::io::stdout();
-    output::written(to.write_all(text).and_then(|()| to.flush()))?;
+    output::check_written(to.write_all(text).and_then(|()| to.flush()))?;
     Ok(0)
 }

@@ -4,7 +4,7 @@ use stockade_api::RejectBundle;
 use stockade_core::Problem;
 
 use crate::args::Reject;
-use crate::problem::short;
+use crate::problem::short_id;
 use crate::review::{Review, output};
 
 /// Removes the bundle.
@@ -13,7 +13,7 @@ pub(crate) fn run(arguments: &Reject) -> Result<u8, Problem> {
     if arguments.json {
         output::print_answer(&rejected)?;
     } else {
-        say!("stockade: {} rejected", short(&rejected.id));
+        eprint_line!("stockade: {} rejected", short_id(&rejected.id));
     }
     Ok(0)
 }

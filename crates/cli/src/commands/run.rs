@@ -5,12 +5,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 use stockade_bundle::store::Bundle;
 use stockade_core::network::binding::Binding;
-use stockade_core::network::{Reason, Refusals};
+use stockade_core::network::{DeniedConnections, Reason};
 use stockade_core::{Ending, Problem};
 
 use crate::args::Run;
-use crate::problem::{self, Failure, short};
-use crate::review::{output, words};
+use crate::problem::{self, Failure, short_id};
+use crate::review::{output, text};
 use crate::run::{self, Conclusion, Report};
 
 /// Runs the command; the exit code is the command's, or 125 if there was a problem with its
@@ -20,14 +20,16 @@ pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
     if arguments.json {
         print(arguments, &report)?;
     } else {
-        tell(arguments, &report);
+        print_report(arguments, &report);
     }
-    if let Some(error) = &report.unwritten {
-        return Err(Failure::unwritten(error));
+    if let Some(error) = &report.write_error {
+        return Err(Failure::from_write_error(error));
     }
     Ok(match &report.conclusion {
         Conclusion::NotApplied(..) | Conclusion::ViewKept(..) => 125,
-        Conclusion::Nothing | Conclusion::Kept(_) | Conclusion::Applied { .. } => report.exit_code,
+        Conclusion::Nothing | Conclusion::Stored(_) | Conclusion::Applied { .. } => {
+            report.exit_code
+        }
     })
 }
 
@@ -38,9 +40,10 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
     };
     let (bundle, view, problem) = match &report.conclusion {
         Conclusion::Nothing => (Value::Null, None, None),
-        Conclusion::Kept(bundle) => (kept(bundle), None, None),
-        Conclusion::Applied { id, applied, left } => {
-            let entries = applied.changed.len() + applied.already.len() + applied.skipped.len();
+        Conclusion::Stored(bundle) => (kept(bundle), None, None),
+        Conclusion::Applied { id, applied, has_skipped: left } => {
+            let entries =
+                applied.changed.len() + applied.already_present.len() + applied.skipped.len();
             let answer = json!({ "id": id, "entries": entries, "applied": true, "left": left });
             (answer, None, None)
         }
@@ -50,7 +53,7 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
     let network = report.network.as_ref().map(|(policy, secrets, heard)| {
         let secret = |binding: &Binding| json!({ "name": binding.credential, "hosts": binding.hosts, "ports": binding.ports });
         let secrets: Vec<_> = secrets.iter().map(secret).collect();
-        let (refused, lost) = (heard.refused(), heard.lost());
+        let (refused, lost) = (heard.connections(), heard.lost());
         json!({ "policy": policy, "secrets": secrets, "refused": refused, "lost": lost })
     });
     let answer = json!({
@@ -78,44 +81,52 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
     output::print_json(&answer)
 }
 
-fn tell(arguments: &Run, report: &Report) {
+fn print_report(arguments: &Run, report: &Report) {
     for reason in report.isolation.reasons.iter().chain(&report.notes) {
-        say!("stockade: note: {reason}");
+        eprint_line!("stockade: note: {reason}");
     }
     if let Some(ending) = ending(arguments, &report.ending) {
-        say!("stockade: {ending}");
+        eprint_line!("stockade: {ending}");
     }
     if report.out_of_memory_kills > 0 && report.ending != Ending::OutOfMemory {
         let kills = report.out_of_memory_kills;
-        say!("stockade: {kills} of its processes were killed because of the memory limit");
+        eprint_line!("stockade: {kills} of its processes were killed because of the memory limit");
     }
     if let Some(hint) = &report.hint {
-        say!("  hint: {hint}");
+        eprint_line!("  hint: {hint}");
     }
     if let Some((_, _, heard)) = &report.network {
-        tell_refused(heard);
+        print_denied(heard);
     }
     match &report.conclusion {
         Conclusion::Nothing => {}
-        Conclusion::Kept(bundle) => {
-            say!("stockade: {}", words::next(bundle.manifest.entries.len(), bundle.id()));
+        Conclusion::Stored(bundle) => {
+            eprint_line!(
+                "stockade: {}",
+                text::next_steps(bundle.manifest.entries.len(), bundle.id())
+            );
         }
-        Conclusion::Applied { id, applied, left } => {
-            let (changed, id) = (words::paths(applied.changed.len()), short(id));
+        Conclusion::Applied { id, applied, has_skipped: left } => {
+            let (changed, id) = (text::count_paths(applied.changed.len()), short_id(id));
             if *left {
-                let skipped = words::paths(applied.skipped.len());
-                say!("stockade: {changed} applied, {skipped} skipped: `stockade diff {id}`");
+                let skipped = text::count_paths(applied.skipped.len());
+                eprint_line!(
+                    "stockade: {changed} applied, {skipped} skipped: `stockade diff {id}`"
+                );
             } else {
-                say!("stockade: {changed} applied");
+                eprint_line!("stockade: {changed} applied");
             }
         }
         Conclusion::NotApplied(bundle, problem) => {
-            problem::tell(problem);
-            say!("stockade: {}", words::next(bundle.manifest.entries.len(), bundle.id()));
+            problem::print_problem(problem);
+            eprint_line!(
+                "stockade: {}",
+                text::next_steps(bundle.manifest.entries.len(), bundle.id())
+            );
         }
         Conclusion::ViewKept(view, problem) => {
-            problem::tell(problem);
-            say!(
+            problem::print_problem(problem);
+            eprint_line!(
                 "stockade: the changes are kept in {}; `stockade bundles --max-bundle SIZE` makes a bundle of them",
                 view.display()
             );
@@ -124,10 +135,10 @@ fn tell(arguments: &Run, report: &Report) {
 }
 
 /// The most denied connections that are printed as text.
-const REFUSALS: usize = 16;
+const MAX_LISTED: usize = 16;
 
-fn tell_refused(heard: &Refusals) {
-    for refused in heard.refused().iter().take(REFUSALS) {
+fn print_denied(denied: &DeniedConnections) {
+    for refused in denied.connections().iter().take(MAX_LISTED) {
         let times = match refused.times {
             1 => String::new(),
             times => format!(" ({times} times)"),
@@ -136,17 +147,17 @@ fn tell_refused(heard: &Refusals) {
             Reason::Unresolved | Reason::Unreachable => "not reached",
             _ => "refused",
         };
-        say!("stockade: {what}{times}: {} [{}]", refused.message, refused.reason);
+        eprint_line!("stockade: {what}{times}: {} [{}]", refused.message, refused.reason);
         if let Some(allow) = &refused.allow {
-            say!("  hint: {allow}");
+            eprint_line!("  hint: {allow}");
         }
     }
-    let others = heard.refused().len().saturating_sub(REFUSALS);
-    if others > 0 || heard.lost() > 0 {
-        let lost = heard.lost().saturating_add(others as u64);
-        say!(
+    let others = denied.connections().len().saturating_sub(MAX_LISTED);
+    if others > 0 || denied.lost() > 0 {
+        let lost = denied.lost().saturating_add(others as u64);
+        eprint_line!(
             "stockade: {lost} more connections are not listed here; --json lists {}",
-            heard.refused().len()
+            denied.connections().len()
         );
     }
 }

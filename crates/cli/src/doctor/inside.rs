@@ -29,14 +29,14 @@ pub(super) fn probe() -> u8 {
 }
 
 /// The text of [`connect`] if the connection arrives.
-pub(super) const ARRIVED: &str = "arrives at the egress proxy";
+pub(super) const REACHED_PROXY: &str = "arrives at the egress proxy";
 
 /// Connects to a host that does not exist, in a network with an egress proxy.
 pub(super) fn connect() -> u8 {
     // TEST-NET-1 (RFC 5737).
     let nobody = std::net::SocketAddr::from(([192, 0, 2, 1], 9));
     let line = match std::net::TcpStream::connect_timeout(&nobody, Duration::from_secs(5)) {
-        Ok(_) => format!("a connection to {nobody} {ARRIVED}\n"),
+        Ok(_) => format!("a connection to {nobody} {REACHED_PROXY}\n"),
         Err(error) => format!("a connection to {nobody}: {error}\n"),
     };
     let mut output = std::io::stdout().lock();
@@ -65,7 +65,7 @@ fn attempt(wall: Wall) -> Result<String, String> {
     }
 }
 
-fn refused<T>(result: Result<T, Errno>, what: &str) -> Result<String, String> {
+fn expect_error<T>(result: Result<T, Errno>, what: &str) -> Result<String, String> {
     match result {
         Ok(_) => Err(format!("{what} was allowed")),
         Err(errno) => Ok(format!("{what}: {errno}")),
@@ -130,7 +130,7 @@ fn host_name() -> Result<String, String> {
     if name != "stockade" {
         return Err(format!("the name is {name}"));
     }
-    refused(rustix::system::sethostname(b"other"), "sethostname")
+    expect_error(rustix::system::sethostname(b"other"), "sethostname")
 }
 
 fn cgroup() -> Result<String, String> {
@@ -239,7 +239,7 @@ fn seccomp() -> Result<String, String> {
     if !matches!(vsock, Err(Errno::AFNOSUPPORT)) {
         return Err("a vsock socket was created".to_owned());
     }
-    refused(rustix::mount::mount_remount("/", rustix::mount::MountFlags::empty(), ""), "mount")
+    expect_error(rustix::mount::mount_remount("/", rustix::mount::MountFlags::empty(), ""), "mount")
 }
 
 fn inheritance() -> Result<String, String> {

@@ -24,7 +24,7 @@ const CAPTURE_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct WallProof {
     pub(crate) wall: Wall,
-    pub(crate) held: bool,
+    pub(crate) works: bool,
     /// What was observed.
     pub(crate) detail: String,
     pub(crate) remedy: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct WallProof {
 pub(crate) struct LimitProof {
     pub(crate) name: &'static str,
     pub(crate) enforcement: Enforcement,
-    pub(crate) by: String,
+    pub(crate) enforced_by: String,
     pub(crate) remedy: Option<String>,
 }
 
@@ -65,8 +65,8 @@ pub(crate) struct Diagnosis {
 
 impl Diagnosis {
     /// Whether all isolation mechanisms work.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.walls.iter().all(|wall| wall.held)
+    pub(crate) fn all_walls_work(&self) -> bool {
+        self.walls.iter().all(|wall| wall.works)
     }
 
     /// The diagnosis as JSON.
@@ -77,7 +77,7 @@ impl Diagnosis {
             .map(|proof| {
                 json!({
                     "name": proof.wall.as_str(),
-                    "raised": proof.held,
+                    "raised": proof.works,
                     "proof": proof.detail,
                     "remediation": proof.remedy,
                 })
@@ -90,7 +90,7 @@ impl Diagnosis {
                 json!({
                     "name": proof.name,
                     "enforcement": proof.enforcement,
-                    "by": proof.by,
+                    "by": proof.enforced_by,
                     "remediation": proof.remedy,
                 })
             })
@@ -103,7 +103,7 @@ impl Diagnosis {
             })
         });
         json!({
-            "ok": self.is_whole(),
+            "ok": self.all_walls_work(),
             "kernel": self.kernel,
             "user": self.user,
             "identity": self.identity,
@@ -133,24 +133,26 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         view: None,
         walls: Vec::new(),
         policy: None,
-        limits: limits(),
+        limits: limit_proofs(),
         notes: Vec::new(),
     };
-    let place = Temporary::new()?;
-    match run::probe(&place.0, identity, Network::Off, Payload::Function(inside::probe)) {
+    let project = TemporaryProject::new()?;
+    match run::probe(&project.0, identity, Network::Off, Payload::Function(inside::probe)) {
         Ok(probed) => {
-            diagnosis.policy = Some(policy(&place)?);
+            diagnosis.policy = Some(policy_proof(&project)?);
             diagnosis.view = Some(probed.view);
             diagnosis.notes = probed.notes;
             if probed.view == "copy" {
-                diagnosis.notes.push(HELD_ARE_COPIES.to_owned());
+                diagnosis.notes.push(SANDBOXES_ARE_COPIES.to_owned());
             }
             let text = String::from_utf8_lossy(&probed.output.bytes).into_owned();
-            let untouched = std::fs::read(place.0.join("canary")).is_ok_and(|now| now == CANARY);
-            diagnosis.walls = Wall::ALL.iter().map(|wall| proof(*wall, &text, untouched)).collect();
+            let untouched = std::fs::read(project.0.join("canary")).is_ok_and(|now| now == CANARY);
+            diagnosis.walls =
+                Wall::ALL.iter().map(|wall| wall_proof(*wall, &text, untouched)).collect();
         }
         Err(refused) => {
-            diagnosis.walls = Wall::ALL.iter().map(|wall| unraised(*wall, &refused)).collect();
+            diagnosis.walls =
+                Wall::ALL.iter().map(|wall| failed_wall_proof(*wall, &refused)).collect();
             if refused.wall.is_none() {
                 diagnosis.notes.push(refused.problem.message);
             }
@@ -160,14 +162,14 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
 }
 
 /// Tests a network with a policy.
-fn policy(place: &Temporary) -> Result<PolicyProof, Problem> {
+fn policy_proof(project: &TemporaryProject) -> Result<PolicyProof, Problem> {
     let payload = Payload::Function(inside::connect);
-    Ok(match run::probe(&place.0, run::identity()?, Network::Egress, payload) {
+    Ok(match run::probe(&project.0, run::identity()?, Network::Egress, payload) {
         Ok(probed) => {
             let detail = String::from_utf8_lossy(&probed.output.bytes).trim().to_owned();
-            PolicyProof { available: detail.contains(inside::ARRIVED), detail, remedy: None }
+            PolicyProof { available: detail.contains(inside::REACHED_PROXY), detail, remedy: None }
         }
-        Err(run::ProbeRefused { problem, .. }) => PolicyProof {
+        Err(run::ProbeError { problem, .. }) => PolicyProof {
             available: false,
             detail: problem.cause.unwrap_or(problem.message),
             remedy: problem.remediation,
@@ -191,15 +193,15 @@ pub(crate) fn supervision() -> Supervision {
 
 /// Blocks signals during a probe.
 pub(crate) fn signals() -> Result<Signals, Problem> {
-    Signals::hold().map_err(|e| caused(Code::LaunchFailed, &e))
+    Signals::block().map_err(|e| caused(Code::LaunchFailed, &e))
 }
 
 /// The consequence for persistent sandboxes if a view is a copy.
-const HELD_ARE_COPIES: &str = "`stockade create` also copies files for each sandbox, which takes time and disk space: set STOCKADE_DATA_DIR to a directory on ext4, xfs, btrfs or tmpfs";
+const SANDBOXES_ARE_COPIES: &str = "`stockade create` also copies files for each sandbox, which takes time and disk space: set STOCKADE_DATA_DIR to a directory on ext4, xfs, btrfs or tmpfs";
 
 const CANARY: &[u8] = b"as the host wrote it";
 
-fn proof(wall: Wall, text: &str, untouched: bool) -> WallProof {
+fn wall_proof(wall: Wall, text: &str, untouched: bool) -> WallProof {
     let line = text.lines().find_map(|line| {
         let (name, rest) = line.split_once(' ')?;
         let (verdict, detail) = rest.split_once(' ')?;
@@ -213,10 +215,10 @@ fn proof(wall: Wall, text: &str, untouched: bool) -> WallProof {
         None => (false, "the probe ended before this test".to_owned()),
     };
     let remedy = if held { None } else { run::wall_remedy(wall).map(str::to_owned) };
-    WallProof { wall, held, detail, remedy }
+    WallProof { wall, works: held, detail, remedy }
 }
 
-fn unraised(wall: Wall, refused: &run::ProbeRefused) -> WallProof {
+fn failed_wall_proof(wall: Wall, refused: &run::ProbeError) -> WallProof {
     let detail = if refused.wall == Some(wall) {
         refused.problem.cause.clone().unwrap_or_else(|| refused.problem.message.clone())
     } else {
@@ -224,11 +226,11 @@ fn unraised(wall: Wall, refused: &run::ProbeRefused) -> WallProof {
     };
     let remedy =
         (refused.wall == Some(wall)).then(|| refused.problem.remediation.clone()).flatten();
-    WallProof { wall, held: false, detail, remedy }
+    WallProof { wall, works: false, detail, remedy }
 }
 
 /// Creates a control group for each limit, and removes it again.
-fn limits() -> Vec<LimitProof> {
+fn limit_proofs() -> Vec<LimitProof> {
     let mut proofs: Vec<_> = [
         (Limit::Memory, Limits { memory_bytes: Some(64 << 20), ..Limits::default() }),
         (Limit::Cpus, Limits { cpu_millis: Some(1000), ..Limits::default() }),
@@ -236,17 +238,23 @@ fn limits() -> Vec<LimitProof> {
     .into_iter()
     .map(|(limit, limits)| match Group::create(&cgroup::fresh_name(), &limits) {
         Ok(group) => {
-            let by = group.held_by(limit).unwrap_or("control group").to_owned();
+            let by = group.enforcer(limit).unwrap_or("control group").to_owned();
             let _ = group.remove();
-            LimitProof { name: limit.name(), enforcement: Enforcement::Enforced, by, remedy: None }
+            LimitProof {
+                name: limit.name(),
+                enforcement: Enforcement::Enforced,
+                enforced_by: by,
+                remedy: None,
+            }
         }
         Err(unavailable) => {
             let refusal = unavailable.refusals.into_iter().next();
-            let (by, remedy) = refusal.map(|r| (r.reason, r.remedy.of("stockade doctor"))).unzip();
+            let (by, remedy) =
+                refusal.map(|r| (r.reason, r.remedy.text_for("stockade doctor"))).unzip();
             LimitProof {
                 name: limit.name(),
                 enforcement: Enforcement::Refused,
-                by: by.unwrap_or_default(),
+                enforced_by: by.unwrap_or_default(),
                 remedy,
             }
         }
@@ -255,7 +263,7 @@ fn limits() -> Vec<LimitProof> {
     let always = |name, enforcement, by: &str| LimitProof {
         name,
         enforcement,
-        by: by.to_owned(),
+        enforced_by: by.to_owned(),
         remedy: None,
     };
     proofs.extend([
@@ -268,12 +276,12 @@ fn limits() -> Vec<LimitProof> {
 }
 
 /// The project directory of the probe.
-struct Temporary(std::path::PathBuf);
+struct TemporaryProject(std::path::PathBuf);
 
 /// How many names are tried for the directory.
 const ATTEMPTS: u32 = 100;
 
-impl Temporary {
+impl TemporaryProject {
     fn new() -> Result<Self, Problem> {
         let failed = |e: std::io::Error| {
             Problem::new(Code::Io, "cannot create a temporary directory for the tests")
@@ -293,13 +301,13 @@ impl Temporary {
             made = std::fs::create_dir(path(attempt));
         }
         made.map_err(failed)?;
-        let place = Self(path(attempt));
-        std::fs::write(place.0.join("canary"), CANARY).map_err(failed)?;
-        Ok(place)
+        let project = Self(path(attempt));
+        std::fs::write(project.0.join("canary"), CANARY).map_err(failed)?;
+        Ok(project)
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryProject {
     fn drop(&mut self) {
         // It contains one file of the probe; failing to remove it is harmless.
         let _ = std::fs::remove_dir_all(Path::new(&self.0));

@@ -1,9 +1,9 @@
 //! Access to the operations for commands: through the local server of the data directory, which is
 //! started if it does not run; or with `--in-process` through the service in this process.
 
-mod standing;
+mod connection;
+mod reconnecting;
 mod start;
-mod successive;
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -12,28 +12,28 @@ use std::sync::{Arc, OnceLock};
 use stockade_api::{Caller, Problem, Sandboxes, Workflows};
 use stockade_core::{Code, OwnerId};
 
-use crate::args::held::Way;
+use crate::args::sandbox::ServerMode;
 use crate::problem::{Failure, caused};
 use crate::run::data_path;
 
-pub(crate) use self::standing::Standing;
-use self::successive::Successive;
+pub(crate) use self::connection::Connection;
+use self::reconnecting::Reconnecting;
 
 /// An asynchronous task.
-pub type Work<T> = Pin<Box<dyn Future<Output = T>>>;
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Launches the operations in this process.
-pub type Launch = fn() -> Work<Result<Local, Failure>>;
+pub type Launch = fn() -> LocalFuture<Result<LocalServices, Failure>>;
 
 /// The operations in this process.
 #[expect(missing_debug_implementations, reason = "it holds a future, which has none")]
-pub struct Local {
+pub struct LocalServices {
     /// The operations on sandboxes.
     pub sandboxes: Arc<dyn Sandboxes>,
     /// The operations on workflow runs.
     pub workflows: Arc<dyn Workflows>,
     /// Ends both.
-    pub end: Work<()>,
+    pub end: LocalFuture<()>,
 }
 
 /// The function that launches the operations in this process; only the program with the engines has
@@ -62,7 +62,7 @@ impl Remote {
     /// The operations with this user as the caller.
     #[must_use]
     pub fn new(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) -> Self {
-        let owner = OwnerId::of_user(rustix::process::geteuid().as_raw());
+        let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
         Self { sandboxes, workflows, caller: Caller::new(owner) }
     }
 
@@ -73,29 +73,29 @@ impl Remote {
 
     /// The caller with a new idempotency key, for an operation that changes something: however
     /// often it is sent, it is executed once.
-    pub fn once(&self) -> Caller {
-        self.caller.clone().once(uuid::Uuid::now_v7().simple().to_string())
+    pub fn idempotent(&self) -> Caller {
+        self.caller.clone().with_key(uuid::Uuid::now_v7().simple().to_string())
     }
 
     /// The caller with a given idempotency key, for an operation that an earlier attempt may already
     /// have requested under that key.
-    pub fn as_before(&self, name: &str) -> Caller {
-        self.caller.clone().once(name.to_owned())
+    pub fn idempotent_as(&self, name: &str) -> Caller {
+        self.caller.clone().with_key(name.to_owned())
     }
 }
 
 /// Calls `act` with the operations on the sandboxes of the data directory.
-pub fn with<T, F, Fut>(way: Way, act: F) -> Result<T, Failure>
+pub fn with<T, F, Fut>(mode: ServerMode, act: F) -> Result<T, Failure>
 where
     F: FnOnce(Remote) -> Fut,
     Fut: Future<Output = Result<T, Failure>>,
 {
-    if way.in_process {
+    if mode.in_process {
         return block_on(in_process(act));
     }
     block_on(async {
         let data = data_path()?;
-        let server = stockade_api::Remote(Successive::find_or_start(data).await?);
+        let server = stockade_api::Remote(Reconnecting::find_or_start(data).await?);
         let server = Arc::new(server);
         act(Remote::new(Arc::clone(&server) as _, server)).await
     })
@@ -109,7 +109,7 @@ where
     let launch = LAUNCH.get().ok_or_else(|| {
         Problem::new(Code::Unsupported, "this program has no operations in its own process")
     })?;
-    let Local { sandboxes, workflows, end } = launch().await?;
+    let LocalServices { sandboxes, workflows, end } = launch().await?;
     let answer = act(Remote::new(sandboxes, workflows)).await;
     end.await;
     answer

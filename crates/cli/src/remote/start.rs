@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use stockade_api::wire::Failed;
+use stockade_api::wire::ErrorBody;
 use stockade_client::{Client, ServerDirectory};
 use stockade_core::{Code, Problem};
 use tokio::net::UnixStream;
 
 use crate::problem::caused;
 use crate::processes::SERVER;
-use crate::programs::{self, BUILD, beside, build_argument};
+use crate::programs::{self, BUILD, build_argument, sibling_program};
 
 /// How long a new server may take until it responds.
 const START: Duration = Duration::from_secs(30);
@@ -47,11 +47,11 @@ pub(super) async fn replace(data: &Path, directory: &ServerDirectory) -> Result<
             None => started = Some(start(data, directory)?),
             Some(child) => {
                 if let Some(status) = child.try_wait().map_err(|error| caused(Code::Io, &error))? {
-                    if let Some(problem) = words(child) {
+                    if let Some(problem) = reported_problem(child) {
                         return Err(problem);
                     }
                     if !status.success() {
-                        return Err(dead(data, &status.to_string()));
+                        return Err(start_failed(data, &status.to_string()));
                     }
                     // Another process holds the lock. That may be a server that is starting or
                     // ending.
@@ -72,7 +72,7 @@ pub(super) async fn replace(data: &Path, directory: &ServerDirectory) -> Result<
             .because("a command with `--in-process` is running, or a server does not answer")
             .remedied_by("retry after that command has ended"));
     }
-    Err(dead(data, &format!("it did not answer within {} seconds", START.as_secs())))
+    Err(start_failed(data, &format!("it did not answer within {} seconds", START.as_secs())))
 }
 
 fn start(data: &Path, directory: &ServerDirectory) -> Result<Child, Problem> {
@@ -85,7 +85,7 @@ fn start(data: &Path, directory: &ServerDirectory) -> Result<Child, Problem> {
     };
     let environment = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(kept));
     stockade_jail::inherit_nothing().map_err(failed)?;
-    Command::new(beside(programs::SERVER)?)
+    Command::new(sibling_program(programs::SERVER)?)
         .arg(SERVER)
         .arg(build_argument())
         .arg(data)
@@ -100,13 +100,13 @@ fn start(data: &Path, directory: &ServerDirectory) -> Result<Child, Problem> {
 }
 
 /// The problem that a server reported when it could not start.
-fn words(child: &mut Child) -> Option<Problem> {
+fn reported_problem(child: &mut Child) -> Option<Problem> {
     let mut text = String::new();
     child.stdout.take()?.read_to_string(&mut text).ok()?;
-    Some(serde_json::from_str::<Failed>(&text).ok()?.error)
+    Some(serde_json::from_str::<ErrorBody>(&text).ok()?.error)
 }
 
-fn dead(data: &Path, how: &str) -> Problem {
+fn start_failed(data: &Path, how: &str) -> Problem {
     Problem::new(Code::Unreachable, "the local server failed to start").because(how).remedied_by(
         format!(
             "see {}, or run the server in the foreground: stockade serve",

@@ -10,7 +10,7 @@ use stockade_bundle::project::Project;
 use stockade_core::{Problem, SandboxSpec};
 
 use crate::args::{Arguments, Command};
-use crate::commands::held::create;
+use crate::commands::sandbox::create;
 use crate::run;
 
 /// Flags of both commands that affect the output, not the sandbox.
@@ -92,7 +92,7 @@ impl Scene {
         let parsed = Arguments::try_parse_from(line.iter().chain(words)).unwrap();
         let Command::Create(create) = parsed.command else { panic!() };
         let request = create::request_in(*create, &self.project.root)?;
-        stockade_service::requested(&request)
+        stockade_service::requested_spec(&request)
     }
 }
 

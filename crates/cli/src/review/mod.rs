@@ -3,7 +3,7 @@
 //! killed command started.
 
 pub mod output;
-pub(crate) mod words;
+pub(crate) mod text;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,14 +18,14 @@ use stockade_core::{Code, Problem};
 use stockade_review::{Bundles, Differences};
 
 use crate::problem::caused;
-use crate::remote::Standing;
+use crate::remote::Connection;
 
 /// Access to the bundles of the data directory. Both variants give the owner the same rights; a
 /// server also records the decisions.
 #[derive(Debug)]
 pub(crate) enum Review {
     /// Through the running server.
-    Server(Box<Standing>),
+    Server(Box<Connection>),
     /// In this process.
     Files(Box<Bundles>),
 }
@@ -35,7 +35,7 @@ impl Review {
     pub(crate) fn open() -> Result<Self, Problem> {
         let files = Bundles::open(&crate::run::data_path()?)?;
         recover(files.data())?;
-        Ok(match Standing::find()? {
+        Ok(match Connection::find()? {
             Some(server) => Self::Server(Box::new(server)),
             None => Self::Files(Box::new(files)),
         })
@@ -46,7 +46,7 @@ impl Review {
         match self {
             Self::Files(files) => files.list(&request),
             Self::Server(server) => {
-                server.ask(async |remote| remote.sandboxes.bundles(remote.caller(), request).await)
+                server.call(async |remote| remote.sandboxes.bundles(remote.caller(), request).await)
             }
         }
     }
@@ -56,7 +56,7 @@ impl Review {
         match self {
             Self::Files(files) => files.show(&request),
             Self::Server(server) => server
-                .ask(async |remote| remote.sandboxes.show_bundle(remote.caller(), request).await),
+                .call(async |remote| remote.sandboxes.show_bundle(remote.caller(), request).await),
         }
     }
 
@@ -68,7 +68,7 @@ impl Review {
         Ok(match self {
             Self::Files(files) => Diffs::Files(files.differences(&request)?),
             Self::Server(server) => {
-                let items = server.ask(async |remote| {
+                let items = server.call(async |remote| {
                     remote.sandboxes.diff_bundle(remote.caller(), request).await
                 });
                 Diffs::Server(server, items?)
@@ -80,8 +80,9 @@ impl Review {
     pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
         match self {
             Self::Files(files) => files.apply_at_once(&request),
-            Self::Server(server) => server
-                .ask(async |remote| remote.sandboxes.apply_bundle(&remote.once(), request).await),
+            Self::Server(server) => server.call(async |remote| {
+                remote.sandboxes.apply_bundle(&remote.idempotent(), request).await
+            }),
         }
     }
 
@@ -89,8 +90,9 @@ impl Review {
     pub(crate) fn reject(&self, request: RejectBundle) -> Result<RejectedBundle, Problem> {
         match self {
             Self::Files(files) => files.reject_at_once(&request.id),
-            Self::Server(server) => server
-                .ask(async |remote| remote.sandboxes.reject_bundle(&remote.once(), request).await),
+            Self::Server(server) => server.call(async |remote| {
+                remote.sandboxes.reject_bundle(&remote.idempotent(), request).await
+            }),
         }
     }
 }
@@ -101,7 +103,7 @@ pub(crate) enum Diffs<'r> {
     /// No path was requested.
     None,
     Files(Differences),
-    Server(&'r Standing, Items<PathDiff>),
+    Server(&'r Connection, Items<PathDiff>),
 }
 
 impl Iterator for Diffs<'_> {
@@ -111,7 +113,7 @@ impl Iterator for Diffs<'_> {
         match self {
             Self::None => None,
             Self::Files(differences) => differences.next(),
-            Self::Server(server, items) => server.ask(async |_| items.next().await),
+            Self::Server(server, items) => server.call(async |_| items.next().await),
         }
     }
 }
@@ -127,25 +129,25 @@ pub(crate) fn recover(data: &DataDir) -> Result<(), Problem> {
     for recovered in apply::recover(&journals, data).map_err(|e| caused(Code::Io, &e))? {
         let project = recovered.project.display();
         match recovered.outcome {
-            Outcome::NotBegun => {
-                say!("stockade: an interrupted apply had not changed {project} yet");
+            Outcome::NotStarted => {
+                eprint_line!("stockade: an interrupted apply had not changed {project} yet");
             }
             Outcome::Undone(left) => {
-                say!("stockade: an interrupted apply to {project} was undone");
+                eprint_line!("stockade: an interrupted apply to {project} was undone");
                 for left in left {
-                    say!("  {}", words::left(&left));
+                    eprint_line!("  {}", text::not_restored(&left));
                 }
             }
             Outcome::Finished => {
-                say!("stockade: an interrupted apply to {project} was already complete");
+                eprint_line!("stockade: an interrupted apply to {project} was already complete");
             }
-            Outcome::ProjectGone => say!(
+            Outcome::ProjectMissing => eprint_line!(
                 "stockade: an apply to {project} was interrupted, and the project no longer exists there; move it back, or apply to its new location, to complete it"
             ),
             Outcome::Failed(error) => {
                 let problem = caused(Code::Io, &error);
                 let cause = problem.cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-                say!(
+                eprint_line!(
                     "stockade: an interrupted apply could not be completed: {}{cause}",
                     problem.message
                 );

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use stockade_core::{Code, Problem};
 use stockade_jail::Signals;
 
-use crate::problem::of_output;
+use crate::problem::output_problem;
 
 /// The style of a line of a diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Output {
     }
 
     /// Standard output for reading: if it is a terminal, through `$PAGER`, else `less`.
-    pub(crate) fn for_reading() -> Self {
+    pub(crate) fn with_pager() -> Self {
         if !rustix::termios::isatty(io::stdout()) {
             return Self::plain();
         }
@@ -88,9 +88,9 @@ impl Output {
 
 /// Converts the result of writing to standard output; a reader that closed the pipe is not an
 /// error.
-pub fn written(result: io::Result<()>) -> Result<(), Problem> {
+pub fn check_written(result: io::Result<()>) -> Result<(), Problem> {
     match result {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(of_output(&error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(output_problem(&error)),
         _ => Ok(()),
     }
 }
@@ -98,7 +98,7 @@ pub fn written(result: io::Result<()>) -> Result<(), Problem> {
 /// Prints Stockade's own text to standard output.
 pub fn print(text: &str) -> Result<(), Problem> {
     let mut output = Output::plain();
-    written(output.text(text).and_then(|()| output.finish()))
+    check_written(output.text(text).and_then(|()| output.finish()))
 }
 
 /// Prints JSON to standard output.
@@ -137,7 +137,7 @@ fn start_pager() -> Option<Child> {
     // Ctrl-C is for the pager, which would lose its input and the terminal if this process
     // ended. The signal is blocked only after the pager was started, because a program inherits
     // its parent's blocked signals. If it cannot be blocked, Ctrl-C ends both.
-    let _ = Signals::hold_keys();
+    let _ = Signals::block_keyboard();
     Some(pager)
 }
 

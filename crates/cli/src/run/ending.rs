@@ -14,7 +14,7 @@ use stockade_core::{Code, Ending, Problem};
 use stockade_review as review;
 
 use crate::args::Run;
-use crate::problem::{caused, of_apply, of_store};
+use crate::problem::{apply_problem, caused, store_problem};
 
 /// What happened to the changes.
 #[derive(Debug)]
@@ -22,9 +22,9 @@ pub(crate) enum Conclusion {
     /// There were no changes, or they were to be discarded.
     Nothing,
     /// They wait for a decision.
-    Kept(Box<Bundle>),
+    Stored(Box<Bundle>),
     /// They are in the project, except for those that were left out; these wait for a decision.
-    Applied { id: String, applied: apply::Applied, left: bool },
+    Applied { id: String, applied: apply::ApplyOutcome, has_skipped: bool },
     /// They could not be applied as requested; they wait for a decision.
     NotApplied(Box<Bundle>, Problem),
     /// They could not become a bundle. The view is kept at this path.
@@ -46,31 +46,31 @@ pub(super) fn conclude(
         view.release().map_err(|e| caused(Code::Io, &e))?;
         return Ok((Conclusion::Nothing, notes));
     }
-    let place = data.path().join("views").join(view.id());
+    let path = data.path().join("views").join(view.id());
     remove_denied_directories(access, project, &view);
     let limits = review::limits(arguments.max_bundle);
     let exit_code = ending.process_exit_code();
-    let made = review::of_view(data, project, &view, exit_code, &limits, &mut notes);
+    let made = review::bundle_view(data, project, &view, exit_code, &limits, &mut notes);
     let bundle = match made {
         Ok(bundle) => bundle,
         // The view contains what the command wrote; it is kept so that the user can inspect it.
-        Err(problem) => return Ok((Conclusion::ViewKept(place, problem), notes)),
+        Err(problem) => return Ok((Conclusion::ViewKept(path, problem), notes)),
     };
     // The bundle is on disk, or there is nothing to store.
     view.release().map_err(|e| caused(Code::Io, &e))?;
     let Some(bundle) = bundle else { return Ok((Conclusion::Nothing, notes)) };
     let bundle = Box::new(bundle);
     if !arguments.apply || *ending != Ending::Exited(0) {
-        return Ok((Conclusion::Kept(bundle), notes));
+        return Ok((Conclusion::Stored(bundle), notes));
     }
     let conclusion = match apply_all(data, project, &bundle) {
         Ok(applied) => {
             let id = bundle.id().to_owned();
             let left = !review::pending(&bundle)?.is_empty();
             if !left {
-                bundle.remove().map_err(|e| of_store(&e))?;
+                bundle.remove().map_err(|e| store_problem(&e))?;
             }
-            Conclusion::Applied { id, applied, left }
+            Conclusion::Applied { id, applied, has_skipped: left }
         }
         Err(problem) => Conclusion::NotApplied(bundle, problem),
     };
@@ -96,15 +96,15 @@ fn apply_all(
     data: &DataDir,
     project: &Project,
     bundle: &Bundle,
-) -> Result<apply::Applied, Problem> {
+) -> Result<apply::ApplyOutcome, Problem> {
     let request = apply::Request {
         bundle: bundle.id(),
         manifest: &bundle.manifest,
-        blobs: &bundle.blobs().map_err(|e| of_store(&e))?,
+        blobs: &bundle.blobs().map_err(|e| store_problem(&e))?,
         project: &project.root,
         journals: &data.journals().map_err(|e| caused(Code::Io, &e))?,
         ledger: data,
         selection: &Selection::default(),
     };
-    apply::apply(&request).map_err(|e| of_apply(&e, bundle.id()))
+    apply::apply(&request).map_err(|e| apply_problem(&e, bundle.id()))
 }

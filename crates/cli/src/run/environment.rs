@@ -6,10 +6,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use stockade_core::sandbox::User;
 use stockade_core::{Code, Problem, SandboxSpec};
-use stockade_plan::environment::{self, Account, OWN};
+use stockade_plan::environment::{self, Account, RESERVED};
 
 /// Variables of the caller that affect presentation, and give access to nothing.
-const PASSED: [&str; 7] =
+const INHERITED: [&str; 7] =
     ["COLORTERM", "FORCE_COLOR", "LANG", "LANGUAGE", "NO_COLOR", "TERM", "TZ"];
 
 /// The whole environment, as `NAME=VALUE` strings.
@@ -24,12 +24,12 @@ pub(super) fn build(
     own: User,
 ) -> Result<Vec<CString>, Problem> {
     for (name, _) in placeholders {
-        if OWN.contains(name) || network.iter().any(|(taken, _)| taken == name) {
+        if RESERVED.contains(name) || network.iter().any(|(taken, _)| taken == name) {
             let message = format!("{name} cannot be a secret: Stockade sets it for every command");
             return Err(Problem::new(Code::InvalidInput, message));
         }
     }
-    let passed = caller.filter(|(name, _)| is_passed(name));
+    let passed = caller.filter(|(name, _)| is_inherited(name));
     let passed =
         passed.map(|(name, value)| environment::line(name.into_vec(), value.into_vec())).collect();
     let set = network.iter().chain(placeholders);
@@ -47,8 +47,8 @@ pub(super) fn build(
         .collect()
 }
 
-fn is_passed(name: &OsStr) -> bool {
-    PASSED.iter().any(|passed| name == *passed) || name.as_bytes().starts_with(b"LC_")
+fn is_inherited(name: &OsStr) -> bool {
+    INHERITED.iter().any(|passed| name == *passed) || name.as_bytes().starts_with(b"LC_")
 }
 
 #[cfg(test)]

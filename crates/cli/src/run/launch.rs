@@ -11,22 +11,22 @@ use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
 use stockade_bundle::project::Project;
-use stockade_bundle::view::{self, About, Ownership, View};
+use stockade_bundle::view::{self, Ownership, View, ViewPurpose};
 use stockade_core::network::binding::Binding;
 use stockade_core::{Code, Ending, Isolation, LimitReport, Problem, SandboxSpec};
 use stockade_jail::{
     self as jail, Captured, Identity, Jail, JailSpec, Payload, Signals, Sink, Streams, Supervision,
     Teardown, Wall,
 };
-use stockade_plan::limits::{Disk, Granted, Groups, Watched, grant};
-use stockade_plan::{self as plan, HostPaths, Once, Standing, Users};
+use stockade_plan::limits::{Disk, EnforcedLimits, Groups, WatchedLimits, enforce};
+use stockade_plan::{self as plan, HostPaths, JailStatus, OneShotInput, Users};
 
 use super::network::placeholders;
 use super::{environment, limits};
 use crate::args::Run;
-use crate::egress::{Egress, Serving};
+use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
-use crate::terminal::{self, Raw};
+use crate::terminal::{self, RawMode};
 
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
@@ -35,22 +35,22 @@ const CAPTURE_BYTES: usize = 1 << 20;
 
 /// A running jail and its view.
 #[derive(Debug)]
-pub(super) struct Launched {
+pub(super) struct RunningJail {
     pub(super) jail: Jail,
     pub(super) view: View,
     pub(super) isolation: Isolation,
     /// The limits that are watched.
-    watched: Watched,
+    watched: WatchedLimits,
 }
 
 /// What remains when the command has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct Finished {
     pub(super) ending: Ending,
     pub(super) output: Captured,
     pub(super) error: Captured,
     /// Why not all of the command's output could be written.
-    pub(super) unwritten: Option<std::io::Error>,
+    pub(super) write_error: Option<std::io::Error>,
     pub(super) memory_peak_bytes: Option<u64>,
     pub(super) out_of_memory_kills: u64,
     pub(super) teardown: Teardown,
@@ -58,9 +58,12 @@ pub(super) struct Ended {
     pub(super) isolation: Isolation,
 }
 
-impl Launched {
+impl RunningJail {
     /// Passes the jail's listeners to the egress process, if there is one.
-    pub(super) fn serve(&mut self, egress: Option<Egress>) -> Result<Option<Serving>, Problem> {
+    pub(super) fn serve(
+        &mut self,
+        egress: Option<Egress>,
+    ) -> Result<Option<RunningEgress>, Problem> {
         match (egress, self.jail.listeners.take()) {
             (Some(egress), Some(listeners)) => egress.serve(&listeners).map(Some),
             _ => Ok(None),
@@ -70,7 +73,7 @@ impl Launched {
 
 /// What to launch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct LaunchSpec<'a> {
     pub(super) project: &'a Project,
     /// The request, with the project as its workspace.
     pub(super) spec: &'a SandboxSpec,
@@ -86,20 +89,20 @@ pub(super) struct Wanted<'a> {
 /// Creates a view and launches the jail on it. `reports` are the limits that are enforced
 /// elsewhere.
 pub(super) fn launch(
-    wanted: &Wanted<'_>,
+    wanted: &LaunchSpec<'_>,
     reports: Vec<LimitReport>,
     data: &DataDir,
     identity: Identity,
     started: Timestamp,
     payload: Option<Payload>,
-) -> Result<Launched, Refused> {
+) -> Result<RunningJail, LaunchError> {
     let function = match &payload {
         Some(Payload::Function(function)) => Some(*function),
         _ => None,
     };
     let again = || function.map(Payload::Function);
     match attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)) {
-        Err(Attempt::NoOverlay(reason)) => {
+        Err(AttemptError::NoOverlay(reason)) => {
             if wanted.spec.limits.disk_bytes.is_some() {
                 return Err(Problem::new(
                     Code::LimitUnavailable,
@@ -111,7 +114,7 @@ pub(super) fn launch(
             }
             let identity = super::identity()?;
             let mut launched = attempt(wanted, data, identity, started, (ViewKind::Copy, again()))
-                .map_err(Attempt::into_refused)?;
+                .map_err(AttemptError::into_launch_error)?;
             launched.isolation.limits.extend(reports);
             launched
                 .isolation
@@ -120,7 +123,7 @@ pub(super) fn launch(
             Ok(launched)
         }
         other => {
-            let mut launched = other.map_err(Attempt::into_refused)?;
+            let mut launched = other.map_err(AttemptError::into_launch_error)?;
             launched.isolation.limits.extend(reports);
             Ok(launched)
         }
@@ -129,36 +132,36 @@ pub(super) fn launch(
 
 /// Why there is no jail.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct LaunchError {
     /// The wall that is unavailable, if that is the reason.
     pub(super) wall: Option<Wall>,
     /// The problem.
     pub(super) problem: Problem,
 }
 
-impl From<Problem> for Refused {
+impl From<Problem> for LaunchError {
     fn from(problem: Problem) -> Self {
         Self { wall: None, problem }
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<LaunchError> for Problem {
+    fn from(refused: LaunchError) -> Self {
         refused.problem
     }
 }
 
-enum Attempt {
+enum AttemptError {
     /// Overlays are not available here, for this reason.
     NoOverlay(String),
-    Failed(Refused),
+    Failed(LaunchError),
 }
 
-impl Attempt {
-    fn into_refused(self) -> Refused {
+impl AttemptError {
+    fn into_launch_error(self) -> LaunchError {
         match self {
             Self::Failed(refused) => refused,
-            Self::NoOverlay(reason) => Refused {
+            Self::NoOverlay(reason) => LaunchError {
                 wall: Some(Wall::View),
                 problem: Problem::new(Code::WallUnavailable, "the wall `view` is not available")
                     .because(reason),
@@ -167,56 +170,57 @@ impl Attempt {
     }
 }
 
-impl From<Problem> for Attempt {
+impl From<Problem> for AttemptError {
     fn from(problem: Problem) -> Self {
         Self::Failed(problem.into())
     }
 }
 
 fn attempt(
-    wanted: &Wanted<'_>,
+    wanted: &LaunchSpec<'_>,
     data: &DataDir,
     identity: Identity,
     started: Timestamp,
     (kind, payload): (ViewKind, Option<Payload>),
-) -> Result<Launched, Attempt> {
+) -> Result<RunningJail, AttemptError> {
     let spec = wanted.spec;
-    let refused = |error: plan::Error| Attempt::from(limits::refused(&error));
-    let paths = || HostPaths::of(data.path());
-    let request =
-        plan::Request::check(spec, &spec.root, Users::of(&identity), &paths).map_err(refused)?;
-    let Granted { group, reports } = grant(Groups::Own, spec, Disk::Memory).map_err(refused)?;
-    let watched = Watched::of(spec, &reports);
+    let refused = |error: plan::Error| AttemptError::from(limits::plan_problem(&error));
+    let paths = || HostPaths::new(data.path());
+    let request = plan::Request::check(spec, &spec.root, Users::for_identity(&identity), &paths)
+        .map_err(refused)?;
+    let EnforcedLimits { group, reports } =
+        enforce(Groups::Own, spec, Disk::Memory).map_err(refused)?;
+    let watched = WatchedLimits::new(spec, &reports);
     let ownership =
         identity.range().map(|range| Ownership { host_start: range.start, count: range.count });
     let words: Vec<_> =
         wanted.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let about = About { command: words, labels: spec.labels.clone() };
+    let about = ViewPurpose { command: words, labels: spec.labels.clone() };
     let view = View::create(data, wanted.project, kind, ownership, about, started)
-        .map_err(|e| view_failed(&e))?;
-    let place = data.path().join("views").join(view.id());
+        .map_err(|e| view_problem(&e))?;
+    let path = data.path().join("views").join(view.id());
     let shown = match (kind, spec.limits.disk_bytes) {
-        (ViewKind::Overlay, None) => plan::View::Overlay(place),
+        (ViewKind::Overlay, None) => plan::View::Overlay(path),
         (ViewKind::Overlay, Some(size_bytes)) => plan::View::InMemory(size_bytes),
-        (ViewKind::Copy, _) => plan::View::Copy(place.join("copy")),
+        (ViewKind::Copy, _) => plan::View::Copy(path.join("copy")),
     };
     let launched = jail_spec(wanted, request, identity, &shown, &view, payload)
-        .map_err(Attempt::from)
+        .map_err(AttemptError::from)
         .and_then(|mut jail_spec| {
             jail_spec.cgroup =
                 (spec.limits.memory_bytes.or(spec.limits.cpu_millis)).is_some().then_some(group);
-            jail::launch(jail_spec).map_err(|e| self::refused(&e, wanted.project))
+            jail::launch(jail_spec).map_err(|e| self::launch_error(&e, wanted.project))
         });
     match launched {
         Ok(jail) => {
-            let standing = Standing {
+            let standing = JailStatus {
                 landlock: jail.landlock,
                 proc_missing: jail.proc_missing,
                 has_network: jail.listeners.is_some(),
                 has_access_rules: !spec.access.is_empty(),
             };
             let isolation = plan::isolation(standing, reports);
-            Ok(Launched { jail, view, isolation, watched })
+            Ok(RunningJail { jail, view, isolation, watched })
         }
         Err(failure) => {
             // Nothing has run in the view, so no changes are lost.
@@ -227,7 +231,7 @@ fn attempt(
 }
 
 fn jail_spec(
-    wanted: &Wanted<'_>,
+    wanted: &LaunchSpec<'_>,
     request: plan::Request,
     identity: Identity,
     shown: &plan::View,
@@ -258,7 +262,7 @@ fn jail_spec(
     )?;
     let directory = wanted.spec.working_directory.as_deref().unwrap_or_else(|| Path::new("/"));
     let seen = view.record().started;
-    let once = Once {
+    let once = OneShotInput {
         identity,
         view: shown,
         payload,
@@ -273,15 +277,15 @@ fn jail_spec(
         group: None,
         lock: view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
     };
-    request.once(once).map_err(|error| limits::refused(&error))
+    request.one_shot_jail(once).map_err(|error| limits::plan_problem(&error))
 }
 
-fn view_failed(error: &view::Error) -> Problem {
+fn view_problem(error: &view::Error) -> Problem {
     caused(Code::Io, error)
 }
 
 /// Distinguishes a jail that cannot have an overlay from one that cannot be created at all.
-fn refused(error: &jail::Error, project: &Project) -> Attempt {
+fn launch_error(error: &jail::Error, project: &Project) -> AttemptError {
     let problem = caused(Code::LaunchFailed, error);
     let reason = || {
         let cause = problem.cause.clone().unwrap_or_default();
@@ -289,18 +293,18 @@ fn refused(error: &jail::Error, project: &Project) -> Attempt {
     };
     match error {
         jail::Error::MapOwners { path, .. } if *path == project.root => {
-            Attempt::NoOverlay(reason())
+            AttemptError::NoOverlay(reason())
         }
-        jail::Error::Wall { wall: Wall::View, .. } => Attempt::NoOverlay(reason()),
+        jail::Error::Wall { wall: Wall::View, .. } => AttemptError::NoOverlay(reason()),
         jail::Error::Wall { wall, step, source } => {
-            let problem = limits::wall_refused(*wall, step, source);
-            Attempt::Failed(Refused { wall: Some(*wall), problem })
+            let problem = limits::wall_problem(*wall, step, source);
+            AttemptError::Failed(LaunchError { wall: Some(*wall), problem })
         }
         jail::Error::Namespaces(source) => {
-            let problem = limits::wall_refused(Wall::User, "create namespaces", source);
-            Attempt::Failed(Refused { wall: Some(Wall::User), problem })
+            let problem = limits::wall_problem(Wall::User, "create namespaces", source);
+            AttemptError::Failed(LaunchError { wall: Some(Wall::User), problem })
         }
-        jail::Error::OutOfMemory => limits::no_room(error).into(),
+        jail::Error::OutOfMemory => limits::memory_too_small(error).into(),
         _ => problem.into(),
     }
 }
@@ -308,17 +312,17 @@ fn refused(error: &jail::Error, project: &Project) -> Attempt {
 /// Relays the command's streams until it has ended.
 pub(super) fn supervise(
     arguments: &Run,
-    launched: Launched,
+    launched: RunningJail,
     signals: Signals,
     data: &DataDir,
-) -> Result<Ended, Problem> {
-    let Launched { mut jail, mut view, isolation, watched } = launched;
+) -> Result<Finished, Problem> {
+    let RunningJail { mut jail, mut view, isolation, watched } = launched;
     // The command has just been started, so removing old directories does not delay it.
     jail.close_with_mounts(view.tidy());
     let io = |e: std::io::Error| {
         Problem::new(Code::Io, "cannot use the standard streams").because(e.to_string())
     };
-    let raw = if arguments.tty { Raw::enter().map_err(io)? } else { None };
+    let raw = if arguments.tty { RawMode::enter().map_err(io)? } else { None };
     let own = |descriptor: std::os::fd::BorrowedFd<'_>| -> Result<OwnedFd, Problem> {
         descriptor.try_clone_to_owned().map_err(io)
     };
@@ -340,17 +344,17 @@ pub(super) fn supervise(
         timeout: arguments.timeout,
         output_limit_bytes: arguments.sandbox.max_output,
         grace: GRACE,
-        terminal: raw.as_ref().map(Raw::descriptor).transpose().map_err(io)?,
+        terminal: raw.as_ref().map(RawMode::descriptor).transpose().map_err(io)?,
         watches: limits::watches(arguments, watched, &jail, data),
     };
     let outcome = jail::supervise(jail, supervision, signals);
     drop(raw);
     match outcome {
-        Ok(outcome) => Ok(Ended {
+        Ok(outcome) => Ok(Finished {
             ending: plan::ending::of_jail(outcome.ending),
             output: outcome.output,
             error: outcome.error,
-            unwritten: outcome.unwritten,
+            write_error: outcome.unwritten,
             memory_peak_bytes: outcome.memory_peak_bytes,
             out_of_memory_kills: outcome.out_of_memory_kills,
             teardown: outcome.teardown,
@@ -362,7 +366,7 @@ pub(super) fn supervise(
                 jail::Error::Wall { wall, step, source } => {
                     // The command has not run, so its view contains nothing.
                     let _ = view.remove();
-                    limits::wall_refused(*wall, step, source)
+                    limits::wall_problem(*wall, step, source)
                 }
                 _ => caused(Code::LaunchFailed, &error),
             };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Enforcement, LimitReport, Problem};
 use stockade_jail::{self as jail, Jail, Wall, Watch, watch};
-use stockade_plan::limits::Watched;
+use stockade_plan::limits::WatchedLimits;
 
 use crate::args::Run;
 use crate::problem::caused;
@@ -20,12 +20,12 @@ const RESERVED_BYTES: u64 = 512 << 20;
 
 /// The command of this process, as typed in a shell.
 fn own_command() -> String {
-    let words = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    let words = std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy()));
     std::iter::once("stockade".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// Quotes a word for a shell.
-fn quoted(word: &str) -> String {
+fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
@@ -34,7 +34,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// The limits of a run that Stockade itself enforces.
-pub(super) fn of_stockade(arguments: &Run) -> Vec<LimitReport> {
+pub(super) fn own_limits(arguments: &Run) -> Vec<LimitReport> {
     let report = |name: &'static str| LimitReport {
         name: name.into(),
         enforcement: Enforcement::Enforced,
@@ -45,13 +45,13 @@ pub(super) fn of_stockade(arguments: &Run) -> Vec<LimitReport> {
 }
 
 /// The problem of a request that cannot be planned.
-pub(super) fn refused(error: &stockade_plan::Error) -> Problem {
+pub(super) fn plan_problem(error: &stockade_plan::Error) -> Problem {
     use stockade_plan::Error;
     match error {
         Error::OwnData(_) | Error::HostRoot => caused(Code::PathRefused, error),
         Error::Limit { limit, reason, remedy } => {
             Problem::limit_unavailable(limit.as_str(), reason)
-                .remedied_by(remedy.of(&own_command()))
+                .remedied_by(remedy.text_for(&own_command()))
         }
         Error::OneUser(_) => caused(Code::Unsupported, error).remedied_by("sudo"),
         Error::Exhausted { .. } => caused(Code::LaunchFailed, error),
@@ -60,7 +60,7 @@ pub(super) fn refused(error: &stockade_plan::Error) -> Problem {
 }
 
 /// The problem of a memory limit that is enforced, but too small to start a command.
-pub(super) fn no_room(error: &jail::Error) -> Problem {
+pub(super) fn memory_too_small(error: &jail::Error) -> Problem {
     Problem::new(
         Code::LimitUnavailable,
         "the limit `memory` is too small to start a sandbox, so nothing was run",
@@ -72,7 +72,7 @@ pub(super) fn no_room(error: &jail::Error) -> Problem {
 /// What must be watched while the command runs.
 pub(super) fn watches(
     arguments: &Run,
-    watched: Watched,
+    watched: WatchedLimits,
     jail: &Jail,
     data: &DataDir,
 ) -> Vec<Watch> {
@@ -112,7 +112,7 @@ fn free_at(path: &std::path::Path) -> Option<u64> {
 }
 
 /// The problem of a wall that is unavailable, with a remedy.
-pub fn wall_refused(wall: Wall, step: &str, source: &std::io::Error) -> Problem {
+pub fn wall_problem(wall: Wall, step: &str, source: &std::io::Error) -> Problem {
     let problem = Problem::new(
         Code::WallUnavailable,
         format!("the wall `{wall}` is not available on this host, so nothing was run"),
@@ -143,16 +143,16 @@ pub(crate) fn wall_remedy(wall: Wall) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::quoted;
+    use super::shell_word;
 
     #[test]
     fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
         for plain in ["run", "--memory", "64M", "a=b", "/usr/bin/env", "HOST:80"] {
-            assert_eq!(quoted(plain), plain);
+            assert_eq!(shell_word(plain), plain);
         }
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(quoted("$HOME;`id`"), "'$HOME;`id`'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("a b"), "'a b'");
+        assert_eq!(shell_word("$HOME;`id`"), "'$HOME;`id`'");
+        assert_eq!(shell_word("it's"), r"'it'\''s'");
     }
 }

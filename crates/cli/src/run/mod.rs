@@ -25,32 +25,32 @@ use stockade_plan::HostPaths;
 use stockade_plan::environment::PATH;
 
 pub(crate) use ending::Conclusion;
-pub use limits::wall_refused;
+pub use limits::wall_problem;
 pub(crate) use limits::wall_remedy;
-pub(crate) use probe::{ProbeRefused, probe};
+pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
 use crate::args::Run;
-use crate::egress::{Egress, Serving};
+use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
-use crate::request::Requested;
+use crate::request::SandboxRequest;
 
 /// Runs the command, and stores, applies or discards its changes.
 pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
-    let begun = Instant::now();
+    let start_time = Instant::now();
     let started = view::coarse_now();
-    let signals = Signals::hold().map_err(|e| caused(Code::LaunchFailed, &e))?;
+    let signals = Signals::block().map_err(|e| caused(Code::LaunchFailed, &e))?;
     let current = std::env::current_dir().map_err(|e| {
         Problem::new(Code::Io, "cannot determine the current directory").because(e.to_string())
     })?;
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let project = Project::find(&current, home.as_deref()).map_err(project_refused)?;
+    let project = Project::find(&current, home.as_deref()).map_err(project_problem)?;
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let caller = rustix::process::geteuid().as_raw();
-    if let Some(listed) = listed_home(&passwd, caller)
+    if let Some(listed) = passwd_home(&passwd, caller)
         && Some(&listed) != home.as_ref()
     {
-        project.refuse_home(&listed).map_err(project_refused)?;
+        project.refuse_home(&listed).map_err(project_problem)?;
     }
     let data = open_data()?;
     refuse_own_data(&project, &data)?;
@@ -63,10 +63,10 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let mut egress = spec.network.clone().map(Egress::start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
     let authorities = match &mut egress {
-        Some(egress) if !secrets.is_empty() => Some(egress.give(secrets)?),
+        Some(egress) if !secrets.is_empty() => Some(egress.set_credentials(secrets)?),
         _ => None,
     };
-    let wanted = launch::Wanted {
+    let wanted = launch::LaunchSpec {
         project: &project,
         spec,
         command: &arguments.command,
@@ -75,10 +75,10 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         authorities: authorities.as_deref(),
     };
     let mut launched =
-        launch::launch(&wanted, limits::of_stockade(arguments), &data, identity, started, None)?;
+        launch::launch(&wanted, limits::own_limits(arguments), &data, identity, started, None)?;
     let egress = launched.serve(egress)?;
     let ended = launch::supervise(arguments, launched, signals, &data)?;
-    let refusals = egress.map(Serving::end);
+    let refusals = egress.map(RunningEgress::end);
     let (conclusion, mut notes) =
         ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
     let policy = spec.network.clone();
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         ending: ended.ending,
         output: ended.output,
         error: ended.error,
-        unwritten: ended.unwritten,
+        write_error: ended.write_error,
         conclusion,
         notes,
         isolation: ended.isolation,
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
         _teardown: ended.teardown,
-        duration: begun.elapsed(),
+        duration: start_time.elapsed(),
     })
 }
 
@@ -112,10 +112,11 @@ pub(crate) fn request(
     data: &DataDir,
 ) -> Result<SandboxSpec, Problem> {
     let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
-    let requested = Requested::read(&arguments.sandbox, Some(&workspace), current)?;
+    let requested = SandboxRequest::read(&arguments.sandbox, Some(&workspace), current)?;
     let root = match requested.root {
         Root::Directory(path) => Root::Directory(
-            stockade_plan::image::directory(&path, data.path()).map_err(|error| image(&error))?,
+            stockade_plan::image::directory(&path, data.path())
+                .map_err(|error| image_problem(&error))?,
         ),
         other => other,
     };
@@ -139,10 +140,10 @@ pub(crate) fn request(
     })
 }
 
-fn image(error: &stockade_plan::image::Error) -> Problem {
+fn image_problem(error: &stockade_plan::image::Error) -> Problem {
     use stockade_plan::image::Error;
     match error {
-        Error::NotShown(refused) => limits::refused(refused),
+        Error::HostPath(refused) => limits::plan_problem(refused),
         Error::Write { .. } => caused(Code::Io, error),
         _ => caused(Code::InvalidInput, error),
     }
@@ -150,7 +151,7 @@ fn image(error: &stockade_plan::image::Error) -> Problem {
 
 /// The identity of a jail for this caller.
 pub(crate) fn identity() -> Result<Identity, Problem> {
-    Identity::of_caller().map_err(|error| match &error {
+    Identity::for_caller().map_err(|error| match &error {
         stockade_jail::identity::Error::HostRoot(_) => caused(Code::WallUnavailable, &error)
             .remedied_by("leave this user namespace, or enter it as a user other than root"),
         _ => caused(Code::LaunchFailed, &error),
@@ -169,7 +170,7 @@ fn open_data() -> Result<DataDir, Problem> {
 
 /// Refuses a project that contains the data directory, or lies in it.
 fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
-    let shown = HostPaths::of(data.path()).and_then(|paths| paths.open(&project.root));
+    let shown = HostPaths::new(data.path()).and_then(|paths| paths.open(&project.root));
     match shown {
         Ok(_) => Ok(()),
         Err(stockade_plan::Error::OwnData(_)) => Err(Problem::new(
@@ -181,14 +182,14 @@ fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
             ),
         )
         .remedied_by("set STOCKADE_DATA_DIR to a directory outside the project")),
-        Err(other) => Err(limits::refused(&other)),
+        Err(other) => Err(limits::plan_problem(&other)),
     }
 }
 
 /// The directory of views and bundles: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`,
 /// else `~/.local/share/stockade`.
 pub fn data_path() -> Result<PathBuf, Problem> {
-    if let Some(path) = named_data_path()? {
+    if let Some(path) = configured_data_path()? {
         return Ok(path);
     }
     // A path that is not absolute is ignored (XDG Base Directory Specification).
@@ -208,7 +209,7 @@ pub fn data_path() -> Result<PathBuf, Problem> {
 /// # Errors
 /// [`Code::InvalidInput`] for a path that is not absolute: it would mean a different directory
 /// for each working directory.
-pub fn named_data_path() -> Result<Option<PathBuf>, Problem> {
+pub fn configured_data_path() -> Result<Option<PathBuf>, Problem> {
     let named = std::env::var_os("STOCKADE_DATA_DIR").filter(|named| !named.is_empty());
     let Some(path) = named.map(PathBuf::from) else { return Ok(None) };
     if path.is_absolute() {
@@ -220,7 +221,7 @@ pub fn named_data_path() -> Result<Option<PathBuf>, Problem> {
         .remedied_by(format!("export STOCKADE_DATA_DIR={}", whole.display())))
 }
 
-fn project_refused(error: stockade_bundle::project::Error) -> Problem {
+fn project_problem(error: stockade_bundle::project::Error) -> Problem {
     let problem = caused(Code::ProjectRefused, &error);
     match error.hint() {
         Some(hint) => problem.remedied_by(hint),
@@ -252,7 +253,7 @@ fn hidden_program(name: &OsStr, path: Option<&OsString>) -> Option<PathBuf> {
 }
 
 /// The home directory that `passwd(5)` lists for a user id.
-fn listed_home(passwd: &str, user: u32) -> Option<PathBuf> {
+fn passwd_home(passwd: &str, user: u32) -> Option<PathBuf> {
     passwd.lines().find_map(|line| {
         let fields: Vec<_> = line.split(':').collect();
         let is_it = fields.get(2)?.parse() == Ok(user);
@@ -273,7 +274,7 @@ mod tests {
     fn a_home_is_listed_for_its_user() {
         let passwd =
             "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000:,,,:/home/ann:/bin/sh\nbad\n";
-        assert_eq!(listed_home(passwd, 1000), Some("/home/ann".into()));
-        assert_eq!(listed_home(passwd, 7), None);
+        assert_eq!(passwd_home(passwd, 1000), Some("/home/ann".into()));
+        assert_eq!(passwd_home(passwd, 7), None);
     }
 }

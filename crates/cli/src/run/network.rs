@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 
 use stockade_core::access::Effect;
-use stockade_core::network::binding::{Binding, Place, check_bindings};
-use stockade_core::network::{Allowed, Policy, Rule, secret};
+use stockade_core::network::binding::{Binding, CredentialSlot, check_bindings};
+use stockade_core::network::{AllowedHost, Policy, Rule, secret};
 use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_egress_control::Credential;
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::args::Run;
 
 /// The policy that allows only these hosts.
-pub(super) fn policy(allowed: Vec<Allowed>) -> Result<Policy, Problem> {
+pub(super) fn policy(allowed: Vec<AllowedHost>) -> Result<Policy, Problem> {
     Ok(Policy::new(Effect::Deny, allowed.into_iter().map(Rule::from).collect())?)
 }
 
@@ -56,7 +56,7 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
 /// The placeholders that the command sees instead of secrets, in variables of the same names.
 pub(super) fn placeholders(secrets: &[Binding]) -> impl Iterator<Item = (&str, String)> {
     secrets.iter().filter_map(|binding| match &binding.place {
-        Place::Placeholder(text) => Some((binding.credential.as_str(), text.clone())),
-        Place::Header { .. } => None,
+        CredentialSlot::Placeholder(text) => Some((binding.credential.as_str(), text.clone())),
+        CredentialSlot::Header { .. } => None,
     })
 }

@@ -11,13 +11,13 @@ use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_jail::{self as jail, Captured, Ending, Identity, Network, Payload, Wall};
 
 use super::data_path;
-use super::launch::{self, Refused, Wanted};
+use super::launch::{self, LaunchError, LaunchSpec};
 use crate::doctor;
 use crate::problem::caused;
 
 /// The result of a probe.
 #[derive(Debug)]
-pub(crate) struct Probed {
+pub(crate) struct ProbeOutput {
     /// `overlay` or `copy`.
     pub(crate) view: &'static str,
     /// Its output.
@@ -28,21 +28,21 @@ pub(crate) struct Probed {
 
 /// Why the probe could not run.
 #[derive(Debug)]
-pub(crate) struct ProbeRefused {
+pub(crate) struct ProbeError {
     /// The wall that is unavailable, if that is the reason.
     pub(crate) wall: Option<Wall>,
     /// The problem.
     pub(crate) problem: Problem,
 }
 
-impl From<Problem> for ProbeRefused {
+impl From<Problem> for ProbeError {
     fn from(problem: Problem) -> Self {
         Self { wall: None, problem }
     }
 }
 
-impl From<Refused> for ProbeRefused {
-    fn from(Refused { wall, problem }: Refused) -> Self {
+impl From<LaunchError> for ProbeError {
+    fn from(LaunchError { wall, problem }: LaunchError) -> Self {
         Self { wall, problem }
     }
 }
@@ -50,14 +50,14 @@ impl From<Refused> for ProbeRefused {
 /// Runs `payload` in a jail with all isolation mechanisms of `stockade run`, on the project at
 /// `place`. If it has a network, no egress process serves it.
 pub(crate) fn probe(
-    place: &Path,
+    directory: &Path,
     identity: Identity,
     network: Network,
     payload: Payload,
-) -> Result<Probed, ProbeRefused> {
+) -> Result<ProbeOutput, ProbeError> {
     let signals = doctor::signals()?;
     let data = DataDir::open(&data_path()?).map_err(|e| caused(Code::Io, &e))?;
-    let project = Project::open(place, None).map_err(|e| caused(Code::ProjectRefused, &e))?;
+    let project = Project::open(directory, None).map_err(|e| caused(Code::ProjectRefused, &e))?;
     let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
     let spec = SandboxSpec {
         working_directory: Some(workspace.inside.clone()),
@@ -65,7 +65,7 @@ pub(crate) fn probe(
         network: (network == Network::Egress).then(Policy::default),
         ..SandboxSpec::default()
     };
-    let wanted = Wanted {
+    let wanted = LaunchSpec {
         project: &project,
         spec: &spec,
         command: &["true".into()],
@@ -75,7 +75,7 @@ pub(crate) fn probe(
     };
     let (started, payload) = (view::coarse_now(), Some(payload));
     let launched = launch::launch(&wanted, Vec::new(), &data, identity, started, payload)?;
-    let launch::Launched { jail, view, isolation, .. } = launched;
+    let launch::RunningJail { jail, view, isolation, .. } = launched;
     let kind = match view.record().kind {
         stockade_bundle::manifest::ViewKind::Overlay => "overlay",
         stockade_bundle::manifest::ViewKind::Copy => "copy",
@@ -85,14 +85,16 @@ pub(crate) fn probe(
     let _ = view.remove();
     let outcome = outcome.map_err(|e| match &e {
         jail::Error::Wall { wall, step, source } => {
-            let problem = super::limits::wall_refused(*wall, step, source);
-            ProbeRefused { wall: Some(*wall), problem }
+            let problem = super::limits::wall_problem(*wall, step, source);
+            ProbeError { wall: Some(*wall), problem }
         }
         _ => caused(Code::LaunchFailed, &e).into(),
     })?;
     if outcome.ending != Ending::Exited(0) {
-        let told = format!("it ended as {:?}", outcome.ending);
-        return Err(Problem::new(Code::LaunchFailed, "the probe did not end").because(told).into());
+        let ending = format!("it ended as {:?}", outcome.ending);
+        return Err(Problem::new(Code::LaunchFailed, "the probe did not end")
+            .because(ending)
+            .into());
     }
-    Ok(Probed { view: kind, output: outcome.output, notes: isolation.reasons })
+    Ok(ProbeOutput { view: kind, output: outcome.output, notes: isolation.reasons })
 }

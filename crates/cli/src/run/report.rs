@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stockade_core::network::binding::Binding;
-use stockade_core::network::{Policy, Refusals};
+use stockade_core::network::{DeniedConnections, Policy};
 use stockade_core::{Ending, Isolation};
 use stockade_jail::{Captured, Teardown};
 
@@ -18,14 +18,14 @@ pub(crate) struct Report {
     pub(crate) output: Captured,
     pub(crate) error: Captured,
     /// Why not all of the command's output could be written.
-    pub(crate) unwritten: Option<std::io::Error>,
+    pub(crate) write_error: Option<std::io::Error>,
     pub(crate) conclusion: Conclusion,
     /// What could not be taken into account when the changes were determined.
     pub(crate) notes: Vec<String>,
     pub(crate) isolation: Isolation,
     /// The network policy, the secrets that were inserted into requests, and the denied
     /// connections, if there was an egress process.
-    pub(crate) network: Option<(Policy, Vec<Binding>, Refusals)>,
+    pub(crate) network: Option<(Policy, Vec<Binding>, DeniedConnections)>,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,
     /// The teardown of the jail; its completion is awaited after everything was printed.

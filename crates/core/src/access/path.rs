@@ -4,7 +4,7 @@
 const MAX_BYTES: usize = 4_095;
 
 /// The path with single slashes, without `.` and without a trailing slash; `/` stays as it is.
-pub(super) fn normal(path: &[u8]) -> Result<Vec<u8>, &'static str> {
+pub(super) fn normalize(path: &[u8]) -> Result<Vec<u8>, &'static str> {
     if path.is_empty() {
         return Err("it is empty");
     }
@@ -57,14 +57,14 @@ mod tests {
             ("/a/..b/c..", "/a/..b/c.."),
             ("/%2e%2e/*", "/%2e%2e/*"),
         ] {
-            assert_eq!(normal(path.as_bytes()).unwrap(), expected.as_bytes(), "{path}");
+            assert_eq!(normalize(path.as_bytes()).unwrap(), expected.as_bytes(), "{path}");
         }
-        assert_eq!(normal(b"/\xff/").unwrap(), b"/\xff");
-        assert_eq!(normal(&[b"/".as_slice(), &[b'a'; 4_094]].concat()).unwrap().len(), 4_095);
+        assert_eq!(normalize(b"/\xff/").unwrap(), b"/\xff");
+        assert_eq!(normalize(&[b"/".as_slice(), &[b'a'; 4_094]].concat()).unwrap().len(), 4_095);
         for path in ["", "a", "./a", "~", "/..", "/a/../b", "/a/..", "/a\0", "C:\\"] {
-            assert!(normal(path.as_bytes()).is_err(), "{path:?}");
+            assert!(normalize(path.as_bytes()).is_err(), "{path:?}");
         }
-        assert!(normal(&[b"/".as_slice(), &[b'a'; 4_095]].concat()).is_err());
+        assert!(normalize(&[b"/".as_slice(), &[b'a'; 4_095]].concat()).is_err());
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn bad_rules_are_refused_with_their_index() {
 #[test]
 fn unreadable_stored_rules_deny_everything_and_are_not_stored_again() {
     for text in ["", "not JSON", "{}", r#"{"version":2}"#, "null", r#"[{"effect":"allow"}]"#] {
-        let rules = Rules::stored(text);
+        let rules = Rules::from_stored(text);
         for level in Level::ALL {
             assert!(matches!(rules.allows(*level, b"/"), Err(Error::Unreadable(_))), "{text}");
         }
@@ -183,7 +183,7 @@ fn unreadable_stored_rules_deny_everything_and_are_not_stored_again() {
         assert!(rules.denies_below(Read, b"/").is_err());
         assert!(serde_json::to_string(&rules).is_err());
     }
-    assert!(Rules::stored("[]").is_empty());
+    assert!(Rules::from_stored("[]").is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One address of each range and each boundary, and the notations that hide a host.
 
-use super::url::{Refused, check, check_resolved};
+use super::url::{UrlError, check, check_resolved};
 use super::*;
 
 #[test]
@@ -63,7 +63,7 @@ fn a_host_is_judged_in_its_canonical_form() {
         "HTTPS://127.0.0.1:8443/",
     ];
     for url in loopback {
-        let refused = Refused::Address { version: 4, host: "127.0.0.1".to_owned() };
+        let refused = UrlError::Address { version: 4, host: "127.0.0.1".to_owned() };
         assert_eq!(check(url), Err(refused), "{url}");
     }
     let text = |url: &str| check(url).unwrap_err().to_string();

@@ -12,7 +12,7 @@ use super::{classify, is_internal_name};
 
 /// Why a URL may not be fetched. The texts are those of the reference sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum UrlError {
     /// The text is not a URL.
     #[error("not a valid URL: \"{0}\"")]
     Invalid(String),
@@ -46,16 +46,16 @@ pub enum Refused {
 ///
 /// # Errors
 /// Why it may not be fetched.
-pub fn check(url: &str) -> Result<Url, Refused> {
+pub fn check(url: &str) -> Result<Url, UrlError> {
     // The parser also rejects an empty host of HTTP.
-    let parsed = Url::parse(url).map_err(|_| Refused::Invalid(url.to_owned()))?;
+    let parsed = Url::parse(url).map_err(|_| UrlError::Invalid(url.to_owned()))?;
     if !matches!(parsed.scheme(), "http" | "https") {
-        return Err(Refused::Protocol(parsed.scheme().to_owned()));
+        return Err(UrlError::Protocol(parsed.scheme().to_owned()));
     }
     let address = match parsed.host() {
-        None => return Err(Refused::Invalid(url.to_owned())),
+        None => return Err(UrlError::Invalid(url.to_owned())),
         Some(Host::Domain(name)) if is_internal_name(name) => {
-            return Err(Refused::Internal(name.to_owned()));
+            return Err(UrlError::Internal(name.to_owned()));
         }
         Some(Host::Domain(_)) => return Ok(parsed),
         Some(Host::Ipv4(address)) => IpAddr::V4(address),
@@ -65,7 +65,7 @@ pub fn check(url: &str) -> Result<Url, Refused> {
         return Ok(parsed);
     }
     let host = parsed.host_str().unwrap_or_default().to_owned();
-    Err(Refused::Address { version: version(address), host })
+    Err(UrlError::Address { version: version(address), host })
 }
 
 /// Checks the addresses of a host. A host that is an address itself passes, because [`check`] has
@@ -73,14 +73,14 @@ pub fn check(url: &str) -> Result<Url, Refused> {
 ///
 /// # Errors
 /// The first address that is not public: one such address makes the name refused.
-pub fn check_resolved(host: &str, addresses: &[IpAddr]) -> Result<(), Refused> {
+pub fn check_resolved(host: &str, addresses: &[IpAddr]) -> Result<(), UrlError> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     if bare.parse::<IpAddr>().is_ok() {
         return Ok(());
     }
     match addresses.iter().find(|address| !classify(**address).is_public()) {
         None => Ok(()),
-        Some(address) => Err(Refused::Resolved { host: host.to_owned(), address: *address }),
+        Some(address) => Err(UrlError::Resolved { host: host.to_owned(), address: *address }),
     }
 }
 

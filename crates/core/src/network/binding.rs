@@ -44,7 +44,7 @@ const RESERVED: &[&str] = &[
 /// Where a credential is put.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
-pub enum Place {
+pub enum CredentialSlot {
     /// It replaces this text, in any header. Programs inside have the text instead of the value.
     Placeholder(String),
     /// In a header of that name, after this prefix (`Bearer `). A value that programs inside have
@@ -70,7 +70,7 @@ pub struct Binding {
     #[serde(default = "default_ports")]
     pub ports: Vec<u16>,
     /// Where it is put.
-    pub place: Place,
+    pub place: CredentialSlot,
 }
 
 fn default_ports() -> Vec<u16> {
@@ -115,10 +115,10 @@ impl From<InvalidBinding> for Problem {
 
 impl Binding {
     /// Whether a host receives the credential at a port.
-    pub fn is_for(&self, name: &Name, port: u16) -> bool {
+    pub fn applies_to(&self, name: &Name, port: u16) -> bool {
         let is_host = |host: &Target| match host {
-            Target::Exactly(own) => own == name,
-            Target::Below(parent) => name.is_below(parent),
+            Target::Exact(own) => own == name,
+            Target::Subdomains(parent) => name.is_below(parent),
             Target::Block(_) => false,
         };
         self.ports.contains(&port) && self.hosts.iter().any(is_host)
@@ -127,10 +127,10 @@ impl Binding {
     /// Whether it would be ambiguous which of two credentials is put in the same place.
     fn collides_with(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
-            (Place::Placeholder(own), Place::Placeholder(other)) => {
+            (CredentialSlot::Placeholder(own), CredentialSlot::Placeholder(other)) => {
                 own.contains(other.as_str()) || other.contains(own.as_str())
             }
-            (Place::Header { name: own, .. }, Place::Header { name, .. }) => {
+            (CredentialSlot::Header { name: own, .. }, CredentialSlot::Header { name, .. }) => {
                 let overlaps = |host| self.hosts.iter().any(|own| overlap(own, host));
                 own.eq_ignore_ascii_case(name) && other.hosts.iter().any(overlaps)
             }
@@ -149,13 +149,13 @@ impl Binding {
             return Err("it has no ports, or too many");
         }
         match &self.place {
-            Place::Placeholder(text) => {
+            CredentialSlot::Placeholder(text) => {
                 let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
                 if !is_plain || !PLACEHOLDER_BYTES.contains(&text.len()) {
                     return Err("a placeholder has 16 to 512 visible characters of ASCII");
                 }
             }
-            Place::Header { name, prefix } => {
+            CredentialSlot::Header { name, prefix } => {
                 let is_token =
                     |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
                 if name.is_empty() || name.len() > HEADER_BYTES || !name.bytes().all(is_token) {
@@ -179,10 +179,10 @@ impl Binding {
 /// Whether some name matches both targets.
 fn overlap(one: &Target, other: &Target) -> bool {
     match (one, other) {
-        (Target::Exactly(one), Target::Exactly(other)) => one == other,
-        (Target::Exactly(name), Target::Below(parent))
-        | (Target::Below(parent), Target::Exactly(name)) => name.is_below(parent),
-        (Target::Below(one), Target::Below(other)) => {
+        (Target::Exact(one), Target::Exact(other)) => one == other,
+        (Target::Exact(name), Target::Subdomains(parent))
+        | (Target::Subdomains(parent), Target::Exact(name)) => name.is_below(parent),
+        (Target::Subdomains(one), Target::Subdomains(other)) => {
             one == other || one.is_below(other) || other.is_below(one)
         }
         (Target::Block(_), _) | (_, Target::Block(_)) => false,
@@ -222,13 +222,15 @@ impl Policy {
     /// Whether a rule allows all hosts of a target by their names.
     fn names_target(&self, target: &Target, port: u16) -> bool {
         let covers = |own: &Target| match (own, target) {
-            (Target::Exactly(own), Target::Exactly(name)) => own == name,
-            (Target::Below(parent), Target::Exactly(name)) => name.is_below(parent),
-            (Target::Below(parent), Target::Below(name)) => name == parent || name.is_below(parent),
+            (Target::Exact(own), Target::Exact(name)) => own == name,
+            (Target::Subdomains(parent), Target::Exact(name)) => name.is_below(parent),
+            (Target::Subdomains(parent), Target::Subdomains(name)) => {
+                name == parent || name.is_below(parent)
+            }
             _ => false,
         };
         self.rules().iter().any(|rule| {
-            rule.action == Effect::Allow && rule.allows_at(Some(port)) && covers(&rule.target)
+            rule.action == Effect::Allow && rule.allows_port(Some(port)) && covers(&rule.target)
         })
     }
 }
@@ -246,8 +248,8 @@ mod tests {
         Policy::from_values(Effect::Allow, [rules, vec![plain]].concat()).unwrap()
     }
 
-    fn check(host: &str, place: serde_json::Value) -> Result<(), String> {
-        let binding = json!({"credential": "c", "hosts": [host], "place": place});
+    fn check(host: &str, slot: serde_json::Value) -> Result<(), String> {
+        let binding = json!({"credential": "c", "hosts": [host], "place": slot});
         let binding = serde_json::from_value(binding).map_err(|error| error.to_string())?;
         check_bindings(&[binding], &policy()).map_err(|error| error.to_string())
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use super::name::{as_text, shown};
+use super::name::{as_text, escaped};
 use crate::address::{self, Class, classify};
 
 /// All addresses with the same leading bits.
@@ -18,23 +18,23 @@ pub struct Block {
 
 /// A text that is not a block of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is not an address block: {reason}")]
+#[error("`{input}` is not an address block: {reason}")]
 pub struct InvalidBlock {
     /// The text, shortened and without control characters.
-    pub given: String,
+    pub input: String,
     /// What is wrong with it.
     pub reason: &'static str,
 }
 
 impl Block {
     /// The block of one address.
-    pub fn of(address: IpAddr) -> Self {
+    pub fn from_address(address: IpAddr) -> Self {
         let address = address.to_canonical();
         Self { first: address, bits: width(address) }
     }
 
     /// Whether the block contains an address.
-    pub fn holds(&self, address: IpAddr) -> bool {
+    pub fn contains_address(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_ipv4() == self.first.is_ipv4()
             && network(address, self.bits) == network(self.first, self.bits)
@@ -42,12 +42,13 @@ impl Block {
 
     /// Whether the block contains an address, or the IPv4 address that it embeds: a translator must
     /// not make a denied address reachable.
-    pub fn reaches(&self, address: IpAddr) -> bool {
+    pub fn matches(&self, address: IpAddr) -> bool {
         let carried = match address {
             IpAddr::V4(_) => None,
-            IpAddr::V6(address) => address::carried(address),
+            IpAddr::V6(address) => address::embedded_ipv4(address),
         };
-        self.holds(address) || carried.is_some_and(|carried| self.holds(carried.into()))
+        self.contains_address(address)
+            || carried.is_some_and(|carried| self.contains_address(carried.into()))
     }
 
     /// Whether the block contains one address only.
@@ -57,7 +58,7 @@ impl Block {
 
     /// Whether this block contains all addresses of another one.
     pub fn contains(&self, other: &Self) -> bool {
-        self.bits <= other.bits && self.holds(other.first)
+        self.bits <= other.bits && self.contains_address(other.first)
     }
 
     /// Whether the block is exactly this address.
@@ -67,7 +68,7 @@ impl Block {
 
     /// Whether every address of the block is of one class, judged by its first and last address: a
     /// block for the whole internet (`0.0.0.0/0`) has no single class.
-    pub fn is_of(&self, class: Class) -> bool {
+    pub fn is_in_class(&self, class: Class) -> bool {
         classify(self.first) == class && classify(self.last()) == class
     }
 
@@ -103,7 +104,7 @@ impl FromStr for Block {
     type Err = InvalidBlock;
 
     fn from_str(text: &str) -> Result<Self, InvalidBlock> {
-        let invalid = |reason| InvalidBlock { given: shown(text), reason };
+        let invalid = |reason| InvalidBlock { input: escaped(text), reason };
         let (address, bits) = match text.split_once('/') {
             None => (text, None),
             Some((address, bits)) => (address, Some(bits)),
@@ -114,7 +115,7 @@ impl FromStr for Block {
             None => address.parse(),
         }
         .map_err(|_| invalid("it does not start with an address"))?;
-        let Some(bits) = bits else { return Ok(Self::of(address)) };
+        let Some(bits) = bits else { return Ok(Self::from_address(address)) };
         let is_number = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
         let has = |bits: &u8| is_number && *bits <= width(address);
         let Some(bits) = bits.parse().ok().filter(has) else {

@@ -9,7 +9,7 @@ const NAME_BYTES: usize = 253;
 const LABEL_BYTES: usize = 63;
 
 /// How much of an invalid text is repeated in a message, in characters.
-const SHOWN_CHARACTERS: usize = 80;
+const ESCAPED_CHARACTERS: usize = 80;
 
 /// The name of a host, such as `api.example.com`. A text that looks like an address is never a
 /// name.
@@ -18,10 +18,10 @@ pub struct Name(String);
 
 /// A text that is not a host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is not a valid host name: {reason}")]
+#[error("`{input}` is not a valid host name: {reason}")]
 pub struct InvalidName {
     /// The text, shortened and without control characters.
-    pub given: String,
+    pub input: String,
     /// What is wrong with it.
     pub reason: &'static str,
 }
@@ -35,7 +35,7 @@ impl Name {
     /// userinfo, control characters, empty labels, and numbers, which some programs parse as
     /// addresses (`0x7f.1`).
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
-        canonical(text).map(Self).map_err(|reason| InvalidName { given: shown(text), reason })
+        canonical(text).map(Self).map_err(|reason| InvalidName { input: escaped(text), reason })
     }
 
     /// The name as text.
@@ -95,10 +95,10 @@ fn canonical(text: &str) -> Result<String, &'static str> {
 }
 
 /// An untrusted text in a printable form: short, and without terminal control characters.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-    let mut short: String = text.chars().take(SHOWN_CHARACTERS).map(shown).collect();
-    if short.len() < text.len() && text.chars().nth(SHOWN_CHARACTERS).is_some() {
+    let mut short: String = text.chars().take(ESCAPED_CHARACTERS).map(shown).collect();
+    if short.len() < text.len() && text.chars().nth(ESCAPED_CHARACTERS).is_some() {
         short.push('…');
     }
     short

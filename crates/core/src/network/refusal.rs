@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::name::{Host, InvalidName, Name, shown};
+use super::name::{Host, InvalidName, Name, escaped};
 use crate::address::Class;
 use crate::error::{Code, Problem};
 use crate::names::names;
@@ -78,14 +78,14 @@ pub enum Refusal {
         class: Class,
     },
     /// [`Reason::NameMismatch`].
-    #[error("the connection is to {host}, but its {evidence} is `{said}`")]
+    #[error("the connection is to {host}, but its {evidence} is `{claimed}`")]
     NameMismatch {
         /// The host that the connection is to.
         host: Host,
         /// The part of the traffic that names another host.
         evidence: Evidence,
         /// The host that it names, shortened and without control characters.
-        said: String,
+        claimed: String,
     },
     /// [`Reason::NameHidden`].
     #[error("the connection to {host} uses {protocol}, which hides the host name")]
@@ -148,8 +148,8 @@ names! {
 
 impl Refusal {
     /// A mismatch found in the traffic.
-    pub fn mismatch(host: &Host, evidence: Evidence, said: &str) -> Self {
-        Self::NameMismatch { host: host.clone(), evidence, said: shown(said) }
+    pub fn mismatch(host: &Host, evidence: Evidence, claimed: &str) -> Self {
+        Self::NameMismatch { host: host.clone(), evidence, claimed: escaped(claimed) }
     }
 
     /// The name of the reason.

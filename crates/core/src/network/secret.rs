@@ -4,8 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Allowed;
-use super::binding::{Binding, PORT, Place};
+use super::AllowedHost;
+use super::binding::{Binding, CredentialSlot, PORT};
 use super::name::as_text;
 
 /// The longest name, in bytes.
@@ -17,7 +17,7 @@ pub struct BoundSecret {
     /// The variable in which programs inside find its placeholder.
     pub name: String,
     /// The host that receives it, and the port if it is not 443.
-    pub host: Allowed,
+    pub host: AllowedHost,
 }
 
 /// Secrets that contradict each other.
@@ -52,7 +52,7 @@ pub fn bindings(
                 credential: name.clone(),
                 hosts: vec![host.target().clone()],
                 ports,
-                place: Place::Placeholder(placeholder()),
+                place: CredentialSlot::Placeholder(placeholder()),
             }),
         }
     }
@@ -69,7 +69,7 @@ impl FromStr for BoundSecret {
         if !begins || name.len() > NAME_BYTES || !name.bytes().all(is_word) {
             return Err(format!("`{name}` is not a valid variable name"));
         }
-        let host: Allowed = host.parse()?;
+        let host: AllowedHost = host.parse()?;
         if host.is_addresses() {
             return Err("a secret can be bound to a name only, not to an address".to_owned());
         }
@@ -123,12 +123,12 @@ mod tests {
             format!("placeholder-{number:06}")
         };
         let made = bindings(&secrets(&["A@a.test", "B@b.test:444", "A@c.test"]), &mut next);
-        let told: Vec<_> = made
+        let listed: Vec<_> = made
             .unwrap()
             .iter()
             .map(|binding| (binding.credential.clone(), binding.hosts.len(), binding.ports.clone()))
             .collect();
-        assert_eq!(told, [("A".to_owned(), 2, vec![443]), ("B".to_owned(), 1, vec![444])]);
+        assert_eq!(listed, [("A".to_owned(), 2, vec![443]), ("B".to_owned(), 1, vec![444])]);
         let refused = bindings(&secrets(&["A@a.test", "A@c.test:444"]), &mut next);
         assert_eq!(refused, Err(InvalidSecrets::Ports { name: "A".to_owned() }));
         assert_eq!(number, 3, "one for each name");

@@ -300,8 +300,8 @@ fn a_refusal_tells_what_to_do() {
     assert_eq!(problem.cause.as_deref(), Some("not-allowed"));
     assert_eq!(problem.message, "the sandbox's network policy does not allow a.example");
     assert!(problem.remediation.is_some() && !problem.retryable);
-    let said = "evil\u{1b}[2J.example\r\nX: y".to_owned() + &"z".repeat(500);
-    let refusal = Refusal::mismatch(&host("a.example"), Evidence::HostHeader, &said);
+    let host_header = "evil\u{1b}[2J.example\r\nX: y".to_owned() + &"z".repeat(500);
+    let refusal = Refusal::mismatch(&host("a.example"), Evidence::HostHeader, &host_header);
     let text = refusal.to_string();
     assert!(text.len() < 300 && !text.chars().any(char::is_control), "{text}");
 }
@@ -320,9 +320,9 @@ fn any_address() -> impl Strategy<Value = IpAddr> {
 
 fn any_rule() -> impl Strategy<Value = Rule> {
     let target = prop_oneof![
-        any_name().prop_map(|text| Target::Exactly(name(&text))),
-        any_name().prop_map(|text| Target::Below(name(&text))),
-        any_address().prop_map(|address| Target::Block(Block::of(address))),
+        any_name().prop_map(|text| Target::Exact(name(&text))),
+        any_name().prop_map(|text| Target::Subdomains(name(&text))),
+        any_address().prop_map(|address| Target::Block(Block::from_address(address))),
         Just("10.0.0.0/8".parse().unwrap()),
         Just("0.0.0.0/0".parse().unwrap()),
         Just("::/0".parse().unwrap()),
@@ -351,7 +351,7 @@ proptest! {
     fn a_deny_beats_everything(
         rules in prop::collection::vec(any_rule(), 0..8), text in any_name(), port in 1_u16..5,
     ) {
-        let deny = Rule { action: Effect::Deny, target: Target::Exactly(name(&text)), ports: vec![] };
+        let deny = Rule { action: Effect::Deny, target: Target::Exact(name(&text)), ports: vec![] };
         let rules = rules.into_iter().chain([deny]).collect();
         let policy = Policy::new(Effect::Allow, rules).unwrap();
         prop_assert_eq!(answer(policy.check(&host(&text), port)), "denied");
@@ -385,8 +385,8 @@ proptest! {
         let first: std::net::Ipv4Addr = (bits & mask).into();
         let block: Block = format!("{first}/{prefix}").parse().unwrap();
         let inside: std::net::Ipv4Addr = ((bits & mask) | (other & !mask)).into();
-        prop_assert!(block.holds(inside.into()));
+        prop_assert!(block.contains_address(inside.into()));
         let outside: std::net::Ipv4Addr = other.into();
-        prop_assert_eq!(block.holds(outside.into()), other & mask == bits & mask);
+        prop_assert_eq!(block.contains_address(outside.into()), other & mask == bits & mask);
     }
 }

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::stop::Waits;
-use super::{Done, Engine};
+use super::{Engine, SharedOutcome};
 use crate::{Channel, Error, Result, Status, WorkflowId, WorkflowInfo};
 
 /// A reference to one workflow.
@@ -13,15 +13,19 @@ pub struct Handle {
     engine: Engine,
     id: WorkflowId,
     /// Its result, where it runs in this process.
-    done: Option<watch::Receiver<Done>>,
+    outcome: Option<watch::Receiver<SharedOutcome>>,
     created: bool,
     /// The waits of the workflow that waits for this one, where one does.
     waiter: Option<Waits>,
 }
 
 impl Handle {
-    pub(super) fn new(engine: Engine, id: WorkflowId, done: Option<watch::Receiver<Done>>) -> Self {
-        Self { engine, id, done, created: false, waiter: None }
+    pub(super) fn new(
+        engine: Engine,
+        id: WorkflowId,
+        outcome: Option<watch::Receiver<SharedOutcome>>,
+    ) -> Self {
+        Self { engine, id, outcome, created: false, waiter: None }
     }
 
     pub(super) fn newly_created(self) -> Self {
@@ -61,8 +65,8 @@ impl Handle {
     }
 
     async fn wait(&self) -> Result<String> {
-        if let Some(mut done) = self.done.clone() {
-            let ended = done.wait_for(Option::is_some).await.ok().and_then(|done| done.clone());
+        if let Some(mut outcome) = self.outcome.clone() {
+            let ended = outcome.wait_for(Option::is_some).await.ok().and_then(|done| done.clone());
             if let Some(result) = ended {
                 return (*result).clone().map_err(Error::Failed);
             }
@@ -72,7 +76,7 @@ impl Handle {
         loop {
             changes.mark_unchanged();
             let info = self.info().await?;
-            if let Some(output) = ended(&info)? {
+            if let Some(output) = output(&info)? {
                 return Ok(output);
             }
             if let Some(error) = self.engine.stopped(&self.id) {
@@ -89,7 +93,7 @@ impl Handle {
 }
 
 /// The result of a workflow; `None` while it has not ended.
-fn ended(info: &WorkflowInfo) -> Result<Option<String>> {
+fn output(info: &WorkflowInfo) -> Result<Option<String>> {
     match info.status {
         Status::Success => {
             let output =

@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sync::{lock, millis, now_ms};
 use crate::{
-    Channel, Claimed, Created, Error, Executor, Failure, Filter, Json, Message, NewWorkflow,
-    Result, Store, WorkflowId, WorkflowInfo,
+    Channel, ClaimedWorkflow, CreateOutcome, Error, Executor, Failure, Filter, Json, Message,
+    NewWorkflow, Result, Store, WorkflowId, WorkflowInfo,
 };
 
 pub use builder::Builder;
@@ -48,7 +48,7 @@ type Function = Arc<
 >;
 
 /// The result of a workflow that ended in this process.
-type Done = Option<Arc<Result<String, Failure>>>;
+type SharedOutcome = Option<Arc<Result<String, Failure>>>;
 
 /// Executes workflows on a store. Clones are the same engine. When the last one is dropped and no
 /// workflow runs, the engine stops as if it was killed.
@@ -85,7 +85,7 @@ struct Settings {
 struct Running {
     epoch: i64,
     stop: Stop,
-    done: watch::Receiver<Done>,
+    outcome: watch::Receiver<SharedOutcome>,
 }
 
 impl fmt::Debug for Engine {
@@ -121,11 +121,11 @@ impl Engine {
         let new = self.prepare(name, serde_json::to_string(input)?, options, None)?;
         let engine = self.clone();
         // A separate task: a recorded workflow also runs when the caller stops waiting.
-        let begun = tokio::spawn(async move {
+        let started = tokio::spawn(async move {
             let created = engine.inner.store.create(new.clone()).await?;
-            Ok(engine.begin(&new, created))
+            Ok(engine.start_recorded(&new, created))
         });
-        begun.await.map_err(|_| Error::Closed)?
+        started.await.map_err(|_| Error::Closed)?
     }
 
     /// The record of a workflow that is to be started.
@@ -162,16 +162,16 @@ impl Engine {
             delay_until: options.delay.map(|delay| now_ms().saturating_add(millis(delay))),
             timeout_ms: options.timeout.map(millis),
             parent,
-            with: options.with,
+            statements: options.statements,
         })
     }
 
     /// Runs a workflow that was recorded, or returns a handle to an existing one.
-    pub(crate) fn begin(&self, new: &NewWorkflow, created: Created) -> Handle {
+    pub(crate) fn start_recorded(&self, new: &NewWorkflow, created: CreateOutcome) -> Handle {
         let id = new.id.clone();
         match created {
-            Created::New { deadline } if new.executor.is_some() => {
-                let done = self.spawn(Claimed {
+            CreateOutcome::New { deadline } if new.executor.is_some() => {
+                let outcome = self.spawn(ClaimedWorkflow {
                     id: id.clone(),
                     name: new.name.clone(),
                     input: new.input.clone(),
@@ -179,18 +179,18 @@ impl Engine {
                     epoch: 1,
                     deadline,
                 });
-                Handle::new(self.clone(), id, Some(done)).newly_created()
+                Handle::new(self.clone(), id, Some(outcome)).newly_created()
             }
-            Created::New { .. } => self.handle(&id).newly_created(),
-            Created::Existing => self.handle(&id),
+            CreateOutcome::New { .. } => self.handle(&id).newly_created(),
+            CreateOutcome::Existing => self.handle(&id),
         }
     }
 
     /// The handle of a workflow; the workflow need not exist.
     pub fn handle(&self, id: &WorkflowId) -> Handle {
         let running = lock(&self.inner.running);
-        let done = running.get(id).map(|running| running.done.clone());
-        Handle::new(self.clone(), id.clone(), done)
+        let outcome = running.get(id).map(|running| running.outcome.clone());
+        Handle::new(self.clone(), id.clone(), outcome)
     }
 
     /// The stored state of a workflow.

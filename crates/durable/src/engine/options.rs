@@ -23,5 +23,5 @@ pub struct StartOptions {
     pub owner: Option<String>,
     /// Statements that are committed together with the workflow's row; not when an existing
     /// workflow is joined.
-    pub with: Vec<Statement>,
+    pub statements: Vec<Statement>,
 }

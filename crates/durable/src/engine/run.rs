@@ -6,28 +6,35 @@ use tokio::sync::watch;
 
 use super::context::Context;
 use super::stop::{Interrupt, Stop};
-use super::{Done, Engine, Running};
-use crate::sync::{catching, lock, sleep_until_ms};
-use crate::{Channel, Claimed, Failure, WorkflowId};
+use super::{Engine, Running, SharedOutcome};
+use crate::sync::{catch_panic, lock, sleep_until_ms};
+use crate::{Channel, ClaimedWorkflow, Failure, WorkflowId};
 
 impl Engine {
     /// Runs a claimed workflow in a separate task; the receiver gets its end.
-    pub(super) fn spawn(&self, claimed: Claimed) -> watch::Receiver<Done> {
+    pub(super) fn spawn(&self, claimed: ClaimedWorkflow) -> watch::Receiver<SharedOutcome> {
         let stop = Stop::default();
-        let (done, receiver) = watch::channel(None);
-        let (epoch, told) = (claimed.epoch, receiver.clone());
-        let running = Running { epoch, stop: stop.clone(), done: receiver };
+        let (outcome_sender, receiver) = watch::channel(None);
+        let (epoch, outcome) = (claimed.epoch, receiver.clone());
+        let running = Running { epoch, stop: stop.clone(), outcome: receiver };
         self.count(|all| drop(all.insert(claimed.id.clone(), running)));
         lock(&self.inner.stopped).remove(&claimed.id);
-        tokio::spawn(self.clone().drive(claimed, stop, done));
-        told
+        tokio::spawn(self.clone().drive(claimed, stop, outcome_sender));
+        outcome
     }
 
-    async fn drive(self, claimed: Claimed, stop: Stop, done: watch::Sender<Done>) {
+    async fn drive(
+        self,
+        claimed: ClaimedWorkflow,
+        stop: Stop,
+        outcome_sender: watch::Sender<SharedOutcome>,
+    ) {
         let (id, epoch) = (claimed.id.clone(), claimed.epoch);
         if let Some(result) = self.run(claimed, &stop).await {
-            done.send_replace(Some(Arc::new(result)));
-        } else if let Some(error @ (Interrupt::Storage(_) | Interrupt::ShuttingDown)) = stop.why() {
+            outcome_sender.send_replace(Some(Arc::new(result)));
+        } else if let Some(error @ (Interrupt::Storage(_) | Interrupt::ShuttingDown)) =
+            stop.reason()
+        {
             lock(&self.inner.stopped).insert(id.clone(), error.error(&id));
             self.inner.store.wakes().wake(&Channel::Workflow(id.clone()));
         }
@@ -47,8 +54,8 @@ impl Engine {
     }
 
     /// The recorded result of the workflow; `None` when it stopped before.
-    async fn run(&self, claimed: Claimed, stop: &Stop) -> Option<Result<String, Failure>> {
-        let Claimed { id, input, deadline, .. } = claimed.clone();
+    async fn run(&self, claimed: ClaimedWorkflow, stop: &Stop) -> Option<Result<String, Failure>> {
+        let ClaimedWorkflow { id, input, deadline, .. } = claimed.clone();
         // A first run has recorded nothing.
         let steps = if claimed.epoch == 1 { Ok(Vec::new()) } else { self.store().steps(&id).await };
         let steps = match steps {
@@ -60,7 +67,7 @@ impl Engine {
         };
         let function = Arc::clone(self.inner.workflows.get(claimed.name.as_str())?);
         let context = Context::new(self.clone(), claimed, steps, stop.clone());
-        let mut work = std::pin::pin!(catching(|| function(context.clone(), input)));
+        let mut work = std::pin::pin!(catch_panic(|| function(context.clone(), input)));
         let timed_out = async {
             match deadline {
                 Some(deadline) => sleep_until_ms(deadline).await,
@@ -81,11 +88,11 @@ impl Engine {
         if result.is_none() {
             tokio::time::timeout(self.inner.settings.grace, work).await.ok();
         }
-        let ended = match (result, stop.why()) {
+        let ended = match (result, stop.reason()) {
             (Some(result), None) => context.finish(result).await,
             _ => None,
         };
-        context.release();
+        context.release_guards();
         ended
     }
 }

@@ -41,17 +41,17 @@ impl Interrupt {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
     token: CancellationToken,
-    why: Arc<OnceLock<Interrupt>>,
+    reason: Arc<OnceLock<Interrupt>>,
 }
 
 impl Stop {
-    pub(super) fn because(&self, why: Interrupt) {
-        self.why.set(why).ok();
+    pub(super) fn because(&self, reason: Interrupt) {
+        self.reason.set(reason).ok();
         self.token.cancel();
     }
 
-    pub(super) fn why(&self) -> Option<&Interrupt> {
-        self.why.get()
+    pub(super) fn reason(&self) -> Option<&Interrupt> {
+        self.reason.get()
     }
 
     pub(super) fn token(&self) -> &CancellationToken {
@@ -89,6 +89,6 @@ impl Waits {
 
     /// The error of a workflow that must stop.
     pub(super) fn interruption(&self) -> Error {
-        self.stop.why().unwrap_or(&Interrupt::Returned).error(&self.id)
+        self.stop.reason().unwrap_or(&Interrupt::Returned).error(&self.id)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::stop::Interrupt;
 use super::{Engine, Inner};
 use crate::sync::{lock, millis, until_ms};
-use crate::{Channel, Owned, Recovery, Result};
+use crate::{Channel, OwnedWorkflow, Recovery, Result};
 
 /// An executor that has missed this many heartbeats is dead.
 const SILENT_HEARTBEATS: u32 = 3;
@@ -21,12 +21,12 @@ const REST: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 pub(super) fn start(engine: &Engine) {
-    tokio::spawn(keep_alive(std::sync::Arc::downgrade(&engine.inner)));
-    tokio::spawn(empty_queues(std::sync::Arc::downgrade(&engine.inner)));
+    tokio::spawn(heartbeat_loop(std::sync::Arc::downgrade(&engine.inner)));
+    tokio::spawn(dequeue_loop(std::sync::Arc::downgrade(&engine.inner)));
 }
 
-async fn keep_alive(inner: Weak<Inner>) {
-    let mut held_before = HashSet::new();
+async fn heartbeat_loop(inner: Weak<Inner>) {
+    let mut idle_before = HashSet::new();
     loop {
         let Some((ended, heartbeat)) =
             inner.upgrade().map(|inner| (inner.ended.clone(), inner.settings.heartbeat))
@@ -39,14 +39,14 @@ async fn keep_alive(inner: Weak<Inner>) {
         }
         let Some(inner) = inner.upgrade() else { return };
         let engine = Engine { inner };
-        if let Err(error) = engine.beat(&mut held_before).await {
+        if let Err(error) = engine.heartbeat(&mut idle_before).await {
             // The next heartbeat retries; a caller that needs the store gets the error itself.
             tracing::warn!(%error, "the lease was not renewed");
         }
     }
 }
 
-async fn empty_queues(inner: Weak<Inner>) {
+async fn dequeue_loop(inner: Weak<Inner>) {
     let Some((closing, mut changes)) = inner
         .upgrade()
         .map(|inner| (inner.closing.clone(), inner.store.wakes().subscribe(Channel::Queues)))
@@ -72,7 +72,7 @@ async fn empty_queues(inner: Weak<Inner>) {
 
 impl Engine {
     /// Renews the lease, and makes the running workflows match the store.
-    async fn beat(&self, held_before: &mut HashSet<Owned>) -> Result<()> {
+    async fn heartbeat(&self, idle_before: &mut HashSet<OwnedWorkflow>) -> Result<()> {
         if !self.store().heartbeat(&self.inner.executor).await? {
             tracing::warn!(executor = self.inner.executor.id, "another process took this lease");
             self.inner.closing.cancel();
@@ -83,15 +83,15 @@ impl Engine {
             return Ok(());
         }
         let owned = self.store().owned(&self.inner.executor).await?;
-        self.stop_what_is_not(&owned).await?;
+        self.stop_lost(&owned).await?;
         // Claimed at two heartbeats in a row but not running: a run that ended because the store
         // failed, or a claim whose reply was lost.
-        let (strays, held): (Vec<Owned>, Vec<Owned>) = {
+        let (strays, idle): (Vec<OwnedWorkflow>, Vec<OwnedWorkflow>) = {
             let running = lock(&self.inner.running);
             let idle = owned.into_iter().filter(|owned| !running.contains_key(&owned.id));
-            idle.partition(|owned| held_before.contains(owned))
+            idle.partition(|owned| idle_before.contains(owned))
         };
-        *held_before = held.into_iter().collect();
+        *idle_before = idle.into_iter().collect();
         if !self.inner.closing.is_cancelled() {
             self.recover(strays).await?;
         }
@@ -99,7 +99,7 @@ impl Engine {
     }
 
     /// Stops workflows that other processes cancelled or took over.
-    async fn stop_what_is_not(&self, owned: &[Owned]) -> Result<()> {
+    async fn stop_lost(&self, owned: &[OwnedWorkflow]) -> Result<()> {
         let owned: HashSet<_> = owned.iter().map(|owned| (&owned.id, owned.epoch)).collect();
         let lost: Vec<_> = lock(&self.inner.running)
             .iter()
@@ -121,7 +121,7 @@ impl Engine {
     }
 
     /// Takes over the workflows of dead executors, and this executor's own strays.
-    pub(super) async fn recover(&self, strays: Vec<Owned>) -> Result<()> {
+    pub(super) async fn recover(&self, strays: Vec<OwnedWorkflow>) -> Result<()> {
         let mut recovery = Recovery {
             executor: self.inner.executor.clone(),
             silence_ms: millis(self.inner.settings.heartbeat.saturating_mul(SILENT_HEARTBEATS)),

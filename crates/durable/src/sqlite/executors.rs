@@ -2,10 +2,12 @@
 
 use rusqlite::{Connection, Row, params};
 
-use super::rows::{self, storage};
-use super::workflows::woken_by_end;
+use super::rows::{self, storage_error};
+use super::workflows::wake_on_end;
 use crate::sync::now_ms;
-use crate::{Channel, Claimed, Executor, Failure, Owned, Recovery, Result, WorkflowId};
+use crate::{
+    Channel, ClaimedWorkflow, Executor, Failure, OwnedWorkflow, Recovery, Result, WorkflowId,
+};
 
 /// The most workflows that one take-over processes; the next one continues.
 const MAX_RECOVERED: u32 = 1000;
@@ -13,19 +15,19 @@ const MAX_RECOVERED: u32 = 1000;
 pub(super) fn register(connection: &Connection, id: &str, version: &str) -> Result<i64> {
     let now = now_ms();
     let sql = "INSERT INTO application_versions VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    connection.execute(sql, params![version, now]).map_err(storage)?;
+    connection.execute(sql, params![version, now]).map_err(storage_error)?;
     // Greater than the incarnation of any earlier start, even if the row was removed.
     let sql = "INSERT INTO executors VALUES (?1, ?3, ?2, ?3) ON CONFLICT (executor_id) \
                DO UPDATE SET incarnation = MAX(incarnation + 1, excluded.incarnation), \
                application_version = excluded.application_version, \
                heartbeat_at = excluded.heartbeat_at RETURNING incarnation";
-    connection.query_row(sql, params![id, version, now], |row| row.get(0)).map_err(storage)
+    connection.query_row(sql, params![id, version, now], |row| row.get(0)).map_err(storage_error)
 }
 
 pub(super) fn heartbeat(connection: &Connection, executor: &Executor) -> Result<bool> {
     let sql = "UPDATE executors SET heartbeat_at = ?3 WHERE executor_id = ?1 AND incarnation = ?2";
     let row = params![executor.id, executor.incarnation, now_ms()];
-    Ok(connection.execute(sql, row).map_err(storage)? == 1)
+    Ok(connection.execute(sql, row).map_err(storage_error)? == 1)
 }
 
 pub(super) fn release(connection: &Connection, executor: &Executor) -> Result<()> {
@@ -34,7 +36,9 @@ pub(super) fn release(connection: &Connection, executor: &Executor) -> Result<()
          WHERE status = 'PENDING' AND executor_id = ?1 AND executor_incarnation = ?2",
         "UPDATE executors SET heartbeat_at = 0 WHERE executor_id = ?1 AND incarnation = ?2",
     ] {
-        connection.execute(sql, params![executor.id, executor.incarnation]).map_err(storage)?;
+        connection
+            .execute(sql, params![executor.id, executor.incarnation])
+            .map_err(storage_error)?;
     }
     Ok(())
 }
@@ -44,19 +48,20 @@ pub(super) fn collect(connection: &Connection, before: i64) -> Result<()> {
     let sql = "DELETE FROM executors WHERE heartbeat_at < ?1 AND NOT EXISTS (SELECT 1 \
                FROM workflow_status AS held WHERE held.executor_id = executors.executor_id \
                AND held.status = 'PENDING')";
-    connection.execute(sql, [before]).map_err(storage)?;
+    connection.execute(sql, [before]).map_err(storage_error)?;
     Ok(())
 }
 
-pub(super) fn owned(connection: &Connection, executor: &Executor) -> Result<Vec<Owned>> {
+pub(super) fn owned(connection: &Connection, executor: &Executor) -> Result<Vec<OwnedWorkflow>> {
     let sql = "SELECT workflow_uuid, recovery_attempts FROM workflow_status \
                WHERE status = 'PENDING' AND executor_id = ?1 AND executor_incarnation = ?2";
-    let mut select = connection.prepare_cached(sql).map_err(storage)?;
-    let mut found = select.query(params![executor.id, executor.incarnation]).map_err(storage)?;
+    let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
+    let mut found =
+        select.query(params![executor.id, executor.incarnation]).map_err(storage_error)?;
     let mut owned = Vec::new();
-    while let Some(row) = found.next().map_err(storage)? {
-        let id = rows::id(row.get(0).map_err(storage)?)?;
-        owned.push(Owned { id, epoch: row.get(1).map_err(storage)? });
+    while let Some(row) = found.next().map_err(storage_error)? {
+        let id = rows::id(row.get(0).map_err(storage_error)?)?;
+        owned.push(OwnedWorkflow { id, epoch: row.get(1).map_err(storage_error)? });
     }
     Ok(owned)
 }
@@ -73,7 +78,7 @@ pub(super) fn recover(
     connection: &Connection,
     wakes: &mut Vec<Channel>,
     recovery: &Recovery,
-) -> Result<Vec<Claimed>> {
+) -> Result<Vec<ClaimedWorkflow>> {
     let mut claimed = Vec::new();
     for orphan in orphans(connection, recovery)? {
         if orphan.attempts - orphan.forgiven > i64::from(recovery.max_attempts) {
@@ -81,8 +86,8 @@ pub(super) fn recover(
         } else if orphan.in_queue {
             let sql = "UPDATE workflow_status SET status = 'ENQUEUED', executor_id = NULL, \
                        executor_incarnation = NULL, updated_at = ?2 WHERE workflow_uuid = ?1";
-            let mut update = connection.prepare_cached(sql).map_err(storage)?;
-            update.execute(params![orphan.id.as_str(), now_ms()]).map_err(storage)?;
+            let mut update = connection.prepare_cached(sql).map_err(storage_error)?;
+            update.execute(params![orphan.id.as_str(), now_ms()]).map_err(storage_error)?;
             wakes.push(Channel::Queues);
         } else {
             claimed.push(claim(connection, &recovery.executor, &orphan.id)?);
@@ -102,7 +107,7 @@ fn orphans(connection: &Connection, recovery: &Recovery) -> Result<Vec<Orphan>> 
                AND NOT EXISTS (SELECT 1 FROM executors WHERE executor_id = held.executor_id \
                AND incarnation = held.executor_incarnation AND heartbeat_at > ?5) \
                ORDER BY created_at LIMIT ?6";
-    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
     let parameters = params![
         executor.application_version,
         serde_json::to_string(&executor.names)?,
@@ -111,20 +116,20 @@ fn orphans(connection: &Connection, recovery: &Recovery) -> Result<Vec<Orphan>> 
         now_ms().saturating_sub(recovery.silence_ms),
         MAX_RECOVERED,
     ];
-    let mut found = select.query(parameters).map_err(storage)?;
+    let mut found = select.query(parameters).map_err(storage_error)?;
     let mut orphans = Vec::new();
-    while let Some(row) = found.next().map_err(storage)? {
+    while let Some(row) = found.next().map_err(storage_error)? {
         orphans.push(orphan(row)?);
     }
     let sql = "SELECT workflow_uuid, recovery_attempts, forgiven_attempts, \
                queue_name IS NOT NULL FROM workflow_status WHERE workflow_uuid = ?1 \
                AND status = 'PENDING' AND executor_id = ?2 AND executor_incarnation = ?3 \
                AND recovery_attempts = ?4";
-    let mut select = connection.prepare_cached(sql).map_err(storage)?;
-    for Owned { id, epoch } in &recovery.strays {
+    let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
+    for OwnedWorkflow { id, epoch } in &recovery.strays {
         let parameters = params![id.as_str(), executor.id, executor.incarnation, epoch];
-        let mut found = select.query(parameters).map_err(storage)?;
-        if let Some(row) = found.next().map_err(storage)? {
+        let mut found = select.query(parameters).map_err(storage_error)?;
+        if let Some(row) = found.next().map_err(storage_error)? {
             orphans.push(orphan(row)?);
         }
     }
@@ -133,10 +138,10 @@ fn orphans(connection: &Connection, recovery: &Recovery) -> Result<Vec<Orphan>> 
 
 fn orphan(row: &Row<'_>) -> Result<Orphan> {
     Ok(Orphan {
-        id: rows::id(row.get(0).map_err(storage)?)?,
-        attempts: row.get(1).map_err(storage)?,
-        forgiven: row.get(2).map_err(storage)?,
-        in_queue: row.get(3).map_err(storage)?,
+        id: rows::id(row.get(0).map_err(storage_error)?)?,
+        attempts: row.get(1).map_err(storage_error)?,
+        forgiven: row.get(2).map_err(storage_error)?,
+        in_queue: row.get(3).map_err(storage_error)?,
     })
 }
 
@@ -145,10 +150,10 @@ fn park(connection: &Connection, wakes: &mut Vec<Channel>, id: &WorkflowId) -> R
     let sql = "UPDATE workflow_status SET status = 'MAX_RECOVERY_ATTEMPTS_EXCEEDED', error = ?2, \
                completed_at = ?3, updated_at = ?3, deduplication_id = NULL \
                WHERE workflow_uuid = ?1";
-    let mut update = connection.prepare_cached(sql).map_err(storage)?;
-    let error = rows::text_of(&failure)?;
-    update.execute(params![id.as_str(), error, now_ms()]).map_err(storage)?;
-    woken_by_end(wakes, id);
+    let mut update = connection.prepare_cached(sql).map_err(storage_error)?;
+    let error = rows::failure_text(&failure)?;
+    update.execute(params![id.as_str(), error, now_ms()]).map_err(storage_error)?;
+    wake_on_end(wakes, id);
     wakes.push(Channel::Queues);
     Ok(())
 }
@@ -158,7 +163,7 @@ pub(super) fn claim(
     connection: &Connection,
     executor: &Executor,
     id: &WorkflowId,
-) -> Result<Claimed> {
+) -> Result<ClaimedWorkflow> {
     let sql = "UPDATE workflow_status SET status = 'PENDING', executor_id = ?2, \
                executor_incarnation = ?3, recovery_attempts = recovery_attempts + 1, \
                updated_at = ?4, started_at_epoch_ms = COALESCE(started_at_epoch_ms, ?4), \
@@ -166,10 +171,10 @@ pub(super) fn claim(
                ?4 + workflow_timeout_ms) WHERE workflow_uuid = ?1 \
                RETURNING name, inputs, authenticated_user, recovery_attempts, \
                workflow_deadline_epoch_ms";
-    let mut update = connection.prepare_cached(sql).map_err(storage)?;
+    let mut update = connection.prepare_cached(sql).map_err(storage_error)?;
     let parameters = params![id.as_str(), executor.id, executor.incarnation, now_ms()];
     let claimed = update.query_row(parameters, |row| {
-        Ok(Claimed {
+        Ok(ClaimedWorkflow {
             id: id.clone(),
             name: row.get(0)?,
             input: row.get(1)?,
@@ -178,5 +183,5 @@ pub(super) fn claim(
             deadline: row.get(4)?,
         })
     });
-    claimed.map_err(storage)
+    claimed.map_err(storage_error)
 }

@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use rusqlite::wal::CheckpointMode;
 use rustix::fs::Advice;
 
-use super::rows::storage;
+use super::rows::storage_error;
 use crate::Result;
 
 /// The length at which the log is checkpointed, in pages: the default of SQLite.
@@ -41,42 +41,49 @@ pub(super) struct Log {
     /// The length of the log at the last commit.
     pages: Arc<AtomicU32>,
     /// The offset up to which the log was read ahead.
-    asked: u64,
+    prefetched_to: u64,
 }
 
 impl Log {
     /// Takes over the checkpointing of a database from its writing connection.
-    pub(super) fn of(connection: &mut Connection, path: &Path) -> Result<Self> {
-        let page_bytes: u32 =
-            connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(storage)?;
+    pub(super) fn open(connection: &mut Connection, path: &Path) -> Result<Self> {
+        let page_bytes: u32 = connection
+            .pragma_query_value(None, "page_size", |row| row.get(0))
+            .map_err(storage_error)?;
         let pages = Arc::new(AtomicU32::new(0));
-        let told = Arc::clone(&pages);
+        let last_pages = Arc::clone(&pages);
         // Replaces SQLite's own hook, which checkpoints before a commit returns.
         let hook = connection.wal_hook(Some(move |_: &mut _, pages| {
-            told.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+            last_pages.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
             Ok(())
         }));
-        hook.map_err(storage)?;
+        hook.map_err(storage_error)?;
         let frame_bytes = FRAME_HEADER_BYTES + u64::from(page_bytes);
-        Ok(Self { path: beside(path, "-wal"), file: None, frame_bytes, pages, asked: 0 })
+        Ok(Self {
+            path: with_suffix(path, "-wal"),
+            file: None,
+            frame_bytes,
+            pages,
+            prefetched_to: 0,
+        })
     }
 
     /// Whether there is maintenance work after the last commit.
     pub(super) fn is_due(&self) -> bool {
         let pages = self.pages.load(Ordering::Relaxed);
-        pages >= LONG_PAGES || self.is_unasked(pages)
+        pages >= LONG_PAGES || self.needs_prefetch(pages)
     }
 
     /// Does the maintenance work, after the caller has the result of the commit.
-    pub(super) fn tend(&mut self, connection: &Connection) {
+    pub(super) fn maintain(&mut self, connection: &Connection) {
         let mut pages = self.pages.load(Ordering::Relaxed);
-        if pages >= LONG_PAGES && bring_over(connection) {
+        if pages >= LONG_PAGES && checkpoint(connection) {
             self.pages.store(0, Ordering::Relaxed);
-            self.asked = 0;
+            self.prefetched_to = 0;
             pages = 0;
         }
-        if self.is_unasked(pages) {
-            self.ask(self.end(pages));
+        if self.needs_prefetch(pages) {
+            self.prefetch(self.end(pages));
         }
     }
 
@@ -85,32 +92,32 @@ impl Log {
         HEADER_BYTES + u64::from(pages) * self.frame_bytes
     }
 
-    fn is_unasked(&self, pages: u32) -> bool {
-        self.end(pages) + AHEAD_BYTES / 2 > self.asked
+    fn needs_prefetch(&self, pages: u32) -> bool {
+        self.end(pages) + AHEAD_BYTES / 2 > self.prefetched_to
     }
 
     /// Requests read-ahead of the following bytes, without waiting for it. Only an optimization.
-    fn ask(&mut self, end: u64) {
+    fn prefetch(&mut self, end: u64) {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
         }
         if let Some(file) = &self.file {
             let _ = rustix::fs::fadvise(file, end, NonZeroU64::new(AHEAD_BYTES), Advice::WillNeed);
         }
-        self.asked = end + AHEAD_BYTES;
+        self.prefetched_to = end + AHEAD_BYTES;
     }
 }
 
 /// Checkpoints. Whether all of the log is in the database now, so that the next commit begins at
 /// its start. Frames that a reader still needs stay in the log, and on a full disk all do, until
 /// after another commit.
-fn bring_over(connection: &Connection) -> bool {
+fn checkpoint(connection: &Connection) -> bool {
     let moved = connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
     moved.is_ok_and(|(pages, moved)| pages == moved)
 }
 
 /// The path of a file beside the database: its name with a suffix.
-pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

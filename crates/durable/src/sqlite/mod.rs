@@ -5,11 +5,11 @@
 //! does reads; the other files contain the SQL of each operation.
 
 mod commit;
-mod desk;
 mod executors;
 mod log;
 mod messages;
 mod open;
+mod pool;
 mod queues;
 mod readers;
 mod rows;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
-use crate::{Channel, Error, Migration, Pending, Result, Wakes};
-use desk::Kept;
+use crate::{BoxFuture, Channel, Error, Migration, Result, Wakes};
+use pool::BusyWorkers;
 use readers::Readers;
 use writer::Writer;
 
@@ -75,10 +75,10 @@ impl Sqlite {
         let opened = tokio::task::spawn_blocking(move || open::open(&options));
         let opened = opened.await.map_err(|_| Error::Closed)??;
         let wakes = Arc::new(Wakes::default());
-        let kept = Arc::new(Kept::default());
-        let readers = Readers::start(path, opened.reader, Arc::clone(&kept))?;
+        let busy = Arc::new(BusyWorkers::default());
+        let readers = Readers::start(path, opened.reader, Arc::clone(&busy))?;
         let writer =
-            Writer::start(opened.writer, opened.log, opened.lock, Arc::clone(&wakes), kept)?;
+            Writer::start(opened.writer, opened.log, opened.lock, Arc::clone(&wakes), busy)?;
         Ok(Self { readers, writer, wakes })
     }
 
@@ -87,7 +87,7 @@ impl Sqlite {
     fn write<T: Send + 'static>(
         &self,
         work: impl FnMut(&Connection, &mut Vec<Channel>) -> Result<T> + Send + 'static,
-    ) -> Pending<T> {
+    ) -> BoxFuture<T> {
         self.writer.submit(work)
     }
 
@@ -95,7 +95,7 @@ impl Sqlite {
     fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
-    ) -> Pending<T> {
+    ) -> BoxFuture<T> {
         self.readers.submit(work)
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::log::{Log, beside};
-use super::rows::{at, storage};
+use super::log::{Log, with_suffix};
+use super::rows::{classify_error, storage_error};
 use super::schema::{self, APPLICATION_TABLE, ENGINE, ENGINE_TABLE};
 use super::{Options, Synchronous};
 use crate::{Error, Migration, Result};
@@ -27,14 +27,14 @@ const PAGE_BYTES: u32 = 2048;
 
 /// Files up to this size are checked completely when they are opened, which takes a few
 /// milliseconds.
-const CHECKED_WHOLE_BYTES: u64 = 16 << 20;
+const FULL_CHECK_BYTES: u64 = 16 << 20;
 
-const STATEMENTS_KEPT: usize = 256;
+const CACHED_STATEMENTS: usize = 256;
 /// How long a backup or an inspecting program may lock the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is needed to use a database.
-pub(super) struct Opened {
+pub(super) struct OpenDatabase {
     pub(super) writer: Connection,
     pub(super) log: Log,
     pub(super) reader: Connection,
@@ -42,7 +42,7 @@ pub(super) struct Opened {
     pub(super) lock: File,
 }
 
-pub(super) fn open(options: &Options) -> Result<Opened> {
+pub(super) fn open(options: &Options) -> Result<OpenDatabase> {
     let path = &options.path;
     check_numbers(options.migrations)?;
     let lock = lock_file(path)?;
@@ -59,9 +59,9 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
         check_content(path, size, options.migrations)?;
     }
     let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    set_up_writer(&mut writer, options, is_new).map_err(|error| at(&writer, error))?;
-    let log = Log::of(&mut writer, path)?;
-    Ok(Opened { writer, log, reader: connect_reader(path)?, lock })
+    set_up_writer(&mut writer, options, is_new).map_err(|error| classify_error(&writer, error))?;
+    let log = Log::open(&mut writer, path)?;
+    Ok(OpenDatabase { writer, log, reader: connect_reader(path)?, lock })
 }
 
 /// A connection that cannot write.
@@ -80,7 +80,7 @@ fn check_numbers(migrations: &[Migration]) -> Result<()> {
 
 /// Takes the lock that excludes other processes, and writes the id of this process into it.
 fn lock_file(path: &Path) -> Result<File> {
-    let lock_path = beside(path, ".lock");
+    let lock_path = with_suffix(path, ".lock");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut file =
@@ -111,9 +111,9 @@ fn lock_file(path: &Path) -> Result<File> {
 /// Creates an empty database under a temporary name and moves it to its path when it is complete.
 /// Until then it need not be on disk nor be rolled back, so it is synced once at the end.
 fn create(path: &Path, options: &Options) -> Result<()> {
-    let new = beside(path, ".new");
-    let beside_new = ["-journal", "-wal", "-shm"].map(|suffix| beside(&new, suffix));
-    let leftovers = [new.clone(), beside(path, "-wal"), beside(path, "-shm")];
+    let new = with_suffix(path, ".new");
+    let beside_new = ["-journal", "-wal", "-shm"].map(|suffix| with_suffix(&new, suffix));
+    let leftovers = [new.clone(), with_suffix(path, "-wal"), with_suffix(path, "-shm")];
     for leftover in leftovers.into_iter().chain(beside_new) {
         match std::fs::remove_file(&leftover) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -125,7 +125,7 @@ fn create(path: &Path, options: &Options) -> Result<()> {
     let mut mode = OpenOptions::new();
     mode.write(true).create_new(true).mode(0o600);
     mode.open(&new).map_err(|error| file_error("create", &new, &error))?;
-    lay_out(&new, options.migrations)?;
+    create_schema(&new, options.migrations)?;
     let is_lasting = options.synchronous != Synchronous::Off;
     if is_lasting {
         let whole = File::open(&new).and_then(|file| file.sync_all());
@@ -142,22 +142,22 @@ fn create(path: &Path, options: &Options) -> Result<()> {
 }
 
 /// Creates all tables in an empty file that no other process uses.
-fn lay_out(new: &Path, migrations: &[Migration]) -> Result<()> {
+fn create_schema(new: &Path, migrations: &[Migration]) -> Result<()> {
     let mut connection = connect(new, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let alone = "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF; \
                  PRAGMA locking_mode = EXCLUSIVE;";
-    connection.execute_batch(alone).map_err(storage)?;
-    connection.pragma_update(None, "page_size", PAGE_BYTES).map_err(storage)?;
-    connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(storage)?;
+    connection.execute_batch(alone).map_err(storage_error)?;
+    connection.pragma_update(None, "page_size", PAGE_BYTES).map_err(storage_error)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID).map_err(storage_error)?;
     migrate(&mut connection, migrations)
 }
 
 /// Applies missing migrations, all or none.
 fn migrate(connection: &mut Connection, migrations: &[Migration]) -> Result<()> {
-    let transaction = connection.transaction().map_err(storage)?;
+    let transaction = connection.transaction().map_err(storage_error)?;
     schema::migrate(&transaction, ENGINE_TABLE, ENGINE)?;
     schema::migrate(&transaction, APPLICATION_TABLE, migrations)?;
-    transaction.commit().map_err(storage)
+    transaction.commit().map_err(storage_error)
 }
 
 /// Refuses a file that is not a database of this engine by its header, which is complete from the
@@ -180,7 +180,8 @@ fn check_header(path: &Path) -> Result<()> {
 /// connection.
 fn check_content(path: &Path, size: u64, migrations: &[Migration]) -> Result<()> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    check_rows(&connection, path, size, migrations).map_err(|error| at(&connection, error))
+    check_rows(&connection, path, size, migrations)
+        .map_err(|error| classify_error(&connection, error))
 }
 
 fn check_rows(
@@ -189,9 +190,9 @@ fn check_rows(
     size: u64,
     migrations: &[Migration],
 ) -> Result<()> {
-    if size <= CHECKED_WHOLE_BYTES {
+    if size <= FULL_CHECK_BYTES {
         let check = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
-        let detail: String = check.map_err(storage)?;
+        let detail: String = check.map_err(storage_error)?;
         if detail != "ok" {
             return Err(Error::CorruptDatabase { path: path.to_owned(), detail });
         }
@@ -224,19 +225,19 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection> {
         path: path.to_owned(),
         message: error.to_string(),
     })?;
-    connection.busy_timeout(BUSY_TIMEOUT).map_err(storage)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-    connection.pragma_update(None, "trusted_schema", false).map_err(storage)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(storage_error)?;
+    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+    connection.pragma_update(None, "trusted_schema", false).map_err(storage_error)?;
     Ok(connection)
 }
 
 fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Result<()> {
     if options.synchronous == Synchronous::Off {
         // Before the change of journal mode, which would be synced.
-        writer.pragma_update(None, "synchronous", "OFF").map_err(storage)?;
+        writer.pragma_update(None, "synchronous", "OFF").map_err(storage_error)?;
     }
     let wal = "PRAGMA journal_mode = WAL";
-    let mode: String = writer.query_row(wal, [], |row| row.get(0)).map_err(storage)?;
+    let mode: String = writer.query_row(wal, [], |row| row.get(0)).map_err(storage_error)?;
     if mode != "wal" {
         let message = format!("its journal mode is {mode}: its file system does not support WAL");
         return Err(Error::Storage { message });
@@ -246,9 +247,9 @@ fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Re
         Synchronous::Normal => "NORMAL",
         Synchronous::Off => "OFF",
     };
-    writer.pragma_update(None, "synchronous", synchronous).map_err(storage)?;
+    writer.pragma_update(None, "synchronous", synchronous).map_err(storage_error)?;
     // A burst does not leave a large file behind.
-    writer.pragma_update(None, "journal_size_limit", 64 << 20).map_err(storage)?;
+    writer.pragma_update(None, "journal_size_limit", 64 << 20).map_err(storage_error)?;
     if is_new { Ok(()) } else { migrate(writer, options.migrations) }
 }
 

@@ -3,9 +3,9 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::executors::claim;
-use super::rows::{self, storage};
+use super::rows::{self, storage_error};
 use crate::sync::{millis, now_ms};
-use crate::{Channel, Dequeued, Executor, Queue, Result};
+use crate::{Channel, Executor, Queue, QueueBatch, Result};
 
 /// The most workflows that leave a queue in one call; the next call takes more.
 const MAX_DEQUEUED: i64 = 256;
@@ -23,7 +23,7 @@ pub(super) fn declare(
     let (max, period) = queue.rate_limit.unzip();
     let period = period.map(millis);
     let row = params![queue.name, queue.concurrency, queue.worker_concurrency, max, period];
-    connection.execute(sql, row).map_err(storage)?;
+    connection.execute(sql, row).map_err(storage_error)?;
     wakes.push(Channel::Queues);
     Ok(())
 }
@@ -32,21 +32,21 @@ pub(super) fn dequeue(
     connection: &Connection,
     executor: &Executor,
     queues: &[String],
-) -> Result<Dequeued> {
+) -> Result<QueueBatch> {
     let now = now_ms();
-    let mut dequeued = Dequeued::default();
+    let mut dequeued = QueueBatch::default();
     let names = serde_json::to_string(&executor.names)?;
     for queue in queues {
         promote_delayed(connection, queue, now)?;
         let waiting = waiting(connection, executor, queue, &names)?;
         if !waiting.is_empty() {
-            let room = room(connection, executor, queue, now)?;
+            let capacity = capacity(connection, executor, queue, now)?;
             let mut left = waiting.into_iter();
-            for id in left.by_ref().take(room.places) {
+            for id in left.by_ref().take(capacity.slots) {
                 dequeued.workflows.push(claim(connection, executor, &rows::id(id)?)?);
             }
             if left.next().is_some() {
-                earlier(&mut dequeued.next_at, room.opens_at);
+                earlier(&mut dequeued.next_at, capacity.opens_at);
             }
         }
         earlier(&mut dequeued.next_at, next_delayed(connection, queue)?);
@@ -62,16 +62,16 @@ fn promote_delayed(connection: &Connection, queue: &str, now: i64) -> Result<()>
     let sql = "UPDATE workflow_status SET status = 'ENQUEUED', updated_at = ?2 \
                WHERE queue_name = ?1 AND completed_at IS NULL AND status = 'DELAYED' \
                AND delay_until_epoch_ms <= ?2";
-    let mut update = connection.prepare_cached(sql).map_err(storage)?;
-    update.execute(params![queue, now]).map_err(storage)?;
+    let mut update = connection.prepare_cached(sql).map_err(storage_error)?;
+    update.execute(params![queue, now]).map_err(storage_error)?;
     Ok(())
 }
 
 fn next_delayed(connection: &Connection, queue: &str) -> Result<Option<i64>> {
     let sql = "SELECT MIN(delay_until_epoch_ms) FROM workflow_status \
                WHERE queue_name = ?1 AND completed_at IS NULL AND status = 'DELAYED'";
-    let mut select = connection.prepare_cached(sql).map_err(storage)?;
-    select.query_row([queue], |row| row.get(0)).map_err(storage)
+    let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
+    select.query_row([queue], |row| row.get(0)).map_err(storage_error)
 }
 
 fn waiting(
@@ -84,15 +84,15 @@ fn waiting(
                AND completed_at IS NULL AND status = 'ENQUEUED' AND application_version = ?2 \
                AND name IN (SELECT value FROM json_each(?3)) \
                ORDER BY priority, created_at, rowid LIMIT ?4";
-    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
     let parameters = params![queue, executor.application_version, names, MAX_DEQUEUED + 1];
-    let found = select.query_map(parameters, |row| row.get(0)).map_err(storage)?;
-    found.collect::<rusqlite::Result<_>>().map_err(storage)
+    let found = select.query_map(parameters, |row| row.get(0)).map_err(storage_error)?;
+    found.collect::<rusqlite::Result<_>>().map_err(storage_error)
 }
 
 /// How many workflows may leave a queue now.
-struct Room {
-    places: usize,
+struct Capacity {
+    slots: usize,
     /// When more may leave, where only time passes until then.
     opens_at: Option<i64>,
 }
@@ -106,42 +106,47 @@ struct Limits {
     period_ms: Option<i64>,
 }
 
-fn room(connection: &Connection, executor: &Executor, queue: &str, now: i64) -> Result<Room> {
+fn capacity(
+    connection: &Connection,
+    executor: &Executor,
+    queue: &str,
+    now: i64,
+) -> Result<Capacity> {
     let count = |sql: &str, parameters: &[&dyn rusqlite::ToSql]| -> Result<i64> {
-        let mut select = connection.prepare_cached(sql).map_err(storage)?;
-        select.query_row(parameters, |row| row.get(0)).map_err(storage)
+        let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
+        select.query_row(parameters, |row| row.get(0)).map_err(storage_error)
     };
     let limits = limits(connection, queue)?;
-    let mut places = MAX_DEQUEUED;
+    let mut slots = MAX_DEQUEUED;
     if let Some(most) = limits.concurrency {
         let sql = "SELECT COUNT(*) FROM workflow_status WHERE queue_name = ?1 \
                    AND completed_at IS NULL AND status = 'PENDING'";
-        places = places.min(most - count(sql, &[&queue])?);
+        slots = slots.min(most - count(sql, &[&queue])?);
     }
     if let Some(most) = limits.worker_concurrency {
         let sql = "SELECT COUNT(*) FROM workflow_status WHERE queue_name = ?1 \
                    AND completed_at IS NULL AND status = 'PENDING' AND executor_id = ?2 \
                    AND executor_incarnation = ?3";
-        places = places.min(most - count(sql, &[&queue, &executor.id, &executor.incarnation])?);
+        slots = slots.min(most - count(sql, &[&queue, &executor.id, &executor.incarnation])?);
     }
     let mut opens_at = None;
     if let (Some(most), Some(period)) = (limits.rate, limits.period_ms) {
         let since = now.saturating_sub(period);
         let sql = "SELECT COUNT(*) FROM workflow_status WHERE queue_name = ?1 \
                    AND started_at_epoch_ms > ?2";
-        places = places.min(most - count(sql, &[&queue, &since])?);
+        slots = slots.min(most - count(sql, &[&queue, &since])?);
         let sql = "SELECT COALESCE(MIN(started_at_epoch_ms), ?3) FROM workflow_status \
                    WHERE queue_name = ?1 AND started_at_epoch_ms > ?2";
         let oldest = count(sql, &[&queue, &since, &now])?;
         opens_at = Some(oldest.saturating_add(period));
     }
-    Ok(Room { places: usize::try_from(places).unwrap_or(0), opens_at })
+    Ok(Capacity { slots: usize::try_from(slots).unwrap_or(0), opens_at })
 }
 
 fn limits(connection: &Connection, queue: &str) -> Result<Limits> {
     let sql = "SELECT concurrency, worker_concurrency, rate_limit_max, rate_limit_period_ms \
                FROM queues WHERE name = ?1";
-    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
     let found = select.query_row([queue], |row| {
         Ok(Limits {
             concurrency: row.get(0)?,
@@ -150,5 +155,5 @@ fn limits(connection: &Connection, queue: &str) -> Result<Limits> {
             period_ms: row.get(3)?,
         })
     });
-    Ok(found.optional().map_err(storage)?.unwrap_or_default())
+    Ok(found.optional().map_err(storage_error)?.unwrap_or_default())
 }

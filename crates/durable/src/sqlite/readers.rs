@@ -10,10 +10,10 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::desk::{Clerk, Desk, Kept};
 use super::open::connect_reader;
-use super::rows::at;
-use crate::{Pending, Result};
+use super::pool::{BusyWorkers, ConnectionPool, Worker};
+use super::rows::classify_error;
+use crate::{BoxFuture, Result};
 
 /// The most connections.
 const READERS: usize = 3;
@@ -22,40 +22,44 @@ const READERS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Readers {
     path: PathBuf,
-    desk: Desk<Connection>,
+    pool: ConnectionPool<Connection>,
 }
 
 impl Readers {
     /// Starts with this connection to the file.
-    pub(super) fn start(path: PathBuf, connection: Connection, kept: Arc<Kept>) -> Result<Self> {
-        Ok(Self { path, desk: Desk::open(connection, "durable-reader", kept)? })
+    pub(super) fn start(
+        path: PathBuf,
+        connection: Connection,
+        busy: Arc<BusyWorkers>,
+    ) -> Result<Self> {
+        Ok(Self { path, pool: ConnectionPool::open(connection, "durable-reader", busy)? })
     }
 
     pub(super) fn submit<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
-    ) -> Pending<T> {
+    ) -> BoxFuture<T> {
         let (reply, answer) = oneshot::channel();
         let read = move |connection: &Connection| {
             // The caller may have stopped waiting.
-            reply.send(work(connection).map_err(|error| at(connection, error))).ok();
+            reply.send(work(connection).map_err(|error| classify_error(connection, error))).ok();
         };
         let path = self.path.clone();
-        self.desk.grow(READERS, move || {
+        self.pool.grow(READERS, move || {
             let warn = |error| tracing::warn!(%error, "a reader connection was closed");
             connect_reader(&path).map_err(warn).ok()
         });
-        self.desk.submit(Box::new(read), answer)
+        self.pool.submit(Box::new(read), answer)
     }
 
     /// Accepts no more reads. The returned function waits until the submitted ones are done, and
     /// the connections have closed the file.
     pub(super) fn close(&self) -> impl FnOnce() + Send + 'static {
-        self.desk.close()
+        self.pool.close()
     }
 }
 
-impl Clerk for Connection {
+impl Worker for Connection {
     type Job = Box<dyn FnOnce(&Self) + Send>;
 
     fn take(waiting: &mut VecDeque<Self::Job>) -> Vec<Self::Job> {

@@ -9,7 +9,7 @@ use crate::{Error, Failure, Json, Result, Status, WorkflowId, WorkflowInfo};
 
 /// Converts an error of SQLite.
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
-pub(super) fn storage(error: rusqlite::Error) -> Error {
+pub(super) fn storage_error(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::StorageFull,
         Some(ErrorCode::ConstraintViolation) => Error::Conflict { what: error.to_string() },
@@ -30,7 +30,7 @@ pub(super) fn storage(error: rusqlite::Error) -> Error {
 }
 
 /// Adds the path of the file to an error about damage.
-pub(super) fn at(connection: &Connection, error: Error) -> Error {
+pub(super) fn classify_error(connection: &Connection, error: Error) -> Error {
     match error {
         Error::CorruptDatabase { path, detail } if path.as_os_str().is_empty() => {
             let path = connection.path().map(PathBuf::from).unwrap_or_default();
@@ -76,7 +76,7 @@ struct Columns<'a>(&'a Row<'a>);
 
 impl<'a> Columns<'a> {
     fn get<T: FromColumn<'a>>(&self, index: usize) -> Result<T> {
-        T::from_column(self.0, index).map_err(storage)
+        T::from_column(self.0, index).map_err(storage_error)
     }
 }
 
@@ -131,6 +131,6 @@ pub(super) fn failure(text: &str) -> Result<Failure> {
     Ok(serde_json::from_str(text)?)
 }
 
-pub(super) fn text_of(failure: &Failure) -> Result<String> {
+pub(super) fn failure_text(failure: &Failure) -> Result<String> {
     Ok(serde_json::to_string(failure)?)
 }

@@ -3,7 +3,7 @@
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ToSql, params_from_iter};
 
-use super::rows::storage;
+use super::rows::storage_error;
 use crate::{Channel, Result, Row, Statement, Value};
 
 impl ToSql for Value {
@@ -25,9 +25,9 @@ pub(super) fn execute(
     statements: &[Statement],
 ) -> Result<()> {
     for statement in statements {
-        let mut prepared = connection.prepare_cached(statement.sql()).map_err(storage)?;
+        let mut prepared = connection.prepare_cached(statement.sql()).map_err(storage_error)?;
         let changed = prepared.execute(params_from_iter(statement.parameters()));
-        let changed = changed.map_err(storage)? as u64;
+        let changed = changed.map_err(storage_error)? as u64;
         if statement.expected_rows().is_some_and(|expected| expected != changed) {
             return Err(statement.conflict(changed));
         }
@@ -38,12 +38,14 @@ pub(super) fn execute(
 
 /// Runs a query.
 pub(super) fn query(connection: &Connection, statement: &Statement) -> Result<Vec<Row>> {
-    let mut prepared = connection.prepare_cached(statement.sql()).map_err(storage)?;
+    let mut prepared = connection.prepare_cached(statement.sql()).map_err(storage_error)?;
     let columns = prepared.column_count();
-    let mut rows = prepared.query(params_from_iter(statement.parameters())).map_err(storage)?;
+    let mut rows =
+        prepared.query(params_from_iter(statement.parameters())).map_err(storage_error)?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(storage)? {
-        let values = (0..columns).map(|index| Ok(value(row.get_ref(index).map_err(storage)?)));
+    while let Some(row) = rows.next().map_err(storage_error)? {
+        let values =
+            (0..columns).map(|index| Ok(value(row.get_ref(index).map_err(storage_error)?)));
         found.push(Row::new(values.collect::<Result<_>>()?));
     }
     Ok(found)

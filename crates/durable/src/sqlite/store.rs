@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use super::{Sqlite, commit, executors, messages, queues, statements, streams, workflows};
 use crate::sync::{millis, now_ms};
 use crate::{
-    Claimed, Commit, Committed, Created, Dequeued, Error, Executor, Filter, Json, Message,
-    NewWorkflow, Owned, Pending, Queue, Received, Recovery, Result, Row, Statement, StepRecord,
-    Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
+    BoxFuture, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Error, Executor, Filter, Json,
+    Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery, Result, Row,
+    Statement, StepRecord, Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
 };
 
 /// How many workflows are removed in one transaction, so that other writes can run in between.
@@ -36,20 +36,20 @@ impl Store for Sqlite {
         self.write(move |connection, _| executors::release(connection, &executor)).await
     }
 
-    async fn recover(&self, recovery: Recovery) -> Result<Vec<Claimed>> {
+    async fn recover(&self, recovery: Recovery) -> Result<Vec<ClaimedWorkflow>> {
         self.write(move |connection, wakes| executors::recover(connection, wakes, &recovery)).await
     }
 
-    async fn owned(&self, executor: &Executor) -> Result<Vec<Owned>> {
+    async fn owned(&self, executor: &Executor) -> Result<Vec<OwnedWorkflow>> {
         let executor = executor.clone();
         self.read(move |connection| executors::owned(connection, &executor)).await
     }
 
-    async fn create(&self, workflow: NewWorkflow) -> Result<Created> {
+    async fn create(&self, workflow: NewWorkflow) -> Result<CreateOutcome> {
         self.write(move |connection, wakes| workflows::create(connection, wakes, &workflow)).await
     }
 
-    fn commit(&self, commit: Commit) -> Pending<Committed> {
+    fn commit(&self, commit: Commit) -> BoxFuture<CommitResult> {
         let work = self.write(move |connection, wakes| commit::commit(connection, wakes, &commit));
         Box::pin(async move { work.await? })
     }
@@ -100,7 +100,7 @@ impl Store for Sqlite {
         self.write(move |connection, wakes| queues::declare(connection, wakes, &queue)).await
     }
 
-    async fn dequeue(&self, executor: &Executor, queues: &[String]) -> Result<Dequeued> {
+    async fn dequeue(&self, executor: &Executor, queues: &[String]) -> Result<QueueBatch> {
         let (executor, queues) = (executor.clone(), queues.to_owned());
         self.write(move |connection, _| queues::dequeue(connection, &executor, &queues)).await
     }
@@ -125,7 +125,7 @@ impl Store for Sqlite {
         self.write(move |connection, wakes| messages::send(connection, wakes, &message)).await
     }
 
-    async fn message(&self, id: &WorkflowId, topic: &str) -> Result<Option<Received>> {
+    async fn message(&self, id: &WorkflowId, topic: &str) -> Result<Option<ReceivedMessage>> {
         let (id, topic) = (id.clone(), topic.to_owned());
         self.read(move |connection| messages::oldest(connection, &id, &topic)).await
     }

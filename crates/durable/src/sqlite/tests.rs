@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::rows::storage;
+use super::rows::storage_error;
 use super::{Options, Sqlite, Synchronous};
 use crate::{
     Context, Engine, Error, Migration, Result, StartOptions, Statement, Store as _, WorkflowId,
@@ -144,10 +144,11 @@ async fn a_creation_that_was_cut_short_begins_again() {
 /// Limits the database to its current number of pages plus `more`.
 async fn limit_pages(store: &Sqlite, more: i64) {
     let limit = store.write(move |connection, _| {
-        let pages: i64 =
-            connection.query_row("PRAGMA page_count", [], |row| row.get(0)).map_err(storage)?;
+        let pages: i64 = connection
+            .query_row("PRAGMA page_count", [], |row| row.get(0))
+            .map_err(storage_error)?;
         let sql = format!("PRAGMA max_page_count = {}", pages + more);
-        connection.query_row(&sql, [], |_| Ok(())).map_err(storage)
+        connection.query_row(&sql, [], |_| Ok(())).map_err(storage_error)
     });
     limit.await.unwrap();
 }
@@ -225,7 +226,10 @@ async fn a_write_whose_commit_fails_is_not_told_as_done() {
     let store = open(&path, &[FIRST]).await.unwrap();
     let sql = "CREATE TABLE parents (id INTEGER PRIMARY KEY); CREATE TABLE children \
         (parent INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED)";
-    store.write(move |connection, _| connection.execute_batch(sql).map_err(storage)).await.unwrap();
+    store
+        .write(move |connection, _| connection.execute_batch(sql).map_err(storage_error))
+        .await
+        .unwrap();
     let orphan = || Statement::new("INSERT INTO children VALUES (1)", vec![]);
     store.execute(vec![add("with it"), orphan()]).await.unwrap_err();
     assert_eq!(notes(&store).await, 0);

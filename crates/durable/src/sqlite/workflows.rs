@@ -2,12 +2,12 @@
 
 use rusqlite::{Connection, OptionalExtension as _, ToSql, params};
 
-use super::rows::{self, storage};
+use super::rows::{self, storage_error};
 use super::statements;
 use crate::sync::now_ms;
 use crate::{
-    Channel, Created, Error, Failure, Filter, NewWorkflow, Result, Status, StepOutcome, StepRecord,
-    WorkflowId, WorkflowInfo,
+    Channel, CreateOutcome, Error, Failure, Filter, NewWorkflow, Result, Status, StepOutcome,
+    StepRecord, WorkflowId, WorkflowInfo,
 };
 
 /// Records a workflow, unless its id exists.
@@ -15,10 +15,10 @@ pub(super) fn create(
     connection: &Connection,
     wakes: &mut Vec<Channel>,
     new: &NewWorkflow,
-) -> Result<Created> {
+) -> Result<CreateOutcome> {
     if let Some(existing) = info(connection, &new.id)? {
-        new.joins(&existing)?;
-        return Ok(Created::Existing);
+        new.check_same(&existing)?;
+        return Ok(CreateOutcome::Existing);
     }
     if let (Some(queue), Some(deduplication_id)) = (&new.queue, &new.deduplication_id)
         && let Some(id) = holder(connection, queue, deduplication_id)?
@@ -44,7 +44,7 @@ pub(super) fn create(
              updated_at, started_at_epoch_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, \
              ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?17, ?18)",
         )
-        .map_err(storage)?;
+        .map_err(storage_error)?;
     let row = params![
         new.id.as_str(),
         status.as_str(),
@@ -65,28 +65,28 @@ pub(super) fn create(
         now,
         runs.then_some(now),
     ];
-    insert.execute(row).map_err(storage)?;
-    statements::execute(connection, wakes, &new.with)?;
+    insert.execute(row).map_err(storage_error)?;
+    statements::execute(connection, wakes, &new.statements)?;
     wakes.push(Channel::Workflow(new.id.clone()));
     if !runs {
         wakes.push(Channel::Queues);
     }
-    Ok(Created::New { deadline })
+    Ok(CreateOutcome::New { deadline })
 }
 
 fn holder(connection: &Connection, queue: &str, key: &str) -> Result<Option<WorkflowId>> {
     let sql = "SELECT workflow_uuid FROM workflow_status \
                WHERE queue_name = ?1 AND deduplication_id = ?2";
-    let mut select = connection.prepare_cached(sql).map_err(storage)?;
+    let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
     let found = select.query_row([queue, key], |row| row.get(0)).optional();
-    found.map_err(storage)?.map(rows::id).transpose()
+    found.map_err(storage_error)?.map(rows::id).transpose()
 }
 
 pub(super) fn info(connection: &Connection, id: &WorkflowId) -> Result<Option<WorkflowInfo>> {
     let sql = format!("SELECT {} FROM workflow_status WHERE workflow_uuid = ?1", rows::INFO);
-    let mut select = connection.prepare_cached(&sql).map_err(storage)?;
-    let mut found = select.query([id.as_str()]).map_err(storage)?;
-    found.next().map_err(storage)?.map(rows::info).transpose()
+    let mut select = connection.prepare_cached(&sql).map_err(storage_error)?;
+    let mut found = select.query([id.as_str()]).map_err(storage_error)?;
+    found.next().map_err(storage_error)?.map(rows::info).transpose()
 }
 
 pub(super) fn list(connection: &Connection, filter: &Filter) -> Result<Vec<WorkflowInfo>> {
@@ -101,8 +101,8 @@ pub(super) fn list(connection: &Connection, filter: &Filter) -> Result<Vec<Workf
         ("created_at < ?", filter.before.as_ref().map(|before| before as _)),
         ("created_at >= ?", filter.after.as_ref().map(|after| after as _)),
     ];
-    let asked = conditions.iter().filter_map(|(sql, value)| value.map(|value| (*sql, value)));
-    let (mut texts, mut parameters): (Vec<&str>, Vec<&dyn ToSql>) = asked.unzip();
+    let selected = conditions.iter().filter_map(|(sql, value)| value.map(|value| (*sql, value)));
+    let (mut texts, mut parameters): (Vec<&str>, Vec<&dyn ToSql>) = selected.unzip();
     texts.insert(0, "TRUE");
     let limit = filter.limit.map_or(-1, i64::from);
     parameters.push(&limit);
@@ -111,10 +111,10 @@ pub(super) fn list(connection: &Connection, filter: &Filter) -> Result<Vec<Workf
         rows::INFO,
         texts.join(" AND ")
     );
-    let mut select = connection.prepare_cached(&sql).map_err(storage)?;
-    let mut found = select.query(parameters.as_slice()).map_err(storage)?;
+    let mut select = connection.prepare_cached(&sql).map_err(storage_error)?;
+    let mut found = select.query(parameters.as_slice()).map_err(storage_error)?;
     let mut list = Vec::new();
-    while let Some(row) = found.next().map_err(storage)? {
+    while let Some(row) = found.next().map_err(storage_error)? {
         list.push(rows::info(row)?);
     }
     Ok(list)
@@ -124,22 +124,22 @@ pub(super) fn steps(connection: &Connection, id: &WorkflowId) -> Result<Vec<Step
     let sql = "SELECT function_id, function_name, output, error, child_workflow_id, \
                started_at_epoch_ms, completed_at_epoch_ms FROM operation_outputs \
                WHERE workflow_uuid = ?1 ORDER BY function_id";
-    let mut select = connection.prepare_cached(sql).map_err(storage)?;
-    let mut found = select.query([id.as_str()]).map_err(storage)?;
+    let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
+    let mut found = select.query([id.as_str()]).map_err(storage_error)?;
     let mut steps = Vec::new();
-    while let Some(row) = found.next().map_err(storage)? {
-        let error: Option<String> = row.get(3).map_err(storage)?;
-        let child: Option<String> = row.get(4).map_err(storage)?;
+    while let Some(row) = found.next().map_err(storage_error)? {
+        let error: Option<String> = row.get(3).map_err(storage_error)?;
+        let child: Option<String> = row.get(4).map_err(storage_error)?;
         steps.push(StepRecord {
-            function_id: row.get(0).map_err(storage)?,
-            name: row.get(1).map_err(storage)?,
+            function_id: row.get(0).map_err(storage_error)?,
+            name: row.get(1).map_err(storage_error)?,
             outcome: match error {
                 Some(error) => StepOutcome::Failure(rows::failure(&error)?),
-                None => StepOutcome::Output(row.get(2).map_err(storage)?),
+                None => StepOutcome::Output(row.get(2).map_err(storage_error)?),
             },
             child: child.map(rows::id).transpose()?,
-            started_at: row.get(5).map_err(storage)?,
-            completed_at: row.get(6).map_err(storage)?,
+            started_at: row.get(5).map_err(storage_error)?,
+            completed_at: row.get(6).map_err(storage_error)?,
         });
     }
     Ok(steps)
@@ -152,9 +152,9 @@ fn tree(connection: &Connection, id: &WorkflowId, words: &str) -> Result<Vec<Wor
          JOIN tree ON parent_workflow_id = tree.id) SELECT id FROM tree \
          JOIN workflow_status ON workflow_uuid = id WHERE status IN ({words})"
     );
-    let mut select = connection.prepare_cached(&sql).map_err(storage)?;
-    let found = select.query_map([id.as_str()], |row| row.get(0)).map_err(storage)?;
-    found.map(|id| rows::id(id.map_err(storage)?)).collect()
+    let mut select = connection.prepare_cached(&sql).map_err(storage_error)?;
+    let found = select.query_map([id.as_str()], |row| row.get(0)).map_err(storage_error)?;
+    found.map(|id| rows::id(id.map_err(storage_error)?)).collect()
 }
 
 pub(super) fn cancel(
@@ -168,17 +168,17 @@ pub(super) fn cancel(
     } else {
         Failure::new("cancelled", "the workflow was cancelled")
     };
-    let error = rows::text_of(&failure)?;
+    let error = rows::failure_text(&failure)?;
     let ended = tree(connection, id, "'PENDING', 'ENQUEUED', 'DELAYED'")?;
     if ended.is_empty() && info(connection, id)?.is_none() {
         return Err(Error::NotFound { id: id.clone() });
     }
     let sql = "UPDATE workflow_status SET status = 'CANCELLED', error = ?2, completed_at = ?3, \
                updated_at = ?3, deduplication_id = NULL WHERE workflow_uuid = ?1";
-    let mut update = connection.prepare_cached(sql).map_err(storage)?;
+    let mut update = connection.prepare_cached(sql).map_err(storage_error)?;
     for id in &ended {
-        update.execute(params![id.as_str(), error, now_ms()]).map_err(storage)?;
-        woken_by_end(wakes, id);
+        update.execute(params![id.as_str(), error, now_ms()]).map_err(storage_error)?;
+        wake_on_end(wakes, id);
     }
     wakes.push(Channel::Queues);
     Ok(ended)
@@ -201,9 +201,9 @@ pub(super) fn resume(
                executor_incarnation = NULL, forgiven_attempts = recovery_attempts, error = NULL, \
                completed_at = NULL, workflow_deadline_epoch_ms = NULL, updated_at = ?3 \
                WHERE workflow_uuid = ?1";
-    let mut update = connection.prepare_cached(sql).map_err(storage)?;
+    let mut update = connection.prepare_cached(sql).map_err(storage_error)?;
     for id in tree(connection, id, "'CANCELLED', 'MAX_RECOVERY_ATTEMPTS_EXCEEDED'")? {
-        update.execute(params![id.as_str(), queue, now_ms()]).map_err(storage)?;
+        update.execute(params![id.as_str(), queue, now_ms()]).map_err(storage_error)?;
         wakes.push(Channel::Workflow(id));
     }
     wakes.push(Channel::Queues);
@@ -216,9 +216,9 @@ pub(super) fn collect(connection: &Connection, before: i64, limit: u32) -> Resul
                AND NOT EXISTS (SELECT 1 FROM workflow_status AS parent \
                WHERE parent.workflow_uuid = ended.parent_workflow_id \
                AND parent.completed_at IS NULL) ORDER BY completed_at LIMIT ?2";
-    let mut select = connection.prepare_cached(sql).map_err(storage)?;
-    let ids = select.query_map(params![before, limit], |row| row.get(0)).map_err(storage)?;
-    let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>().map_err(storage)?;
+    let mut select = connection.prepare_cached(sql).map_err(storage_error)?;
+    let ids = select.query_map(params![before, limit], |row| row.get(0)).map_err(storage_error)?;
+    let ids: Vec<String> = ids.collect::<rusqlite::Result<_>>().map_err(storage_error)?;
     for id in &ids {
         for sql in [
             "DELETE FROM operation_outputs WHERE workflow_uuid = ?1",
@@ -230,14 +230,14 @@ pub(super) fn collect(connection: &Connection, before: i64, limit: u32) -> Resul
             connection
                 .prepare_cached(sql)
                 .and_then(|mut sql| sql.execute([id]))
-                .map_err(storage)?;
+                .map_err(storage_error)?;
         }
     }
     Ok(ids.len() as u64)
 }
 
 /// Wakes all that wait for anything of a workflow that has ended.
-pub(super) fn woken_by_end(wakes: &mut Vec<Channel>, id: &WorkflowId) {
+pub(super) fn wake_on_end(wakes: &mut Vec<Channel>, id: &WorkflowId) {
     let channels = [Channel::Workflow, Channel::Stream, Channel::Events, Channel::Messages];
     wakes.extend(channels.map(|channel| channel(id.clone())));
 }

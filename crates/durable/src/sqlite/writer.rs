@@ -9,21 +9,21 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::desk::{Clerk, Desk, Kept};
 use super::log::Log;
-use super::rows::{at, storage};
-use crate::{Channel, Error, Pending, Result, Wakes};
+use super::pool::{BusyWorkers, ConnectionPool, Worker};
+use super::rows::{classify_error, storage_error};
+use crate::{BoxFuture, Channel, Error, Result, Wakes};
 
 /// The most commands in one transaction.
 const MAX_BATCH: usize = 1024;
 
 /// Access to the connection. Dropping it closes the file and releases its lock.
 #[derive(Debug)]
-pub(super) struct Writer(Desk<Scribe>);
+pub(super) struct Writer(ConnectionPool<WriterConnection>);
 
 /// Fields are dropped in this order: the next holder of the file lock finds the connection closed.
 #[derive(Debug)]
-struct Scribe {
+struct WriterConnection {
     connection: Connection,
     log: Log,
     wakes: Arc<Wakes>,
@@ -37,16 +37,16 @@ impl Writer {
         log: Log,
         file: File,
         wakes: Arc<Wakes>,
-        kept: Arc<Kept>,
+        busy: Arc<BusyWorkers>,
     ) -> Result<Self> {
-        let scribe = Scribe { connection, log, wakes, _file: file };
-        Desk::open(scribe, "durable-writer", kept).map(Self)
+        let worker = WriterConnection { connection, log, wakes, _file: file };
+        ConnectionPool::open(worker, "durable-writer", busy).map(Self)
     }
 
     pub(super) fn submit<T: Send + 'static>(
         &self,
         work: impl FnMut(&Connection, &mut Vec<Channel>) -> Result<T> + Send + 'static,
-    ) -> Pending<T> {
+    ) -> BoxFuture<T> {
         let (reply, answer) = oneshot::channel();
         let write = Write { work, result: Err(Error::Closed), wakes: Vec::new(), reply };
         self.0.submit(Box::new(write), answer)
@@ -58,7 +58,7 @@ impl Writer {
     }
 }
 
-impl Clerk for Scribe {
+impl Worker for WriterConnection {
     type Job = Box<dyn Command>;
 
     fn take(waiting: &mut VecDeque<Self::Job>) -> Vec<Self::Job> {
@@ -83,8 +83,8 @@ impl Clerk for Scribe {
         self.log.is_due()
     }
 
-    fn tend(&mut self) {
-        self.log.tend(&self.connection);
+    fn maintain(&mut self) {
+        self.log.maintain(&self.connection);
     }
 }
 
@@ -111,8 +111,8 @@ where
     fn run(&mut self, connection: &Connection) -> Result<()> {
         self.wakes.clear();
         execute(connection, "SAVEPOINT command")?;
-        self.result =
-            (self.work)(connection, &mut self.wakes).map_err(|error| at(connection, error));
+        self.result = (self.work)(connection, &mut self.wakes)
+            .map_err(|error| classify_error(connection, error));
         if connection.is_autocommit() {
             // Errors such as a full disk may end the whole transaction.
             return Err(self.result.as_ref().err().cloned().unwrap_or(Error::StorageFull));
@@ -157,6 +157,6 @@ fn transact(connection: &Connection, batch: &mut [Box<dyn Command>]) -> Result<(
 }
 
 fn execute(connection: &Connection, sql: &str) -> Result<()> {
-    connection.prepare_cached(sql).and_then(|mut sql| sql.execute([])).map_err(storage)?;
+    connection.prepare_cached(sql).and_then(|mut sql| sql.execute([])).map_err(storage_error)?;
     Ok(())
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_durable::{
-    Claimed, Commit, Committed, Created, Dequeued, Error, Executor, Filter, Json, Message,
-    NewWorkflow, Owned, Pending, Queue, Received, Recovery, Result, Row, Statement, StepRecord,
-    Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
+    BoxFuture, ClaimedWorkflow, Commit, CommitResult, CreateOutcome, Error, Executor, Filter, Json,
+    Message, NewWorkflow, OwnedWorkflow, Queue, QueueBatch, ReceivedMessage, Recovery, Result, Row,
+    Statement, StepRecord, Store, StreamPage, Wakes, WorkflowId, WorkflowInfo,
 };
 
 /// The effect of the write at which the store dies.
@@ -24,7 +24,7 @@ pub(crate) enum Death {
 #[derive(Debug)]
 pub(crate) struct Mortal {
     inner: Arc<dyn Store>,
-    left: AtomicI64,
+    writes_left: AtomicI64,
     death: Death,
     last_words: fn(),
 }
@@ -32,21 +32,21 @@ pub(crate) struct Mortal {
 impl Mortal {
     /// Lets so many writes through, calls `last_words` at the next one, and is dead from then on.
     pub(crate) fn new(inner: Arc<dyn Store>, writes: i64, death: Death, last_words: fn()) -> Self {
-        Self { inner, left: AtomicI64::new(writes), death, last_words }
+        Self { inner, writes_left: AtomicI64::new(writes), death, last_words }
     }
 
     /// Dies now.
     pub(crate) fn kill(&self) {
-        self.left.store(i64::MIN / 2, Ordering::SeqCst);
+        self.writes_left.store(i64::MIN / 2, Ordering::SeqCst);
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        self.left.load(Ordering::SeqCst) < 0
+        self.writes_left.load(Ordering::SeqCst) < 0
     }
 
-    fn write<T: Send + 'static>(&self, work: impl FnOnce() -> Pending<T> + Send) -> Pending<T> {
-        let left = self.left.fetch_sub(1, Ordering::SeqCst);
-        match (left, self.death) {
+    fn write<T: Send + 'static>(&self, work: impl FnOnce() -> BoxFuture<T> + Send) -> BoxFuture<T> {
+        let writes_left = self.writes_left.fetch_sub(1, Ordering::SeqCst);
+        match (writes_left, self.death) {
             (1.., _) => work(),
             (0, Death::After) => {
                 let (work, last_words) = (work(), self.last_words);
@@ -96,19 +96,19 @@ impl Store for Mortal {
         self.alive()?.release(executor).await
     }
 
-    async fn recover(&self, recovery: Recovery) -> Result<Vec<Claimed>> {
+    async fn recover(&self, recovery: Recovery) -> Result<Vec<ClaimedWorkflow>> {
         self.alive()?.recover(recovery).await
     }
 
-    async fn owned(&self, executor: &Executor) -> Result<Vec<Owned>> {
+    async fn owned(&self, executor: &Executor) -> Result<Vec<OwnedWorkflow>> {
         self.alive()?.owned(executor).await
     }
 
-    async fn create(&self, workflow: NewWorkflow) -> Result<Created> {
+    async fn create(&self, workflow: NewWorkflow) -> Result<CreateOutcome> {
         write!(self, store => store.create(workflow))
     }
 
-    fn commit(&self, commit: Commit) -> Pending<Committed> {
+    fn commit(&self, commit: Commit) -> BoxFuture<CommitResult> {
         self.write(|| self.inner.commit(commit))
     }
 
@@ -142,7 +142,7 @@ impl Store for Mortal {
         self.alive()?.declare_queue(queue).await
     }
 
-    async fn dequeue(&self, executor: &Executor, queues: &[String]) -> Result<Dequeued> {
+    async fn dequeue(&self, executor: &Executor, queues: &[String]) -> Result<QueueBatch> {
         self.alive()?.dequeue(executor, queues).await
     }
 
@@ -164,7 +164,7 @@ impl Store for Mortal {
         write!(self, store => store.send(message))
     }
 
-    async fn message(&self, id: &WorkflowId, topic: &str) -> Result<Option<Received>> {
+    async fn message(&self, id: &WorkflowId, topic: &str) -> Result<Option<ReceivedMessage>> {
         self.alive()?.message(id, topic).await
     }
 

@@ -22,7 +22,7 @@ fn queued(name: &str) -> StartOptions {
 /// The workflows that started and those that run.
 #[derive(Debug, Default)]
 struct Watch {
-    begun: Mutex<Vec<String>>,
+    started: Mutex<Vec<String>>,
     running: Mutex<Running>,
 }
 
@@ -38,7 +38,7 @@ fn watched(builder: Builder, watch: &Arc<Watch>, gate: &Arc<Semaphore>) -> Build
     builder.workflow("w", move |context, (): ()| {
         let (watch, gate) = (Arc::clone(&watch), Arc::clone(&gate));
         async move {
-            watch.begun.lock().unwrap().push(context.id().to_string());
+            watch.started.lock().unwrap().push(context.id().to_string());
             {
                 let mut running = watch.running.lock().unwrap();
                 running.now += 1;
@@ -92,7 +92,7 @@ async fn no_more_run_than_the_limits_allow() {
         result::<()>(&two.handle(id)).await.unwrap();
     }
     assert_eq!(watch.running.lock().unwrap().most, 5);
-    assert_eq!(watch.begun.lock().unwrap().len(), 20);
+    assert_eq!(watch.started.lock().unwrap().len(), 20);
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn lower_priorities_go_first_then_the_oldest() {
     for handle in &handles {
         result::<()>(handle).await.unwrap();
     }
-    assert_eq!(*watch.begun.lock().unwrap(), ["first", "urgent", "a", "b", "c"]);
+    assert_eq!(*watch.started.lock().unwrap(), ["first", "urgent", "a", "b", "c"]);
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a_delayed_one_begins_when_its_time_has_come() {
     let builder = world.engine().queue(limits(None, None));
     let engine = watched(builder, &watch, &gate).launch().await.unwrap();
     let delay = Some(Duration::from_millis(100));
-    let begun = Instant::now();
+    let started = Instant::now();
     for options in [queued("in a queue"), named("in none")] {
         let handle = engine.start("w", &(), StartOptions { delay, ..options }).await.unwrap();
         assert_eq!(handle.get_status().await.unwrap(), Status::Delayed);
@@ -155,7 +155,7 @@ async fn a_delayed_one_begins_when_its_time_has_come() {
         result::<()>(&engine.handle(&id(name))).await.unwrap();
     }
     // A lower bound: it never starts too early.
-    assert!(begun.elapsed() >= Duration::from_millis(100));
+    assert!(started.elapsed() >= Duration::from_millis(100));
     engine.cancel(never.workflow_id()).await.unwrap();
     assert!(matches!(result::<()>(&never).await, Err(Error::Cancelled { .. })));
 }
@@ -167,12 +167,12 @@ async fn a_rate_is_kept() {
     let period = Duration::from_millis(100);
     let queue = Queue { rate_limit: Some((2, period)), ..limits(None, None) };
     let engine = watched(world.engine().queue(queue), &watch, &gate).launch().await.unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     for id in enqueue(&engine, 5).await {
         result::<()>(&engine.handle(&id)).await.unwrap();
     }
     // The fifth starts in the third period at the earliest.
-    assert!(begun.elapsed() >= period * 2);
+    assert!(started.elapsed() >= period * 2);
 }
 
 #[tokio::test]
@@ -209,11 +209,11 @@ async fn cancelling_makes_room() {
     for name in ["01", "00"] {
         engine.cancel(&id(name)).await.unwrap();
     }
-    until(async || watch.begun.lock().unwrap().len() == 2).await;
+    until(async || watch.started.lock().unwrap().len() == 2).await;
     // The cancelled one may still take a permit while it is being dropped.
     gate.add_permits(9);
     result::<()>(&engine.handle(&id("02"))).await.unwrap();
-    assert_eq!(*watch.begun.lock().unwrap(), ["00", "02"]);
+    assert_eq!(*watch.started.lock().unwrap(), ["00", "02"]);
     // Resumed, it waits in its queue again.
     engine.resume(&id("01")).await.unwrap();
     result::<()>(&engine.handle(&id("01"))).await.unwrap();

@@ -92,14 +92,14 @@ fn with_program(builder: Builder, effects: &Effects) -> Builder {
 
 /// The result of a run, apart from how often steps were started.
 #[derive(Debug, PartialEq)]
-struct Left {
+struct FinalState {
     sum: u64,
     steps: Vec<String>,
     rows: Vec<(String, i64)>,
     stream: Vec<u64>,
 }
 
-async fn left(world: &World, engine: &Engine) -> Left {
+async fn final_state(world: &World, engine: &Engine) -> FinalState {
     let handle = engine.handle(&id("p"));
     let sum = result::<u64>(&handle).await.unwrap();
     let steps = world.store.steps(&id("p")).await.unwrap();
@@ -109,11 +109,11 @@ async fn left(world: &World, engine: &Engine) -> Left {
     while let Some((_, value)) = reader.next().await.unwrap() {
         stream.push(value.as_u64().unwrap());
     }
-    Left { sum, steps, rows: world.items().await, stream }
+    FinalState { sum, steps, rows: world.items().await, stream }
 }
 
 /// Runs a program with a store that dies at each of `deaths` writes in turn, then to its end.
-async fn survive(program: &[Line], deaths: &[(i64, Death)]) -> (Left, Effects) {
+async fn survive(program: &[Line], deaths: &[(i64, Death)]) -> (FinalState, Effects) {
     let world = World::new().await;
     let effects = Effects::default();
     for (writes, death) in deaths {
@@ -141,7 +141,7 @@ async fn survive(program: &[Line], deaths: &[(i64, Death)]) -> (Left, Effects) {
     }
     let engine = with_program(world.engine(), &effects).launch().await.unwrap();
     start(&engine, "program", &program, "p").await;
-    (left(&world, &engine).await, effects)
+    (final_state(&world, &engine).await, effects)
 }
 
 fn line() -> impl Strategy<Value = Line> {

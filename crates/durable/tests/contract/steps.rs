@@ -53,16 +53,16 @@ async fn a_slow_step_is_timed_out_and_its_token_cancelled() {
     let engine = world
         .engine()
         .workflow("w", |context, (): ()| async move {
-            let (told, hears) = tokio::sync::oneshot::channel();
-            let mut told = Some(told);
+            let (sender, hears) = tokio::sync::oneshot::channel();
+            let mut sender = Some(sender);
             let timeout = Some(Duration::from_millis(20));
             let options = StepOptions { timeout, ..StepOptions::default() };
             let step = context.step_with::<(), _, _>("slow", options, |step| {
-                let told = told.take();
+                let sender = sender.take();
                 async move {
                     tokio::spawn(async move {
                         step.token.cancelled().await;
-                        told.map(|told| told.send(()))
+                        sender.map(|told| told.send(()))
                     });
                     std::future::pending().await
                 }

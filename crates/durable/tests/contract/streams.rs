@@ -175,7 +175,7 @@ async fn topics_wake_those_who_watch_rows() {
     let engine = world.engine().launch().await.unwrap();
     let (mut items, others) = (engine.subscribe("items"), engine.subscribe("others"));
     let seen = Counter::default();
-    let add = crate::world::insert("a").touching("items");
+    let add = crate::world::insert("a").notifying("items");
     engine.store().execute(vec![add.clone()]).await.unwrap();
     soon(items.changed()).await.unwrap();
     seen.add();

@@ -16,7 +16,7 @@ async fn a_crash_does_not_lengthen_a_sleep() {
     };
     let mortal = world.mortal(100, Death::Before);
     let engine = Engine::builder(mortal.clone()).executor_id("one".to_owned());
-    let begun = Instant::now();
+    let started = Instant::now();
     let dead = sleeps(engine).launch().await.unwrap();
     start(&dead, "nap", &(), "n").await;
     until(async || world.store.steps(&id("n")).await.unwrap().len() == 1).await;
@@ -26,7 +26,7 @@ async fn a_crash_does_not_lengthen_a_sleep() {
     let engine = sleeps(world.engine()).launch().await.unwrap();
     assert_eq!(engine.handle(&id("n")).get_status().await.unwrap(), Status::Pending);
     result::<()>(&engine.handle(&id("n"))).await.unwrap();
-    assert!(begun.elapsed() >= nap);
+    assert!(started.elapsed() >= nap);
     // The wake-up time is the one that the first run recorded.
     assert_eq!(world.store.steps(&id("n")).await.unwrap(), first);
 }

@@ -128,7 +128,7 @@ async fn rows_commit_with_the_beginning_and_the_end() {
         .unwrap();
     for (name, fail) in [("a", false), ("b", true)] {
         let with = vec![insert(&format!("{name}: begun"))];
-        let options = StartOptions { with, ..named(name) };
+        let options = StartOptions { statements: with, ..named(name) };
         let handle = engine.start("w", &fail, options.clone()).await.unwrap();
         assert_eq!(result::<()>(&handle).await.is_err(), fail);
         // Joining it does not run the statement again, which would fail.
@@ -138,7 +138,7 @@ async fn rows_commit_with_the_beginning_and_the_end() {
     assert_eq!(names, ["a: begun", "a: good", "b: bad", "b: begun"]);
 
     // The row exists already: neither the workflow nor the row is recorded.
-    let options = StartOptions { with: vec![insert("a: begun")], ..named("c") };
+    let options = StartOptions { statements: vec![insert("a: begun")], ..named("c") };
     let error = engine.start("w", &false, options).await.unwrap_err();
     assert!(matches!(error, Error::Conflict { .. }), "{error}");
     assert!(engine.info(&id("c")).await.unwrap().is_none());

@@ -4,8 +4,8 @@
 use std::os::fd::AsFd as _;
 use std::sync::Mutex;
 
-use stockade_core::network::binding::{Binding, Place};
-use stockade_core::network::{Allowed, Policy, Rule};
+use stockade_core::network::binding::{Binding, CredentialSlot};
+use stockade_core::network::{AllowedHost, Policy, Rule};
 use stockade_core::{Code, Problem};
 
 use super::*;
@@ -87,7 +87,7 @@ impl Source for Fixed {
             credential: "key".to_owned(),
             hosts: vec!["a.example".parse().unwrap()],
             ports: Vec::new(),
-            place: Place::Placeholder("placeholder-000001".to_owned()),
+            place: CredentialSlot::Placeholder("placeholder-000001".to_owned()),
         };
         let secret = self.secret.lock().unwrap();
         let credential = |value: &&str| Credential::new(binding.clone(), (*value).to_owned());
@@ -96,7 +96,7 @@ impl Source for Fixed {
 }
 
 fn policy(hosts: &[&str]) -> Policy {
-    let rule = |host: &&str| Rule::from(host.parse::<Allowed>().unwrap());
+    let rule = |host: &&str| Rule::from(host.parse::<AllowedHost>().unwrap());
     Policy::new(stockade_core::access::Effect::Deny, hosts.iter().map(rule).collect()).unwrap()
 }
 
@@ -157,9 +157,11 @@ fn the_next_process_is_given_what_holds_then() {
     assert_eq!(served(&mut owner), expected);
     if has_authorities {
         owner.change_credentials(id(), 5);
-        let given = reports(&mut owner);
-        let [Report::Answered { token: 5, outcome: Ok(Some(authorities)), .. }] = &given[..] else {
-            panic!("{given:?}")
+        let received_reports = reports(&mut owner);
+        let [Report::Answered { token: 5, outcome: Ok(Some(authorities)), .. }] =
+            &received_reports[..]
+        else {
+            panic!("{received_reports:?}")
         };
         assert!(authorities.contains("-----BEGIN CERTIFICATE-----\n"));
         assert!(authorities.ends_with("\nthe authority\n"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stockade_core::network::{InvalidName, Name};
 
-use crate::resolve::{Found, NotFound};
+use crate::resolve::{NotFound, Resolution};
 
 const HEADER_BYTES: usize = 12;
 const NAME_BYTES: usize = 255;
@@ -215,16 +215,16 @@ pub fn question(id: u16, name: &Name, kind: Kind) -> Vec<u8> {
 
 /// The response of a name server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum Answer {
     /// The addresses, or that there are none.
-    Answer(Result<Found, NotFound>),
+    Complete(Result<Resolution, NotFound>),
     /// The response is truncated: retry over TCP.
     Truncated,
 }
 
 /// Parses a response to a query of [`question`]; `None` if it is the response to another query, or
 /// malformed.
-pub fn read(bytes: &[u8], id: u16, name: &Name, kind: Kind) -> Option<Said> {
+pub fn read(bytes: &[u8], id: u16, name: &Name, kind: Kind) -> Option<Answer> {
     let mut reader = Reader { bytes, at: 0 };
     if reader.number16()? != id {
         return None;
@@ -235,46 +235,46 @@ pub fn read(bytes: &[u8], id: u16, name: &Name, kind: Kind) -> Option<Said> {
     }
     let answers = reader.number16()?;
     reader.take(4)?;
-    let wanted = if kind == Kind::Aaaa { TYPE_AAAA } else { TYPE_A };
-    let asked = reader.name(Pointers::Refused)?;
-    if !asked.eq_ignore_ascii_case(name.as_str())
-        || reader.number16()? != wanted
+    let record_type = if kind == Kind::Aaaa { TYPE_AAAA } else { TYPE_A };
+    let question_name = reader.name(Pointers::Refused)?;
+    if !question_name.eq_ignore_ascii_case(name.as_str())
+        || reader.number16()? != record_type
         || reader.number16()? != INTERNET
     {
         return None;
     }
     if flags & IS_TRUNCATED != 0 {
-        return Some(Said::Truncated);
+        return Some(Answer::Truncated);
     }
     match flags & 0b1111 {
         0 => {}
-        3 => return Some(Said::Answer(Err(NotFound::NoSuchName))),
+        3 => return Some(Answer::Complete(Err(NotFound::NoSuchName))),
         code => {
             let words = format!("the name server answered with code {code}");
-            return Some(Said::Answer(Err(NotFound::Failed(words))));
+            return Some(Answer::Complete(Err(NotFound::Failed(words))));
         }
     }
     let mut records = Vec::new();
     for _ in 0..usize::from(answers).min(MAX_RECORDS) {
         records.push(reader.record()?);
     }
-    Some(Said::Answer(addresses(&records, name.as_str(), wanted)))
+    Some(Answer::Complete(addresses(&records, name.as_str(), record_type)))
 }
 
 /// Finds the addresses of a name in records, following its aliases.
-fn addresses(records: &[Record], name: &str, wanted: u16) -> Result<Found, NotFound> {
+fn addresses(records: &[Record], name: &str, record_type: u16) -> Result<Resolution, NotFound> {
     let (mut owner, mut valid) = (name.to_owned(), u32::MAX);
     for _ in 0..MAX_ALIASES {
         let own = |record: &&Record| record.owner.eq_ignore_ascii_case(&owner);
         let found: Vec<IpAddr> = records
             .iter()
             .filter(own)
-            .filter(|record| record.kind == wanted)
+            .filter(|record| record.kind == record_type)
             .filter_map(|record| record.address.inspect(|_| valid = valid.min(record.seconds)))
             .collect();
         if !found.is_empty() {
             let valid = Duration::from_secs(valid.into());
-            return Ok(Found { addresses: found, valid });
+            return Ok(Resolution { addresses: found, valid });
         }
         let alias = records
             .iter()

@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use super::message::{Kind, Said, question, read};
-use crate::resolve::{Found, NotFound, Resolve};
+use super::message::{Answer, Kind, question, read};
+use crate::resolve::{NotFound, Resolution, Resolve};
 
 /// The timeout of one name server, and how often all of them are queried.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -94,15 +94,18 @@ impl Stub {
 
 #[async_trait]
 impl Resolve for Stub {
-    async fn resolve(&self, name: &Name) -> Result<Found, NotFound> {
+    async fn resolve(&self, name: &Name) -> Result<Resolution, NotFound> {
         let configuration = self.configuration();
         if let Some(addresses) = configuration.hosts.get(name) {
-            return Ok(Found { addresses: addresses.clone(), valid: HOSTS_VALID });
+            return Ok(Resolution { addresses: addresses.clone(), valid: HOSTS_VALID });
         }
         let servers = &configuration.servers;
-        let (v4, v6) = tokio::join!(ask(servers, name, Kind::A), ask(servers, name, Kind::Aaaa));
+        let (v4, v6) = tokio::join!(
+            query_servers(servers, name, Kind::A),
+            query_servers(servers, name, Kind::Aaaa)
+        );
         match (v4, v6) {
-            (Ok(v4), Ok(v6)) => Ok(Found {
+            (Ok(v4), Ok(v6)) => Ok(Resolution {
                 addresses: [v4.addresses, v6.addresses].concat(),
                 valid: v4.valid.min(v6.valid),
             }),
@@ -118,11 +121,15 @@ impl Resolve for Stub {
 }
 
 /// Queries one name server after the other.
-async fn ask(servers: &[SocketAddr], name: &Name, kind: Kind) -> Result<Found, NotFound> {
+async fn query_servers(
+    servers: &[SocketAddr],
+    name: &Name,
+    kind: Kind,
+) -> Result<Resolution, NotFound> {
     let mut failure = NotFound::Failed("no name server answered".to_owned());
     for _ in 0..ROUNDS {
         for server in servers {
-            match timeout(PATIENCE, ask_one(*server, name, kind)).await {
+            match timeout(PATIENCE, query_udp(*server, name, kind)).await {
                 Ok(Ok(Err(NotFound::Failed(cause)))) => failure = NotFound::Failed(cause),
                 Ok(Ok(answer)) => return answer,
                 Ok(Err(error)) => failure = NotFound::Failed(error.to_string()),
@@ -133,11 +140,11 @@ async fn ask(servers: &[SocketAddr], name: &Name, kind: Kind) -> Result<Found, N
     Err(failure)
 }
 
-async fn ask_one(
+async fn query_udp(
     server: SocketAddr,
     name: &Name,
     kind: Kind,
-) -> std::io::Result<Result<Found, NotFound>> {
+) -> std::io::Result<Result<Resolution, NotFound>> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -146,34 +153,34 @@ async fn ask_one(
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
     let id = random()?;
-    let asked = question(id, name, kind);
-    socket.send(&asked).await?;
+    let query = question(id, name, kind);
+    socket.send(&query).await?;
     let mut bytes = [0; ANSWER_BYTES];
     loop {
         let length = socket.recv(&mut bytes).await?;
         match read(bytes.get(..length).unwrap_or_default(), id, name, kind) {
-            Some(Said::Answer(answer)) => return Ok(answer),
-            Some(Said::Truncated) => return ask_over_stream(server, &asked, id, name, kind).await,
+            Some(Answer::Complete(answer)) => return Ok(answer),
+            Some(Answer::Truncated) => return query_tcp(server, &query, id, name, kind).await,
             // Not the response to this query; that may still arrive.
             None => {}
         }
     }
 }
 
-async fn ask_over_stream(
+async fn query_tcp(
     server: SocketAddr,
-    asked: &[u8],
+    query: &[u8],
     id: u16,
     name: &Name,
     kind: Kind,
-) -> std::io::Result<Result<Found, NotFound>> {
+) -> std::io::Result<Result<Resolution, NotFound>> {
     let mut stream = TcpStream::connect(server).await?;
-    let length = u16::try_from(asked.len()).map_err(std::io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes()[..], asked].concat()).await?;
+    let length = u16::try_from(query.len()).map_err(std::io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes()[..], query].concat()).await?;
     let mut bytes = vec![0; usize::from(stream.read_u16().await?)];
     stream.read_exact(&mut bytes).await?;
     Ok(match read(&bytes, id, name, kind) {
-        Some(Said::Answer(answer)) => answer,
+        Some(Answer::Complete(answer)) => answer,
         _ => Err(NotFound::Failed("the name server's answer cannot be read".to_owned())),
     })
 }

@@ -11,7 +11,7 @@ use stockade_core::{Code, Problem};
 use stockade_runtime::{Error, ReadRange, Runtime, SandboxPath, Target, WriteOptions};
 use stockade_runtime_native::{Native, Options};
 
-use stockade_cli::args::debug::{Debug, Files, Id, Operation, Part, Runtime as Arguments};
+use stockade_cli::args::debug::{Debug, DebugCommand, Files, Id, Operation, Runtime as Arguments};
 use stockade_cli::problem::{Failure, caused};
 use stockade_cli::review::output;
 use stockade_cli::run::data_path;
@@ -26,8 +26,8 @@ pub(crate) fn run(arguments: Debug) -> Result<u8, Failure> {
         .build()
         .map_err(|error| caused(Code::Io, &error))?;
     match arguments.part {
-        Part::Runtime(arguments) => tokio.block_on(drive(*arguments)),
-        Part::Child(arguments) => tokio.block_on(child::run(arguments)),
+        DebugCommand::Runtime(arguments) => tokio.block_on(drive(*arguments)),
+        DebugCommand::Child(arguments) => tokio.block_on(child::run(arguments)),
     }
 }
 
@@ -41,7 +41,7 @@ async fn drive(arguments: Arguments) -> Result<u8, Failure> {
     }
     let answer = operate(&native, operation).await?;
     if !answer.is_null() {
-        tell(&answer)?;
+        print_answer(&answer)?;
     }
     Ok(0)
 }
@@ -130,7 +130,7 @@ fn entry(info: &stockade_runtime::FileInfo) -> Value {
 }
 
 /// Prints a response, as JSON in all modes.
-fn tell(answer: &Value) -> Result<(), Problem> {
+fn print_answer(answer: &Value) -> Result<(), Problem> {
     output::print_json(answer)
 }
 

@@ -7,7 +7,7 @@ use stockade_workflow::graph::{Graph, Node, Order};
 
 use crate::programs::realms;
 use stockade_cli::args;
-use stockade_cli::commands::held::{print, print_text, shown};
+use stockade_cli::commands::sandbox::{escaped, print, print_text};
 use stockade_cli::commands::workflow::{environment, value};
 use stockade_cli::problem::{Failure, caused};
 
@@ -49,7 +49,7 @@ fn nodes(nodes: &[Node]) -> Vec<Value> {
 }
 
 fn text(graph: &Graph) -> String {
-    let mut text = format!("{}\n", shown(&graph.name));
+    let mut text = format!("{}\n", escaped(&graph.name));
     lines(&graph.body, 1, &mut text);
     text
 }
@@ -59,13 +59,13 @@ fn lines(nodes: &[Node], depth: usize, text: &mut String) {
     for node in nodes {
         match node {
             Node::Task(task) => {
-                let after = task.after.iter().map(|id| shown(id)).collect::<Vec<_>>();
+                let after = task.after.iter().map(|id| escaped(id)).collect::<Vec<_>>();
                 let after = match after.as_slice() {
                     [] => String::new(),
                     ids => format!(", after {}", ids.join(", ")),
                 };
                 let kind = if task.is_skipped { "skipped" } else { task.work.kind() };
-                text.push_str(&format!("{indent}{} ({kind}{after})\n", shown(&task.id)));
+                text.push_str(&format!("{indent}{} ({kind}{after})\n", escaped(&task.id)));
             }
             Node::Group(group) => {
                 let name = match group.order {
@@ -77,7 +77,7 @@ fn lines(nodes: &[Node], depth: usize, text: &mut String) {
                 lines(&group.children, depth + 1, text);
             }
             Node::Loop(repeated) => {
-                let (id, most) = (shown(&repeated.id), repeated.max_iterations);
+                let (id, most) = (escaped(&repeated.id), repeated.max_iterations);
                 text.push_str(&format!("{indent}{id}, at most {most} times:\n"));
                 lines(&repeated.children, depth + 1, text);
             }

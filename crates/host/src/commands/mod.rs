@@ -18,7 +18,7 @@ use crate::server;
 pub(crate) fn run(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Debug(arguments) => debug::run(*arguments),
-        Command::Graph(arguments) => graph::run(&arguments).map_err(Failure::of_workflow),
+        Command::Graph(arguments) => graph::run(&arguments).map_err(Failure::for_workflow),
         Command::Mcp(arguments) => mcp::run(&arguments),
         Command::Snippet(arguments) => snippet::run(&arguments),
         Command::Serve => serve(),
@@ -26,7 +26,7 @@ pub(crate) fn run(command: Command) -> Result<u8, Failure> {
             Some(directory) => up::request(&arguments)
                 .map_err(Failure::from)
                 .and_then(|up| result::up(directory, up, arguments.nested, arguments.json))
-                .map_err(Failure::of_workflow),
+                .map_err(Failure::for_workflow),
             None => Err(no_engine()),
         },
         _ => Err(no_engine()),

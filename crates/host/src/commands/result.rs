@@ -14,7 +14,7 @@ use crate::confined::Child;
 use serde_json::{Value, json};
 use stockade_api::{
     ANSWERS, Answer, Answers, Decide, Follow, ListRuns, Run, RunById, RunStatus, SendSignal,
-    TaskStatus, Up, WAITING, Wait, Waiting,
+    TaskStatus, Up, WAITING, Wait, WaitList,
 };
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::path::RelativePath;
@@ -37,12 +37,12 @@ const NESTED: &str = "nested";
 
 /// How long a run that seems to wait may take to process its answers, before its status is read
 /// again.
-const LOOK_MS: u32 = 500;
+const POLL_MS: u32 = 500;
 /// A timer that expires within this time is waited for here.
-const SOON: Duration = Duration::from_secs(30);
+const SHORT_WAIT: Duration = Duration::from_secs(30);
 
 /// The result of a run.
-struct Ended {
+struct RunResult {
     exit_code: u8,
     run: Run,
     /// Its events, one JSON object per line.
@@ -60,52 +60,54 @@ pub(super) fn up(
     is_json: bool,
 ) -> Result<u8, Failure> {
     let state = directory.join(STATE);
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&state);
-    made.map_err(|error| caused(Code::Io, &error))?;
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(&state);
+    created.map_err(|error| caused(Code::Io, &error))?;
     let id = request.run_id.clone().unwrap_or_default();
-    let told = answers(directory, &id)?;
+    let received = answers(directory, &id)?;
     let child = Child { state: &state, nested: allow_nested.then_some(directory) };
-    let ended = in_process::run(child, async |remote| {
-        let run = remote.workflows.up(&remote.as_before(&id), request).await?;
-        tell(&remote, &run.id, told.as_ref()).await?;
-        let (exit_code, waits) = followed(&remote, &run.id, told.as_ref(), is_json).await?;
+    let result = in_process::run(child, async |remote| {
+        let run = remote.workflows.up(&remote.idempotent_as(&id), request).await?;
+        send_answers(&remote, &run.id, received.as_ref()).await?;
+        let (exit_code, waits) =
+            follow_to_rest(&remote, &run.id, received.as_ref(), is_json).await?;
         let (run, log) = events(&remote, &run.id).await?;
-        Ok(Ended { exit_code, run, log, waits })
+        Ok(RunResult { exit_code, run, log, waits })
     });
     let dir = Dir::open(directory).map_err(|error| caused(Code::Io, &error))?;
     let server = RelativePath::new(SERVER).map_err(|error| caused(Code::Io, &error))?;
     dir.remove_tree(&server).map_err(|error| caused(Code::Io, &error))?;
-    let is_over = !ended.as_ref().is_ok_and(|ended| !ended.waits.is_empty());
+    let is_over = !result.as_ref().is_ok_and(|result| !result.waits.is_empty());
     if is_over {
-        forget_nested(&dir)?;
+        remove_nested(&dir)?;
     }
     let failed = |error: &Value, log: &[u8]| {
         let outputs = json!({ "error": error });
         let (status, outputs) = (Status::Failed, &outputs);
         conclude(&dir, &Conclusion { status, outputs, run_id: &id, stream_log: log })
     };
-    match ended {
-        Ok(Ended { exit_code, run, waits, .. }) if !waits.is_empty() => {
-            let text = json!(Waiting { run: run.id, waits }).to_string();
+    match result {
+        Ok(RunResult { exit_code, run, waits, .. }) if !waits.is_empty() => {
+            let text = json!(WaitList { run: run.id, waits }).to_string();
             write(&directory.join(WAITING), &text).map_err(|error| caused(Code::Io, &error))?;
             Ok(exit_code)
         }
-        Ok(Ended { exit_code, run, log, .. }) => {
+        Ok(RunResult { exit_code, run, log, .. }) => {
             let (status, outputs) = outcome(run);
             let conclusion =
                 Conclusion { status, outputs: &outputs, run_id: &id, stream_log: &log };
             if let Err(error) = conclude(&dir, &conclusion) {
-                let problem = refused(&error);
+                let problem = result_problem(&error);
                 // Without its log, in case that is too large.
-                failed(&told_of(error.code(), &problem), &[]).map_err(|error| refused(&error))?;
+                failed(&error_json(error.code(), &problem), &[])
+                    .map_err(|error| result_problem(&error))?;
                 return Err(problem.into());
             }
             Ok(exit_code)
         }
         Err(failure) => {
             let problem = failure.problem();
-            failed(&told_of(problem.code.as_str(), problem), &[])
-                .map_err(|error| refused(&error))?;
+            failed(&error_json(problem.code.as_str(), problem), &[])
+                .map_err(|error| result_problem(&error))?;
             Err(failure)
         }
     }
@@ -113,7 +115,7 @@ pub(super) fn up(
 
 /// Removes the requests and results of nested sandboxes: their results are in the workspace and in
 /// the run's state.
-fn forget_nested(dir: &Dir) -> Result<(), Failure> {
+fn remove_nested(dir: &Dir) -> Result<(), Failure> {
     let nested = RelativePath::new(NESTED).map_err(|error| caused(Code::Io, &error))?;
     match dir.remove_tree(&nested) {
         Err(error) if error.kind() != Some(ErrorKind::NotFound) => {
@@ -136,18 +138,22 @@ fn answers(directory: &Path, id: &str) -> Result<Option<Answers>, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(caused(Code::Io, &error).into()),
     };
-    let told: Answers = serde_json::from_slice(&text).map_err(|error| {
+    let received: Answers = serde_json::from_slice(&text).map_err(|error| {
         Problem::new(Code::InvalidInput, format!("{ANSWERS} cannot be read"))
             .because(error.to_string())
     })?;
-    Ok(Some(told).filter(|told| told.run == id))
+    Ok(Some(received).filter(|received| received.run == id))
 }
 
 /// Passes answers to a run. An answer that was passed before has no effect.
-async fn tell(remote: &Remote, id: &str, told: Option<&Answers>) -> Result<(), Failure> {
-    let Some(Answers { round, answers, .. }) = told else { return Ok(()) };
+async fn send_answers(
+    remote: &Remote,
+    id: &str,
+    received: Option<&Answers>,
+) -> Result<(), Failure> {
+    let Some(Answers { round, answers, .. }) = received else { return Ok(()) };
     for (number, answer) in answers.iter().cloned().enumerate() {
-        let caller = remote.as_before(&format!("answer-{round}-{number}"));
+        let caller = remote.idempotent_as(&format!("answer-{round}-{number}"));
         let id = id.to_owned();
         let done = match answer {
             Answer::Approval { node: task, approved, note, .. } => {
@@ -173,33 +179,33 @@ async fn tell(remote: &Remote, id: &str, told: Option<&Answers>) -> Result<(), F
 
 /// Follows a run until it has ended, or waits for something that cannot change here. Returns the
 /// exit code and the waits.
-async fn followed(
+async fn follow_to_rest(
     remote: &Remote,
     id: &str,
-    told: Option<&Answers>,
+    received: Option<&Answers>,
     is_json: bool,
 ) -> Result<(u8, Vec<Wait>), Failure> {
     let mut from = 0;
     loop {
-        let exit_code = follow::to_its_end(remote, id, from, follow::WAIT_MS, is_json).await?;
+        let exit_code = follow::follow_to_end(remote, id, from, follow::WAIT_MS, is_json).await?;
         from = follow::next_event(remote, id).await?;
         let by_id = RunById { id: id.to_owned() };
         let found = remote.workflows.inspect(remote.caller(), by_id).await?;
         if found.run.status.is_terminal() {
             return Ok((follow::exit_code(found.run.status), Vec::new()));
         }
-        let is_told = |wait: &Wait| {
-            let mut told = told.iter().flat_map(|told| &told.answers);
-            told.any(|told| told.is_to(wait))
+        let is_answered = |wait: &Wait| {
+            let mut received = received.iter().flat_map(|told| &told.answers);
+            received.any(|received| received.answers(wait))
         };
-        let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + SOON;
+        let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + SHORT_WAIT;
         let soon = i64::try_from(soon.as_millis()).unwrap_or(i64::MAX);
         let is_soon = |wait: &Wait| wait.due_ms().is_some_and(|due| due <= soon);
-        let goes_on = found.waits.iter().any(|wait| is_told(wait) || is_soon(wait));
-        if !goes_on && !found.waits.is_empty() && is_at_rest(remote).await? {
+        let will_continue = found.waits.iter().any(|wait| is_answered(wait) || is_soon(wait));
+        if !will_continue && !found.waits.is_empty() && is_at_rest(remote).await? {
             return Ok((exit_code, found.waits));
         }
-        let follow = Follow { id: id.to_owned(), from, wait_ms: LOOK_MS };
+        let follow = Follow { id: id.to_owned(), from, wait_ms: POLL_MS };
         remote.workflows.follow(remote.caller(), follow).await?;
     }
 }
@@ -231,15 +237,15 @@ async fn events(remote: &Remote, id: &str) -> Result<(Run, Vec<u8>), Failure> {
     let (mut from, mut log) = (0, Vec::new());
     loop {
         let request = Follow { id: id.to_owned(), from, wait_ms: 0 };
-        let news = remote.workflows.follow(remote.caller(), request).await?;
-        for event in &news.events {
+        let page = remote.workflows.follow(remote.caller(), request).await?;
+        for event in &page.events {
             log.extend_from_slice(event.to_string().as_bytes());
             log.push(b'\n');
         }
-        if news.next == from {
-            return Ok((news.run, log));
+        if page.next == from {
+            return Ok((page.run, log));
         }
-        from = news.next;
+        from = page.next;
     }
 }
 
@@ -258,11 +264,11 @@ fn outcome(run: Run) -> (Status, Value) {
     }
 }
 
-fn told_of(code: &str, Problem { message, cause, .. }: &Problem) -> Value {
+fn error_json(code: &str, Problem { message, cause, .. }: &Problem) -> Value {
     json!({ "code": code, "message": message, "cause": cause })
 }
 
-fn refused(error: &sandbox::Error) -> Problem {
+fn result_problem(error: &sandbox::Error) -> Problem {
     let code = match error {
         sandbox::Error::TooLarge { .. } => Code::BundleTooLarge,
         error if error.code() == "SANDBOX_EXECUTION_FAILED" => Code::Io,

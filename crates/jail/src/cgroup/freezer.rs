@@ -24,7 +24,7 @@ pub(super) struct Freezer {
 }
 
 /// The jail's own group of version 2, where it has one.
-pub(super) type Outer<'a> = Option<&'a Path>;
+pub(super) type ParentPath<'a> = Option<&'a Path>;
 
 impl Freezer {
     /// Creates the group: below `outer`, the jail's group of version 2, where it has one, else in a
@@ -34,14 +34,14 @@ impl Freezer {
     /// # Errors
     /// `Unsupported` where no hierarchy can freeze, else the kernel's error.
     pub(super) fn make(
-        found: &Hierarchies,
-        outer: Outer<'_>,
+        hierarchies: &Hierarchies,
+        outer: ParentPath<'_>,
         name: &str,
     ) -> io::Result<(Self, Option<PathBuf>)> {
         if let Some(outer) = outer {
             return Ok((Self::below(outer)?, None));
         }
-        let unified = found.v2.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into());
+        let unified = hierarchies.v2.as_ref().ok_or_else(|| io::ErrorKind::Unsupported.into());
         let made = unified.and_then(|unified| {
             let outer = unified.own.join(name);
             fs::create_dir(&outer)?;
@@ -51,7 +51,7 @@ impl Freezer {
             })?;
             Ok((made, Some(outer)))
         });
-        match (&made, &found.freezer) {
+        match (&made, &hierarchies.freezer) {
             (Err(_), Some(own)) => {
                 let directory = own.join(name);
                 fs::create_dir(&directory)?;
@@ -79,7 +79,7 @@ impl Freezer {
     }
 
     /// Whether the group contains no process but `init`.
-    pub(super) fn has_none_but(&self, init: i32) -> io::Result<bool> {
+    pub(super) fn contains_only(&self, init: i32) -> io::Result<bool> {
         Ok(files::words(&self.directory, "cgroup.procs")? == [init.to_string()])
     }
 

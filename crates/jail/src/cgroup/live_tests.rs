@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::testing::{
-    Ended, become_other_user, fork_child, in_child, is_root, note, skipped, wait_for,
+    ChildExit, become_other_user, fork_child, in_child, is_root, note, skipped, wait_for,
 };
 
 const MIB: u64 = 1 << 20;
@@ -41,7 +41,7 @@ fn start_in(group: &Group, body: impl FnOnce() -> i32) -> libc::pid_t {
     child
 }
 
-fn run_in(group: &Group, body: impl FnOnce() -> i32) -> Ended {
+fn run_in(group: &Group, body: impl FnOnce() -> i32) -> ChildExit {
     wait_for(start_in(group, body))
 }
 
@@ -83,7 +83,7 @@ fn nothing_is_made_when_nothing_is_limited() {
     assert!(group.parts.is_empty());
     group.add(1).unwrap();
     assert_eq!(group.oom_kills().unwrap(), 0);
-    assert!(Limit::ALL.into_iter().all(|limit| group.held_by(limit).is_none()));
+    assert!(Limit::ALL.into_iter().all(|limit| group.enforcer(limit).is_none()));
     group.remove().unwrap();
 }
 
@@ -92,18 +92,18 @@ fn too_much_memory_kills_and_is_told_apart() {
     let limits = Limits { memory_bytes: Some(32 * MIB), ..Limits::default() };
     let Some(group) = group(&limits) else { return };
     assert_eq!(group.parts.len(), 1);
-    assert!(matches!(group.held_by(Limit::Memory), Some("cgroup v1" | "cgroup v2")));
-    assert_eq!(group.held_by(Limit::Pids), None);
+    assert!(matches!(group.enforcer(Limit::Memory), Some("cgroup v1" | "cgroup v2")));
+    assert_eq!(group.enforcer(Limit::Pids), None);
 
-    assert_eq!(run_in(&group, || use_memory(8 * MIB)), Ended::Exited(0));
+    assert_eq!(run_in(&group, || use_memory(8 * MIB)), ChildExit::Exited(0));
     assert_eq!(group.oom_kills().unwrap(), 0);
     // A kill from outside is not counted as one for lack of memory.
     let child = start_in(&group, || fork_until_refused(0) + use_memory(MIB) + wait_forever());
     group.kill().unwrap();
-    assert_eq!(wait_for(child), Ended::Killed(libc::SIGKILL));
+    assert_eq!(wait_for(child), ChildExit::Killed(libc::SIGKILL));
     assert_eq!(group.oom_kills().unwrap(), 0);
 
-    assert_eq!(run_in(&group, || use_memory(64 * MIB)), Ended::Killed(libc::SIGKILL));
+    assert_eq!(run_in(&group, || use_memory(64 * MIB)), ChildExit::Killed(libc::SIGKILL));
     assert!(group.oom_kills().unwrap() >= 1);
     let peak = group.memory_peak().unwrap();
     assert!((16 * MIB..=32 * MIB).contains(&peak), "{peak}");
@@ -123,7 +123,7 @@ fn no_more_processes_than_allowed_can_be_made() {
     let limits = Limits { pids: Some(6), ..Limits::default() };
     let Some(group) = group(&limits) else { return };
     let child = start_in(&group, || fork_until_refused(50));
-    assert_eq!(wait_for(child), Ended::Exited(5));
+    assert_eq!(wait_for(child), ChildExit::Exited(5));
     group.kill().unwrap();
     group.remove().unwrap();
 }
@@ -146,7 +146,7 @@ fn a_fork_bomb_is_killed_with_all_it_made() {
     let killing = Instant::now();
     group.kill().unwrap();
     note(&format!("killed a fork bomb of up to 200 in {:?}", killing.elapsed()));
-    assert_eq!(wait_for(child), Ended::Killed(libc::SIGKILL));
+    assert_eq!(wait_for(child), ChildExit::Killed(libc::SIGKILL));
     assert_eq!(files::processes(&group.parts[0].directory).unwrap(), []);
     group.remove().unwrap();
 }
@@ -167,7 +167,7 @@ fn processor_time_is_rationed() {
         }
         0
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
     note(&format!("50 ms of processor time at 10 ms in 100 took {:?}", start.elapsed()));
     let throttled = files::number_of(&group.parts[0].directory, "cpu.stat", "nr_throttled");
     assert!(throttled.unwrap() > 0);
@@ -178,9 +178,9 @@ fn processor_time_is_rationed() {
 fn all_limits_hold_at_once_and_leave_nothing_behind() {
     let limits = Limits { memory_bytes: Some(64 * MIB), cpu_millis: Some(1500), pids: Some(20) };
     let Some(group) = group(&limits) else { return };
-    assert!(Limit::ALL.into_iter().all(|limit| group.held_by(limit).is_some()));
+    assert!(Limit::ALL.into_iter().all(|limit| group.enforcer(limit).is_some()));
     let child = start_in(&group, || i32::from(fork_until_refused(50) != 19));
-    assert_eq!(wait_for(child), Ended::Exited(0));
+    assert_eq!(wait_for(child), ChildExit::Exited(0));
     let directories: Vec<_> = group.parts.iter().map(|part| part.directory.clone()).collect();
     group.kill().unwrap();
     drop(group);
@@ -217,7 +217,7 @@ fn an_ordinary_user_is_told_why_and_what_to_do() {
         let limits: Vec<_> = unavailable.refusals.iter().map(|refusal| refusal.limit).collect();
         assert_eq!(limits, [Limit::Memory, Limit::Pids]);
         for refusal in &unavailable.refusals {
-            let remedy = refusal.remedy.of("CMD");
+            let remedy = refusal.remedy.text_for("CMD");
             let delegated = remedy == "systemd-run --user --scope -p Delegate=yes CMD";
             assert!(delegated || remedy.starts_with("sudo "), "{remedy}");
             assert!(!refusal.reason.is_empty());
@@ -225,7 +225,7 @@ fn an_ordinary_user_is_told_why_and_what_to_do() {
         assert!(unavailable.to_string().starts_with("the memory limit: "), "{unavailable}");
         0
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
 }
 
 /// Follows the remedy that a user without systemd gets.
@@ -244,12 +244,12 @@ fn a_user_whom_root_gave_a_group_can_limit_memory() {
         let limits = Limits { memory_bytes: Some(32 * MIB), ..Limits::default() };
         let group = Group::create(&fresh_name(), &limits).unwrap();
         assert!(group.parts[0].directory.starts_with(&directory));
-        assert_eq!(run_in(&group, || use_memory(64 * MIB)), Ended::Killed(libc::SIGKILL));
+        assert_eq!(run_in(&group, || use_memory(64 * MIB)), ChildExit::Killed(libc::SIGKILL));
         assert!(group.oom_kills().unwrap() >= 1);
         group.remove().unwrap();
         0
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
     given.remove().unwrap();
 }
 
@@ -262,7 +262,7 @@ fn a_group_of_version_2_is_killed_at_once() {
     let directory = unified.own.join(fresh_name());
     fs::create_dir(&directory).unwrap();
     let part =
-        Part { version: Version::Two, directory: directory.clone(), held: vec![], leaf: None };
+        Part { version: Version::Two, directory: directory.clone(), enforced: vec![], leaf: None };
     let group = Group { parts: vec![part], freezer: None };
     let child = start_in(&group, || fork_until_refused(20) + wait_forever());
     while files::processes(&directory).unwrap().len() < 21 {
@@ -270,7 +270,7 @@ fn a_group_of_version_2_is_killed_at_once() {
     }
     assert!(fs::remove_dir(&directory).is_err());
     group.kill().unwrap();
-    assert_eq!(wait_for(child), Ended::Killed(libc::SIGKILL));
+    assert_eq!(wait_for(child), ChildExit::Killed(libc::SIGKILL));
     group.remove().unwrap();
     assert!(!directory.exists());
 }
@@ -293,11 +293,11 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
     let own = unified.mount.join(fresh_name());
     fs::create_dir(&own).unwrap();
     let seen = detect::Unified { mount: own.clone(), own: own.clone() };
-    let part = Part { version: Version::Two, directory: own.clone(), held: vec![], leaf: None };
+    let part = Part { version: Version::Two, directory: own.clone(), enforced: vec![], leaf: None };
     let inhabited = Group { parts: vec![part], freezer: None };
 
     let ended = run_in(&inhabited, || {
-        let made = v2::place(&seen, "jail", &[spare]).unwrap();
+        let made = v2::create_group(&seen, "jail", &[spare]).unwrap();
         assert_eq!(made.directory, own.join("jail"));
         let leaf = made.leaf.unwrap();
         let ourselves = i32::try_from(std::process::id()).unwrap();
@@ -310,32 +310,32 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
         wait_for(child);
 
         files::remove_group(&made.directory).unwrap();
-        v2::leave(&own, &leaf, &[spare]);
+        v2::move_back(&own, &leaf, &[spare]);
         assert_eq!(files::processes(&own).unwrap(), [ourselves]);
         assert!(!leaf.exists());
         assert!(files::words(&own, "cgroup.subtree_control").unwrap().is_empty());
 
         // A process that creates many groups moves once.
         let leaf = own.join("settled.self");
-        v2::settle(&own, &leaf).unwrap();
+        v2::move_to_leaf(&own, &leaf).unwrap();
         assert_eq!(files::processes(&leaf).unwrap(), [ourselves]);
         for name in ["first", "second"] {
-            let made = v2::place(&seen, name, &[spare]).unwrap();
+            let made = v2::create_group(&seen, name, &[spare]).unwrap();
             assert_eq!((made.directory.clone(), made.leaf), (own.join(name), None));
             files::remove_group(&made.directory).unwrap();
         }
-        v2::leave(&own, &leaf, &[spare]);
+        v2::move_back(&own, &leaf, &[spare]);
         0
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
 
     // With another process in the group, nothing is moved and nothing is created.
     let other = start_in(&inhabited, wait_forever);
     let ended = run_in(&inhabited, || {
-        let result = v2::place(&seen, "jail", &[spare]);
+        let result = v2::create_group(&seen, "jail", &[spare]);
         i32::from(!matches!(result, Err(Cause::Busy { group }) if group == own))
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
     assert_eq!(fs::read_dir(&own).unwrap().flatten().filter(|e| e.path().is_dir()).count(), 0);
     inhabited.kill().unwrap();
     wait_for(other);
@@ -347,9 +347,9 @@ fn a_process_alone_in_its_group_of_version_2_makes_way() {
 
 /// Runs a child that counts into a pipe, in a group that can be stopped, beside another child that
 /// stands in for init.
-fn stop_and_go_on(found: Hierarchies, limits: &Limits) {
-    let place = Place::of(found);
-    let group = place.create(&fresh_name(), limits).unwrap();
+fn stop_and_resume(hierarchies: Hierarchies, limits: &Limits) {
+    let parent = ParentGroup::from_hierarchies(hierarchies);
+    let group = parent.create(&fresh_name(), limits).unwrap();
     assert!(group.can_stop());
     let init = start_in(&group, wait_forever);
     let (ticks, mut tick) = std::io::pipe().unwrap();
@@ -360,7 +360,7 @@ fn stop_and_go_on(found: Hierarchies, limits: &Limits) {
         }
         0
     });
-    let heard = || (&ticks).read(&mut [0; 4096]).unwrap_or(0);
+    let ticked = || (&ticks).read(&mut [0; 4096]).unwrap_or(0);
     let wait_until = |done: &dyn Fn() -> bool| {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !done() {
@@ -368,23 +368,23 @@ fn stop_and_go_on(found: Hierarchies, limits: &Limits) {
             std::thread::sleep(Duration::from_millis(1));
         }
     };
-    wait_until(&|| heard() > 0);
+    wait_until(&|| ticked() > 0);
     // Another process takes the groups over, and finds them unchanged.
     let record = group.to_record();
     group.release();
-    let mut group = Group::recorded(&record).unwrap();
+    let mut group = Group::from_record(&record).unwrap();
     assert_eq!(group.to_record(), record);
     for _ in 0..2 {
         group.stop(init).unwrap();
         wait_until(&|| group.has_stopped().unwrap());
-        while heard() > 0 {}
+        while ticked() > 0 {}
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(heard(), 0);
+        assert_eq!(ticked(), 0);
         // Init is not stopped.
         let state = fs::read_to_string(format!("/proc/{init}/wchan")).unwrap_or_default();
         assert!(!state.contains("freez") && !state.contains("refrigerator"), "{state}");
-        group.go_on(init).unwrap();
-        wait_until(&|| heard() > 0);
+        group.resume(init).unwrap();
+        wait_until(&|| ticked() > 0);
     }
     let freezer = group.freezer.clone().unwrap();
     let mut inhabitants = files::processes(&freezer.directory).unwrap();
@@ -400,13 +400,13 @@ fn stop_and_go_on(found: Hierarchies, limits: &Limits) {
         crate::sys::kill(process, libc::SIGKILL).unwrap();
     }
     group.thaw().unwrap();
-    assert_eq!(wait_for(init), Ended::Killed(libc::SIGKILL));
-    assert_eq!(wait_for(child), Ended::Killed(libc::SIGKILL));
+    assert_eq!(wait_for(init), ChildExit::Killed(libc::SIGKILL));
+    assert_eq!(wait_for(child), ChildExit::Killed(libc::SIGKILL));
     wait_until(&|| freezer.directory.parent().is_none() || group_is_gone(&record));
 }
 
 fn group_is_gone(record: &[u8]) -> bool {
-    Group::recorded(record).unwrap().try_remove().is_ok()
+    Group::from_record(record).unwrap().try_remove().is_ok()
 }
 
 #[test]
@@ -416,7 +416,7 @@ fn what_is_in_a_group_of_version_1_can_be_stopped() {
         skipped("no hierarchy of version 1 with a freezer that may be written");
         return;
     }
-    stop_and_go_on(Hierarchies { v2: None, ..found }, &Limits::default());
+    stop_and_resume(Hierarchies { v2: None, ..found }, &Limits::default());
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn what_is_in_a_group_of_version_2_can_be_stopped() {
         skipped("no hierarchy of version 2 that may be written");
         return;
     }
-    stop_and_go_on(Hierarchies { v2: found.v2, ..Hierarchies::default() }, &Limits::default());
+    stop_and_resume(Hierarchies { v2: found.v2, ..Hierarchies::default() }, &Limits::default());
 }
 
 #[test]
@@ -435,17 +435,17 @@ fn a_limited_group_can_be_stopped() {
     if group(&limits).is_none() {
         return;
     }
-    stop_and_go_on(hierarchies(), &limits);
+    stop_and_resume(hierarchies(), &limits);
 }
 
 #[test]
 fn what_is_no_record_of_groups_is_refused() {
     for record in [&b"3 holds, /x\n"[..], b"1 holds,memory\n", b"1 keeps, /x\n", b"1 holds,air /x"]
     {
-        assert!(Group::recorded(record).is_none(), "{record:?}");
+        assert!(Group::from_record(record).is_none(), "{record:?}");
     }
-    let group = Group::recorded(b"1 holds,memory,cpus /a b/c\n2 stops /d\n").unwrap();
-    assert_eq!(group.held_by(Limit::Cpus), Some("cgroup v1"));
+    let group = Group::from_record(b"1 holds,memory,cpus /a b/c\n2 stops /d\n").unwrap();
+    assert_eq!(group.enforcer(Limit::Cpus), Some("cgroup v1"));
     assert_eq!(group.parts[0].directory, Path::new("/a b/c"));
     group.release();
 }

@@ -7,7 +7,7 @@
 mod detect;
 mod files;
 mod freezer;
-mod held;
+mod parent;
 mod remedy;
 mod v1;
 mod v2;
@@ -27,9 +27,9 @@ use rustix::fs::{Mode, OFlags};
 
 use detect::{Hierarchies, Unified};
 use freezer::Freezer;
-pub use held::Place;
+pub use parent::ParentGroup;
 pub use remedy::Remedy;
-use remedy::{Asker, Cause, Top};
+use remedy::{Caller, Cause, TopGroup};
 
 /// The limits of a jail; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub struct Group {
 struct Part {
     version: Version,
     directory: PathBuf,
-    held: Vec<Limit>,
+    enforced: Vec<Limit>,
     /// The child of our own group that this process was moved to (version 2).
     leaf: Option<PathBuf>,
 }
@@ -139,8 +139,8 @@ impl Limits {
     }
 
     /// These limits, restricted to those in `held`.
-    fn only(&self, held: &[Limit]) -> Self {
-        let keep = |limit| self.get(limit).filter(|_| held.contains(&limit));
+    fn only(&self, enforced: &[Limit]) -> Self {
+        let keep = |limit| self.get(limit).filter(|_| enforced.contains(&limit));
         Self {
             memory_bytes: keep(Limit::Memory),
             cpu_millis: keep(Limit::Cpus),
@@ -149,8 +149,8 @@ impl Limits {
     }
 }
 
-fn controllers(held: &[Limit]) -> Vec<&'static str> {
-    held.iter().map(|limit| limit.controller()).collect()
+fn controllers_of(limits: &[Limit]) -> Vec<&'static str> {
+    limits.iter().map(|limit| limit.controller()).collect()
 }
 
 /// The processor time and the period, in microseconds. The kernel requires a quota of at least a
@@ -174,30 +174,35 @@ impl Group {
         Self::create_in(&hierarchies(), name, limits)
     }
 
-    fn create_in(found: &Hierarchies, name: &str, limits: &Limits) -> Result<Self, Unavailable> {
+    fn create_in(
+        hierarchies: &Hierarchies,
+        name: &str,
+        limits: &Limits,
+    ) -> Result<Self, Unavailable> {
         let mut group = Self::default();
         let mut refusals = Vec::new();
-        let mut refuse = |held: &[Limit], unified: Option<&Unified>, cause: &Cause| {
-            let asker = Asker {
+        let mut refuse = |refused: &[Limit], unified: Option<&Unified>, cause: &Cause| {
+            let asker = Caller {
                 user: rustix::process::geteuid().as_raw(),
                 systemd: Path::new("/run/systemd/system").exists(),
-                unified: unified.map(|unified| Top {
+                unified: unified.map(|unified| TopGroup {
                     mount: &unified.mount,
-                    whole: v2::is_top(&unified.mount),
+                    is_root: v2::is_root(&unified.mount),
                 }),
             };
-            refusals.extend(held.iter().map(|limit| Refusal {
+            refusals.extend(refused.iter().map(|limit| Refusal {
                 limit: *limit,
                 reason: cause.reason(*limit),
                 remedy: cause.remedy(*limit, asker),
             }));
         };
 
-        let asked = Limit::ALL.into_iter().filter(|limit| limits.get(*limit).is_some());
-        let (in_v1, in_v2): (Vec<_>, Vec<_>) = asked.partition(|limit| found.v1(*limit).is_some());
+        let requested = Limit::ALL.into_iter().filter(|limit| limits.get(*limit).is_some());
+        let (in_v1, in_v2): (Vec<_>, Vec<_>) =
+            requested.partition(|limit| hierarchies.v1(*limit).is_some());
         // Controllers can share a hierarchy, and then the group.
         let mut directories: Vec<(&Path, Vec<Limit>)> = Vec::new();
-        for (limit, own) in in_v1.into_iter().filter_map(|l| Some((l, found.v1(l)?))) {
+        for (limit, own) in in_v1.into_iter().filter_map(|l| Some((l, hierarchies.v1(l)?))) {
             match directories.iter_mut().find(|(directory, _)| *directory == own) {
                 Some((_, held)) => held.push(limit),
                 None => directories.push((own, vec![limit])),
@@ -206,20 +211,25 @@ impl Group {
         for (own, held) in directories {
             match v1::make(own, name, &limits.only(&held)) {
                 Ok(directory) => {
-                    group.parts.push(Part { version: Version::One, directory, held, leaf: None });
+                    group.parts.push(Part {
+                        version: Version::One,
+                        directory,
+                        enforced: held,
+                        leaf: None,
+                    });
                 }
                 Err(cause) => refuse(&held, None, &cause),
             }
         }
         // On a host with hierarchies of version 1, those are used.
-        let manager = found.v2.as_ref().filter(|_| found.v1.is_empty());
-        match Self::create_in_v2(found, name, &in_v2, limits) {
+        let manager = hierarchies.v2.as_ref().filter(|_| hierarchies.v1.is_empty());
+        match Self::create_in_v2(hierarchies, name, &in_v2, limits) {
             Ok(mut unified) => group.parts.append(&mut unified.parts),
             Err(joint) => {
                 // To find the limits that fail, each is tried by itself and removed again.
                 let mut together = true;
                 for limit in &in_v2 {
-                    if let Err(cause) = Self::create_in_v2(found, name, &[*limit], limits) {
+                    if let Err(cause) = Self::create_in_v2(hierarchies, name, &[*limit], limits) {
                         refuse(&[*limit], manager, &cause);
                         together = false;
                     }
@@ -234,20 +244,25 @@ impl Group {
 
     /// The one group of version 2 that enforces some of the limits; `None` where there are none.
     fn create_in_v2(
-        found: &Hierarchies,
+        hierarchies: &Hierarchies,
         name: &str,
-        held: &[Limit],
+        enforced: &[Limit],
         limits: &Limits,
     ) -> Result<Self, Cause> {
-        if held.is_empty() {
+        if enforced.is_empty() {
             return Ok(Self::default());
         }
-        let unified = found.v2.as_ref().ok_or(Cause::NoController)?;
-        let v2::Made { directory, leaf } = v2::place(unified, name, &controllers(held))?;
-        let part =
-            Part { version: Version::Two, directory: directory.clone(), held: held.to_vec(), leaf };
+        let unified = hierarchies.v2.as_ref().ok_or(Cause::NoController)?;
+        let v2::NewGroup { directory, leaf } =
+            v2::create_group(unified, name, &controllers_of(enforced))?;
+        let part = Part {
+            version: Version::Two,
+            directory: directory.clone(),
+            enforced: enforced.to_vec(),
+            leaf,
+        };
         let group = Self { parts: vec![part], freezer: None };
-        v2::set(&directory, &limits.only(held))?;
+        v2::set(&directory, &limits.only(enforced))?;
         Ok(group)
     }
 
@@ -261,24 +276,24 @@ impl Group {
     }
 
     /// Does the same for a process that was created in [`Group::birthplace`].
-    pub(crate) fn add_born(&self, pid: i32) -> io::Result<()> {
+    pub(crate) fn add_forked(&self, pid: i32) -> io::Result<()> {
         self.add_where(pid, |version| version == Version::One)
     }
 
-    fn add_where(&self, pid: i32, wanted: impl Fn(Version) -> bool) -> io::Result<()> {
+    fn add_where(&self, pid: i32, filter: impl Fn(Version) -> bool) -> io::Result<()> {
         let pid = pid.to_string();
         let parts = self.parts.iter().map(|part| (part.version, &part.directory));
         // The freezer comes last, as it may lie in one of the others.
         let freezer = self.freezer.iter().map(|freezer| (freezer.version, &freezer.directory));
         parts
             .chain(freezer)
-            .filter(|(version, _)| wanted(*version))
+            .filter(|(version, _)| filter(*version))
             .try_for_each(|(_, directory)| files::write(directory, "cgroup.procs", &pid))
     }
 
     /// The group of version 2 in which a process can be created, so that it need not be moved
     /// there.
-    pub(crate) fn birthplace(&self) -> Option<OwnedFd> {
+    pub(crate) fn clone_target(&self) -> Option<OwnedFd> {
         let freezer = self.freezer.iter().map(|freezer| (freezer.version, &freezer.directory));
         let parts = self.parts.iter().map(|part| (part.version, &part.directory));
         let (_, directory) = freezer.chain(parts).find(|(version, _)| *version == Version::Two)?;
@@ -287,7 +302,7 @@ impl Group {
     }
 
     /// What enforces a limit, `cgroup v1` or `cgroup v2`; `None` where this group does not.
-    pub fn held_by(&self, limit: Limit) -> Option<&'static str> {
+    pub fn enforcer(&self, limit: Limit) -> Option<&'static str> {
         self.part(limit).map(|part| match part.version {
             Version::One => "cgroup v1",
             Version::Two => "cgroup v2",
@@ -295,7 +310,7 @@ impl Group {
     }
 
     fn part(&self, limit: Limit) -> Option<&Part> {
-        self.parts.iter().find(|part| part.held.contains(&limit))
+        self.parts.iter().find(|part| part.enforced.contains(&limit))
     }
 
     /// How many processes were killed for lack of memory; 0 where memory is not limited.
@@ -330,7 +345,7 @@ impl Group {
     ///
     /// # Errors
     /// `NotFound` where memory is not limited or the kernel does not report it.
-    pub fn memory_now(&self) -> io::Result<u64> {
+    pub fn memory_current(&self) -> io::Result<u64> {
         let part = self.part(Limit::Memory).ok_or(io::ErrorKind::NotFound)?;
         let name = match part.version {
             Version::One => "memory.usage_in_bytes",
@@ -345,7 +360,7 @@ impl Group {
     /// `TimedOut` when some are left after two seconds, else the kernel's error.
     pub fn kill(&self) -> io::Result<()> {
         self.parts.iter().try_for_each(|part| match part.version {
-            Version::One => v1::kill(&part.directory, &part.held),
+            Version::One => v1::kill(&part.directory, &part.enforced),
             Version::Two => v2::kill(&part.directory),
         })
     }
@@ -367,7 +382,7 @@ impl Group {
             let removed = files::remove_group(&part.directory);
             result = result.and(removed);
             if let (Some(own), Some(leaf)) = (part.directory.parent(), &part.leaf) {
-                v2::leave(own, leaf, &controllers(&part.held));
+                v2::move_back(own, leaf, &controllers_of(&part.enforced));
             }
         }
         result
@@ -424,7 +439,7 @@ fn sweep_in(parent: &Path, age: Duration) -> usize {
         .flatten()
         .filter(|entry| abandoned(entry).is_some())
         // The kernel refuses to remove a group that has processes.
-        .filter(|entry| held::remove_abandoned(&entry.path()).is_ok())
+        .filter(|entry| parent::remove_abandoned(&entry.path()).is_ok())
         .count()
 }
 

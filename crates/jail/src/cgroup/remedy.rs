@@ -13,7 +13,7 @@ pub(super) enum Cause {
     /// No hierarchy that is visible to us has the controller.
     NoController,
     /// The version 2 hierarchy has the controller, but our own group does not get it.
-    NotGiven {
+    NotDelegated {
         /// Our own group.
         group: PathBuf,
     },
@@ -40,42 +40,42 @@ pub(super) enum Cause {
 
 /// The environment of the process that requests the limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asker<'a> {
+pub(super) struct Caller<'a> {
     /// The effective user id.
     pub(super) user: u32,
     /// Whether systemd runs the host.
     pub(super) systemd: bool,
     /// The hierarchy in question, if it is of version 2.
-    pub(super) unified: Option<Top<'a>>,
+    pub(super) unified: Option<TopGroup<'a>>,
 }
 
 /// The highest visible group of version 2.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Top<'a> {
+pub(super) struct TopGroup<'a> {
     /// Its mount point.
     pub(super) mount: &'a Path,
     /// Whether it is the root of the whole hierarchy, which may contain processes.
-    pub(super) whole: bool,
+    pub(super) is_root: bool,
 }
 
 /// How to make a limit possible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
     /// An instruction.
-    Alone(String),
+    Advice(String),
     /// Commands to run before the one that requests the limit.
-    Before(String),
+    RunFirst(String),
     /// A command that gets the one that requests the limit as its argument.
-    Around(String),
+    Wrapper(String),
 }
 
 impl Remedy {
     /// The remedy as text for a user who requests the limit by `command`.
-    pub fn of(&self, command: &str) -> String {
+    pub fn text_for(&self, command: &str) -> String {
         match self {
-            Self::Alone(text) => text.clone(),
-            Self::Before(commands) => format!("{commands} && {command}"),
-            Self::Around(outer) => format!("{outer} {command}"),
+            Self::Advice(text) => text.clone(),
+            Self::RunFirst(commands) => format!("{commands} && {command}"),
+            Self::Wrapper(outer) => format!("{outer} {command}"),
         }
     }
 }
@@ -88,7 +88,7 @@ impl Cause {
             Self::NoController => {
                 format!("no control group hierarchy here has the `{controller}` controller")
             }
-            Self::NotGiven { group } => format!(
+            Self::NotDelegated { group } => format!(
                 "this process's control group {} does not have the `{controller}` controller",
                 group.display()
             ),
@@ -106,27 +106,27 @@ impl Cause {
     }
 
     /// How to fix it.
-    pub(super) fn remedy(&self, limit: Limit, asker: Asker<'_>) -> Remedy {
+    pub(super) fn remedy(&self, limit: Limit, caller: Caller<'_>) -> Remedy {
         let controller = limit.controller();
         match self {
             Self::Setting { .. } => {
-                Remedy::Alone("choose a value within the limit of the parent group".to_owned())
+                Remedy::Advice("choose a value within the limit of the parent group".to_owned())
             }
             Self::Denied { parent, source }
                 if source.kind() == io::ErrorKind::ReadOnlyFilesystem =>
             {
-                let mount = asker.unified.map_or_else(|| mount_of(parent), |top| top.mount);
-                Remedy::Alone(format!("mount -o remount,rw {}", mount.display()))
+                let mount = caller.unified.map_or_else(|| mount_of(parent), |top| top.mount);
+                Remedy::Advice(format!("mount -o remount,rw {}", mount.display()))
             }
-            Self::NoController => Remedy::Alone(missing(controller, asker.unified.is_some())),
-            Self::NotGiven { group }
+            Self::NoController => Remedy::Advice(missing(controller, caller.unified.is_some())),
+            Self::NotDelegated { group }
             | Self::Busy { group }
             | Self::Denied { parent: group, .. } => {
-                match asker.unified {
+                match caller.unified {
                     // Only version 2 can be delegated to a user's own systemd.
-                    Some(_) if asker.systemd => scope(asker.user),
-                    Some(top) => give(top, asker.user, controller),
-                    None => hand_over(group, asker.user),
+                    Some(_) if caller.systemd => scope(caller.user),
+                    Some(top) => delegate(top, caller.user, controller),
+                    None => delegate_group(group, caller.user),
                 }
             }
         }
@@ -136,7 +136,7 @@ impl Cause {
 /// The command that gets a new group from systemd.
 fn scope(user: u32) -> Remedy {
     let whose = if user == 0 { "" } else { "--user " };
-    Remedy::Around(format!("systemd-run {whose}--scope -p Delegate=yes"))
+    Remedy::Wrapper(format!("systemd-run {whose}--scope -p Delegate=yes"))
 }
 
 /// How to get a controller that no hierarchy has.
@@ -155,10 +155,10 @@ fn missing(controller: &str, unified: bool) -> String {
 
 /// The commands with which root makes a hierarchy of version 2 give a controller to its groups; for
 /// another user, to a group of that user with the user's shell below it.
-fn give(top: Top<'_>, user: u32, controller: &str) -> Remedy {
+fn delegate(top: TopGroup<'_>, user: u32, controller: &str) -> Remedy {
     let mount = top.mount.display();
     let mut commands = vec![format!("echo +{controller} > {mount}/cgroup.subtree_control")];
-    if !top.whole {
+    if !top.is_root {
         commands.insert(
             0,
             format!(
@@ -168,30 +168,30 @@ fn give(top: Top<'_>, user: u32, controller: &str) -> Remedy {
         );
     }
     if user == 0 {
-        return Remedy::Before(commands.join(" && "));
+        return Remedy::RunFirst(commands.join(" && "));
     }
-    let place = format!("{mount}/stockade-{user}");
+    let path = format!("{mount}/stockade-{user}");
     commands.extend([
-        format!("mkdir -p {place}/shell"),
-        format!("echo +{controller} > {place}/cgroup.subtree_control"),
-        format!("chown -R {user} {place}"),
+        format!("mkdir -p {path}/shell"),
+        format!("echo +{controller} > {path}/cgroup.subtree_control"),
+        format!("chown -R {user} {path}"),
     ]);
-    as_root(&commands, &format!("{place}/shell"))
+    as_root(&commands, &format!("{path}/shell"))
 }
 
 /// The commands with which root creates a group of version 1 for a user, with the user's shell in
 /// it.
-fn hand_over(group: &Path, user: u32) -> Remedy {
-    let place = group.join(format!("stockade-{user}"));
-    let place = place.display().to_string();
-    as_root(&[format!("mkdir -p {place}"), format!("chown -R {user} {place}")], &place)
+fn delegate_group(group: &Path, user: u32) -> Remedy {
+    let path = group.join(format!("stockade-{user}"));
+    let path = path.display().to_string();
+    as_root(&[format!("mkdir -p {path}"), format!("chown -R {user} {path}")], &path)
 }
 
 /// Commands that root runs for a user, and then moves the user's shell into a group. All of it is
 /// typed in that shell, which is what `$$` refers to.
 fn as_root(commands: &[String], group: &str) -> Remedy {
     let commands = commands.join(" && ").replace('$', "\\$");
-    Remedy::Before(format!("sudo sh -c \"{commands} && echo $$ > {group}/cgroup.procs\""))
+    Remedy::RunFirst(format!("sudo sh -c \"{commands} && echo $$ > {group}/cgroup.procs\""))
 }
 
 /// The mount point of a version 1 group, assuming the usual directory layout.
@@ -204,8 +204,8 @@ fn mount_of(group: &Path) -> &Path {
 mod tests {
     use super::*;
 
-    fn top(whole: bool) -> Option<Top<'static>> {
-        Some(Top { mount: Path::new("/sys/fs/cgroup"), whole })
+    fn top(whole: bool) -> Option<TopGroup<'static>> {
+        Some(TopGroup { mount: Path::new("/sys/fs/cgroup"), is_root: whole })
     }
 
     fn denied(kind: i32) -> Cause {
@@ -215,34 +215,36 @@ mod tests {
 
     #[test]
     fn a_user_under_systemd_is_told_to_ask_for_a_scope() {
-        let user = Asker { user: 1000, systemd: true, unified: top(true) };
+        let user = Caller { user: 1000, systemd: true, unified: top(true) };
         let scope = "systemd-run --user --scope -p Delegate=yes CMD";
-        assert_eq!(denied(libc::EACCES).remedy(Limit::Memory, user).of("CMD"), scope);
-        let not_given = Cause::NotGiven { group: PathBuf::from("/sys/fs/cgroup/x") };
-        assert_eq!(not_given.remedy(Limit::Memory, user).of("CMD"), scope);
+        assert_eq!(denied(libc::EACCES).remedy(Limit::Memory, user).text_for("CMD"), scope);
+        let not_given = Cause::NotDelegated { group: PathBuf::from("/sys/fs/cgroup/x") };
+        assert_eq!(not_given.remedy(Limit::Memory, user).text_for("CMD"), scope);
         // systemd cannot delegate a controller that the kernel does not have.
-        assert!(!Cause::NoController.remedy(Limit::Memory, user).of("CMD").contains("systemd"));
+        assert!(
+            !Cause::NoController.remedy(Limit::Memory, user).text_for("CMD").contains("systemd")
+        );
         let busy = Cause::Busy { group: PathBuf::from("/sys/fs/cgroup/x") };
-        assert_eq!(busy.remedy(Limit::Pids, user).of("CMD"), scope);
-        let root = Asker { user: 0, ..user };
-        assert!(busy.remedy(Limit::Pids, root).of("CMD").starts_with("systemd-run --scope "));
+        assert_eq!(busy.remedy(Limit::Pids, user).text_for("CMD"), scope);
+        let root = Caller { user: 0, ..user };
+        assert!(busy.remedy(Limit::Pids, root).text_for("CMD").starts_with("systemd-run --scope "));
     }
 
     #[test]
     fn a_user_without_systemd_is_told_what_root_must_do() {
-        let user = Asker { user: 1000, systemd: false, unified: None };
+        let user = Caller { user: 1000, systemd: false, unified: None };
         assert_eq!(
-            denied(libc::EACCES).remedy(Limit::Memory, user).of("CMD"),
+            denied(libc::EACCES).remedy(Limit::Memory, user).text_for("CMD"),
             "sudo sh -c \"mkdir -p /sys/fs/cgroup/memory/a/stockade-1000 && chown -R 1000 \
              /sys/fs/cgroup/memory/a/stockade-1000 && echo $$ > \
              /sys/fs/cgroup/memory/a/stockade-1000/cgroup.procs\" && CMD"
         );
         // Version 1 cannot be delegated by a user's systemd.
-        let systemd = Asker { systemd: true, ..user };
+        let systemd = Caller { systemd: true, ..user };
         assert!(
             denied(libc::EACCES)
                 .remedy(Limit::Memory, systemd)
-                .of("CMD")
+                .text_for("CMD")
                 .starts_with("sudo sh -c \"mkdir")
         );
     }
@@ -251,14 +253,16 @@ mod tests {
     #[test]
     fn without_systemd_version_2_gives_from_its_top() {
         let group = PathBuf::from("/sys/fs/cgroup/sshd");
-        let root = Asker { user: 0, systemd: false, unified: top(true) };
+        let root = Caller { user: 0, systemd: false, unified: top(true) };
         assert_eq!(
-            Cause::Busy { group: group.clone() }.remedy(Limit::Cpus, root).of("CMD"),
+            Cause::Busy { group: group.clone() }.remedy(Limit::Cpus, root).text_for("CMD"),
             "echo +cpu > /sys/fs/cgroup/cgroup.subtree_control && CMD"
         );
-        let user = Asker { user: 1000, ..root };
+        let user = Caller { user: 1000, ..root };
         assert_eq!(
-            Cause::NotGiven { group: group.clone() }.remedy(Limit::Memory, user).of("CMD"),
+            Cause::NotDelegated { group: group.clone() }
+                .remedy(Limit::Memory, user)
+                .text_for("CMD"),
             "sudo sh -c \"echo +memory > /sys/fs/cgroup/cgroup.subtree_control && mkdir -p \
              /sys/fs/cgroup/stockade-1000/shell && echo +memory > \
              /sys/fs/cgroup/stockade-1000/cgroup.subtree_control && chown -R 1000 \
@@ -267,24 +271,24 @@ mod tests {
         );
         // In a container the top is an ordinary group, which gives controllers only while it
         // contains no process.
-        let container = Asker { unified: top(false), ..root };
+        let container = Caller { unified: top(false), ..root };
         let remedy =
-            Cause::Busy { group: group.clone() }.remedy(Limit::Memory, container).of("CMD");
+            Cause::Busy { group: group.clone() }.remedy(Limit::Memory, container).text_for("CMD");
         assert!(remedy.starts_with("mkdir -p /sys/fs/cgroup/rest && for p in $(cat"), "{remedy}");
         // Root's shell must expand the variables, not the user's.
-        let user = Asker { user: 1000, ..container };
-        let remedy = Cause::Busy { group }.remedy(Limit::Memory, user).of("CMD");
+        let user = Caller { user: 1000, ..container };
+        let remedy = Cause::Busy { group }.remedy(Limit::Memory, user).text_for("CMD");
         assert!(remedy.contains("for p in \\$(cat") && remedy.contains("echo $$ >"), "{remedy}");
     }
 
     #[test]
     fn a_read_only_mount_and_a_missing_controller_have_remedies_of_their_own() {
-        let root = Asker { user: 0, systemd: false, unified: None };
+        let root = Caller { user: 0, systemd: false, unified: None };
         assert_eq!(
-            denied(libc::EROFS).remedy(Limit::Memory, root).of("CMD"),
+            denied(libc::EROFS).remedy(Limit::Memory, root).text_for("CMD"),
             "mount -o remount,rw /sys/fs/cgroup/memory"
         );
-        let missing = Cause::NoController.remedy(Limit::Pids, root).of("CMD");
+        let missing = Cause::NoController.remedy(Limit::Pids, root).text_for("CMD");
         assert!(missing.contains("mount -t cgroup -o pids none /sys/fs/cgroup/pids"), "{missing}");
     }
 }

@@ -73,8 +73,8 @@ pub(super) fn memory_peak(directory: &Path) -> io::Result<u64> {
 
 /// Kills every process of the group; where the group limits the number of processes, no new one can
 /// be created meanwhile.
-pub(super) fn kill(directory: &Path, held: &[Limit]) -> io::Result<()> {
-    if held.contains(&Limit::Pids) {
+pub(super) fn kill(directory: &Path, enforced: &[Limit]) -> io::Result<()> {
+    if enforced.contains(&Limit::Pids) {
         files::write(directory, "pids.max", "0")?;
     }
     files::kill_processes(directory)

@@ -15,7 +15,7 @@ use super::{Cause, Limits, cpu_quota};
 
 /// A group that was created, and what was moved for that.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct NewGroup {
     pub(super) directory: PathBuf,
     /// The child of our own group that contains this process now.
     pub(super) leaf: Option<PathBuf>,
@@ -26,29 +26,33 @@ pub(super) struct Made {
 /// The parent is our own group where that may have children, after moving this process into a child
 /// of it if it is alone there. Otherwise it is the nearest ancestor that is writable and already
 /// gives out these controllers, as long as the new group would not escape a limit in between.
-pub(super) fn place(unified: &Unified, name: &str, controllers: &[&str]) -> Result<Made, Cause> {
+pub(super) fn create_group(
+    unified: &Unified,
+    name: &str,
+    controllers: &[&str],
+) -> Result<NewGroup, Cause> {
     let Unified { mount, own } = unified;
     let result = if lists(own, "cgroup.controllers", controllers) {
-        within_own(own, name, controllers)
+        create_in_own(own, name, controllers)
     } else if lists(mount, "cgroup.controllers", controllers) {
-        Err(Cause::NotGiven { group: own.clone() })
+        Err(Cause::NotDelegated { group: own.clone() })
     } else {
         Err(Cause::NoController)
     };
-    result.or_else(|cause| above_own(unified, name, controllers).ok_or(cause))
+    result.or_else(|cause| create_above_own(unified, name, controllers).ok_or(cause))
 }
 
-fn within_own(own: &Path, name: &str, controllers: &[&str]) -> Result<Made, Cause> {
+fn create_in_own(own: &Path, name: &str, controllers: &[&str]) -> Result<NewGroup, Cause> {
     let denied = |source| Cause::Denied { parent: own.to_owned(), source };
     let directory = own.join(name);
     // Processes of an outer pid namespace are listed as 0.
     let inhabitants = files::words(own, "cgroup.procs").map_err(denied)?;
-    if inhabitants.is_empty() || is_top(own) {
-        if !gives(own, controllers) {
+    if inhabitants.is_empty() || is_root(own) {
+        if !delegates(own, controllers) {
             enable(own, controllers).map_err(denied)?;
         }
         make(&directory).map_err(denied)?;
-        return Ok(Made { directory, leaf: None });
+        return Ok(NewGroup { directory, leaf: None });
     }
     if inhabitants != [std::process::id().to_string()] {
         return Err(Cause::Busy { group: own.to_owned() });
@@ -59,15 +63,15 @@ fn within_own(own: &Path, name: &str, controllers: &[&str]) -> Result<Made, Caus
         .and_then(|()| enable(own, controllers))
         .and_then(|()| make(&directory));
     if let Err(source) = moved {
-        leave(own, &leaf, controllers);
+        move_back(own, &leaf, controllers);
         return Err(denied(source));
     }
-    Ok(Made { directory, leaf: Some(leaf) })
+    Ok(NewGroup { directory, leaf: Some(leaf) })
 }
 
 /// Whether a group is the root of the whole hierarchy, which is not visible in a namespace or
 /// container.
-pub(super) fn is_top(group: &Path) -> bool {
+pub(super) fn is_root(group: &Path) -> bool {
     !group.join("cgroup.type").exists()
 }
 
@@ -85,9 +89,9 @@ fn make(directory: &Path) -> io::Result<()> {
 
 /// Moves this process into `leaf`, a new child of its group, if it is alone there and the group
 /// could then give controllers to children.
-pub(super) fn settle(own: &Path, leaf: &Path) -> io::Result<()> {
+pub(super) fn move_to_leaf(own: &Path, leaf: &Path) -> io::Result<()> {
     let useful = !files::words(own, "cgroup.controllers")?.is_empty();
-    if is_top(own)
+    if is_root(own)
         || !useful
         || files::words(own, "cgroup.procs")? != [std::process::id().to_string()]
     {
@@ -101,7 +105,7 @@ pub(super) fn settle(own: &Path, leaf: &Path) -> io::Result<()> {
 }
 
 /// Reverts `within_own`: this process returns to its group.
-pub(super) fn leave(own: &Path, leaf: &Path, controllers: &[&str]) {
+pub(super) fn move_back(own: &Path, leaf: &Path, controllers: &[&str]) {
     // Each step is best effort: the group is ours alone, and systemd removes it with everything
     // below.
     let _ = files::write(own, "cgroup.subtree_control", &switch('-', controllers));
@@ -109,7 +113,7 @@ pub(super) fn leave(own: &Path, leaf: &Path, controllers: &[&str]) {
     let _ = files::remove_group(leaf);
 }
 
-fn above_own(unified: &Unified, name: &str, controllers: &[&str]) -> Option<Made> {
+fn create_above_own(unified: &Unified, name: &str, controllers: &[&str]) -> Option<NewGroup> {
     let mut below = unified.own.as_path();
     while below != unified.mount {
         if is_limited(below) {
@@ -121,10 +125,10 @@ fn above_own(unified: &Unified, name: &str, controllers: &[&str]) -> Option<Made
             use rustix::fs::{Access, access};
             access(above.join("cgroup.procs"), Access::WRITE_OK).is_ok()
         };
-        if gives(above, controllers) && may_move() {
+        if delegates(above, controllers) && may_move() {
             let directory = above.join(name);
             if make(&directory).is_ok() {
-                return Some(Made { directory, leaf: None });
+                return Some(NewGroup { directory, leaf: None });
             }
         }
         below = above;
@@ -140,7 +144,7 @@ fn is_limited(group: &Path) -> bool {
 }
 
 /// Whether children of the group have the controllers.
-fn gives(group: &Path, controllers: &[&str]) -> bool {
+fn delegates(group: &Path, controllers: &[&str]) -> bool {
     lists(group, "cgroup.subtree_control", controllers)
 }
 
@@ -217,18 +221,18 @@ mod tests {
 
     /// A directory tree that imitates a hierarchy.
     struct Fake {
-        place: tempfile::TempDir,
+        dir: tempfile::TempDir,
     }
 
     impl Fake {
         fn new() -> Self {
-            let fake = Self { place: tempfile::tempdir().unwrap() };
+            let fake = Self { dir: tempfile::tempdir().unwrap() };
             fake.group("", "cpu memory pids", "cpu memory pids", "");
             fake
         }
 
         fn group(&self, path: &str, controllers: &str, subtree: &str, processes: &str) -> PathBuf {
-            let directory = self.place.path().join(path);
+            let directory = self.dir.path().join(path);
             fs::create_dir_all(&directory).unwrap();
             if !path.is_empty() {
                 fs::write(directory.join("cgroup.type"), "domain\n").unwrap();
@@ -247,7 +251,7 @@ mod tests {
         }
 
         fn unified(&self, own: &str) -> Unified {
-            Unified { mount: self.place.path().to_owned(), own: self.place.path().join(own) }
+            Unified { mount: self.dir.path().to_owned(), own: self.dir.path().join(own) }
         }
     }
 
@@ -257,7 +261,7 @@ mod tests {
     fn our_own_group_is_taken_when_it_gives_the_controllers_already() {
         let fake = Fake::new();
         let own = fake.group("own", "memory pids", "memory pids", "");
-        let made = place(&fake.unified("own"), "new", MEMORY_AND_PIDS).unwrap();
+        let made = create_group(&fake.unified("own"), "new", MEMORY_AND_PIDS).unwrap();
         assert_eq!(made.directory, own.join("new"));
         assert_eq!(made.leaf, None);
         assert!(made.directory.is_dir());
@@ -267,7 +271,7 @@ mod tests {
     fn our_own_group_is_made_to_give_them_when_it_can() {
         let fake = Fake::new();
         let own = fake.group("own", "cpu memory pids", "", "");
-        let made = place(&fake.unified("own"), "new", MEMORY_AND_PIDS).unwrap();
+        let made = create_group(&fake.unified("own"), "new", MEMORY_AND_PIDS).unwrap();
         assert_eq!(made.directory, own.join("new"));
         let written = fs::read_to_string(own.join("cgroup.subtree_control")).unwrap();
         assert_eq!(written, "+memory +pids");
@@ -279,14 +283,13 @@ mod tests {
         let fake = Fake::new();
         for processes in ["1\n2\n".to_owned(), format!("0\n{}\n", std::process::id())] {
             let own = fake.group("container", "pids", "", &processes);
-            let result = place(&Unified { mount: own.clone(), own }, "new", &["pids"]);
+            let result = create_group(&Unified { mount: own.clone(), own }, "new", &["pids"]);
             assert!(matches!(result, Err(Cause::Busy { .. })), "{result:?}");
         }
         // The hierarchy's own root may contain processes.
-        let top =
-            Unified { mount: fake.place.path().to_owned(), own: fake.place.path().to_owned() };
+        let top = Unified { mount: fake.dir.path().to_owned(), own: fake.dir.path().to_owned() };
         fs::write(top.own.join("cgroup.procs"), "1\n2\n").unwrap();
-        assert!(place(&top, "new", &["pids"]).is_ok());
+        assert!(create_group(&top, "new", &["pids"]).is_ok());
     }
 
     #[test]
@@ -296,18 +299,24 @@ mod tests {
         // Our own group has no controllers, like a scope in a session that delegates nothing.
         let own = fake.group("slice/scope", "", "", "1\n");
         let unified = fake.unified("slice/scope");
-        let made = place(&unified, "new", MEMORY_AND_PIDS).unwrap();
-        assert_eq!(made.directory, fake.place.path().join("slice/new"));
+        let made = create_group(&unified, "new", MEMORY_AND_PIDS).unwrap();
+        assert_eq!(made.directory, fake.dir.path().join("slice/new"));
         // Only the top gives the `cpu` controller.
-        let made = place(&unified, "cpus", &["cpu"]).unwrap();
-        assert_eq!(made.directory, fake.place.path().join("cpus"));
+        let made = create_group(&unified, "cpus", &["cpu"]).unwrap();
+        assert_eq!(made.directory, fake.dir.path().join("cpus"));
         // A limit in between rules out both parents.
         fs::write(own.join("memory.max"), "1000000\n").unwrap();
-        assert!(matches!(place(&unified, "no", MEMORY_AND_PIDS), Err(Cause::NotGiven { .. })));
+        assert!(matches!(
+            create_group(&unified, "no", MEMORY_AND_PIDS),
+            Err(Cause::NotDelegated { .. })
+        ));
         fs::write(own.join("memory.max"), "max\n").unwrap();
         fs::write(own.join("cpu.max"), "50000 100000\n").unwrap();
-        assert!(matches!(place(&unified, "no", MEMORY_AND_PIDS), Err(Cause::NotGiven { .. })));
-        assert!(!fake.place.path().join("no").exists() && !own.join("no").exists());
+        assert!(matches!(
+            create_group(&unified, "no", MEMORY_AND_PIDS),
+            Err(Cause::NotDelegated { .. })
+        ));
+        assert!(!fake.dir.path().join("no").exists() && !own.join("no").exists());
     }
 
     #[test]
@@ -315,12 +324,12 @@ mod tests {
         let fake = Fake::new();
         fake.group("container", "memory pids", "", "");
         let container = Unified {
-            mount: fake.place.path().join("container"),
-            own: fake.place.path().join("container"),
+            mount: fake.dir.path().join("container"),
+            own: fake.dir.path().join("container"),
         };
-        let result = place(&container, "new", &["cpu"]);
+        let result = create_group(&container, "new", &["cpu"]);
         assert!(matches!(result, Err(Cause::NoController)));
-        assert!(!fake.place.path().join("new").exists());
+        assert!(!fake.dir.path().join("new").exists());
     }
 
     #[test]

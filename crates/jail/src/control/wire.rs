@@ -10,9 +10,9 @@ use crate::walls::Wall;
 /// The longest step in a report, in bytes.
 const STEP_BYTES: usize = 512;
 /// The maximal length of a command without its arguments, environment, key and directory.
-const LENGTH_BESIDES: usize = 64;
+const OVERHEAD_BYTES: usize = 64;
 /// The maximal number of arguments, and of variables, of a command.
-const WORDS: usize = 1 << 17;
+const MAX_STRINGS: usize = 1 << 17;
 
 /// Writes a message.
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
     }
 
     fn list(&mut self) -> Option<Vec<Vec<u8>>> {
-        let length = usize::try_from(self.word()?).ok().filter(|length| *length <= WORDS)?;
+        let length = usize::try_from(self.word()?).ok().filter(|length| *length <= MAX_STRINGS)?;
         (0..length).map(|_| self.text()).collect()
     }
 
@@ -148,13 +148,13 @@ impl Request {
         let writer = match self {
             Self::Execute(execute) => {
                 let Execute { arguments, environment, key, .. } = &**execute;
-                if key.len() > KEY_BYTES || arguments.len().max(environment.len()) > WORDS {
+                if key.len() > KEY_BYTES || arguments.len().max(environment.len()) > MAX_STRINGS {
                     return None;
                 }
                 let words = || arguments.iter().chain(environment);
                 // Allocated in one piece: the copies that a growing buffer leaves behind cannot be
                 // erased.
-                let length = words().map(|word| word.len() + 4).sum::<usize>() + LENGTH_BESIDES;
+                let length = words().map(|word| word.len() + 4).sum::<usize>() + OVERHEAD_BYTES;
                 let length = length + key.len() + execute.working_directory.len();
                 Writer::with_capacity(length, b'X')
                     .long(execute.number)
@@ -337,7 +337,7 @@ impl Writer {
             None => 0,
             Some(Cause::TimedOut) => 1,
             Some(Cause::Killed) => 2,
-            Some(Cause::Unseen) => 3,
+            Some(Cause::SubreaperLost) => 3,
         })
     }
 }
@@ -348,7 +348,7 @@ impl Reader<'_> {
             0 => Some(None),
             1 => Some(Some(Cause::TimedOut)),
             2 => Some(Some(Cause::Killed)),
-            3 => Some(Some(Cause::Unseen)),
+            3 => Some(Some(Cause::SubreaperLost)),
             _ => None,
         }
     }
@@ -416,7 +416,7 @@ mod tests {
             exited(None),
             exited(Some(Cause::TimedOut)),
             exited(Some(Cause::Killed)),
-            exited(Some(Cause::Unseen)),
+            exited(Some(Cause::SubreaperLost)),
             Report::Finished { number: 7, status: 256 },
             Report::Gone { number: 7 },
             Report::Connected { number: 3 },

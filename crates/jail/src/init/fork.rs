@@ -17,14 +17,14 @@ use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use crate::channel::Channel;
 use crate::landlock::Ruleset;
 use crate::rlimits::ResourceLimits;
-use crate::sys::{self, Side};
-use crate::zygote::{FromZygote, Raised, Serve, ToZygote, Work, WorkerEnded};
+use crate::sys::{self, ForkResult};
+use crate::zygote::{Confinement, FromZygote, Serve, ToZygote, WorkerExit, ZygoteTask};
 use crate::{seccomp, zygote};
 
 /// The maximal number of workers; further requests are not followed.
 const MAX_WORKERS: usize = 256;
 /// The exit code of a worker whose last walls could not be enabled.
-const NO_WALLS: i32 = 125;
+const CONFINEMENT_FAILED: i32 = 125;
 /// The exit code of a worker that panicked.
 const PANICKED: i32 = 101;
 
@@ -35,8 +35,8 @@ pub(crate) struct Zygote {
     prepare: fn(OwnedFd) -> Result<Serve, String>,
     stack_bytes: usize,
     limits: ResourceLimits,
-    nothing: Ruleset,
-    raised: Raised,
+    deny_all: Ruleset,
+    confinement: Confinement,
 }
 
 /// A worker that was not reaped.
@@ -48,10 +48,17 @@ struct Worker {
 
 impl Zygote {
     /// A zygote for this work, behind enabled walls; the ruleset allows nothing.
-    pub(crate) fn new(work: Work, nothing: Ruleset, raised: Raised) -> Self {
-        let Work { requests, prepare, stack_bytes, worker } = work;
-        let requests = Channel::of_descriptor(requests);
-        Self { requests, prepare, stack_bytes, limits: worker, nothing, raised }
+    pub(crate) fn new(work: ZygoteTask, nothing: Ruleset, raised: Confinement) -> Self {
+        let ZygoteTask { requests, prepare, stack_bytes, worker } = work;
+        let requests = Channel::from_descriptor(requests);
+        Self {
+            requests,
+            prepare,
+            stack_bytes,
+            limits: worker,
+            deny_all: nothing,
+            confinement: raised,
+        }
     }
 
     /// Serves until no client can send a request any more; returns the exit code.
@@ -69,11 +76,11 @@ impl Zygote {
             Ok(serve) => serve,
             Err(why) => {
                 // If this fails, the end of the socket reports it.
-                let _ = self.requests.send(&FromZygote::Unprepared(why).encode(), &[]);
+                let _ = self.requests.send(&FromZygote::PrepareFailed(why).encode(), &[]);
                 return 1;
             }
         };
-        if self.requests.send(&FromZygote::Ready(self.raised).encode(), &[]).is_err() {
+        if self.requests.send(&FromZygote::Ready(self.confinement).encode(), &[]).is_err() {
             return 1;
         }
         let mut workers: Vec<Worker> = Vec::new();
@@ -99,8 +106,8 @@ impl Zygote {
     }
 
     fn prepare(&self) -> Result<Serve, String> {
-        let told = self.requests.receive().map_err(|error| error.to_string())?;
-        let (bytes, descriptors) = told.ok_or("no preparation was requested")?;
+        let message = self.requests.receive().map_err(|error| error.to_string())?;
+        let (bytes, descriptors) = message.ok_or("no preparation was requested")?;
         let input = descriptors.into_iter().next();
         match (ToZygote::decode(&bytes), input) {
             (Some(ToZygote::Prepare), Some(input)) => (self.prepare)(input),
@@ -112,14 +119,14 @@ impl Zygote {
     fn fork(&self, wire: OwnedFd, leash: OwnedFd, serve: &Serve) -> Option<Worker> {
         // SAFETY: the only other thread waits for this one to end, and holds no lock.
         match unsafe { sys::fork() } {
-            Ok(Side::Child) => {
-                let work = || match confine(&wire, &self.limits, &self.nothing) {
+            Ok(ForkResult::Child) => {
+                let work = || match confine(&wire, &self.limits, &self.deny_all) {
                     Ok(()) => serve(wire).into(),
-                    Err(_) => NO_WALLS,
+                    Err(_) => CONFINEMENT_FAILED,
                 };
                 sys::exit_now(catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED))
             }
-            Ok(Side::Parent(_, process)) => Some(Worker { process, leash: Some(leash) }),
+            Ok(ForkResult::Parent(_, process)) => Some(Worker { process, leash: Some(leash) }),
             Err(_) => None,
         }
     }
@@ -160,7 +167,7 @@ fn wait(requests: &Channel, workers: &mut Vec<Worker>) -> rustix::io::Result<boo
             if let Some(leash) = &worker.leash {
                 let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
                 // If the other end is closed, no one needs this message.
-                let _ = rustix::net::send(leash, &zygote::encode_ended(ended), flags);
+                let _ = rustix::net::send(leash, &zygote::encode_exit(ended), flags);
             }
             return false;
         }
@@ -175,17 +182,17 @@ fn wait(requests: &Channel, workers: &mut Vec<Worker>) -> rustix::io::Result<boo
 }
 
 /// Reaps a worker that has ended.
-fn reap(worker: &Worker) -> Option<WorkerEnded> {
+fn reap(worker: &Worker) -> Option<WorkerExit> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     let byte = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
     match waitid(WaitId::PidFd(worker.process.as_fd()), options) {
         Ok(None) | Err(rustix::io::Errno::INTR) => None,
         Ok(Some(status)) => Some(match status.terminating_signal() {
-            Some(signal) => WorkerEnded::Signaled(byte(signal)),
-            None => WorkerEnded::Exited(status.exit_status().map_or(u8::MAX, byte)),
+            Some(signal) => WorkerExit::Signaled(byte(signal)),
+            None => WorkerExit::Exited(status.exit_status().map_or(u8::MAX, byte)),
         }),
         // No other code reaps it; a process that cannot be waited for no longer exists.
-        Err(_) => Some(WorkerEnded::Signaled(0)),
+        Err(_) => Some(WorkerExit::Signaled(0)),
     }
 }
 

@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::channel::{Channel, FromInit, ToInit};
-use crate::sys::{self, Waited};
+use crate::sys::{self, WaitOutcome};
 
 /// Stays until the command has ended and nothing else is alive; returns the exit code of init.
 pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {
@@ -28,7 +28,7 @@ pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {
                 if !child.is_empty() {
                     let _ = sys::next_signal(children.as_fd());
                 }
-                if !word.is_empty() && !obey(channel, command) {
+                if !word.is_empty() && !handle_request(channel, command) {
                     return 1;
                 }
             }
@@ -36,14 +36,14 @@ pub(crate) fn run(channel: &Channel, command: libc::pid_t) -> i32 {
     };
     // Init is pid 1, so -1 means every other process here.
     let _ = sys::kill(-1, libc::SIGKILL);
-    while let Ok(Waited::Child(..)) = sys::reap(true) {}
+    while let Ok(WaitOutcome::Child(..)) = sys::reap(true) {}
     let _ = channel.send(&FromInit::Ended { status }.encode(), &[]);
     0
 }
 
 /// Reaps processes that have ended; returns the command's status, once it is among them.
 fn reap_until(command: libc::pid_t) -> Option<i32> {
-    while let Ok(Waited::Child(pid, status)) = sys::reap(false) {
+    while let Ok(WaitOutcome::Child(pid, status)) = sys::reap(false) {
         if pid == command {
             return Some(status);
         }
@@ -52,7 +52,7 @@ fn reap_until(command: libc::pid_t) -> Option<i32> {
 }
 
 /// Handles a message of the supervisor; false once there is no supervisor.
-fn obey(channel: &Channel, command: libc::pid_t) -> bool {
+fn handle_request(channel: &Channel, command: libc::pid_t) -> bool {
     match channel.receive() {
         Ok(Some((bytes, _))) => {
             if let Some(ToInit::Signal(signal)) = ToInit::decode(&bytes) {

@@ -9,9 +9,9 @@
 
 mod command;
 mod connect;
+mod idle_subreaper;
 #[cfg(test)]
 mod live_tests;
-mod spare;
 mod subreaper;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{Mode, OFlags};
 
 use self::command::{Command, Parts};
-use self::spare::Spare;
+use self::idle_subreaper::IdleSubreaper;
 use crate::channel::Channel;
 use crate::control::{COMMANDS, Cause, Execute, Report, Request};
 use crate::landlock::Ruleset;
@@ -33,14 +33,14 @@ use crate::rlimits::ResourceLimits;
 use crate::{raw, sys};
 
 /// How many reports may be queued for a client that does not receive, until it is disconnected.
-const WAITING: usize = 4096;
+const MAX_WAITING_REPORTS: usize = 4096;
 /// How many requests are handled in one turn.
-const REQUESTS: usize = 32;
+const REQUESTS_PER_TURN: usize = 32;
 /// How long commands may take to execute their programs, and how often init checks for that.
-const STARTING: Duration = Duration::from_secs(1);
-const LOOKING: Duration = Duration::from_micros(200);
+const START_TIMEOUT: Duration = Duration::from_secs(1);
+const START_POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// How often init searches for processes that lost their subreaper.
-const SWEEPING: Duration = Duration::from_millis(5);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Which users a command may have.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +71,7 @@ impl Users {
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     /// Subreapers write to it when they have news.
-    news: OwnedFd,
+    wakeup: OwnedFd,
 }
 
 impl Descriptors {
@@ -80,12 +80,12 @@ impl Descriptors {
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stdout(&null)?;
         rustix::stdio::dup2_stderr(&null)?;
-        Ok(Self { news: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        Ok(Self { wakeup: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
     pub(crate) fn each(&self) -> [BorrowedFd<'_>; 4] {
         use rustix::stdio::{stderr, stdin, stdout};
-        [stdin(), stdout(), stderr(), self.news.as_fd()]
+        [stdin(), stdout(), stderr(), self.wakeup.as_fd()]
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct Init {
     client: Option<Rc<Channel>>,
     reports: VecDeque<(Report, Vec<OwnedFd>)>,
     commands: BTreeMap<u64, Command>,
-    spare: Spare,
+    idle_subreaper: IdleSubreaper,
     /// How every process was stopped, while they are.
     stopped: Option<Stopped>,
     /// Everything must be stopped by a signal once every started command has executed its program.
@@ -128,7 +128,7 @@ enum Stopped {
 /// Whether init continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    Go,
+    Continue,
     End,
 }
 
@@ -152,7 +152,7 @@ impl Init {
             client: None,
             reports: VecDeque::new(),
             commands: BTreeMap::new(),
-            spare: Spare::default(),
+            idle_subreaper: IdleSubreaper::default(),
             stopped: None,
             stops_late: false,
             orphans: false,
@@ -165,23 +165,23 @@ impl Init {
         let Ok(signals) = sys::signal_descriptor(&[libc::SIGCHLD, subreaper::WAKE]) else {
             return 1;
         };
-        while self.turn(&signals) == Next::Go {}
+        while self.turn(&signals) == Next::Continue {}
         0
     }
 
     /// Waits for the next event and handles it.
     fn turn(&mut self, signals: &OwnedFd) -> Next {
-        let (child, news, knock, word, room) = {
+        let (child, is_woken, is_connecting, client_events, room) = {
             let left = self.next_deadline().saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
-            let word = if self.reports.is_empty() {
+            let events = if self.reports.is_empty() {
                 PollFlags::IN
             } else {
                 PollFlags::IN | PollFlags::OUT
             };
-            let own = [signals, &self.descriptors.news, &self.listener];
+            let own = [signals, &self.descriptors.wakeup, &self.listener];
             let own = own.into_iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN));
-            let client = self.client.as_ref().map(|client| PollFd::new(client, word));
+            let client = self.client.as_ref().map(|client| PollFd::new(client, events));
             let mut waiting: Vec<_> = own.chain(client).collect();
             match poll(&mut waiting, Some(&timeout)) {
                 Ok(_) => {}
@@ -189,15 +189,15 @@ impl Init {
                 // descriptors so far that it cannot even poll. No request can be served any more
                 // then.
                 Err(rustix::io::Errno::INVAL) => return Next::End,
-                Err(_) => return Next::Go,
+                Err(_) => return Next::Continue,
             }
             let seen = |at: usize| waiting.get(at).map_or(PollFlags::empty(), PollFd::revents);
             let room = seen(3).contains(PollFlags::OUT);
             (!seen(0).is_empty(), !seen(1).is_empty(), !seen(2).is_empty(), seen(3), room)
         };
-        if news {
+        if is_woken {
             // The number only signals that there is news.
-            let _ = rustix::io::read(&self.descriptors.news, &mut [0; 8]);
+            let _ = rustix::io::read(&self.descriptors.wakeup, &mut [0; 8]);
         }
         if child {
             while let Ok(Some(_)) = sys::next_signal(signals.as_fd()) {}
@@ -206,10 +206,12 @@ impl Init {
         if self.orphans {
             self.sweep();
         }
-        if !word.difference(PollFlags::OUT).is_empty() && self.hear() == Next::End {
+        if !client_events.difference(PollFlags::OUT).is_empty()
+            && self.handle_requests() == Next::End
+        {
             return Next::End;
         }
-        if knock {
+        if is_connecting {
             match Channel::accept(&self.listener) {
                 Ok(client) => {
                     // A new client requests all earlier reports.
@@ -222,23 +224,23 @@ impl Init {
                 Err(_) => {}
             }
         }
-        if self.look_after_commands() == Next::End || Instant::now() >= self.lease_end {
+        if self.update_commands() == Next::End || Instant::now() >= self.lease_end {
             return Next::End;
         }
         if room || !self.reports.is_empty() {
-            self.tell();
+            self.send_reports();
         }
-        Next::Go
+        Next::Continue
     }
 
     fn next_deadline(&self) -> Instant {
-        let sweeping = self.orphans.then(|| Instant::now() + SWEEPING);
+        let sweeping = self.orphans.then(|| Instant::now() + SWEEP_INTERVAL);
         self.commands
             .values()
             .filter_map(|command| command.next_deadline(self.stopped.is_some()))
-            .chain(self.spare.next_deadline())
+            .chain(self.idle_subreaper.next_deadline())
             .chain(sweeping)
-            .chain(self.stops_late.then(|| Instant::now() + LOOKING))
+            .chain(self.stops_late.then(|| Instant::now() + START_POLL_INTERVAL))
             .chain([self.lease_end])
             .min()
             .unwrap_or(self.lease_end)
@@ -248,8 +250,8 @@ impl Init {
     /// subreaper.
     fn reap(&mut self) {
         while let Ok(Some((pid, _))) = raw::reap() {
-            self.spare.ended(pid);
-            let own = self.commands.values_mut().find(|command| command.is_under(pid));
+            self.idle_subreaper.note_reaped(pid);
+            let own = self.commands.values_mut().find(|command| command.has_subreaper(pid));
             if own.is_some_and(|command| !command.subreaper_ended()) {
                 self.orphans = true;
             }
@@ -258,9 +260,9 @@ impl Init {
 
     /// Kills the processes that lost their subreaper: every child of init that is not a subreaper.
     fn sweep(&mut self) {
-        let (commands, spare) = (&self.commands, &self.spare);
+        let (commands, spare) = (&self.commands, &self.idle_subreaper);
         let is_subreaper =
-            |pid| spare.has(pid) || commands.values().any(|command| command.is_under(pid));
+            |pid| spare.has(pid) || commands.values().any(|command| command.has_subreaper(pid));
         if subreaper::kill_orphans(is_subreaper) {
             return;
         }
@@ -269,7 +271,7 @@ impl Init {
     }
 
     /// Sends news, and ends commands that have to end.
-    fn look_after_commands(&mut self) -> Next {
+    fn update_commands(&mut self) -> Next {
         let now = Instant::now();
         let stopped = self.stopped.is_some();
         let is_up = |command: &Command| command.next_deadline(stopped).is_some_and(|at| at <= now);
@@ -277,27 +279,27 @@ impl Init {
             self.stop_by_signal();
         }
         self.stop_late();
-        self.settle(now);
-        self.spare.keep_deadline(now);
+        self.collect_finished(now);
+        self.idle_subreaper.enforce_deadline(now);
         for (number, command) in &mut self.commands {
-            if command.keep_deadlines(now, stopped).is_err() {
+            if command.enforce_deadlines(now, stopped).is_err() {
                 // A command that cannot be killed alone is killed with everything else.
                 return Next::End;
             }
-            self.reports.extend(command.news(*number));
+            self.reports.extend(command.take_reports(*number));
         }
         self.commands.retain(|_, command| !command.is_forgotten());
-        Next::Go
+        Next::Continue
     }
 
     /// Takes over what subreapers have seen, and reclaims those that are done: no event wakes init
     /// for a command whose end was already reported to the client.
-    fn settle(&mut self, now: Instant) {
-        for done in self.commands.values_mut().filter_map(Command::settle) {
+    fn collect_finished(&mut self, now: Instant) {
+        for done in self.commands.values_mut().filter_map(Command::take_finished) {
             if self.stopped.is_some() {
-                self.spare.let_go(done);
+                self.idle_subreaper.release(done);
             } else {
-                self.spare.add(done, now);
+                self.idle_subreaper.add(done, now);
             }
         }
     }
@@ -327,29 +329,29 @@ impl Init {
     }
 
     /// Handles the pending requests.
-    fn hear(&mut self) -> Next {
-        for _ in 0..REQUESTS {
-            let Some(client) = &self.client else { return Next::Go };
+    fn handle_requests(&mut self) -> Next {
+        for _ in 0..REQUESTS_PER_TURN {
+            let Some(client) = &self.client else { return Next::Continue };
             let (bytes, mut descriptors) = match client.receive() {
                 Ok(Some(message)) => message,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Go,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Continue,
                 Ok(None) | Err(_) => {
                     self.hang_up();
-                    return Next::Go;
+                    return Next::Continue;
                 }
             };
             let Some(request) = Request::receive(&bytes, &mut descriptors) else {
                 self.hang_up();
-                return Next::Go;
+                return Next::Continue;
             };
-            if self.obey(request, descriptors) == Next::End {
+            if self.handle(request, descriptors) == Next::End {
                 return Next::End;
             }
         }
-        Next::Go
+        Next::Continue
     }
 
-    fn obey(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Next {
+    fn handle(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> Next {
         match request {
             Request::Execute(execute) => self.execute(*execute, descriptors),
             Request::Signal { number, signal } => {
@@ -402,8 +404,8 @@ impl Init {
                 }
                 self.stopped = Some(if by_signal { Stopped::Signal } else { Stopped::Group });
                 // Where no command runs, no process is left that would have to be stopped.
-                self.settle(Instant::now());
-                self.spare.let_all_go();
+                self.collect_finished(Instant::now());
+                self.idle_subreaper.release_all();
                 if self.commands.values().any(Command::is_ending) {
                     // Commands that were being ended must still be ended.
                     self.stop_by_signal();
@@ -416,7 +418,7 @@ impl Init {
                     let _ = raw::kill(-1, libc::SIGCONT);
                 }
                 let now = Instant::now();
-                self.commands.values_mut().for_each(|command| command.goes_on(now));
+                self.commands.values_mut().for_each(|command| command.note_resumed(now));
             }
             Request::Root => {
                 let root = self.root.try_clone();
@@ -431,7 +433,7 @@ impl Init {
             }
             Request::List => {
                 // Ends that subreapers have reported to other clients must be reported again.
-                self.settle(Instant::now());
+                self.collect_finished(Instant::now());
                 let commands = self.commands.iter();
                 for (number, command) in commands.filter(|(_, c)| !c.is_being_forgotten()) {
                     self.reports.push_back(command.record(*number));
@@ -447,15 +449,15 @@ impl Init {
             }
             Request::End => return Next::End,
         }
-        Next::Go
+        Next::Continue
     }
 
     /// Waits until the started commands have executed their programs, which takes negligible time:
     /// a subreaper that waits for that cannot be stopped.
     fn wait_for_starts(&self) {
-        let until = Instant::now() + STARTING;
+        let until = Instant::now() + START_TIMEOUT;
         while self.commands.values().any(Command::is_starting) && Instant::now() < until {
-            std::thread::sleep(LOOKING);
+            std::thread::sleep(START_POLL_INTERVAL);
         }
     }
 
@@ -475,14 +477,14 @@ impl Init {
             self.reports.push_back((report, Vec::new()));
             return;
         }
-        self.settle(Instant::now());
+        self.collect_finished(Instant::now());
         let parts = Parts {
             users: self.users,
             rlimits: self.rlimits,
             ruleset: self.ruleset.clone(),
-            news: self.descriptors.news.as_fd(),
+            wakeup: self.descriptors.wakeup.as_fd(),
             client: self.client.clone(),
-            spare: &mut self.spare,
+            idle_subreaper: &mut self.idle_subreaper,
         };
         let command = Command::start(execute, descriptors, parts);
         self.commands.insert(number, command);
@@ -493,11 +495,11 @@ impl Init {
         if let Some(client) = self.client.take() {
             client.shut_down();
         }
-        self.commands.values().for_each(Command::leave_telling_to_init);
+        self.commands.values().for_each(Command::leave_reports_to_init);
     }
 
     /// Sends queued reports, as far as the client receives them.
-    fn tell(&mut self) {
+    fn send_reports(&mut self) {
         let Some(client) = &self.client else {
             self.reports.clear();
             return;
@@ -517,7 +519,7 @@ impl Init {
                 }
             }
         }
-        if self.reports.len() > WAITING {
+        if self.reports.len() > MAX_WAITING_REPORTS {
             self.hang_up();
             self.reports.clear();
         }

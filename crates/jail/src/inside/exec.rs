@@ -19,7 +19,7 @@ use crate::rlimits::ResourceLimits;
 use crate::spec::{self, JailSpec, Streams, Task};
 use crate::vm_helper::VmHelper;
 use crate::walls::Wall;
-use crate::zygote::{Raised, Work};
+use crate::zygote::{Confinement, ZygoteTask};
 use crate::{init, init_allocator, pty, sys};
 
 /// The streams of the one command.
@@ -59,7 +59,7 @@ pub(super) fn start(
 ) -> Result<Init, Failure> {
     let Restrictions { landlock, ruleset } = restrictions;
     let OpenStreams { inner, terminal } = streams;
-    let mut handed_out = HandedOut {
+    let mut handed_out = SentDescriptors {
         terminal,
         upper: files.upper,
         root: files.root,
@@ -67,7 +67,7 @@ pub(super) fn start(
         listeners: helper.listeners(),
     };
     let ready = handed_out.ready(files.proc_missing, landlock);
-    let report_ready = |handed_out: &HandedOut| {
+    let report_ready = |handed_out: &SentDescriptors| {
         channel
             .send(&ready.encode(), &handed_out.each().collect::<Vec<_>>())
             .at(Wall::Inheritance, || "report to the supervisor".to_owned())
@@ -96,7 +96,7 @@ pub(super) fn start(
     let own = own.chain(serving.iter().flat_map(init::serve::Descriptors::each));
     let own = own.chain(handed_out.each());
     close_others(&spec, own.collect())?;
-    let JailSpec { identity, rlimits, task, kept, .. } = spec;
+    let JailSpec { identity, rlimits, task, locks: kept, .. } = spec;
     // The locks live as long as init, and nothing here drops them.
     std::mem::forget(kept);
     let init = match (task, inner, serving, handed_out.root.take()) {
@@ -116,9 +116,9 @@ pub(super) fn start(
             // SAFETY: this process has had a single thread since it was made.
             unsafe { init_allocator::switch_to_fresh_memory() }
                 .at(Wall::Inheritance, || "switch to fresh memory".to_owned())?;
-            let kept = (root, handed_out.listeners);
+            let resources = (root, handed_out.listeners);
             let parts = (users, rlimits, ruleset);
-            let init = init::serve::Init::new(listener, descriptors, kept, lease, parts);
+            let init = init::serve::Init::new(listener, descriptors, resources, lease, parts);
             Init::Serve(Box::new(init), addresses)
         }
         _ => {
@@ -132,7 +132,7 @@ pub(super) fn start(
 
 /// Restricts this process to what its workers are restricted to.
 fn start_zygote(
-    work: Work,
+    work: ZygoteTask,
     rlimits: ResourceLimits,
     landlock: i32,
     ruleset: Option<Ruleset>,
@@ -142,7 +142,7 @@ fn start_zygote(
         .at(Wall::Landlock, || "create the Landlock rules".to_owned())?;
     rlimits.apply().at(Wall::ResourceLimits, || "set the limits".to_owned())?;
     ruleset.restrict().at(Wall::Landlock, || "restrict by Landlock".to_owned())?;
-    let raised = Raised { namespaces: true, landlock: landlock.unsigned_abs() };
+    let raised = Confinement { namespaces: true, landlock: landlock.unsigned_abs() };
     Ok(Init::Fork(Box::new(init::fork::Zygote::new(work, ruleset, raised))))
 }
 
@@ -172,7 +172,7 @@ fn start_command(
     report()?;
     if let Some((step, errno)) = prepared.failure.get() {
         let failure = match step.wall() {
-            Some(wall) => FromInit::Failed { wall, errno, step: step.words().to_owned() },
+            Some(wall) => FromInit::Failed { wall, errno, step: step.as_str().to_owned() },
             None if step == command::Step::Directory => FromInit::EnterFailed { errno },
             None => FromInit::ExecFailed { errno },
         };
@@ -184,7 +184,7 @@ fn start_command(
 
 /// The file descriptors that the supervisor gets when the walls are enabled, in the order of the
 /// message.
-struct HandedOut {
+struct SentDescriptors {
     terminal: Option<OwnedFd>,
     upper: Option<OwnedFd>,
     root: Option<OwnedFd>,
@@ -192,7 +192,7 @@ struct HandedOut {
     listeners: Option<Listeners>,
 }
 
-impl HandedOut {
+impl SentDescriptors {
     fn ready(&self, proc_missing: bool, landlock: i32) -> FromInit {
         FromInit::Ready {
             terminal: self.terminal.is_some(),
@@ -222,12 +222,12 @@ impl HandedOut {
 
 /// Closes every file descriptor except those that init and its commands still need.
 fn close_others(spec: &JailSpec, own: Vec<BorrowedFd<'_>>) -> Result<(), Failure> {
-    let kept: Vec<RawFd> = spec.kept.iter().map(AsRawFd::as_raw_fd).collect();
+    let locks: Vec<RawFd> = spec.locks.iter().map(AsRawFd::as_raw_fd).collect();
     let requests = match &spec.task {
         Task::Serve { listener, .. } => Some(listener.as_raw_fd()),
         Task::Fork(work) => Some(work.requests.as_raw_fd()),
         Task::Once { .. } => None,
     };
-    let own = own.iter().map(AsRawFd::as_raw_fd).chain(kept).chain(requests);
+    let own = own.iter().map(AsRawFd::as_raw_fd).chain(locks).chain(requests);
     sys::close_all_but(own.collect()).at(Wall::Inheritance, || "close the descriptors".to_owned())
 }

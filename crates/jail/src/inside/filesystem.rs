@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use rustix::fs::{Mode, OFlags};
 
 use crate::access_mounts;
-use crate::fixtures::Fixtures;
+use crate::dev_proc::DevProc;
 use crate::landlock::Access as LandlockAccess;
 use crate::mounts::{self, At as _, Failure};
 use crate::seccomp::SetIdBits;
-use crate::spec::{Access, JailSpec, Mount, Owners, Reach, Source, Task};
+use crate::spec::{Access, JailSpec, Mount, Owners, Rights, Source, Task};
 use crate::vm_helper::VmHelper;
 use crate::walls::Wall;
 
@@ -28,7 +28,7 @@ pub(super) struct Files {
     /// `/proc` had to be omitted.
     pub(super) proc_missing: bool,
     /// The paths with their Landlock rights, except `/dev`.
-    pub(super) places: Vec<(CString, LandlockAccess)>,
+    pub(super) landlock_targets: Vec<(CString, LandlockAccess)>,
     /// Whether files may become set-id programs.
     pub(super) set_id_bits: SetIdBits,
 }
@@ -43,8 +43,9 @@ pub(super) fn assemble(
     trees: Option<Vec<OwnedFd>>,
 ) -> Result<Files, Failure> {
     let words = |text: &'static str| move || text.to_owned();
-    let writable = writable_places(spec).at(Wall::Landlock, words("resolve the writable paths"))?;
-    let areas = spec.areas.take();
+    let writable =
+        writable_targets(spec).at(Wall::Landlock, words("resolve the writable paths"))?;
+    let access_mounts = spec.access_mounts.take();
     let set_id_bits = set_id_bits(spec);
     let root = std::mem::replace(&mut spec.root, Source::Empty);
     let mounts = std::mem::take(&mut spec.mounts);
@@ -58,33 +59,33 @@ pub(super) fn assemble(
     let upper = assembly.upper.take();
     assembly.make_overlays()?;
     if let Some(root) = helper.wait_for_root()? {
-        assembly.take_root(root);
+        assembly.set_root(root);
     }
     assembly.leave_host_root()?;
     helper.report_root_entered();
     if !spec.root_is_own {
         helper.wait_until_host_root_is_gone()?;
     }
-    let proc_missing = !helper.attach_fixtures()?;
-    assembly.attach(|target| !Fixtures::hold(target))?;
-    if areas.is_some() || !assembly.is_attached() {
+    let proc_missing = !helper.attach_dev_proc()?;
+    assembly.attach(|target| !DevProc::contains(target))?;
+    if access_mounts.is_some() || !assembly.is_attached() {
         helper.finish()?;
     }
     assembly.attach(|_| true)?;
     helper.wait_for_devices()?;
     assembly.close()?;
-    let places = match &areas {
+    let landlock_targets = match &access_mounts {
         None => writable,
         Some(areas) => {
-            let raised = access_mounts::raise(areas)?;
-            places_of(&raised).at(Wall::Landlock, words("list the access mounts"))?
+            let raised = access_mounts::apply(areas)?;
+            targets_of(&raised).at(Wall::Landlock, words("list the access mounts"))?
         }
     };
     let root = match spec.task {
         Task::Once { .. } | Task::Fork(_) => None,
         Task::Serve { .. } => Some(open_root().at(Wall::Root, words("open the root"))?),
     };
-    Ok(Files { upper, mounts: own_mounts, root, proc_missing, places, set_id_bits })
+    Ok(Files { upper, mounts: own_mounts, root, proc_missing, landlock_targets, set_id_bits })
 }
 
 fn open_mounts() -> rustix::io::Result<OwnedFd> {
@@ -97,7 +98,7 @@ fn open_root() -> rustix::io::Result<OwnedFd> {
 }
 
 /// The Landlock rights: the root is readable, and some paths are writable.
-fn writable_places(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)>> {
+fn writable_targets(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)>> {
     use LandlockAccess::{ReadExecute, Write};
     let writable = |mount: &Mount| match mount {
         Mount::Scratch(_) | Mount::Tree(Source::Overlay(_)) => true,
@@ -114,19 +115,19 @@ fn writable_places(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)>
 
 /// The Landlock rights in areas. Every path also has the rights of the paths above it, so Landlock
 /// alone would not enforce the areas.
-fn places_of(areas: &[(PathBuf, Reach)]) -> io::Result<Vec<(CString, LandlockAccess)>> {
+fn targets_of(access_mounts: &[(PathBuf, Rights)]) -> io::Result<Vec<(CString, LandlockAccess)>> {
     use LandlockAccess::{Change, Read, ReadExecute, Write};
-    let place = |(path, reach): &(PathBuf, Reach)| {
-        let access = match reach {
-            Reach::Closed => return None,
-            Reach::AsIs | Reach::Open { write: false, execute: true } => ReadExecute,
-            Reach::Open { write: false, execute: false } => Read,
-            Reach::Open { write: true, execute: false } => Change,
-            Reach::Open { write: true, execute: true } => Write,
+    let target = |(path, rights): &(PathBuf, Rights)| {
+        let access = match rights {
+            Rights::Closed => return None,
+            Rights::AsIs | Rights::Open { write: false, execute: true } => ReadExecute,
+            Rights::Open { write: false, execute: false } => Read,
+            Rights::Open { write: true, execute: false } => Change,
+            Rights::Open { write: true, execute: true } => Write,
         };
         Some(mounts::c_path(path).map(|path| (path, access)))
     };
-    areas.iter().filter_map(place).collect()
+    access_mounts.iter().filter_map(target).collect()
 }
 
 /// Whether files may become set-id programs: not if they would be files of the host.

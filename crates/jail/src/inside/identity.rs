@@ -29,7 +29,7 @@ pub(super) fn assume(
             None
         }
         Identity::Range(_) => {
-            let count = mounts::handed_in(&spec.root, &spec.mounts).count();
+            let count = mounts::trees_to_send(&spec.root, &spec.mounts).count();
             let trees = wait_for_go(channel, count)?;
             sys::become_ids(0, 0, true).at(Wall::User, || "switch to the inside ids".to_owned())?;
             Some(trees)
@@ -60,7 +60,7 @@ pub(super) fn wait_for_go(channel: &Channel, trees: usize) -> Result<Vec<OwnedFd
     let mut received = Vec::with_capacity(trees);
     loop {
         match channel.receive().at(Wall::User, step)? {
-            Some((bytes, descriptors)) if ToInit::decode(&bytes) == Some(ToInit::Go) => {
+            Some((bytes, descriptors)) if ToInit::decode(&bytes) == Some(ToInit::Proceed) => {
                 received.extend(descriptors);
             }
             Some(_) => {}

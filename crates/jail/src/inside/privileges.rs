@@ -7,7 +7,7 @@ use super::bind_to_supervisor;
 use super::filesystem::Files;
 use super::identity::wait_for_go;
 use crate::channel::Channel;
-use crate::landlock::{Access, Place, Ruleset, Scope};
+use crate::landlock::{Access, Ruleset, Scope, Target};
 use crate::mounts::{At as _, Failure};
 use crate::seccomp::SetIdBits;
 use crate::spec::{JailSpec, Task};
@@ -27,7 +27,7 @@ pub(super) fn give_up(
     channel: &Channel,
     files: &Files,
 ) -> Result<Restrictions, Failure> {
-    let restrictions = restrictions(spec, &files.places)?;
+    let restrictions = restrictions(spec, &files.landlock_targets)?;
     if spec.identity.range().is_none() {
         wait_for_go(channel, 0)?;
     }
@@ -37,7 +37,7 @@ pub(super) fn give_up(
     Ok(restrictions)
 }
 
-fn restrictions(spec: &JailSpec, places: &[(CString, Access)]) -> Result<Restrictions, Failure> {
+fn restrictions(spec: &JailSpec, targets: &[(CString, Access)]) -> Result<Restrictions, Failure> {
     let landlock = match landlock::abi() {
         Ok(version) => version.cast_signed(),
         Err(_) if spec.landlock_optional => 0,
@@ -53,18 +53,18 @@ fn restrictions(spec: &JailSpec, places: &[(CString, Access)]) -> Result<Restric
         Task::Serve { .. } => Scope::Namespaces,
     };
     let ruleset = match spec.task {
-        Task::Fork(_) => Some(confined::nothing()?.0),
-        _ if landlock > 0 => Some(rules(places, scope)?),
+        Task::Fork(_) => Some(confined::deny_all_ruleset()?.0),
+        _ if landlock > 0 => Some(rules(targets, scope)?),
         _ => None,
     };
     Ok(Restrictions { landlock, ruleset })
 }
 
 /// The Landlock rules for every command: these paths, and `/dev`.
-fn rules(places: &[(CString, Access)], scope: Scope) -> Result<Ruleset, Failure> {
-    let rules: Vec<_> = [(Place::Path(c"/dev"), Access::Devices)]
+fn rules(targets: &[(CString, Access)], scope: Scope) -> Result<Ruleset, Failure> {
+    let rules: Vec<_> = [(Target::Path(c"/dev"), Access::Devices)]
         .into_iter()
-        .chain(places.iter().map(|(path, access)| (Place::Path(path.as_c_str()), *access)))
+        .chain(targets.iter().map(|(path, access)| (Target::Path(path.as_c_str()), *access)))
         .collect();
     Ruleset::new(&rules, scope)
         .map_err(io::Error::from)
@@ -92,7 +92,7 @@ fn drop_privileges(spec: &JailSpec, set_id_bits: SetIdBits) -> Result<(), Failur
         (Task::Serve { .. }, Some(range)) => {
             sys::become_ids(range.init(), range.init(), false)
                 .at(Wall::User, words("switch to init's ids"))?;
-            capabilities::keep_those_of_init()
+            capabilities::keep_init_capabilities()
         }
         (_, None) => capabilities::drop_all(),
     };

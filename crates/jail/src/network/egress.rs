@@ -10,9 +10,9 @@ use rustix::net::{
     listen, netlink, socket_with, sockopt,
 };
 
-use super::netlink::{ANSWER, Bytes, CREATE, REQUEST, ask, attribute, message};
-use super::{EVERYTHING_PORT, PROXY_PORT, RESOLVER_PORT, rules};
-use crate::fixtures::Step;
+use super::netlink::{ACK, Bytes, CREATE, REQUEST, attribute, message, request};
+use super::{PROXY_PORT, RESOLVER_PORT, TRANSPARENT_PORT, rules};
+use crate::dev_proc::Step;
 use crate::raw;
 
 /// The backlog of each listener.
@@ -44,8 +44,8 @@ const fn route(family: i32) -> Bytes {
     let family = family as u8;
     // The flags are the last four.
     let header = [family, 0, 0, 0, LOCAL_TABLE, STATIC, HOST, LOCAL, 0, 0, 0, 0];
-    let interface = attribute(OUTPUT_INTERFACE, &Bytes::of(&LOOPBACK.to_ne_bytes()));
-    message(NEW_ROUTE, REQUEST | CREATE | ANSWER, &Bytes::of(&header).then(&interface))
+    let interface = attribute(OUTPUT_INTERFACE, &Bytes::from_slice(&LOOPBACK.to_ne_bytes()));
+    message(NEW_ROUTE, REQUEST | CREATE | ACK, &Bytes::from_slice(&header).append(&interface))
 }
 
 /// Turns the network of the calling process, in which only the loopback was brought up, into such a
@@ -54,7 +54,8 @@ const fn route(family: i32) -> Bytes {
 /// # Errors
 /// The step that failed, and why.
 pub(crate) fn open() -> Result<[OwnedFd; LISTENERS], (Step, Errno)> {
-    let route = |route: &Bytes| ask(None, route.as_slice()).map_err(|errno| (Step::Route, errno));
+    let route =
+        |route: &Bytes| request(None, route.as_slice()).map_err(|errno| (Step::Route, errno));
     route(&ROUTE_4)?;
     let version = match socket(AddressFamily::INET6, SocketType::STREAM) {
         // The kernel has no IPv6: then no address is reachable by it either.
@@ -70,7 +71,8 @@ pub(crate) fn open() -> Result<[OwnedFd; LISTENERS], (Step, Errno)> {
         }
     };
     let listeners = listeners(version).map_err(|errno| (Step::Listen, errno))?;
-    ask(Some(netlink::NETFILTER), rules::ALL.as_slice()).map_err(|errno| (Step::Rules, errno))?;
+    request(Some(netlink::NETFILTER), rules::ALL.as_slice())
+        .map_err(|errno| (Step::Rules, errno))?;
     Ok(listeners)
 }
 
@@ -82,14 +84,14 @@ enum Version {
 }
 
 fn listeners(version: Version) -> rustix::io::Result<[OwnedFd; LISTENERS]> {
-    let everything = anywhere(version, SocketType::STREAM, EVERYTHING_PORT)?;
+    let everything = bind_any(version, SocketType::STREAM, TRANSPARENT_PORT)?;
     be_transparent(version, &everything)?;
     listen(&everything, BACKLOG)?;
     let proxy = socket(AddressFamily::INET, SocketType::STREAM)?;
     bind(&proxy, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, PROXY_PORT))?;
     listen(&proxy, BACKLOG)?;
-    let datagrams = anywhere(version, SocketType::DGRAM, RESOLVER_PORT)?;
-    let streams = anywhere(version, SocketType::STREAM, RESOLVER_PORT)?;
+    let datagrams = bind_any(version, SocketType::DGRAM, RESOLVER_PORT)?;
+    let streams = bind_any(version, SocketType::STREAM, RESOLVER_PORT)?;
     listen(&streams, BACKLOG)?;
     Ok([everything, proxy, datagrams, streams])
 }
@@ -100,7 +102,7 @@ fn socket(family: AddressFamily, kind: SocketType) -> rustix::io::Result<OwnedFd
 
 /// A socket that is bound to a port on every address. With both versions it is a single socket, to
 /// which IPv4 addresses appear as `::ffff:a.b.c.d`.
-fn anywhere(version: Version, kind: SocketType, port: u16) -> rustix::io::Result<OwnedFd> {
+fn bind_any(version: Version, kind: SocketType, port: u16) -> rustix::io::Result<OwnedFd> {
     match version {
         Version::Four => {
             let socket = socket(AddressFamily::INET, kind)?;

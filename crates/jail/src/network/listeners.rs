@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, 
 use rustix::net::{AddressFamily, Protocol, SocketType, getsockname, ipproto, sockopt};
 
 use super::egress::LISTENERS;
-use super::{EVERYTHING_PORT, PROXY_PORT, RESOLVER_PORT, SIOCGSKNS, call};
+use super::{PROXY_PORT, RESOLVER_PORT, SIOCGSKNS, TRANSPARENT_PORT, call};
 use crate::raw;
 
 /// The only network access of a jail ([`crate::Network::Egress`]): blocking sockets in its network.
@@ -20,7 +20,7 @@ pub struct Listeners {
     /// accepted connection is its intended destination; an IPv4 address appears as
     /// `::ffff:a.b.c.d`. A connection whose local address is a loopback address was made to the
     /// listener itself.
-    pub everything: OwnedFd,
+    pub transparent: OwnedFd,
     /// The listener of the HTTP proxy, at 127.0.0.1 and [`PROXY_PORT`].
     pub proxy: OwnedFd,
     /// A datagram socket at [`RESOLVER_PORT`] of every address.
@@ -42,16 +42,17 @@ impl Listeners {
         if descriptors.len() != LISTENERS {
             return Err(wrong());
         }
-        let listeners = Self::of(descriptors).ok_or_else(wrong)?;
-        let Self { everything, proxy, resolver_datagrams, resolver_streams } = &listeners;
+        let listeners = Self::take_from(descriptors).ok_or_else(wrong)?;
+        let Self { transparent: everything, proxy, resolver_datagrams, resolver_streams } =
+            &listeners;
         let are_right = is_stream(everything)?
-            && is_anywhere(everything, EVERYTHING_PORT)?
+            && is_unspecified(everything, TRANSPARENT_PORT)?
             && is_stream(proxy)?
             && is_at(proxy, (Ipv4Addr::LOCALHOST, PROXY_PORT).into())?
             && is_datagrams(resolver_datagrams)?
-            && is_anywhere(resolver_datagrams, RESOLVER_PORT)?
+            && is_unspecified(resolver_datagrams, RESOLVER_PORT)?
             && is_stream(resolver_streams)?
-            && is_anywhere(resolver_streams, RESOLVER_PORT)?;
+            && is_unspecified(resolver_streams, RESOLVER_PORT)?;
         if are_right { Ok(listeners) } else { Err(wrong()) }
     }
 
@@ -74,7 +75,7 @@ impl Listeners {
 
     /// Each of them, in the order of the fields.
     pub fn each(&self) -> [BorrowedFd<'_>; LISTENERS] {
-        let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
+        let Self { transparent: everything, proxy, resolver_datagrams, resolver_streams } = self;
         [everything, proxy, resolver_datagrams, resolver_streams].map(|listener| listener.as_fd())
     }
 
@@ -83,9 +84,9 @@ impl Listeners {
     /// # Errors
     /// There are too many open file descriptors.
     pub fn try_clone(&self) -> io::Result<Self> {
-        let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
+        let Self { transparent: everything, proxy, resolver_datagrams, resolver_streams } = self;
         Ok(Self {
-            everything: everything.try_clone()?,
+            transparent: everything.try_clone()?,
             proxy: proxy.try_clone()?,
             resolver_datagrams: resolver_datagrams.try_clone()?,
             resolver_streams: resolver_streams.try_clone()?,
@@ -94,16 +95,16 @@ impl Listeners {
 
     /// The file descriptors, in the order of the fields.
     pub fn into_descriptors(self) -> [OwnedFd; LISTENERS] {
-        let Self { everything, proxy, resolver_datagrams, resolver_streams } = self;
+        let Self { transparent: everything, proxy, resolver_datagrams, resolver_streams } = self;
         [everything, proxy, resolver_datagrams, resolver_streams]
     }
 
     /// From descriptors that a jail sends before anything runs in it.
-    pub(crate) fn of(descriptors: impl IntoIterator<Item = OwnedFd>) -> Option<Self> {
+    pub(crate) fn take_from(descriptors: impl IntoIterator<Item = OwnedFd>) -> Option<Self> {
         let mut descriptors = descriptors.into_iter();
         let mut next = || descriptors.next();
         Some(Self {
-            everything: next()?,
+            transparent: next()?,
             proxy: next()?,
             resolver_datagrams: next()?,
             resolver_streams: next()?,
@@ -130,13 +131,13 @@ fn is_datagrams(descriptor: &OwnedFd) -> io::Result<bool> {
     is(descriptor, SocketType::DGRAM, ipproto::UDP)
 }
 
-fn is_anywhere(socket: &OwnedFd, port: u16) -> io::Result<bool> {
+fn is_unspecified(socket: &OwnedFd, port: u16) -> io::Result<bool> {
     let address = SocketAddr::try_from(getsockname(socket)?)?;
     Ok(address.ip().is_unspecified() && address.port() == port)
 }
 
-fn is_at(socket: &OwnedFd, place: SocketAddr) -> io::Result<bool> {
-    Ok(SocketAddr::try_from(getsockname(socket)?)? == place)
+fn is_at(socket: &OwnedFd, address: SocketAddr) -> io::Result<bool> {
+    Ok(SocketAddr::try_from(getsockname(socket)?)? == address)
 }
 
 /// The network that a socket is in. The creator of the user namespace that owns the network may

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
 use super::*;
-use crate::testing::{Ended, errno_of, in_child, skipped};
+use crate::testing::{ChildExit, errno_of, in_child, skipped};
 use crate::{
     Command, Ending, Error, Identity, Jail, JailSpec, Network, Payload, Signals, Sink, Source,
     Streams, Supervision, Task, Wall,
@@ -16,7 +16,7 @@ use crate::{
 
 /// A jail that runs `payload`, with no other content.
 fn launch(network: Network, payload: fn() -> u8) -> Result<Jail, Error> {
-    let identity = Identity::of_caller().unwrap();
+    let identity = Identity::for_caller().unwrap();
     let (user, group) = match &identity {
         Identity::Own { user, group } => (*user, *group),
         Identity::Range(_) => (1000, 1000),
@@ -40,16 +40,19 @@ fn launch(network: Network, payload: fn() -> u8) -> Result<Jail, Error> {
         task: Task::Once { command, streams: Streams::Pipes },
         rlimits: crate::rlimits::ResourceLimits::default(),
         cgroup: None,
-        kept: Vec::new(),
-        areas: None,
+        locks: Vec::new(),
+        access_mounts: None,
         landlock_optional: true,
     })
 }
 
 /// The output of the payload, while `outside` runs with the listeners; `None` where this host
 /// supports no such jails.
-fn said<T>(payload: fn() -> u8, outside: impl FnOnce(Option<Listeners>) -> T) -> Option<String> {
-    let signals = Signals::hold().unwrap();
+fn output_of<T>(
+    payload: fn() -> u8,
+    outside: impl FnOnce(Option<Listeners>) -> T,
+) -> Option<String> {
+    let signals = Signals::block().unwrap();
     let mut jail = match launch(Network::Egress, payload) {
         Ok(jail) => jail,
         Err(Error::Wall { wall: Wall::Network, step, source }) if step == RULES => {
@@ -78,7 +81,8 @@ fn said<T>(payload: fn() -> u8, outside: impl FnOnce(Option<Listeners>) -> T) ->
 
 /// Answers every connection with the name of its listener and its intended destination.
 fn answer_all(listeners: Option<Listeners>) {
-    let Listeners { everything, proxy, resolver_datagrams, resolver_streams } = listeners.unwrap();
+    let Listeners { transparent: everything, proxy, resolver_datagrams, resolver_streams } =
+        listeners.unwrap();
     for (name, listener) in
         [("everything", everything), ("proxy", proxy), ("resolver", resolver_streams)]
     {
@@ -123,7 +127,7 @@ fn connect(address: &str) -> String {
 }
 
 /// The answer to a datagram to an address.
-fn ask(address: &str) -> String {
+fn query(address: &str) -> String {
     let local = if address.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
     let ask = || {
         let socket = UdpSocket::bind(local)?;
@@ -143,7 +147,7 @@ fn alone(body: fn()) {
         body();
         0
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
 }
 
 /// Private networks, metadata services, documentation, addresses for names, an IPv4 address mapped
@@ -174,11 +178,11 @@ fn connect_anywhere() -> u8 {
 #[test]
 fn each_connection_arrives_with_where_it_wanted_to_go() {
     alone(|| {
-        let Some(lines) = said(connect_anywhere, answer_all) else { return };
+        let Some(lines) = output_of(connect_anywhere, answer_all) else { return };
         for address in ANYWHERE {
-            let wanted: SocketAddr = address.parse().unwrap();
-            let wanted = SocketAddr::new(wanted.ip().to_canonical(), wanted.port());
-            let line = format!("{address} everything {wanted}\n");
+            let expected: SocketAddr = address.parse().unwrap();
+            let expected = SocketAddr::new(expected.ip().to_canonical(), expected.port());
+            let line = format!("{address} everything {expected}\n");
             assert!(lines.contains(&line), "{line}{lines}");
         }
     });
@@ -204,7 +208,7 @@ fn connect_to_loopback() -> u8 {
 #[test]
 fn the_loopback_is_the_jails_own() {
     alone(|| {
-        let Some(lines) = said(connect_to_loopback, answer_all) else { return };
+        let Some(lines) = output_of(connect_to_loopback, answer_all) else { return };
         let expected = "127.0.0.1:7777 true\n[::ffff:127.0.0.1]:7777 true\n0.0.0.0:7777 true\n\
                         127.0.0.1:1022 everything 127.0.0.1:1022\n\
                         127.0.0.1:1023 proxy 127.0.0.1:1023\n\
@@ -213,7 +217,7 @@ fn the_loopback_is_the_jails_own() {
     });
 }
 
-const ASKED: [(&str, &str); 6] = [
+const QUERIES: [(&str, &str); 6] = [
     ("127.0.0.1:53", "resolved"),
     ("198.51.100.53:53", "resolved"),
     ("8.8.8.8:53", "resolved"),
@@ -222,10 +226,10 @@ const ASKED: [(&str, &str); 6] = [
     ("[2001:db8::1]:443", "connection refused"),
 ];
 
-fn ask_anybody() -> u8 {
+fn query_all() -> u8 {
     let mut lines = String::new();
-    for (address, _) in ASKED {
-        let _ = writeln!(lines, "{address} {}", ask(address));
+    for (address, _) in QUERIES {
+        let _ = writeln!(lines, "{address} {}", query(address));
     }
     for address in ["127.0.0.1:53", "192.0.2.53:53"] {
         let _ = writeln!(lines, "{address} {}", connect(address));
@@ -236,8 +240,8 @@ fn ask_anybody() -> u8 {
 #[test]
 fn any_resolver_is_ours_and_no_other_datagram_arrives_anywhere() {
     alone(|| {
-        let Some(lines) = said(ask_anybody, answer_all) else { return };
-        for (address, answer) in ASKED {
+        let Some(lines) = output_of(query_all, answer_all) else { return };
+        for (address, answer) in QUERIES {
             assert!(lines.contains(&format!("{address} {answer}\n")), "{address}\n{lines}");
         }
         for address in ["127.0.0.1:53", "192.0.2.53:53"] {
@@ -247,15 +251,15 @@ fn any_resolver_is_ours_and_no_other_datagram_arrives_anywhere() {
     });
 }
 
-fn connect_and_ask() -> u8 {
+fn connect_and_query() -> u8 {
     let lines = ["192.0.2.1:443", "127.0.0.1:1023", "127.0.0.1:53"].map(connect);
-    print(&format!("{lines:?} {}\n", ask("192.0.2.53:53")))
+    print(&format!("{lines:?} {}\n", query("192.0.2.53:53")))
 }
 
 #[test]
 fn without_anybody_outside_nothing_is_reached() {
     alone(|| {
-        let Some(lines) = said(connect_and_ask, drop) else { return };
+        let Some(lines) = output_of(connect_and_query, drop) else { return };
         // A connection from before the listeners were closed is reset, or gets no answer.
         let errors = ["connection refused", "connection reset", "timed out", "would block"];
         let failed: usize = errors.iter().map(|error| lines.matches(error).count()).sum();
@@ -329,13 +333,13 @@ fn change_routes() -> [i32; 2] {
     let mut removal = made.clone();
     removal[4..6].copy_from_slice(&REMOVE.to_ne_bytes());
     [made, removal]
-        .map(|message| netlink::ask(None, &message).map_or_else(Errno::raw_os_error, |()| 0))
+        .map(|message| netlink::request(None, &message).map_or_else(Errno::raw_os_error, |()| 0))
 }
 
 #[test]
 fn nobody_inside_changes_the_network_or_comes_before_the_listeners() {
     alone(|| {
-        let Some(lines) = said(change, answer_all) else { return };
+        let Some(lines) = output_of(change, answer_all) else { return };
         let (permission, access) = (libc::EPERM, libc::EACCES);
         let unsupported = libc::EPROTONOSUPPORT;
         let expected = [
@@ -378,9 +382,9 @@ fn one_version_of_the_protocol_is_enough() {
             return 0;
         }
         let listeners = match egress::open() {
-            Ok(listeners) => Listeners::of(listeners).unwrap(),
+            Ok(listeners) => Listeners::take_from(listeners).unwrap(),
             Err((step, errno)) => {
-                skipped(&format!("{}: {errno}", step.words()));
+                skipped(&format!("{}: {errno}", step.as_str()));
                 return 0;
             }
         };
@@ -390,5 +394,5 @@ fn one_version_of_the_protocol_is_enough() {
         assert!(!unreached.contains("everything"), "{unreached}");
         0
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
 }

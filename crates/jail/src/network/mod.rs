@@ -19,20 +19,20 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 pub use listeners::Listeners;
-pub use proof::{Unavailable, prove};
+pub use proof::{Unavailable, probe};
 
 use crate::raw;
 
 /// The port of the listener for all connections. Clients need not know it: connections to any
 /// address arrive there.
-const EVERYTHING_PORT: u16 = 1022;
+const TRANSPARENT_PORT: u16 = 1022;
 /// The port of the proxy, at 127.0.0.1.
 pub const PROXY_PORT: u16 = 1023;
 /// The port of the resolver, at every address.
 pub const RESOLVER_PORT: u16 = 53;
 
 /// The addresses that are reached without the proxy: the jail's own loopback.
-const OWN: &str = "localhost,127.0.0.1,::1";
+const NO_PROXY: &str = "localhost,127.0.0.1,::1";
 
 /// The steps that only [`crate::Network::Egress`] takes, as text.
 pub(crate) const ROUTE: &str = "route every address to the loopback";
@@ -44,7 +44,7 @@ pub(crate) const RULES: &str = "load the rules that redirect connections to a li
 pub fn remedy(step: &str) -> Option<&'static str> {
     match step {
         RULES => Some("sudo modprobe -a nf_tables nft_tproxy nf_tproxy_ipv4 nf_tproxy_ipv6"),
-        ROUTE | LISTEN | proof::ARRIVE => None,
+        ROUTE | LISTEN | proof::REDIRECT => None,
         _ => Some("sudo sysctl -w user.max_net_namespaces=65536"),
     }
 }
@@ -55,7 +55,7 @@ pub fn variables() -> impl Iterator<Item = (&'static str, String)> {
     let proxies =
         ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
     let proxies = proxies.into_iter().map(move |name| (name, proxy.clone()));
-    proxies.chain(["NO_PROXY", "no_proxy"].map(|name| (name, OWN.to_owned())))
+    proxies.chain(["NO_PROXY", "no_proxy"].map(|name| (name, NO_PROXY.to_owned())))
 }
 
 /// The variables by which programs inside find the trusted certificates, for programs that do not
@@ -116,11 +116,11 @@ fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> rustix::io::Result<usize
 
 #[cfg(test)]
 mod tests {
-    use crate::fixtures::Step;
+    use crate::dev_proc::Step;
 
     #[test]
     fn each_step_has_a_remedy_of_its_own() {
-        let remedy = |step: Step| super::remedy(step.words()).unwrap_or_default();
+        let remedy = |step: Step| super::remedy(step.as_str()).unwrap_or_default();
         assert!(remedy(Step::Rules).contains("modprobe -a nf_tables nft_tproxy"));
         assert!(remedy(Step::Network).contains("max_net_namespaces"));
         assert_eq!(remedy(Step::Route), "");

@@ -9,14 +9,14 @@ use rustix::net::{
 /// The capacity of [`Bytes`]. Larger content does not compile.
 const ROOM: usize = 1536;
 /// How much of an answer is read: its header, the error, and the header of the request.
-const ANSWER_BYTES: usize = 64;
+const ACK_BYTES: usize = 64;
 /// `NLA_F_NESTED` of linux/netlink.h: the value consists of attributes.
 const NESTED: u16 = 0x8000;
 
 /// Flags of a message (linux/netlink.h): a request, which must be answered, and which must create
 /// what does not exist yet, at the end of the existing list.
 pub(super) const REQUEST: u16 = 0x1;
-pub(super) const ANSWER: u16 = 0x4;
+pub(super) const ACK: u16 = 0x4;
 pub(super) const CREATE: u16 = 0x400;
 pub(super) const APPEND: u16 = 0x800;
 /// `NLMSG_ERROR`: the type of every answer; success is the error 0.
@@ -30,25 +30,25 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    pub(super) const fn of(content: &[u8]) -> Self {
-        Self { all: [0; ROOM], length: 0 }.and(content)
+    pub(super) const fn from_slice(content: &[u8]) -> Self {
+        Self { all: [0; ROOM], length: 0 }.push(content)
     }
 
     /// A number in network byte order.
     pub(super) const fn number(value: u32) -> Self {
-        Self::of(&value.to_be_bytes())
+        Self::from_slice(&value.to_be_bytes())
     }
 
     /// This followed by another one.
-    pub(super) const fn then(self, next: &Self) -> Self {
-        self.and(next.as_slice())
+    pub(super) const fn append(self, next: &Self) -> Self {
+        self.push(next.as_slice())
     }
 
     pub(super) const fn as_slice(&self) -> &[u8] {
         self.all.split_at(self.length).0
     }
 
-    const fn and(mut self, content: &[u8]) -> Self {
+    const fn push(mut self, content: &[u8]) -> Self {
         let mut at = 0;
         while at < content.len() {
             self.all[self.length] = content[at];
@@ -70,7 +70,7 @@ impl Bytes {
 pub(super) const fn attribute(kind: u16, value: &Bytes) -> Bytes {
     #[expect(clippy::cast_possible_truncation, reason = "at most the room and four more")]
     let length = (4 + value.length) as u16;
-    Bytes::of(&length.to_ne_bytes()).and(&kind.to_ne_bytes()).then(value).aligned()
+    Bytes::from_slice(&length.to_ne_bytes()).push(&kind.to_ne_bytes()).append(value).aligned()
 }
 
 /// An attribute that consists of attributes.
@@ -82,12 +82,12 @@ pub(super) const fn nested(kind: u16, attributes: &Bytes) -> Bytes {
 pub(super) const fn message(kind: u16, flags: u16, content: &Bytes) -> Bytes {
     #[expect(clippy::cast_possible_truncation, reason = "at most the room and sixteen more")]
     let length = (16 + content.length) as u32;
-    Bytes::of(&length.to_ne_bytes())
-        .and(&kind.to_ne_bytes())
-        .and(&flags.to_ne_bytes())
+    Bytes::from_slice(&length.to_ne_bytes())
+        .push(&kind.to_ne_bytes())
+        .push(&flags.to_ne_bytes())
         // The sequence number and the port number, which only senders of several requests need.
-        .and(&[0; 8])
-        .then(content)
+        .push(&[0; 8])
+        .append(content)
 }
 
 /// Sends messages of which one requests an answer, and returns the kernel's answer: the first error
@@ -95,21 +95,21 @@ pub(super) const fn message(kind: u16, flags: u16, content: &Bytes) -> Bytes {
 ///
 /// # Errors
 /// The kernel's error, or `EPROTO` where it sends no valid answer.
-pub(super) fn ask(protocol: Option<Protocol>, messages: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn request(protocol: Option<Protocol>, messages: &[u8]) -> rustix::io::Result<()> {
     let kind = SocketType::RAW;
     let socket = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, protocol)?;
     send(&socket, messages, SendFlags::empty())?;
-    let mut answer = [0; ANSWER_BYTES];
+    let mut answer = [0; ACK_BYTES];
     // The kernel has answered before the send call returned.
     let (length, _) = match recv(&socket, &mut answer, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
         Err(Errno::AGAIN) => return Err(Errno::PROTO),
         received => received?,
     };
-    verdict(&answer, length)
+    parse_ack(&answer, length)
 }
 
 /// Interprets an answer.
-fn verdict(answer: &[u8; ANSWER_BYTES], length: usize) -> rustix::io::Result<()> {
+fn parse_ack(answer: &[u8; ACK_BYTES], length: usize) -> rustix::io::Result<()> {
     let [_, _, _, _, kind_low, kind_high, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..] = *answer;
     if length < 20 || u16::from_ne_bytes([kind_low, kind_high]) != ERROR {
         return Err(Errno::PROTO);
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn attributes_end_where_the_next_may_begin() {
-        let name = attribute(1, &Bytes::of(b"lo\0"));
-        let both = nested(4, &name.then(&attribute(2, &Bytes::number(7))));
+        let name = attribute(1, &Bytes::from_slice(b"lo\0"));
+        let both = nested(4, &name.append(&attribute(2, &Bytes::number(7))));
         let expected =
             [20, 0, 4, 0x80, 7, 0, 1, 0, b'l', b'o', 0, 0, 8, 0, 2, 0, 0, 0, 0, 7].map(u8::from);
         if cfg!(target_endian = "little") {
@@ -139,14 +139,14 @@ mod tests {
     #[test]
     fn an_answer_that_is_none_is_an_error() {
         let answer = |kind: u16, error: i32| {
-            let mut bytes = [0; ANSWER_BYTES];
+            let mut bytes = [0; ACK_BYTES];
             bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
             bytes[16..20].copy_from_slice(&error.to_ne_bytes());
             bytes
         };
-        assert_eq!(verdict(&answer(ERROR, 0), 36), Ok(()));
-        assert_eq!(verdict(&answer(ERROR, -2), 36), Err(Errno::NOENT));
-        assert_eq!(verdict(&answer(ERROR, 0), 19), Err(Errno::PROTO));
-        assert_eq!(verdict(&answer(3, 0), 36), Err(Errno::PROTO));
+        assert_eq!(parse_ack(&answer(ERROR, 0), 36), Ok(()));
+        assert_eq!(parse_ack(&answer(ERROR, -2), 36), Err(Errno::NOENT));
+        assert_eq!(parse_ack(&answer(ERROR, 0), 19), Err(Errno::PROTO));
+        assert_eq!(parse_ack(&answer(3, 0), 36), Err(Errno::PROTO));
     }
 }

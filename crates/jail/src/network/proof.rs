@@ -8,15 +8,15 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::{egress, make};
-use crate::fixtures::Step;
+use crate::dev_proc::Step;
 
 /// An unassigned address: TEST-NET-1 (RFC 5737), the port "discard".
-const NOBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
+const UNROUTED: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
 /// How long a connection within one machine may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The step that only the proof takes, as text.
-pub(super) const ARRIVE: &str = "redirect a connection to a listener";
+pub(super) const REDIRECT: &str = "redirect a connection to a listener";
 
 /// Why such networks are unavailable.
 #[derive(Debug, thiserror::Error)]
@@ -34,26 +34,26 @@ pub struct Unavailable {
 ///
 /// # Errors
 /// The step that failed, and why.
-pub fn prove() -> Result<(), Unavailable> {
+pub fn probe() -> Result<(), Unavailable> {
     let failed =
-        |(step, errno): (Step, Errno)| Unavailable { step: step.words(), source: errno.into() };
+        |(step, errno): (Step, Errno)| Unavailable { step: step.as_str(), source: errno.into() };
     let network = make(libc::CLONE_NEWUSER).map_err(|errno| failed((Step::Network, errno)))?;
     // SAFETY: it was just opened for this process, and nothing else owns it.
     let _network = unsafe { OwnedFd::from_raw_fd(network) };
     let [everything, ..] = egress::open().map_err(failed)?;
-    arrives(everything).map_err(|source| Unavailable { step: ARRIVE, source })
+    check_redirect(everything).map_err(|source| Unavailable { step: REDIRECT, source })
 }
 
-fn arrives(everything: OwnedFd) -> io::Result<()> {
-    let nobody = SocketAddr::from(NOBODY);
+fn check_redirect(everything: OwnedFd) -> io::Result<()> {
+    let nobody = SocketAddr::from(UNROUTED);
     let _sent = TcpStream::connect_timeout(&nobody, DEADLINE)?;
     let listener = TcpListener::from(everything);
     // An established connection is in the backlog already.
     listener.set_nonblocking(true)?;
     let (arrived, _) = listener.accept()?;
-    let wanted = arrived.local_addr()?;
-    if (wanted.ip().to_canonical(), wanted.port()) == (nobody.ip(), nobody.port()) {
+    let destination = arrived.local_addr()?;
+    if (destination.ip().to_canonical(), destination.port()) == (nobody.ip(), nobody.port()) {
         return Ok(());
     }
-    Err(io::Error::other(format!("a connection to {nobody} arrives as one to {wanted}")))
+    Err(io::Error::other(format!("a connection to {nobody} arrives as one to {destination}")))
 }

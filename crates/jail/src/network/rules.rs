@@ -20,7 +20,7 @@
 //! table that is shared by the whole machine, is not charged to any process, and could be filled by
 //! a sandbox. The local address of an accepted connection is its intended destination.
 
-use super::netlink::{ANSWER, APPEND, Bytes, CREATE, REQUEST, attribute, message, nested};
+use super::netlink::{ACK, APPEND, Bytes, CREATE, REQUEST, attribute, message, nested};
 
 /// `NFNL_SUBSYS_NFTABLES`, and the messages around a batch (linux/netfilter/nfnetlink.h).
 const SUBSYSTEM: u16 = 10;
@@ -60,43 +60,43 @@ pub(super) static ALL: Bytes = all();
 const fn all() -> Bytes {
     let to_loopback = is(&meta(VERSION), &[IPV4])
         // The first byte of the destination.
-        .then(&is(&header(NETWORK_HEADER, 16, 1), &[127]))
-        .then(&accept());
+        .append(&is(&header(NETWORK_HEADER, 16, 1), &[127]))
+        .append(&accept());
     let to_loopback_6 = is(&meta(VERSION), &[IPV6])
-        .then(&is(&header(NETWORK_HEADER, 24, 16), &std::net::Ipv6Addr::LOCALHOST.octets()))
-        .then(&accept());
+        .append(&is(&header(NETWORK_HEADER, 24, 16), &std::net::Ipv6Addr::LOCALHOST.octets()))
+        .append(&accept());
     let to_resolver = is(&meta(TRANSPORT), &[TCP])
-        .then(&is(&header(TRANSPORT_HEADER, 2, 2), &super::RESOLVER_PORT.to_be_bytes()))
-        .then(&accept());
-    let to_anywhere = is(&meta(TRANSPORT), &[TCP]).then(&take());
+        .append(&is(&header(TRANSPORT_HEADER, 2, 2), &super::RESOLVER_PORT.to_be_bytes()))
+        .append(&accept());
+    let to_anywhere = is(&meta(TRANSPORT), &[TCP]).append(&take());
     batch(BATCH_BEGIN)
-        .then(&table())
-        .then(&chain())
-        .then(&rule(0, &to_loopback))
-        .then(&rule(0, &to_loopback_6))
-        .then(&rule(0, &to_resolver))
-        .then(&rule(ANSWER, &to_anywhere))
-        .then(&batch(BATCH_END))
+        .append(&table())
+        .append(&chain())
+        .append(&rule(0, &to_loopback))
+        .append(&rule(0, &to_loopback_6))
+        .append(&rule(0, &to_resolver))
+        .append(&rule(ACK, &to_anywhere))
+        .append(&batch(BATCH_END))
 }
 
 /// The start and the end of a batch, which name the subsystem.
 const fn batch(kind: u16) -> Bytes {
     let [high, low] = SUBSYSTEM.to_be_bytes();
-    message(kind, REQUEST, &Bytes::of(&[UNSPECIFIED, 0, high, low]))
+    message(kind, REQUEST, &Bytes::from_slice(&[UNSPECIFIED, 0, high, low]))
 }
 
 /// A message to the subsystem: its header, and attributes.
 const fn make(kind: u16, flags: u16, attributes: &Bytes) -> Bytes {
     let kind = SUBSYSTEM << 8 | kind;
-    message(kind, REQUEST | CREATE | flags, &Bytes::of(&[INET, 0, 0, 0]).then(attributes))
+    message(kind, REQUEST | CREATE | flags, &Bytes::from_slice(&[INET, 0, 0, 0]).append(attributes))
 }
 
 const fn table_name(kind: u16) -> Bytes {
-    attribute(kind, &Bytes::of(b"stockade\0"))
+    attribute(kind, &Bytes::from_slice(b"stockade\0"))
 }
 
 const fn chain_name(kind: u16) -> Bytes {
-    attribute(kind, &Bytes::of(b"arriving\0"))
+    attribute(kind, &Bytes::from_slice(b"arriving\0"))
 }
 
 const fn table() -> Bytes {
@@ -104,37 +104,37 @@ const fn table() -> Bytes {
 }
 
 const fn chain() -> Bytes {
-    let place = attribute(1, &Bytes::number(PREROUTING));
-    let place = place.then(&attribute(2, &Bytes::number(MANGLE.cast_unsigned())));
+    let hook = attribute(1, &Bytes::number(PREROUTING));
+    let hook = hook.append(&attribute(2, &Bytes::number(MANGLE.cast_unsigned())));
     let attributes = table_name(1)
-        .then(&chain_name(3))
-        .then(&nested(4, &place))
-        .then(&attribute(7, &Bytes::of(b"filter\0")));
+        .append(&chain_name(3))
+        .append(&nested(4, &hook))
+        .append(&attribute(7, &Bytes::from_slice(b"filter\0")));
     make(NEW_CHAIN, 0, &attributes)
 }
 
 const fn rule(flags: u16, expressions: &Bytes) -> Bytes {
-    let attributes = table_name(1).then(&chain_name(2)).then(&nested(4, expressions));
+    let attributes = table_name(1).append(&chain_name(2)).append(&nested(4, expressions));
     make(NEW_RULE, APPEND | flags, &attributes)
 }
 
 /// One expression of a rule: its name and its own attributes.
 const fn expression(name: &[u8], attributes: &Bytes) -> Bytes {
-    nested(1, &attribute(1, &Bytes::of(name)).then(&nested(2, attributes)))
+    nested(1, &attribute(1, &Bytes::from_slice(name)).append(&nested(2, attributes)))
 }
 
 /// Loads a property of the packet into the register.
 const fn meta(what: u32) -> Bytes {
     let attributes = attribute(1, &Bytes::number(REGISTER));
-    expression(b"meta\0", &attributes.then(&attribute(2, &Bytes::number(what))))
+    expression(b"meta\0", &attributes.append(&attribute(2, &Bytes::number(what))))
 }
 
 /// Loads bytes of a header into the register.
 const fn header(base: u32, offset: u32, length: u32) -> Bytes {
     let attributes = attribute(1, &Bytes::number(REGISTER))
-        .then(&attribute(2, &Bytes::number(base)))
-        .then(&attribute(3, &Bytes::number(offset)))
-        .then(&attribute(4, &Bytes::number(length)));
+        .append(&attribute(2, &Bytes::number(base)))
+        .append(&attribute(3, &Bytes::number(offset)))
+        .append(&attribute(4, &Bytes::number(length)));
     expression(b"payload\0", &attributes)
 }
 
@@ -142,23 +142,23 @@ const fn header(base: u32, offset: u32, length: u32) -> Bytes {
 const fn is(loads: &Bytes, value: &[u8]) -> Bytes {
     const EQUAL: u32 = 0;
     let attributes = attribute(1, &Bytes::number(REGISTER))
-        .then(&attribute(2, &Bytes::number(EQUAL)))
-        .then(&nested(3, &attribute(1, &Bytes::of(value))));
-    Bytes::of(loads.as_slice()).then(&expression(b"cmp\0", &attributes))
+        .append(&attribute(2, &Bytes::number(EQUAL)))
+        .append(&nested(3, &attribute(1, &Bytes::from_slice(value))));
+    Bytes::from_slice(loads.as_slice()).append(&expression(b"cmp\0", &attributes))
 }
 
 /// Accepts the packet.
 const fn accept() -> Bytes {
     let verdict = nested(2, &attribute(1, &Bytes::number(ACCEPT)));
-    let attributes = attribute(1, &Bytes::number(VERDICT)).then(&nested(2, &verdict));
+    let attributes = attribute(1, &Bytes::number(VERDICT)).append(&nested(2, &verdict));
     expression(b"immediate\0", &attributes)
 }
 
 /// Delivers the packet to the listener, or to the connection that it belongs to.
 const fn take() -> Bytes {
-    let port = nested(2, &attribute(1, &Bytes::of(&super::EVERYTHING_PORT.to_be_bytes())));
-    let load = attribute(1, &Bytes::number(REGISTER)).then(&port);
+    let port = nested(2, &attribute(1, &Bytes::from_slice(&super::TRANSPARENT_PORT.to_be_bytes())));
+    let load = attribute(1, &Bytes::number(REGISTER)).append(&port);
     let attributes = attribute(1, &Bytes::number(UNSPECIFIED as u32))
-        .then(&attribute(3, &Bytes::number(REGISTER)));
-    expression(b"immediate\0", &load).then(&expression(b"tproxy\0", &attributes))
+        .append(&attribute(3, &Bytes::number(REGISTER)));
+    expression(b"immediate\0", &load).append(&expression(b"tproxy\0", &attributes))
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use libc::{EAFNOSUPPORT, ENOSYS, EOPNOTSUPP, EPERM, EPROTONOSUPPORT, c_long};
 
 use super::{SetIdBits, install, program};
-use crate::testing::{Ended, errno_of, in_child, note, set_no_new_privs, skipped};
+use crate::testing::{ChildExit, errno_of, in_child, note, set_no_new_privs, skipped};
 
-fn confined(body: impl FnOnce() -> i32) -> Ended {
+fn confined(body: impl FnOnce() -> i32) -> ChildExit {
     let program = program(SetIdBits::Refused);
     in_child(|| {
         set_no_new_privs();
@@ -102,7 +102,7 @@ fn refused_calls_fail_with_their_errno() {
     for (errno, numbers) in refused {
         for number in *numbers {
             let ended = confined(|| errno_of(*number, NONSENSE));
-            assert_eq!(ended, Ended::Exited(*errno), "call {number}");
+            assert_eq!(ended, ChildExit::Exited(*errno), "call {number}");
         }
     }
 }
@@ -111,7 +111,7 @@ fn refused_calls_fail_with_their_errno() {
 fn x32_calls_do_not_exist() {
     for number in [libc::SYS_getpid, libc::SYS_mount, 520, 545] {
         let ended = confined(|| errno_of(0x4000_0000 | number, [0; 6]));
-        assert_eq!(ended, Ended::Exited(ENOSYS), "x32 call {number}");
+        assert_eq!(ended, ChildExit::Exited(ENOSYS), "x32 call {number}");
     }
 }
 
@@ -127,11 +127,11 @@ fn a_call_of_another_architecture_kills() {
         result
     }
     let unfiltered = in_child(|| i32::from(i386_getpid() <= 0));
-    if unfiltered != Ended::Exited(0) {
+    if unfiltered != ChildExit::Exited(0) {
         skipped(&format!("this kernel has no 32-bit calls ({unfiltered:?})"));
         return;
     }
-    assert_eq!(confined(|| i32::from(i386_getpid() <= 0)), Ended::Killed(libc::SIGSYS));
+    assert_eq!(confined(|| i32::from(i386_getpid() <= 0)), ChildExit::Killed(libc::SIGSYS));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn clone_refuses_each_namespace() {
         let flags = (1_usize << shift) | libc::SIGCHLD.unsigned_abs() as usize;
         let expected = if shift == 60 { 0 } else { EPERM };
         let ended = confined(|| errno_of(libc::SYS_clone, [flags, 0, 0, 0, 0, 0]));
-        assert_eq!(ended, Ended::Exited(expected), "bit {shift}");
+        assert_eq!(ended, ChildExit::Exited(expected), "bit {shift}");
     }
 }
 
@@ -151,12 +151,12 @@ fn sockets_that_no_namespace_isolates_cannot_be_made() {
         confined(|| errno_of(libc::SYS_socket, [family, kind, protocol, 0, 0, 0]))
     };
     for family in [15, 17, 29, 30, 31, 38, 40, 41, 43, 44, 45, 21, 9, 4, 5, 3] {
-        assert_eq!(socket(family, 1, 0), Ended::Exited(EAFNOSUPPORT), "family {family}");
+        assert_eq!(socket(family, 1, 0), ChildExit::Exited(EAFNOSUPPORT), "family {family}");
     }
-    assert_eq!(socket(2, 3, 0), Ended::Exited(EPERM));
-    assert_eq!(socket(2, 1, 132), Ended::Exited(EPROTONOSUPPORT));
-    assert_eq!(socket(10, 1, 262), Ended::Exited(EPROTONOSUPPORT));
-    assert_eq!(socket(16, 3, 12), Ended::Exited(EPROTONOSUPPORT));
+    assert_eq!(socket(2, 3, 0), ChildExit::Exited(EPERM));
+    assert_eq!(socket(2, 1, 132), ChildExit::Exited(EPROTONOSUPPORT));
+    assert_eq!(socket(10, 1, 262), ChildExit::Exited(EPROTONOSUPPORT));
+    assert_eq!(socket(16, 3, 12), ChildExit::Exited(EPROTONOSUPPORT));
     for (family, kind, protocol) in [(1, 1, 0), (2, 1, 0), (2, 2, 17), (10, 1, 6), (16, 3, 0)] {
         // A missing IPv6 in the kernel is not the filter's fault.
         let plain = in_child(|| errno_of(libc::SYS_socket, [family, kind, protocol, 0, 0, 0]));
@@ -169,8 +169,8 @@ fn sockets_that_no_namespace_isolates_cannot_be_made() {
             errno_of(libc::SYS_socketpair, [family, 1, 0, ends, 0, 0])
         })
     };
-    assert_eq!(pair(1), Ended::Exited(0));
-    assert_eq!(pair(30), Ended::Exited(EAFNOSUPPORT));
+    assert_eq!(pair(1), ChildExit::Exited(0));
+    assert_eq!(pair(30), ChildExit::Exited(EAFNOSUPPORT));
 }
 
 #[test]
@@ -184,14 +184,14 @@ fn terminal_input_cannot_be_faked() {
         // The kernel itself rejects TCGETS on a closed file descriptor.
         i32::from(errno_of(libc::SYS_ioctl, [9999, 0x5401, 0, 0, 0, 0]) != libc::EBADF)
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
 }
 
 #[test]
 fn device_files_and_odd_personalities_are_refused() {
-    let place = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let path =
-        |name: &str| std::ffi::CString::new(place.path().join(name).to_str().unwrap()).unwrap();
+        |name: &str| std::ffi::CString::new(dir.path().join(name).to_str().unwrap()).unwrap();
     let make = |name: &str, mode: u32| {
         let path = path(name);
         confined(|| {
@@ -199,13 +199,13 @@ fn device_files_and_odd_personalities_are_refused() {
             errno_of(libc::SYS_mknod, [path, mode as usize, 0, 0, 0, 0])
         })
     };
-    assert_eq!(make("whiteout", libc::S_IFCHR | 0o600), Ended::Exited(EPERM));
-    assert_eq!(make("disk", libc::S_IFBLK | 0o600), Ended::Exited(EPERM));
-    assert_eq!(make("fifo", libc::S_IFIFO | 0o600), Ended::Exited(0));
+    assert_eq!(make("whiteout", libc::S_IFCHR | 0o600), ChildExit::Exited(EPERM));
+    assert_eq!(make("disk", libc::S_IFBLK | 0o600), ChildExit::Exited(EPERM));
+    assert_eq!(make("fifo", libc::S_IFIFO | 0o600), ChildExit::Exited(0));
     let persona =
         |persona: usize| confined(|| errno_of(libc::SYS_personality, [persona, 0, 0, 0, 0, 0]));
-    assert_eq!(persona(0x4_0000), Ended::Exited(EPERM));
-    assert_eq!(persona(0xffff_ffff), Ended::Exited(0));
+    assert_eq!(persona(0x4_0000), ChildExit::Exited(EPERM));
+    assert_eq!(persona(0xffff_ffff), ChildExit::Exited(0));
 }
 
 #[test]
@@ -217,27 +217,27 @@ fn threads_start_without_clone3() {
             .sum();
         sum
     });
-    assert_eq!(ended, Ended::Exited(6));
+    assert_eq!(ended, ChildExit::Exited(6));
 }
 
 #[test]
 fn no_set_id_program_can_be_left_behind() {
     use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("program");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("program");
     std::fs::write(&file, "").unwrap();
     let ended = confined(|| {
         let chmod =
             |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).is_ok();
         let make = |name: &str, mode| {
             let mut options = std::fs::OpenOptions::new();
-            options.write(true).create_new(true).mode(mode).open(place.path().join(name)).is_ok()
+            options.write(true).create_new(true).mode(mode).open(dir.path().join(name)).is_ok()
         };
         assert!(chmod(0o755) && make("plain", 0o777));
         i32::from(chmod(0o4755) || chmod(0o2755) || make("user", 0o4755) || make("group", 0o2755))
     });
-    assert_eq!(ended, Ended::Exited(0));
-    for entry in std::fs::read_dir(place.path()).unwrap() {
+    assert_eq!(ended, ChildExit::Exited(0));
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
         assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o6000, 0);
     }
 }

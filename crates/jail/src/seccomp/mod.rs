@@ -68,9 +68,9 @@ pub const fn traffic_program() -> &'static [sock_filter] {
 
 const fn build(verdicts: &[Verdict; KNOWN]) -> Block {
     let foreign = tree::answer(libc::SECCOMP_RET_KILL_PROCESS);
-    let native = tree::load(tree::NUMBER).then(&tree::search(verdicts));
-    let judge = tree::when(tree::Is::Equal, ARCHITECTURE_X86_64, &native, &foreign);
-    tree::share_answers(&tree::load(tree::ARCHITECTURE).then(&judge))
+    let native = tree::load(tree::NUMBER).append(&tree::search(verdicts));
+    let judge = tree::when(tree::Comparison::Equal, ARCHITECTURE_X86_64, &native, &foreign);
+    tree::share_answers(&tree::load(tree::ARCHITECTURE).append(&judge))
 }
 
 /// Installs a filter on the calling thread and all processes that it will start.

@@ -16,8 +16,8 @@ use libc::{
 
 use super::SetIdBits;
 use super::tree::{
-    Block, Is, Verdict, allow, allow_only, keep, load, low_half_of_argument, refuse, refuse_only,
-    when,
+    Block, Comparison, Verdict, allow, allow_only, load, low_half_of_argument, mask, refuse,
+    refuse_only, when,
 };
 
 /// The highest number that was reviewed when these rules were written: `file_setattr`, Linux 6.17.
@@ -149,7 +149,7 @@ const REFUSED: &[(i32, &[c_long])] = &[
 ];
 
 /// Calls that are decided by an argument.
-const JUDGED: &[(c_long, Block)] = &[
+const FILTERED: &[(c_long, Block)] = &[
     (libc::SYS_clone, clone()),
     (libc::SYS_ioctl, ioctl()),
     (libc::SYS_socket, socket()),
@@ -161,7 +161,7 @@ const JUDGED: &[(c_long, Block)] = &[
 
 /// Calls that are decided by an argument where set-id bits are refused; they replace those of
 /// [`JUDGED`]. openat2's mode is in memory, which a filter cannot read; its users fall back.
-const JUDGED_FOR_SET_ID: &[(c_long, Block)] = &[
+const FILTERED_SET_ID: &[(c_long, Block)] = &[
     (libc::SYS_chmod, plain_mode(1)),
     (libc::SYS_fchmod, plain_mode(1)),
     (libc::SYS_fchmodat, plain_mode(2)),
@@ -187,8 +187,8 @@ const NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWNS
     .cast_unsigned();
 
 const fn clone() -> Block {
-    load(low_half_of_argument(0)).then(&when(
-        Is::AnyBitOf,
+    load(low_half_of_argument(0)).append(&when(
+        Comparison::AnyBitOf,
         NAMESPACE_FLAGS,
         &refuse(EPERM),
         &allow(),
@@ -203,7 +203,7 @@ const TIOCLINUX: u32 = 0x541c;
 const TIOCSETD: u32 = 0x5423;
 
 const fn ioctl() -> Block {
-    load(low_half_of_argument(1)).then(&refuse_only(&[TIOCSTI, TIOCLINUX, TIOCSETD], EPERM))
+    load(low_half_of_argument(1)).append(&refuse_only(&[TIOCSTI, TIOCLINUX, TIOCSETD], EPERM))
 }
 
 const PROTOCOL_TCP: u32 = 6;
@@ -217,20 +217,21 @@ const SOCKET_TYPE_MASK: u32 = 0xf;
 /// demand. For the internet families only TCP and UDP (Go falls back from MPTCP); for netlink only
 /// routes, which getifaddrs reads.
 const fn socket() -> Block {
-    let known = when(Is::Equal, PROTOCOL_UDP, &socket_type(), &refuse(EPROTONOSUPPORT));
-    let known = when(Is::Equal, PROTOCOL_TCP, &socket_type(), &known);
-    let internet = load(low_half_of_argument(2)).then(&when(Is::Equal, 0, &socket_type(), &known));
-    let netlink =
-        load(low_half_of_argument(2)).then(&allow_only(&[PROTOCOL_ROUTE_NETLINK], EPROTONOSUPPORT));
-    let judge = when(Is::Equal, AF_NETLINK.unsigned_abs(), &netlink, &refuse(EAFNOSUPPORT));
-    let judge = when(Is::Equal, AF_INET6.unsigned_abs(), &internet, &judge);
-    let judge = when(Is::Equal, AF_INET.unsigned_abs(), &internet, &judge);
-    let judge = when(Is::Equal, AF_UNIX.unsigned_abs(), &allow(), &judge);
-    load(low_half_of_argument(0)).then(&judge)
+    let known = when(Comparison::Equal, PROTOCOL_UDP, &socket_type(), &refuse(EPROTONOSUPPORT));
+    let known = when(Comparison::Equal, PROTOCOL_TCP, &socket_type(), &known);
+    let internet =
+        load(low_half_of_argument(2)).append(&when(Comparison::Equal, 0, &socket_type(), &known));
+    let netlink = load(low_half_of_argument(2))
+        .append(&allow_only(&[PROTOCOL_ROUTE_NETLINK], EPROTONOSUPPORT));
+    let judge = when(Comparison::Equal, AF_NETLINK.unsigned_abs(), &netlink, &refuse(EAFNOSUPPORT));
+    let judge = when(Comparison::Equal, AF_INET6.unsigned_abs(), &internet, &judge);
+    let judge = when(Comparison::Equal, AF_INET.unsigned_abs(), &internet, &judge);
+    let judge = when(Comparison::Equal, AF_UNIX.unsigned_abs(), &allow(), &judge);
+    load(low_half_of_argument(0)).append(&judge)
 }
 
 pub(super) const fn socket_type() -> Block {
-    load(low_half_of_argument(1)).then(&keep(SOCKET_TYPE_MASK)).then(&allow_only(
+    load(low_half_of_argument(1)).append(&mask(SOCKET_TYPE_MASK)).append(&allow_only(
         &[libc::SOCK_STREAM.unsigned_abs(), libc::SOCK_DGRAM.unsigned_abs()],
         EPERM,
     ))
@@ -238,32 +239,32 @@ pub(super) const fn socket_type() -> Block {
 
 /// The kernel creates both sockets before it checks whether their family supports pairs.
 const fn socketpair() -> Block {
-    load(low_half_of_argument(0)).then(&allow_only(&[AF_UNIX.unsigned_abs()], EAFNOSUPPORT))
+    load(low_half_of_argument(0)).append(&allow_only(&[AF_UNIX.unsigned_abs()], EAFNOSUPPORT))
 }
 
 /// The native personality, and querying it. The others disable address randomisation or make memory
 /// executable without the program's knowledge.
 const fn personality() -> Block {
-    load(low_half_of_argument(0)).then(&allow_only(&[0, 0xffff_ffff], EPERM))
+    load(low_half_of_argument(0)).append(&allow_only(&[0, 0xffff_ffff], EPERM))
 }
 
 /// No device files, not even the 0:0 one that anybody may create: overlays interpret it as a
 /// deletion.
 const fn make_node(mode_argument: u32, set_id_bits: SetIdBits) -> Block {
-    let judge = keep(libc::S_IFMT).then(&refuse_only(&[libc::S_IFCHR, libc::S_IFBLK], EPERM));
+    let judge = mask(libc::S_IFMT).append(&refuse_only(&[libc::S_IFCHR, libc::S_IFBLK], EPERM));
     let judge = match set_id_bits {
         SetIdBits::Allowed => judge,
-        SetIdBits::Refused => when(Is::AnyBitOf, SET_ID, &refuse(EPERM), &judge),
+        SetIdBits::Refused => when(Comparison::AnyBitOf, SET_ID, &refuse(EPERM), &judge),
     };
-    load(low_half_of_argument(mode_argument)).then(&judge)
+    load(low_half_of_argument(mode_argument)).append(&judge)
 }
 
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// A mode without set-id bits.
 const fn plain_mode(mode_argument: u32) -> Block {
-    load(low_half_of_argument(mode_argument)).then(&when(
-        Is::AnyBitOf,
+    load(low_half_of_argument(mode_argument)).append(&when(
+        Comparison::AnyBitOf,
         SET_ID,
         &refuse(EPERM),
         &allow(),
@@ -274,8 +275,8 @@ const fn plain_mode(mode_argument: u32) -> Block {
 const fn open(flags_argument: u32) -> Block {
     // O_TMPFILE is two bits, of which O_DIRECTORY is one.
     let makes = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)).cast_unsigned();
-    load(low_half_of_argument(flags_argument)).then(&when(
-        Is::AnyBitOf,
+    load(low_half_of_argument(flags_argument)).append(&when(
+        Comparison::AnyBitOf,
         makes,
         &plain_mode(flags_argument + 1),
         &allow(),
@@ -293,31 +294,34 @@ pub(super) const fn verdicts(set_id_bits: SetIdBits) -> [Verdict; KNOWN] {
         let (errno, numbers) = REFUSED[index];
         let mut at = 0;
         while at < numbers.len() {
-            verdicts[place(numbers[at])] = Verdict::Refused(errno);
+            verdicts[table_index(numbers[at])] = Verdict::Refused(errno);
             at += 1;
         }
         index += 1;
     }
-    judge(&mut verdicts, JUDGED);
+    set_filters(&mut verdicts, FILTERED);
     match set_id_bits {
         SetIdBits::Allowed => {}
-        SetIdBits::Refused => judge(&mut verdicts, JUDGED_FOR_SET_ID),
+        SetIdBits::Refused => set_filters(&mut verdicts, FILTERED_SET_ID),
     }
     verdicts
 }
 
 /// Stores the verdicts on these calls.
-pub(super) const fn judge(verdicts: &mut [Verdict; KNOWN], calls: &'static [(c_long, Block)]) {
+pub(super) const fn set_filters(
+    verdicts: &mut [Verdict; KNOWN],
+    calls: &'static [(c_long, Block)],
+) {
     let mut index = 0;
     while index < calls.len() {
         let (number, block) = &calls[index];
-        verdicts[place(*number)] = Verdict::Judged(block);
+        verdicts[table_index(*number)] = Verdict::Filtered(block);
         index += 1;
     }
 }
 
 /// An invalid system call number does not compile.
-pub(super) const fn place(number: c_long) -> usize {
+pub(super) const fn table_index(number: c_long) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "a larger number is out of bounds")]
     (number.unsigned_abs() as usize)
 }

@@ -11,7 +11,9 @@ use libc::{
 };
 
 use super::rules::{KNOWN, socket_type};
-use super::tree::{Block, Is, Verdict, allow_only, load, low_half_of_argument, refuse, when};
+use super::tree::{
+    Block, Comparison, Verdict, allow_only, load, low_half_of_argument, refuse, when,
+};
 use super::worker::{self, not_executable};
 
 /// Calls that are allowed whatever their arguments are, in addition to those of a worker.
@@ -48,7 +50,7 @@ const FIONBIO: u32 = 0x5421;
 const FIONREAD: u32 = 0x541b;
 
 /// Calls that are decided by an argument.
-const JUDGED: &[(c_long, Block)] = &[
+const FILTERED: &[(c_long, Block)] = &[
     (libc::SYS_mmap, not_executable(2)),
     (libc::SYS_mprotect, not_executable(2)),
     (libc::SYS_socket, internet()),
@@ -58,18 +60,19 @@ const JUDGED: &[(c_long, Block)] = &[
 
 /// TCP and UDP; the filter for commands checks the protocol.
 const fn internet() -> Block {
-    let judge = when(Is::Equal, AF_INET6.unsigned_abs(), &socket_type(), &refuse(EAFNOSUPPORT));
-    let judge = when(Is::Equal, AF_INET.unsigned_abs(), &socket_type(), &judge);
-    load(low_half_of_argument(0)).then(&judge)
+    let judge =
+        when(Comparison::Equal, AF_INET6.unsigned_abs(), &socket_type(), &refuse(EAFNOSUPPORT));
+    let judge = when(Comparison::Equal, AF_INET.unsigned_abs(), &socket_type(), &judge);
+    load(low_half_of_argument(0)).append(&judge)
 }
 
 /// Commands and requests are the second argument.
 const fn one_of(commands: &[u32]) -> Block {
-    load(low_half_of_argument(1)).then(&allow_only(commands, EPERM))
+    load(low_half_of_argument(1)).append(&allow_only(commands, EPERM))
 }
 
 /// The verdicts on every known number.
 pub(super) const fn verdicts() -> [Verdict; KNOWN] {
     let verdicts = [Verdict::Refused(EPERM); KNOWN];
-    worker::also(worker::also(verdicts, worker::ALLOWED, &[]), ALLOWED, JUDGED)
+    worker::allow_also(worker::allow_also(verdicts, worker::ALLOWED, &[]), ALLOWED, FILTERED)
 }

@@ -36,7 +36,7 @@ pub(super) struct Block {
 
 /// How the loaded value is compared.
 #[derive(Clone, Copy)]
-pub(super) enum Is {
+pub(super) enum Comparison {
     Equal,
     AtLeast,
     AnyBitOf,
@@ -58,7 +58,7 @@ impl Block {
     }
 
     /// This block followed by another one.
-    pub(super) const fn then(mut self, next: &Self) -> Self {
+    pub(super) const fn append(mut self, next: &Self) -> Self {
         let mut index = 0;
         while index < next.length {
             self.instructions[self.length] = next.instructions[index];
@@ -100,7 +100,7 @@ pub(super) const fn load(offset: u32) -> Block {
 }
 
 /// Keeps only the bits of `mask` of the loaded value.
-pub(super) const fn keep(mask: u32) -> Block {
+pub(super) const fn mask(mask: u32) -> Block {
     Block::of(BPF_ALU | BPF_AND | BPF_K, 0, 0, mask)
 }
 
@@ -120,13 +120,13 @@ pub(super) const fn refuse(errno: i32) -> Block {
 }
 
 /// Runs `then` when the loaded value passes the comparison with `k`, else `otherwise`.
-pub(super) const fn when(is: Is, k: u32, then: &Block, otherwise: &Block) -> Block {
+pub(super) const fn when(is: Comparison, k: u32, then: &Block, otherwise: &Block) -> Block {
     let comparison = BPF_JMP
         | BPF_K
         | match is {
-            Is::Equal => BPF_JEQ,
-            Is::AtLeast => BPF_JGE,
-            Is::AnyBitOf => BPF_JSET,
+            Comparison::Equal => BPF_JEQ,
+            Comparison::AtLeast => BPF_JGE,
+            Comparison::AnyBitOf => BPF_JSET,
         };
     #[expect(clippy::cast_possible_truncation, reason = "compared with the limit, or by CAPACITY")]
     let block = if otherwise.length <= u8::MAX as usize {
@@ -134,14 +134,14 @@ pub(super) const fn when(is: Is, k: u32, then: &Block, otherwise: &Block) -> Blo
     } else {
         // Conditional jumps reach 255 instructions; for longer distances an unconditional one is
         // inserted.
-        Block::of(comparison, 0, 1, k).then(&Block::of(
+        Block::of(comparison, 0, 1, k).append(&Block::of(
             BPF_JMP | BPF_JA,
             0,
             0,
             otherwise.length as u32,
         ))
     };
-    block.then(otherwise).then(then)
+    block.append(otherwise).append(then)
 }
 
 /// Allows the call when the loaded value is one of `values`, else fails it with `errno`.
@@ -158,7 +158,7 @@ const fn choose(values: &[u32], then: &Block, otherwise: &Block) -> Block {
     let mut block = *otherwise;
     let mut index = 0;
     while index < values.len() {
-        block = when(Is::Equal, values[index], then, &block);
+        block = when(Comparison::Equal, values[index], then, &block);
         index += 1;
     }
     block
@@ -172,7 +172,7 @@ pub(super) enum Verdict {
     /// It fails with this errno.
     Refused(i32),
     /// This block decides.
-    Judged(&'static Block),
+    Filtered(&'static Block),
 }
 
 impl Verdict {
@@ -180,7 +180,7 @@ impl Verdict {
         match self {
             Self::Allowed => allow(),
             Self::Refused(errno) => refuse(errno),
-            Self::Judged(block) => *block,
+            Self::Filtered(block) => *block,
         }
     }
 
@@ -210,7 +210,7 @@ pub(super) const fn search(verdicts: &[Verdict]) -> Block {
     }
     let below = halve(verdicts, ranges.split_at(count).0);
     #[expect(clippy::cast_possible_truncation, reason = "there are some hundred calls")]
-    when(Is::AtLeast, verdicts.len() as u32, &refuse(libc::ENOSYS), &below)
+    when(Comparison::AtLeast, verdicts.len() as u32, &refuse(libc::ENOSYS), &below)
 }
 
 /// The search in these ranges.
@@ -220,17 +220,17 @@ const fn halve(verdicts: &[Verdict], ranges: &[usize]) -> Block {
     }
     let (low, high) = ranges.split_at(ranges.len() / 2);
     #[expect(clippy::cast_possible_truncation, reason = "there are some hundred calls")]
-    when(Is::AtLeast, high[0] as u32, &halve(verdicts, high), &halve(verdicts, low))
+    when(Comparison::AtLeast, high[0] as u32, &halve(verdicts, high), &halve(verdicts, low))
 }
 
 /// The same decisions with each answer only once, at the end: the kernel translates each
 /// instruction when a program is installed.
 pub(super) const fn share_answers(block: &Block) -> Block {
     // The new position of each instruction, or of the answer that it gives.
-    let mut places = [0; CAPACITY];
+    let mut positions = [0; CAPACITY];
     let mut answers = Block::EMPTY;
     let decisions = count_decisions(block);
-    let mut place = 0;
+    let mut position = 0;
     let mut index = 0;
     while index < block.length {
         if block.is_answer(index) {
@@ -239,12 +239,12 @@ pub(super) const fn share_answers(block: &Block) -> Block {
                 at += 1;
             }
             if at == answers.length {
-                answers = answers.then(&answer(block.instructions[index].k));
+                answers = answers.append(&answer(block.instructions[index].k));
             }
-            places[index] = decisions + at;
+            positions[index] = decisions + at;
         } else if !block.is_jump(index) {
-            places[index] = place;
-            place += 1;
+            positions[index] = position;
+            position += 1;
         }
         index += 1;
     }
@@ -253,11 +253,11 @@ pub(super) const fn share_answers(block: &Block) -> Block {
     while index < block.length {
         let mut instruction = block.instructions[index];
         if block.is_comparison(index) {
-            let here = places[index];
+            let here = positions[index];
             instruction.jt =
-                distance(here, places[block.follow(index + 1 + instruction.jt as usize)]);
+                distance(here, positions[block.follow(index + 1 + instruction.jt as usize)]);
             instruction.jf =
-                distance(here, places[block.follow(index + 1 + instruction.jf as usize)]);
+                distance(here, positions[block.follow(index + 1 + instruction.jf as usize)]);
         }
         if !block.is_answer(index) && !block.is_jump(index) {
             shared.instructions[shared.length] = instruction;
@@ -265,7 +265,7 @@ pub(super) const fn share_answers(block: &Block) -> Block {
         }
         index += 1;
     }
-    shared.then(&answers)
+    shared.append(&answers)
 }
 
 const fn count_decisions(block: &Block) -> usize {

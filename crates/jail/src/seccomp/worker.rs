@@ -9,8 +9,8 @@
 
 use libc::{EPERM, PROT_EXEC, c_long};
 
-use super::rules::{KNOWN, judge, place};
-use super::tree::{Block, Is, Verdict, allow, load, low_half_of_argument, refuse, when};
+use super::rules::{KNOWN, set_filters, table_index};
+use super::tree::{Block, Comparison, Verdict, allow, load, low_half_of_argument, refuse, when};
 
 /// Calls that are allowed whatever their arguments are.
 pub(super) const ALLOWED: &[c_long] = &[
@@ -47,12 +47,12 @@ pub(super) const ALLOWED: &[c_long] = &[
 ];
 
 /// Calls that are decided by an argument.
-const JUDGED: &[(c_long, Block)] =
+const FILTERED: &[(c_long, Block)] =
     &[(libc::SYS_mmap, not_executable(2)), (libc::SYS_mprotect, not_executable(2))];
 
 pub(super) const fn not_executable(access_argument: u32) -> Block {
-    load(low_half_of_argument(access_argument)).then(&when(
-        Is::AnyBitOf,
+    load(low_half_of_argument(access_argument)).append(&when(
+        Comparison::AnyBitOf,
         PROT_EXEC.cast_unsigned(),
         &refuse(EPERM),
         &allow(),
@@ -61,20 +61,20 @@ pub(super) const fn not_executable(access_argument: u32) -> Block {
 
 /// The verdicts on every known number.
 pub(super) const fn verdicts() -> [Verdict; KNOWN] {
-    also([Verdict::Refused(EPERM); KNOWN], ALLOWED, JUDGED)
+    allow_also([Verdict::Refused(EPERM); KNOWN], ALLOWED, FILTERED)
 }
 
 /// The same verdicts, except for these calls.
-pub(super) const fn also(
+pub(super) const fn allow_also(
     mut verdicts: [Verdict; KNOWN],
     allowed: &[c_long],
     judged: &'static [(c_long, Block)],
 ) -> [Verdict; KNOWN] {
     let mut index = 0;
     while index < allowed.len() {
-        verdicts[place(allowed[index])] = Verdict::Allowed;
+        verdicts[table_index(allowed[index])] = Verdict::Allowed;
         index += 1;
     }
-    judge(&mut verdicts, judged);
+    set_filters(&mut verdicts, judged);
     verdicts
 }

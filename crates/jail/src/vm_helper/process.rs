@@ -86,7 +86,7 @@ impl<S: Sync> VmProcess<S> {
 
     /// Kills the child and reaps it.
     pub(crate) fn kill(&self) {
-        crate::launch::end(&self.process);
+        crate::launch::kill_and_reap(&self.process);
     }
 
     /// Kills and reaps the child, but leaves its stack and the shared value mapped until this
@@ -99,7 +99,7 @@ impl<S: Sync> VmProcess<S> {
 
 impl<S> Drop for VmProcess<S> {
     fn drop(&mut self) {
-        crate::launch::end(&self.process);
+        crate::launch::kill_and_reap(&self.process);
     }
 }
 
@@ -122,7 +122,7 @@ extern "C" fn enter<S>(task: *mut libc::c_void) -> libc::c_int {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Ended, in_child};
+    use crate::testing::{ChildExit, in_child};
 
     #[test]
     fn nobody_waits_for_an_event_beyond_the_death_of_its_setter() {
@@ -141,6 +141,6 @@ mod tests {
             assert_eq!(setting.wait(setting.shared(), timeout), Ok(()));
             0
         });
-        assert_eq!(ended, Ended::Exited(0));
+        assert_eq!(ended, ChildExit::Exited(0));
     }
 }

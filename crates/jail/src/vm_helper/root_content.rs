@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, mknodat, openat, symlinkat};
 
-use crate::fixtures::Fixtures;
+use crate::dev_proc::DevProc;
 use crate::mounts::c_path;
 use crate::spec::{Mount, Source};
 
@@ -54,9 +54,9 @@ impl RootPlan {
     ///
     /// # Errors
     /// A path that contains a null byte, and the error of fstat(2).
-    pub(crate) fn of(mounts: &mut Vec<(PathBuf, Mount)>) -> io::Result<Self> {
+    pub(crate) fn new(mounts: &mut Vec<(PathBuf, Mount)>) -> io::Result<Self> {
         let mut content = RootContent::default();
-        for (path, node) in Fixtures::mount_points() {
+        for (path, node) in DevProc::mount_points() {
             content.put(path.as_bytes(), node)?;
         }
         let mut mounted = BTreeSet::new();
@@ -64,7 +64,7 @@ impl RootPlan {
         for (path, mount) in std::mem::take(mounts) {
             let at = normalized(&path);
             let is_within = above(&at).any(|above| mounted.contains(above));
-            let is_ours = !is_within && !Fixtures::hold(&path) && content.can_have(&at);
+            let is_ours = !is_within && !DevProc::contains(&path) && content.can_have(&at);
             let is_free = is_ours && content.is_free(&at);
             let rest = match mount {
                 Mount::File(text) if is_ours => content.put_file(&at, text)?.map(Mount::File),
@@ -209,7 +209,7 @@ mod tests {
 
     fn of(mounts: Vec<(&str, Mount)>) -> (RootContent, Vec<(String, bool)>) {
         let mut mounts = mounts.into_iter().map(|(path, mount)| (path.into(), mount)).collect();
-        let RootPlan { content, have_mount_points } = RootPlan::of(&mut mounts).unwrap();
+        let RootPlan { content, have_mount_points } = RootPlan::new(&mut mounts).unwrap();
         let left = mounts.iter().map(|(path, _)| path.display().to_string()).zip(have_mount_points);
         (content, left.collect())
     }
@@ -228,10 +228,10 @@ mod tests {
         ]);
         let there = |path: &str| (path.to_owned(), true);
         assert_eq!(left, [there("/usr"), there("/etc/services"), there("/a/b/c")]);
-        let place = tempfile::tempdir().unwrap();
-        let root = fs::File::open(place.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::File::open(dir.path()).unwrap();
         content.make(root.as_fd()).unwrap();
-        let at = |path: &str| place.path().join(path);
+        let at = |path: &str| dir.path().join(path);
         assert_eq!(fs::read_to_string(at("etc/hosts")).unwrap(), "last");
         assert_eq!(fs::read_link(at("lib64")).unwrap(), Path::new("usr/lib64"));
         assert_eq!(fs::metadata(at("etc/services")).unwrap().len(), 0);
@@ -276,9 +276,9 @@ mod tests {
 
     #[test]
     fn it_is_made_in_an_empty_root_only() {
-        let place = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("/", place.path().join("etc")).unwrap();
-        let root = fs::File::open(place.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/", dir.path().join("etc")).unwrap();
+        let root = fs::File::open(dir.path()).unwrap();
         let (content, _) = of(vec![("/etc/passwd", file("x"))]);
         assert_eq!(content.make(root.as_fd()), Err(rustix::io::Errno::EXIST));
     }

@@ -11,13 +11,13 @@ use crate::identity::Identity;
 use crate::seccomp::{self, SetIdBits};
 use crate::spec::{Network, Source};
 use crate::sys;
-use crate::testing::{Ended, errno_of, fork_child, wait_for};
+use crate::testing::{ChildExit, errno_of, fork_child, wait_for};
 use crate::walls::Wall;
 
 /// A zygote in a child of the test, which must exit by itself.
 struct Fixture {
     requests: Option<Requests>,
-    raised: Raised,
+    confinement: Confinement,
     process: libc::pid_t,
 }
 
@@ -29,9 +29,9 @@ fn start(prepare: fn(OwnedFd) -> Result<Serve, String>) -> Result<Fixture, NotRe
         drop(outer);
         sys::close_all_but(vec![0, 1, 2, std::os::fd::AsRawFd::as_raw_fd(&inner)]).unwrap();
         let worker = ResourceLimits { file_bytes: Some(0), ..ResourceLimits::default() };
-        let work = Work { requests: inner, prepare, stack_bytes: 1 << 20, worker };
+        let work = ZygoteTask { requests: inner, prepare, stack_bytes: 1 << 20, worker };
         let spec = JailSpec {
-            identity: Identity::of_caller().unwrap(),
+            identity: Identity::for_caller().unwrap(),
             root: Source::Empty,
             root_writable: false,
             root_is_own: true,
@@ -41,8 +41,8 @@ fn start(prepare: fn(OwnedFd) -> Result<Serve, String>) -> Result<Fixture, NotRe
             task: Task::Fork(work),
             rlimits: ResourceLimits::default(),
             cgroup: None,
-            kept: Vec::new(),
-            areas: None,
+            locks: Vec::new(),
+            access_mounts: None,
             landlock_optional: false,
         };
         run(spec).into()
@@ -51,7 +51,7 @@ fn start(prepare: fn(OwnedFd) -> Result<Serve, String>) -> Result<Fixture, NotRe
     input.write_all(b"prepared").unwrap();
     let raised = requests.prepare(input.as_fd(), Duration::from_secs(30));
     match raised {
-        Ok(raised) => Ok(Fixture { requests: Some(requests), raised, process }),
+        Ok(raised) => Ok(Fixture { requests: Some(requests), confinement: raised, process }),
         Err(error) => {
             drop(requests);
             wait_for(process);
@@ -68,26 +68,26 @@ impl Fixture {
     }
 
     /// A worker's answer, and how it ends.
-    fn ask(&self, question: &[u8]) -> (Vec<u8>, Option<WorkerEnded>) {
+    fn request(&self, question: &[u8]) -> (Vec<u8>, Option<WorkerExit>) {
         let (mut wire, leash) = self.call();
         wire.write_all(question).unwrap();
         let mut answer = Vec::new();
         wire.read_to_end(&mut answer).unwrap();
-        (answer, told(leash))
+        (answer, read_exit(leash))
     }
 }
 
 impl Drop for Fixture {
     fn drop(&mut self) {
         self.requests = None;
-        assert_eq!(wait_for(self.process), Ended::Exited(0));
+        assert_eq!(wait_for(self.process), ChildExit::Exited(0));
     }
 }
 
-fn told(mut leash: UnixStream) -> Option<WorkerEnded> {
+fn read_exit(mut leash: UnixStream) -> Option<WorkerExit> {
     let mut bytes = Vec::new();
     leash.read_to_end(&mut bytes).unwrap();
-    ended(&bytes)
+    decode_exit(&bytes)
 }
 
 /// Answers one byte: its prepared input, an errno, or by its exit alone.
@@ -158,10 +158,10 @@ fn attempts() -> Vec<i32> {
 #[test]
 fn workers_have_what_was_prepared_and_reach_nothing() {
     let zygote = start(prepare).unwrap();
-    assert!(zygote.raised.namespaces && zygote.raised.landlock > 0);
-    assert_eq!(zygote.ask(b"p"), (b"prepared".to_vec(), Some(WorkerEnded::Exited(0))));
-    let (errnos, ended) = zygote.ask(b"a");
-    assert_eq!(ended, Some(WorkerEnded::Exited(0)));
+    assert!(zygote.confinement.namespaces && zygote.confinement.landlock > 0);
+    assert_eq!(zygote.request(b"p"), (b"prepared".to_vec(), Some(WorkerExit::Exited(0))));
+    let (errnos, ended) = zygote.request(b"a");
+    assert_eq!(ended, Some(WorkerExit::Exited(0)));
     assert!(!errnos.is_empty());
     for (index, errno) in errnos.iter().enumerate() {
         assert_eq!(i32::from(*errno), libc::EPERM, "attempt {index}");
@@ -172,13 +172,13 @@ fn workers_have_what_was_prepared_and_reach_nothing() {
 fn the_end_of_a_worker_costs_one_worker() {
     let zygote = start(prepare).unwrap();
     let waiting = zygote.call();
-    assert_eq!(zygote.ask(b"x"), (Vec::new(), Some(WorkerEnded::Exited(7))));
-    assert_eq!(zygote.ask(b"!").1, Some(WorkerEnded::Exited(101)));
+    assert_eq!(zygote.request(b"x"), (Vec::new(), Some(WorkerExit::Exited(7))));
+    assert_eq!(zygote.request(b"!").1, Some(WorkerExit::Exited(101)));
     // Beyond the limit of its stack.
-    assert_eq!(zygote.ask(b"0").1, Some(WorkerEnded::Signaled(11)));
+    assert_eq!(zygote.request(b"0").1, Some(WorkerExit::Signaled(11)));
     let (mut wire, leash) = waiting;
     wire.write_all(b"p").unwrap();
-    assert_eq!(told(leash), Some(WorkerEnded::Exited(0)));
+    assert_eq!(read_exit(leash), Some(WorkerExit::Exited(0)));
 }
 
 #[test]
@@ -197,13 +197,13 @@ fn a_worker_that_nobody_wants_is_killed() {
     let (mut wire, leash) = zygote.call();
     wire.write_all(b"w").unwrap();
     drop(zygote);
-    assert_eq!(told(leash), None);
+    assert_eq!(read_exit(leash), None);
 }
 
 #[test]
 fn what_cannot_be_prepared_is_told() {
     let error = start(|_| Err("not this".to_owned())).err().unwrap();
-    assert!(matches!(&error, NotReady::Unprepared(why) if why == "not this"), "{error:?}");
+    assert!(matches!(&error, NotReady::PrepareFailed(why) if why == "not this"), "{error:?}");
     let error = start(|_| panic!("not this")).err().unwrap();
     assert!(matches!(&error, NotReady::Lost(_)), "{error:?}");
 }
@@ -211,7 +211,7 @@ fn what_cannot_be_prepared_is_told() {
 /// As inside a sandbox: a filter of another program, and no namespaces available.
 #[test]
 fn without_namespaces_a_confined_process_says_so_and_others_are_refused() {
-    fn in_filter(confined: bool) -> Ended {
+    fn in_filter(confined: bool) -> ChildExit {
         crate::testing::in_child(|| {
             crate::testing::become_other_user();
             if confined {
@@ -224,9 +224,9 @@ fn without_namespaces_a_confined_process_says_so_and_others_are_refused() {
             }
             match start(prepare) {
                 Ok(zygote) => {
-                    assert!(!zygote.raised.namespaces);
-                    assert_eq!(zygote.ask(b"p").0, b"prepared");
-                    let (errnos, _) = zygote.ask(b"a");
+                    assert!(!zygote.confinement.namespaces);
+                    assert_eq!(zygote.request(b"p").0, b"prepared");
+                    let (errnos, _) = zygote.request(b"a");
                     assert!(errnos.iter().all(|errno| i32::from(*errno) == libc::EPERM));
                     drop(zygote);
                     10
@@ -238,18 +238,18 @@ fn without_namespaces_a_confined_process_says_so_and_others_are_refused() {
             }
         })
     }
-    assert_eq!(in_filter(true), Ended::Exited(10));
-    assert_eq!(in_filter(false), Ended::Exited(20));
+    assert_eq!(in_filter(true), ChildExit::Exited(10));
+    assert_eq!(in_filter(false), ChildExit::Exited(20));
 }
 
 #[test]
 fn each_message_survives_the_way() {
     let failed = FromInit::Failed { wall: Wall::Landlock, errno: 1, step: "x".to_owned() };
     for message in [
-        FromZygote::Ready(Raised { namespaces: true, landlock: 7 }),
-        FromZygote::Unprepared("why".to_owned()),
-        FromZygote::NoWalls(Box::new(failed)),
-        FromZygote::NoJail("why".to_owned()),
+        FromZygote::Ready(Confinement { namespaces: true, landlock: 7 }),
+        FromZygote::PrepareFailed("why".to_owned()),
+        FromZygote::WallFailed(Box::new(failed)),
+        FromZygote::LaunchFailed("why".to_owned()),
     ] {
         assert_eq!(FromZygote::decode(&message.encode()), Some(message));
     }
@@ -257,8 +257,8 @@ fn each_message_survives_the_way() {
         assert_eq!(ToZygote::decode(&message.encode()), Some(message));
     }
     assert_eq!(bounded(&"é".repeat(TEXT_BYTES)).len(), TEXT_BYTES);
-    for worker in [WorkerEnded::Exited(9), WorkerEnded::Signaled(9)] {
-        assert_eq!(ended(&encode_ended(worker)), Some(worker));
+    for worker in [WorkerExit::Exited(9), WorkerExit::Signaled(9)] {
+        assert_eq!(decode_exit(&encode_exit(worker)), Some(worker));
     }
-    assert_eq!(ended(b"E"), None);
+    assert_eq!(decode_exit(b"E"), None);
 }

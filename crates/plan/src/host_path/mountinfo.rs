@@ -18,21 +18,21 @@ pub(super) struct MountTable(Vec<Mount>);
 struct Mount {
     id: u64,
     /// The part of the file system that is mounted.
-    source: Place,
+    source: Location,
     /// The mount point.
     point: PathBuf,
 }
 
 /// A position in a file system, independent of mount points.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Location {
     /// `major:minor` of the file system.
     device: String,
     /// The path from its root.
     path: PathBuf,
 }
 
-impl Place {
+impl Location {
     /// Whether one of the two is, or contains, the other.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         self.device == other.device
@@ -50,20 +50,20 @@ impl MountTable {
     }
 
     /// The position of a path without links, which lies on the mount with this id.
-    pub(super) fn place(&self, mount_id: u64, real: &Path) -> Option<Place> {
+    pub(super) fn locate(&self, mount_id: u64, real: &Path) -> Option<Location> {
         let mount = self.0.iter().find(|mount| mount.id == mount_id)?;
         let below = real.strip_prefix(&mount.point).ok()?;
         Some(mount.source.join(below))
     }
 
     /// The sources of the mounts below a path without links.
-    pub(super) fn below(&self, real: &Path) -> impl Iterator<Item = &Place> {
+    pub(super) fn below(&self, real: &Path) -> impl Iterator<Item = &Location> {
         let is_below = move |mount: &&Mount| mount.point != real && mount.point.starts_with(real);
         self.0.iter().filter(is_below).map(|mount| &mount.source)
     }
 }
 
-impl Place {
+impl Location {
     fn join(&self, below: &Path) -> Self {
         // `join` of an empty path would append a slash.
         let path = self.path.components().chain(below.components()).collect();
@@ -79,7 +79,7 @@ impl Mount {
         let device = std::str::from_utf8(fields.nth(1)?).ok()?.to_owned();
         let path = unescaped(fields.next()?);
         let point = unescaped(fields.next()?);
-        Some(Self { id, source: Place { device, path }, point })
+        Some(Self { id, source: Location { device, path }, point })
     }
 }
 
@@ -120,22 +120,22 @@ mod tests {
 32 22 254:16 /ann/.local/share/stockade/journals /srv/w/p/j rw - ext4 /dev/vdb rw\n\
 33 22 0:40 / /srv/w/p/tmp rw - tmpfs tmpfs rw\n";
 
-    fn place(path: &str) -> Place {
-        Place { device: "254:16".to_owned(), path: path.into() }
+    fn location(path: &str) -> Location {
+        Location { device: "254:16".to_owned(), path: path.into() }
     }
 
     #[test]
     fn a_path_has_one_place_under_all_its_names() {
         let table = MountTable::parse(TABLE);
-        let data = place("/ann/.local/share/stockade");
-        let by_home = table.place(30, Path::new("/home/ann/.local/share/stockade"));
-        let by_bind = table.place(31, Path::new("/srv/ann local/share/stockade"));
+        let data = location("/ann/.local/share/stockade");
+        let by_home = table.locate(30, Path::new("/home/ann/.local/share/stockade"));
+        let by_bind = table.locate(31, Path::new("/srv/ann local/share/stockade"));
         assert_eq!((by_home.as_ref(), by_bind.as_ref()), (Some(&data), Some(&data)));
-        assert!(table.place(31, Path::new("/srv/ann local")).unwrap().overlaps(&data));
-        assert!(table.place(32, Path::new("/srv/w/p/j")).unwrap().overlaps(&data));
-        assert!(!table.place(30, Path::new("/home/bob")).unwrap().overlaps(&data));
-        assert!(!table.place(22, Path::new("/ann/.local")).unwrap().overlaps(&data));
-        assert_eq!(table.place(99, Path::new("/home")), None);
+        assert!(table.locate(31, Path::new("/srv/ann local")).unwrap().overlaps(&data));
+        assert!(table.locate(32, Path::new("/srv/w/p/j")).unwrap().overlaps(&data));
+        assert!(!table.locate(30, Path::new("/home/bob")).unwrap().overlaps(&data));
+        assert!(!table.locate(22, Path::new("/ann/.local")).unwrap().overlaps(&data));
+        assert_eq!(table.locate(99, Path::new("/home")), None);
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         let table = MountTable::parse(TABLE);
         let below: Vec<_> = table.below(Path::new("/srv/w")).collect();
         assert_eq!(below.len(), 2);
-        assert!(below[0].overlaps(&place("/ann/.local/share/stockade")));
+        assert!(below[0].overlaps(&location("/ann/.local/share/stockade")));
         assert_eq!(table.below(Path::new("/srv/w/p/tmp")).count(), 0);
         assert_eq!(table.below(Path::new("/sr")).count(), 0);
     }

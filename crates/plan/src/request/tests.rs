@@ -8,12 +8,12 @@ use stockade_core::access::Rules;
 use stockade_core::network::Policy;
 use stockade_core::sandbox::Limits;
 use stockade_jail::cgroup::Group;
-use stockade_jail::{Payload, Reach, Streams};
+use stockade_jail::{Payload, Rights, Streams};
 
 use super::*;
 use crate::layers::Origin;
-use crate::once::{Once, View};
-use crate::{Held, Programs};
+use crate::one_shot::{OneShotInput, View};
+use crate::{PersistentInput, Programs};
 
 /// A data directory and a project with one directory in it.
 struct Scene(tempfile::TempDir);
@@ -38,8 +38,8 @@ impl Scene {
     }
 
     fn check(&self, spec: &SandboxSpec) -> Result<Request, Error> {
-        let users = Users::of(&Identity::of_caller().unwrap());
-        Request::check(spec, &spec.root, users, &|| HostPaths::of(&self.path("data")))
+        let users = Users::for_identity(&Identity::for_caller().unwrap());
+        Request::check(spec, &spec.root, users, &|| HostPaths::new(&self.path("data")))
     }
 
     fn changed(&self, change: impl FnOnce(&mut SandboxSpec)) -> Result<Request, Error> {
@@ -48,9 +48,9 @@ impl Scene {
         self.check(&spec)
     }
 
-    fn once(&self, request: Request) -> JailSpec {
-        let once = Once {
-            identity: Identity::of_caller().unwrap(),
+    fn one_shot(&self, request: Request) -> JailSpec {
+        let once = OneShotInput {
+            identity: Identity::for_caller().unwrap(),
             view: &View::Overlay(self.path("data/view")),
             payload: Payload::Program(vec![CString::from(c"true")]),
             environment: Vec::new(),
@@ -61,12 +61,12 @@ impl Scene {
             group: None,
             lock: File::open(self.path("data")).unwrap().into(),
         };
-        request.once(once).unwrap()
+        request.one_shot_jail(once).unwrap()
     }
 
-    fn held(&self, request: Request) -> JailSpec {
-        let held = Held {
-            identity: Identity::of_caller().unwrap(),
+    fn persistent(&self, request: Request) -> JailSpec {
+        let input = PersistentInput {
+            identity: Identity::for_caller().unwrap(),
             directory: &self.path("box"),
             origin: Origin::New,
             programs: &mut Programs::new(self.path("data/skeleton")),
@@ -74,7 +74,7 @@ impl Scene {
             listener: File::open(self.path("data")).unwrap().into(),
             descriptors: 1024,
         };
-        request.held(held).unwrap().spec
+        request.persistent_jail(input).unwrap().spec
     }
 }
 
@@ -172,23 +172,24 @@ fn a_run_and_a_persistent_sandbox_get_the_same_of_one_request() {
     spec.mounts[1].writable = true;
     spec.limits = Limits { processes: Some(7), ..Limits::default() };
     spec.best_effort = [BestEffort::Landlock].into();
-    spec.access = Rules::stored(r#"[{"effect":"deny","level":"read","path":"/project/there"}]"#);
+    spec.access =
+        Rules::from_stored(r#"[{"effect":"deny","level":"read","path":"/project/there"}]"#);
     spec.network = Some(Policy::default());
-    let once = scene.once(scene.check(&spec).unwrap());
-    let held = scene.held(scene.check(&spec).unwrap());
+    let once = scene.one_shot(scene.check(&spec).unwrap());
+    let persistent = scene.persistent(scene.check(&spec).unwrap());
 
-    assert_eq!(requested(&once), requested(&held));
+    assert_eq!(requested(&once), requested(&persistent));
     assert_eq!(requested(&once).len(), 3);
-    assert_eq!((once.rlimits.processes, held.rlimits.processes), (Some(7), Some(7)));
-    assert_eq!((&once.hostname, once.network), (&held.hostname, held.network));
-    assert!(once.landlock_optional && held.landlock_optional);
-    let reaches = |jail: &JailSpec| -> Vec<(PathBuf, Reach)> {
-        let areas = jail.areas.as_ref().unwrap();
-        areas.list.iter().map(|area| (area.path.clone(), area.reach)).collect()
+    assert_eq!((once.rlimits.processes, persistent.rlimits.processes), (Some(7), Some(7)));
+    assert_eq!((&once.hostname, once.network), (&persistent.hostname, persistent.network));
+    assert!(once.landlock_optional && persistent.landlock_optional);
+    let reaches = |jail: &JailSpec| -> Vec<(PathBuf, Rights)> {
+        let access_mounts = jail.access_mounts.as_ref().unwrap();
+        access_mounts.list.iter().map(|area| (area.path.clone(), area.rights)).collect()
     };
-    assert_eq!(reaches(&once), reaches(&held));
+    assert_eq!(reaches(&once), reaches(&persistent));
     // Whether programs find a resolver is the same too, however its file is mounted.
-    for jail in [&once, &held] {
+    for jail in [&once, &persistent] {
         assert!(jail.mounts.iter().any(|(path, _)| path == Path::new("/etc/resolv.conf")));
     }
 }
@@ -197,10 +198,10 @@ fn a_run_and_a_persistent_sandbox_get_the_same_of_one_request() {
 fn without_a_request_nothing_of_the_host_is_shown_but_its_programs() {
     let scene = Scene::new();
     let spec = SandboxSpec::default();
-    let once = scene.once(scene.check(&spec).unwrap());
-    let held = scene.held(scene.check(&spec).unwrap());
-    for jail in [&once, &held] {
-        assert!(jail.areas.is_none() && !jail.landlock_optional);
+    let once = scene.one_shot(scene.check(&spec).unwrap());
+    let persistent = scene.persistent(scene.check(&spec).unwrap());
+    for jail in [&once, &persistent] {
+        assert!(jail.access_mounts.is_none() && !jail.landlock_optional);
         assert_eq!((jail.network, jail.rlimits.processes), (Network::Off, Some(PROCESSES)));
         for (path, mount) in &jail.mounts {
             if let Mount::Tree(Source::Host { access, .. }) = mount {

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::channel::{Channel, is_loss};
 use super::start::Starter;
 use crate::directory::Directory;
-use crate::failure::Asked;
+use crate::failure::RequestedName;
 use crate::socket::{Message, Packet};
 use crate::wire::{Action, Answer, Failure, Request};
 use stockade_runtime::{Error, Result};
@@ -41,7 +41,7 @@ pub(super) struct Client {
 
 /// A response, and the connection that it arrived on.
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct Exchange {
     pub(super) message: Message<Answer>,
     pub(super) channel: Channel,
 }
@@ -52,27 +52,27 @@ impl Client {
     }
 
     /// Sends the keeper a request, and returns the connection to the idle ones.
-    pub(super) async fn ask(&self, request: &Request, body: &[u8]) -> Result<Message<Answer>> {
-        self.ask_with(request, body, &[]).await
+    pub(super) async fn request(&self, request: &Request, body: &[u8]) -> Result<Message<Answer>> {
+        self.request_with(request, body, &[]).await
     }
 
     /// The same with descriptors.
-    pub(super) async fn ask_with(
+    pub(super) async fn request_with(
         &self,
         request: &Request,
         body: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Message<Answer>> {
         let answered = self.call(request, body, descriptors).await?;
-        self.keep(answered.channel);
+        self.return_channel(answered.channel);
         Ok(answered.message)
     }
 
     /// Sends a request whose response is [`Answer::Done`].
-    pub(super) async fn order(&self, request: &Request) -> Result<()> {
-        match self.ask(request, &[]).await?.head {
+    pub(super) async fn execute(&self, request: &Request) -> Result<()> {
+        match self.request(request, &[]).await?.head {
             Answer::Done => Ok(()),
-            _ => Err(misunderstood()),
+            _ => Err(unexpected_answer()),
         }
     }
 
@@ -87,15 +87,15 @@ impl Client {
         request: &Request,
         body: &[u8],
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<Answered> {
-        let asked = asked(request);
+    ) -> Result<Exchange> {
+        let name = requested_name(request);
         let packet = Packet::new(request, body).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => Error::Invalid(error.to_string()),
             _ => Error::Exhausted(error.to_string()),
         })?;
         let answered = timeout(deadline(request), self.exchange(request, &packet, descriptors));
         let answered = answered.await;
-        let answered = answered.map_err(|_| Error::Deadline(asked.operation))??;
+        let answered = answered.map_err(|_| Error::Deadline(name.operation))??;
         let is_told =
             |failure: &Failure| matches!(failure, Failure::Wall { without_overlay: Some(_), .. });
         if let Answer::Failed(failure) = &answered.message.head
@@ -104,8 +104,8 @@ impl Client {
             return Ok(answered);
         }
         if let Answer::Failed(failure) = answered.message.head {
-            self.keep(answered.channel);
-            return Err(failure.into_error(&asked));
+            self.return_channel(answered.channel);
+            return Err(failure.into_error(&name));
         }
         Ok(answered)
     }
@@ -116,7 +116,7 @@ impl Client {
     }
 
     /// Takes back a connection whose last request was answered.
-    pub(super) fn keep(&self, channel: Channel) {
+    pub(super) fn return_channel(&self, channel: Channel) {
         let mut idle = self.idle();
         if idle.len() < IDLE {
             idle.push(channel);
@@ -134,7 +134,7 @@ impl Client {
         request: &Request,
         packet: &Packet,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<Answered> {
+    ) -> Result<Exchange> {
         let broken = |source| Error::Unreachable { what: "the keeper".to_owned(), source };
         let mut repeated = false;
         let [mut pause, longest] = PAUSES;
@@ -161,10 +161,12 @@ impl Client {
                     if repeated && is_done(request, &message.head) {
                         message.head = Answer::Done;
                     }
-                    return Ok(Answered { message, channel });
+                    return Ok(Exchange { message, channel });
                 }
                 Ok(None) if !may_repeat(request) => {
-                    return Err(Error::OutcomeUnknown(asked(request).operation.to_owned()));
+                    return Err(Error::OutcomeUnknown(
+                        requested_name(request).operation.to_owned(),
+                    ));
                 }
                 Ok(None) => {
                     self.forget();
@@ -197,7 +199,7 @@ pub(super) fn is_exhausted(error: &io::Error) -> bool {
 }
 
 /// The error for a response that does not match the request.
-pub(super) fn misunderstood() -> Error {
+pub(super) fn unexpected_answer() -> Error {
     Error::Unreachable { what: "the keeper".to_owned(), source: io::ErrorKind::InvalidData.into() }
 }
 
@@ -220,7 +222,7 @@ fn is_done(request: &Request, answer: &Answer) -> bool {
         && *answer == Answer::Failed(Failure::NoExec)
 }
 
-fn asked(request: &Request) -> Asked<'_> {
+fn requested_name(request: &Request) -> RequestedName<'_> {
     let (operation, sandbox, exec) = match request {
         Request::Hello { .. } => ("greet", None, None),
         Request::Drain => ("hand over to another version", None, None),
@@ -250,7 +252,7 @@ fn asked(request: &Request) -> Asked<'_> {
         Request::Supports { .. } => ("report its capabilities", None, None),
         Request::Metrics => ("count", None, None),
     };
-    Asked { operation, sandbox, exec }
+    RequestedName { operation, sandbox, exec }
 }
 
 #[cfg(test)]

@@ -10,14 +10,14 @@ use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::layer::{self, Original, Owners};
-use stockade_bundle::view::Gathered;
+use stockade_bundle::view::LayerChanges;
 use stockade_core::{SandboxId, SnapshotId};
 
 use super::call::Client;
 use super::files::blocking;
 use super::snapshot::{self, not_copied};
 use crate::directory::name;
-use crate::wire::Begun;
+use crate::wire::InitialState;
 use stockade_runtime::{Capability, Error, Result};
 
 /// Copies the changes of a sandbox to a new directory of the host.
@@ -25,17 +25,17 @@ pub(super) async fn of_sandbox(
     client: &Arc<Client>,
     sandbox: &SandboxId,
     to: &Path,
-) -> Result<Gathered> {
+) -> Result<LayerChanges> {
     for _ in 0..snapshot::ATTEMPTS {
-        let held = snapshot::hold(client, sandbox).await?;
+        let paused = snapshot::pause(client, sandbox).await?;
         let (client, sandbox, to) = (client.clone(), sandbox.clone(), to.to_owned());
         let gathered = blocking(move || {
-            let worked = held.worked(&client.directory, &sandbox)?;
+            let layer = paused.workspace_layer(&client.directory, &sandbox)?;
             let target = Target::make(&to)?;
-            let gathered = worked.gather(&target.dir)?;
+            let gathered = layer.gather(&target.dir)?;
             // If its keeper died meanwhile, the sandbox may have been resumed.
-            Ok(held.release().then(|| {
-                target.keep();
+            Ok(paused.resume().then(|| {
+                target.commit();
                 gathered
             }))
         });
@@ -52,37 +52,37 @@ pub(super) async fn of_snapshot(
     client: &Arc<Client>,
     id: &SnapshotId,
     to: &Path,
-) -> Result<Gathered> {
+) -> Result<LayerChanges> {
     let (client, id, to) = (client.clone(), id.clone(), to.to_owned());
     blocking(move || {
-        let kept = snapshot::Kept::open(&client.directory, &id)?;
-        let worked = kept.worked()?;
+        let stored = snapshot::StoredSnapshot::open(&client.directory, &id)?;
+        let layer = stored.workspace_layer()?;
         let target = Target::make(&to)?;
-        let gathered = worked.gather(&target.dir)?;
-        kept.is_still_there()?;
-        target.keep();
+        let gathered = layer.gather(&target.dir)?;
+        stored.is_still_there()?;
+        target.commit();
         Ok(gathered)
     })
     .await
 }
 
 /// The layer of a workspace.
-pub(super) struct Worked {
+pub(super) struct WorkspaceLayer {
     layer: Dir,
-    begun: Begun,
-    whole: bool,
+    initial_state: InitialState,
+    is_full_copy: bool,
     owners: Owners,
 }
 
-impl Worked {
+impl WorkspaceLayer {
     /// The layer below `dir`.
     ///
     /// # Errors
     /// [`Error::Invalid`] when there is no workspace.
-    pub(super) fn of(
+    pub(super) fn open(
         has_workspace: bool,
-        begun: Option<&Begun>,
-        whole: bool,
+        initial_state: Option<&InitialState>,
+        is_full_copy: bool,
         owners: Owners,
         dir: &Dir,
         layer: &str,
@@ -90,18 +90,23 @@ impl Worked {
         if !has_workspace {
             return Err(Error::Invalid("the sandbox has no workspace".to_owned()));
         }
-        let begun = begun.cloned().ok_or_else(|| Error::Unsupported {
+        let initial_state = initial_state.cloned().ok_or_else(|| Error::Unsupported {
             capability: Capability::Workspace,
             reason: "the sandbox was created by a version that did not record its start".to_owned(),
             remedy: Some("copy the files out with `stockade cp`".to_owned()),
         })?;
         let layer = name(layer).and_then(|layer| dir.open_dir(&layer)).map_err(snapshot::host)?;
-        Ok(Self { layer, begun, whole, owners })
+        Ok(Self { layer, initial_state, is_full_copy, owners })
     }
 
     /// Copies the changes to an empty directory.
-    fn gather(&self, to: &Dir) -> Result<Gathered> {
-        let Self { layer, begun: Begun { host, since, copied }, whole, owners } = self;
+    fn gather(&self, to: &Dir) -> Result<LayerChanges> {
+        let Self {
+            layer,
+            initial_state: InitialState { host, since, copied },
+            is_full_copy: whole,
+            owners,
+        } = self;
         let removed = if *whole {
             let failed = |source| Error::Host { path: host.display().to_string(), source };
             let real = std::fs::canonicalize(host).map_err(failed)?;
@@ -113,7 +118,7 @@ impl Worked {
             layer::copy(layer, to, u64::MAX, *owners).map_err(not_copied)?;
             Vec::new()
         };
-        Ok(Gathered { since: *since, removed })
+        Ok(LayerChanges { since: *since, removed })
     }
 }
 
@@ -138,7 +143,7 @@ impl Target {
         make().map_err(|source| Error::Host { path: path.display().to_string(), source })
     }
 
-    fn keep(mut self) {
+    fn commit(mut self) {
         self.is_kept = true;
     }
 }

@@ -50,7 +50,7 @@ impl Channel {
     }
 
     /// Sends the keeper the greeting.
-    pub(super) async fn greet(&self) -> io::Result<Greeted> {
+    pub(super) async fn handshake(&self) -> io::Result<HandshakeResult> {
         let hello = Packet::new(&Request::Hello { protocol: PROTOCOL }, &[])?;
         match self.send(&hello, &[]).await {
             // It may have sent the reason before it closed the connection.
@@ -58,11 +58,13 @@ impl Channel {
             other => other?,
         }
         match self.receive().await? {
-            None => Ok(Greeted::Gone),
+            None => Ok(HandshakeResult::Gone),
             Some(Message { head: Answer::Hello { protocol, .. }, .. }) => {
-                Ok(Greeted::Version(protocol))
+                Ok(HandshakeResult::Version(protocol))
             }
-            Some(Message { head: Answer::Failed(failure), .. }) => Ok(Greeted::Refused(failure)),
+            Some(Message { head: Answer::Failed(failure), .. }) => {
+                Ok(HandshakeResult::Refused(failure))
+            }
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -70,7 +72,7 @@ impl Channel {
 
 /// The response to a greeting.
 #[derive(Debug)]
-pub(super) enum Greeted {
+pub(super) enum HandshakeResult {
     /// The keeper speaks this version of the messages.
     Version(u32),
     /// It accepts no client.

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
-use super::call::{Client, misunderstood};
+use super::call::{Client, unexpected_answer};
 use crate::files::Root;
 use crate::wire::{Answer, Request};
 use stockade_runtime::{Content, Error, ReadRange, Result, SandboxPath, WriteOptions};
@@ -68,13 +68,13 @@ pub(super) async fn blocking<T: Send + 'static>(
 }
 
 async fn root(client: &Client, id: &SandboxId) -> Result<Root> {
-    let message = client.ask(&Request::Root { id: id.clone() }, &[]).await?;
+    let message = client.request(&Request::Root { id: id.clone() }, &[]).await?;
     let descriptors = <[OwnedFd; 1]>::try_from(message.descriptors);
     match (message.head, descriptors) {
         (Answer::Root { host_start, user, access }, Ok([descriptor])) => {
             Ok(Root::new(descriptor, host_start, user).with_rules(access))
         }
-        _ => Err(misunderstood()),
+        _ => Err(unexpected_answer()),
     }
 }
 

@@ -28,31 +28,31 @@ use stockade_runtime::{Input, Offsets};
 /// How many pieces wait while another one is written.
 const PIECES: usize = 1;
 /// How often the thread that waits for a terminal checks whether the caller still waits.
-const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Offsets beyond any output.
-const END: Offsets = Offsets { output: u64::MAX, error: u64::MAX };
+const STREAM_END: Offsets = Offsets { output: u64::MAX, error: u64::MAX };
 
 /// A command whose input may be written to.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct InputWriter {
     pub(super) client: Arc<Client>,
     pub(super) id: SandboxId,
     pub(super) exec: ExecId,
 }
 
-impl Written {
+impl InputWriter {
     /// The command's input. Its outer end is `descriptor`, or is requested when it is needed.
     pub(super) fn open(self, descriptor: Option<OwnedFd>) -> Input {
         let (sender, receiver) = mpsc::channel(PIECES);
         tokio::spawn(async move {
             // After an error the receiver is dropped, so the caller's next piece fails.
-            let _ = self.carry(receiver, descriptor).await;
+            let _ = self.forward(receiver, descriptor).await;
         });
         Input::new(sender)
     }
 
     /// Writes pieces until the input is closed, or until it has no reader or no writer any more.
-    async fn carry(
+    async fn forward(
         &self,
         mut receiver: mpsc::Receiver<Option<Vec<u8>>>,
         descriptor: Option<OwnedFd>,
@@ -68,26 +68,26 @@ impl Written {
                 },
             };
             let Some(piece) = piece else { return Ok(()) };
-            let held = match end.take() {
+            let outer = match end.take() {
                 Some(held) => held,
-                None => match self.ask().await? {
+                None => match self.request_descriptor().await? {
                     Some(descriptor) => outer_end(descriptor)?,
                     None => return Ok(()),
                 },
             };
             let Some(bytes) = piece else {
                 drop(receiver);
-                return self.close(held).await;
+                return self.close(outer).await;
             };
-            held.write(bytes).await?;
-            end = Some(held);
+            outer.write(bytes).await?;
+            end = Some(outer);
         }
     }
 
     /// Requests the descriptor; `None` when the command takes no input any more.
-    async fn ask(&self) -> io::Result<Option<OwnedFd>> {
+    async fn request_descriptor(&self) -> io::Result<Option<OwnedFd>> {
         let (id, exec) = (self.id.clone(), self.exec.clone());
-        let request = Request::Attach { id, exec, from: END };
+        let request = Request::Attach { id, exec, from: STREAM_END };
         // The events on this connection are not needed, so it is not returned to the idle ones.
         let answered = self.client.call(&request, &[], &[]).await.map_err(io::Error::other)?;
         let message = answered.message;
@@ -97,14 +97,14 @@ impl Written {
         }
     }
 
-    async fn close(&self, end: End) -> io::Result<()> {
+    async fn close(&self, end: OuterEnd) -> io::Result<()> {
         if let Some(code) = end.end_of_input() {
             return end.write(vec![code]).await;
         }
         drop(end);
         let (id, exec) = (self.id.clone(), self.exec.clone());
         let request = Request::Command { id, exec, action: Action::CloseInput };
-        self.client.order(&request).await.map_err(io::Error::other)
+        self.client.execute(&request).await.map_err(io::Error::other)
     }
 }
 
@@ -120,18 +120,18 @@ pub(super) fn write_all(input: Input, bytes: Vec<u8>) {
 
 /// The outer end of an input.
 #[derive(Debug)]
-struct End {
+struct OuterEnd {
     watched: AsyncFd<OwnedFd>,
     is_pipe: bool,
 }
 
 /// The outer end of an input, writable without blocking on other holders of it.
-fn outer_end(descriptor: OwnedFd) -> io::Result<End> {
+fn outer_end(descriptor: OwnedFd) -> io::Result<OuterEnd> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&descriptor)?.st_mode);
     let is_pipe = kind == FileType::Fifo;
     let own = if is_pipe { open_anew(&descriptor)? } else { descriptor };
     let watched = watched(own, Interest::WRITABLE | Interest::ERROR)?;
-    Ok(End { watched, is_pipe })
+    Ok(OuterEnd { watched, is_pipe })
 }
 
 /// A new open file description of a pipe's end, with separate flags.
@@ -141,7 +141,7 @@ fn open_anew(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-impl End {
+impl OuterEnd {
     async fn write(&self, bytes: Vec<u8>) -> io::Result<()> {
         if !self.is_pipe {
             return write_apart(self.watched.get_ref().try_clone()?, bytes).await;
@@ -166,7 +166,7 @@ impl End {
 /// waits.
 fn room(end: &OwnedFd) -> io::Result<()> {
     let mut waiting = [PollFd::new(end, PollFlags::OUT)];
-    match poll(&mut waiting, Some(&LOOK)) {
+    match poll(&mut waiting, Some(&POLL_INTERVAL)) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => return Err(errno.into()),
     }

@@ -18,12 +18,12 @@ use stockade_core::sandbox::Root;
 use stockade_core::{SandboxId, SnapshotId};
 use stockade_jail::{Identity, Range};
 
-use super::call::{Client, misunderstood};
-use super::changes::Worked;
+use super::call::{Client, unexpected_answer};
+use super::changes::WorkspaceLayer;
 use super::channel::Channel;
 use super::files::blocking;
 use crate::directory::{Directory, Staged, is_at, name};
-use crate::wire::{Answer, Begun, Layers, Request};
+use crate::wire::{Answer, InitialState, Layers, Request};
 use stockade_runtime::{Error, Result, SnapshotInfo};
 
 /// The entries of a snapshot's directory.
@@ -45,7 +45,7 @@ struct Record {
     workspace: bool,
     /// The initial state of the sandbox's workspace.
     #[serde(default)]
-    begun: Option<Begun>,
+    begun: Option<InitialState>,
     /// Why the layers are complete trees, if they are.
     #[serde(default)]
     whole: Option<String>,
@@ -71,14 +71,14 @@ impl Prepared {
     }
 
     /// Whether a keeper has taken over the layers.
-    pub(super) fn is_taken(&self) -> bool {
+    pub(super) fn is_adopted(&self) -> bool {
         let upper = name(UPPER).map(|upper| self.staged.dir.open_dir(&upper));
         upper.is_ok_and(|upper| upper.is_err_and(|error| error.errno() == Some(Errno::NOENT)))
     }
 }
 
 /// An existing snapshot.
-pub(super) struct Kept {
+pub(super) struct StoredSnapshot {
     id: SnapshotId,
     snapshots: Dir,
     path: RelativePath,
@@ -86,7 +86,7 @@ pub(super) struct Kept {
     record: Record,
 }
 
-impl Kept {
+impl StoredSnapshot {
     /// Opens a snapshot.
     pub(super) fn open(directory: &Directory, id: &SnapshotId) -> Result<Self> {
         let snapshots = directory.snapshots().map_err(host)?;
@@ -100,10 +100,10 @@ impl Kept {
     }
 
     /// The changes of its sandbox in the workspace.
-    pub(super) fn worked(&self) -> Result<Worked> {
+    pub(super) fn workspace_layer(&self) -> Result<WorkspaceLayer> {
         let Record { workspace, begun, whole, .. } = &self.record;
         let (begun, whole) = (begun.as_ref(), whole.is_some());
-        Worked::of(*workspace, begun, whole, Owners::Same, &self.dir, WORKSPACE)
+        WorkspaceLayer::open(*workspace, begun, whole, Owners::Same, &self.dir, WORKSPACE)
     }
 
     /// Checks that the snapshot still exists. A removal first renames the directory, so an existing
@@ -118,31 +118,42 @@ impl Kept {
 
 /// A sandbox whose processes are stopped until this value is dropped.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct PausedSandbox {
     root: Root,
     workspace: bool,
-    begun: Option<Begun>,
-    whole: Option<String>,
+    initial_state: Option<InitialState>,
+    full_copy_reason: Option<String>,
     host_start: Option<u32>,
     channel: Channel,
 }
 
-impl Held {
+impl PausedSandbox {
     /// The sandbox's changes in its workspace.
-    pub(super) fn worked(&self, directory: &Directory, id: &SandboxId) -> Result<Worked> {
-        let owners = kept_owners(self.host_start).1;
+    pub(super) fn workspace_layer(
+        &self,
+        directory: &Directory,
+        id: &SandboxId,
+    ) -> Result<WorkspaceLayer> {
+        let owners = stored_owners(self.host_start).1;
         let dir = directory.sandbox(id).map_err(host)?;
-        let whole = self.whole.is_some();
-        Worked::of(self.workspace, self.begun.as_ref(), whole, owners, &dir, WORKSPACE_LAYER)
+        let whole = self.full_copy_reason.is_some();
+        WorkspaceLayer::open(
+            self.workspace,
+            self.initial_state.as_ref(),
+            whole,
+            owners,
+            &dir,
+            WORKSPACE_LAYER,
+        )
     }
 
     /// Copies one of its layers to an empty directory. Returns the disk use of the copy in bytes.
     fn copy(&self, from: &Dir, layer: &str, to: &Dir) -> Result<u64> {
-        copy_layer(from, layer, to, kept_owners(self.host_start).1)
+        copy_layer(from, layer, to, stored_owners(self.host_start).1)
     }
 
     /// Releases the sandbox. Returns whether it was stopped until now.
-    pub(super) fn release(self) -> bool {
+    pub(super) fn resume(self) -> bool {
         self.channel.is_silent()
     }
 }
@@ -164,10 +175,10 @@ pub(super) async fn take(
             Err(Error::NoSnapshot(_)) => {}
             other => return known(other?),
         }
-        let held = hold(client, sandbox).await?;
+        let paused = pause(client, sandbox).await?;
         let (client, sandbox, id) = (client.clone(), sandbox.clone(), id.clone());
-        let kept = blocking(move || keep(&client.directory, &sandbox, &id, held));
-        if let Some(info) = kept.await? {
+        let stored = blocking(move || store(&client.directory, &sandbox, &id, paused));
+        if let Some(info) = stored.await? {
             return Ok(info);
         }
     }
@@ -214,34 +225,34 @@ pub(super) async fn remove(client: &Arc<Client>, id: &SnapshotId) -> Result<()> 
 pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Prepared> {
     let (client, id) = (client.clone(), id.clone());
     blocking(move || {
-        let kept = Kept::open(&client.directory, &id)?;
+        let stored = StoredSnapshot::open(&client.directory, &id)?;
         let identity =
-            Identity::of_caller().map_err(|error| Error::Exhausted(error.to_string()))?;
+            Identity::for_caller().map_err(|error| Error::Exhausted(error.to_string()))?;
         let range = identity.range();
-        let owners = match (kept.record.range_start, range) {
-            (Some(from), Some(range)) => Owners::Moved { from, to: range.start },
+        let owners = match (stored.record.range_start, range) {
+            (Some(from), Some(range)) => Owners::Shifted { from, to: range.start },
             _ => Owners::Same,
         };
         let staged = client.directory.stage().map_err(host)?;
-        copy_layer(&kept.dir, UPPER, &made(&staged.dir, UPPER)?, owners)?;
-        let Record { workspace, begun, whole, .. } = &kept.record;
+        copy_layer(&stored.dir, UPPER, &make_dir(&staged.dir, UPPER)?, owners)?;
+        let Record { workspace, begun, whole, .. } = &stored.record;
         let mut begun = begun.clone();
         if *workspace {
-            let copy = made(&staged.dir, WORKSPACE)?;
-            copy_layer(&kept.dir, WORKSPACE, &copy, owners)?;
+            let copy = make_dir(&staged.dir, WORKSPACE)?;
+            copy_layer(&stored.dir, WORKSPACE, &copy, owners)?;
             if whole.is_some() {
-                begun = begun_again(begun, (&kept.dir, WORKSPACE), &copy, &staged.dir)?;
+                begun = copied_again(begun, (&stored.dir, WORKSPACE), &copy, &staged.dir)?;
             }
         }
-        kept.is_still_there()?;
+        stored.is_still_there()?;
         let exhausted = |error: io::Error| Error::Exhausted(error.to_string());
         let lock = range.map_or(Ok(None), Range::lock).map_err(exhausted)?;
         let layers = Layers {
             staged: staged.name.clone(),
-            root: kept.record.root,
+            root: stored.record.root,
             range_start: range.map(|range| range.start),
             begun,
-            whole: kept.record.whole,
+            whole: stored.record.whole,
         };
         Ok(Prepared { layers, lock, staged })
     })
@@ -249,38 +260,45 @@ pub(super) async fn prepare(client: &Arc<Client>, id: &SnapshotId) -> Result<Pre
 }
 
 /// Keeps a sandbox's processes stopped.
-pub(super) async fn hold(client: &Client, sandbox: &SandboxId) -> Result<Held> {
+pub(super) async fn pause(client: &Client, sandbox: &SandboxId) -> Result<PausedSandbox> {
     let answered = client.call(&Request::Hold { id: sandbox.clone() }, &[], &[]).await?;
     match answered.message.head {
-        Answer::Held { root, workspace, host_start, begun, whole } => {
-            Ok(Held { root, workspace, begun, whole, host_start, channel: answered.channel })
-        }
-        _ => Err(misunderstood()),
+        Answer::Held { root, workspace, host_start, begun, whole } => Ok(PausedSandbox {
+            root,
+            workspace,
+            initial_state: begun,
+            full_copy_reason: whole,
+            host_start,
+            channel: answered.channel,
+        }),
+        _ => Err(unexpected_answer()),
     }
 }
 
 /// Makes a snapshot of a held sandbox; `None` when its keeper died meanwhile, so that the processes
 /// may have run, or when another snapshot has the id.
-fn keep(
+fn store(
     directory: &Directory,
     sandbox: &SandboxId,
     id: &SnapshotId,
-    held: Held,
+    paused: PausedSandbox,
 ) -> Result<Option<SnapshotInfo>> {
     let from = directory.sandbox(sandbox).map_err(host)?;
     let staged = directory.stage().map_err(host)?;
-    let (range_start, _) = kept_owners(held.host_start);
-    let (root, workspace) = (held.root.clone(), held.workspace);
-    let (mut begun, whole) = (held.begun.clone(), held.whole.clone());
-    let mut size_bytes = held.copy(&from, "layers/upper", &made(&staged.dir, UPPER)?)?;
+    let (range_start, _) = stored_owners(paused.host_start);
+    let (root, workspace) = (paused.root.clone(), paused.workspace);
+    let (mut initial_state, whole) =
+        (paused.initial_state.clone(), paused.full_copy_reason.clone());
+    let mut size_bytes = paused.copy(&from, "layers/upper", &make_dir(&staged.dir, UPPER)?)?;
     if workspace {
-        let copy = made(&staged.dir, WORKSPACE)?;
-        size_bytes += held.copy(&from, WORKSPACE_LAYER, &copy)?;
+        let copy = make_dir(&staged.dir, WORKSPACE)?;
+        size_bytes += paused.copy(&from, WORKSPACE_LAYER, &copy)?;
         if whole.is_some() {
-            begun = begun_again(begun, (&from, WORKSPACE_LAYER), &copy, &staged.dir)?;
+            initial_state =
+                copied_again(initial_state, (&from, WORKSPACE_LAYER), &copy, &staged.dir)?;
         }
     }
-    if !held.release() {
+    if !paused.resume() {
         return Ok(None);
     }
     let info = SnapshotInfo {
@@ -289,18 +307,18 @@ fn keep(
         created_at_ms: now_ms(),
         size_bytes,
     };
-    let record = Record { info, root, workspace, begun, whole, range_start };
+    let record = Record { info, root, workspace, begun: initial_state, whole, range_start };
     let bytes = serde_json::to_vec(&record).map_err(unreadable)?;
     let mut file = staged.dir.create_file(&name(RECORD).map_err(host)?, 0o600).map_err(host)?;
     file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(unreadable)?;
     staged.dir.sync_file_system().map_err(host)?;
-    let placed = staged.place(&directory.snapshots().map_err(host)?, id.as_str());
+    let placed = staged.publish(&directory.snapshots().map_err(host)?, id.as_str());
     Ok(placed.map_err(host)?.then_some(record.info))
 }
 
 async fn read(client: &Arc<Client>, id: &SnapshotId) -> Result<Record> {
     let (client, id) = (client.clone(), id.clone());
-    blocking(move || Ok(Kept::open(&client.directory, &id)?.record)).await
+    blocking(move || Ok(StoredSnapshot::open(&client.directory, &id)?.record)).await
 }
 
 /// The record in a snapshot's directory; `None` if the snapshot is being removed.
@@ -317,17 +335,17 @@ fn record(dir: &Dir) -> Result<Option<Record>> {
 /// The uid range that is to own the files of a snapshot, and how the owners change in the copy. An
 /// exclusive range of a host will belong to another sandbox later; the single range of a container
 /// will not.
-fn kept_owners(range_start: Option<u32>) -> (Option<u32>, Owners) {
+fn stored_owners(range_start: Option<u32>) -> (Option<u32>, Owners) {
     match range_start {
         Some(from) if Range::is_exclusive(from) => {
-            (Some(Owners::STORED), Owners::Moved { from, to: Owners::STORED })
+            (Some(Owners::STORED), Owners::Shifted { from, to: Owners::STORED })
         }
         other => (other, Owners::Same),
     }
 }
 
 /// Creates a directory and opens it.
-pub(super) fn made(parent: &Dir, new: &str) -> Result<Dir> {
+pub(super) fn make_dir(parent: &Dir, new: &str) -> Result<Dir> {
     let new = name(new).map_err(host)?;
     parent.mkdir(&new, 0o700).and_then(|()| parent.open_dir(&new)).map_err(host)
 }
@@ -341,19 +359,19 @@ fn copy_layer(from: &Dir, layer: &str, to: &Dir, owners: Owners) -> Result<u64> 
 
 /// The initial state of a copied workspace after it is copied again from a layer in a directory.
 /// The new copy also shows which files are as they were on the host.
-fn begun_again(
-    begun: Option<Begun>,
+fn copied_again(
+    initial_state: Option<InitialState>,
     (from, layer): (&Dir, &str),
     copy: &Dir,
     staged: &Dir,
-) -> Result<Option<Begun>> {
-    let Some(begun) = begun else { return Ok(None) };
-    let Some(copied) = begun.copied else { return Ok(Some(begun)) };
+) -> Result<Option<InitialState>> {
+    let Some(initial_state) = initial_state else { return Ok(None) };
+    let Some(copied) = initial_state.copied else { return Ok(Some(initial_state)) };
     let again =
         view::later_stamp(staged).map_err(|error| data("a layer", io::Error::other(error)))?;
     let from = from.open_dir(&name(layer).map_err(host)?).map_err(host)?;
     layer::mark_changed(&from, copy, copied).map_err(not_copied)?;
-    Ok(Some(Begun { copied: Some(again), ..begun }))
+    Ok(Some(InitialState { copied: Some(again), ..initial_state }))
 }
 
 /// The error for a layer that could not be copied.
@@ -396,32 +414,32 @@ mod tests {
         let directory = Directory::open(scratch.path()).unwrap();
         let listener = directory.listen().unwrap();
         let (sandbox, id) = (SandboxId::new("box").unwrap(), SnapshotId::new("snap").unwrap());
-        let held = || Held {
+        let paused = || PausedSandbox {
             root: Root::Host,
             workspace: false,
-            begun: None,
-            whole: None,
+            initial_state: None,
+            full_copy_reason: None,
             host_start: None,
             channel: Channel::new(directory.connect().unwrap()).unwrap(),
         };
-        let lost = held();
+        let lost = paused();
         drop(listener.accept().unwrap());
-        assert_eq!(keep(&directory, &sandbox, &id, lost).unwrap(), None);
+        assert_eq!(store(&directory, &sandbox, &id, lost).unwrap(), None);
         assert_eq!(directory.snapshots().unwrap().entries().unwrap(), []);
 
-        let (one, other) = (held(), held());
+        let (one, other) = (paused(), paused());
         let _keeper = [listener.accept().unwrap(), listener.accept().unwrap()];
-        assert!(keep(&directory, &sandbox, &id, one).unwrap().is_some());
+        assert!(store(&directory, &sandbox, &id, one).unwrap().is_some());
         // Another snapshot was faster.
-        assert_eq!(keep(&directory, &sandbox, &id, other).unwrap(), None);
+        assert_eq!(store(&directory, &sandbox, &id, other).unwrap(), None);
         assert_eq!(directory.staging().unwrap().entries().unwrap(), []);
     }
 
     #[test]
     fn files_of_a_snapshot_belong_to_no_range_that_a_sandbox_gets() {
-        let moved = |from| (Some(Owners::STORED), Owners::Moved { from, to: Owners::STORED });
-        assert_eq!(kept_owners(Some(0x7000_0000)), moved(0x7000_0000));
-        assert_eq!(kept_owners(Some(32_768)), (Some(32_768), Owners::Same));
-        assert_eq!(kept_owners(None), (None, Owners::Same));
+        let moved = |from| (Some(Owners::STORED), Owners::Shifted { from, to: Owners::STORED });
+        assert_eq!(stored_owners(Some(0x7000_0000)), moved(0x7000_0000));
+        assert_eq!(stored_owners(Some(32_768)), (Some(32_768), Owners::Same));
+        assert_eq!(stored_owners(None), (None, Owners::Same));
     }
 }

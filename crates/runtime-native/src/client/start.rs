@@ -20,10 +20,10 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::call::is_exhausted;
-use super::channel::{Channel, Greeted};
+use super::channel::{Channel, HandshakeResult};
 use super::readiness::watched;
 use crate::directory::Directory;
-use crate::failure::Asked;
+use crate::failure::RequestedName;
 use crate::socket::Packet;
 use crate::wire::{PROTOCOL, Request};
 use stockade_runtime::{Error, Result};
@@ -37,8 +37,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(5
 /// The variables of its starter's environment that a keeper gets.
 const ENVIRONMENT: [&str; 2] = ["PATH", "RUST_BACKTRACE"];
 /// How much of the end of a keeper's log is reported, in bytes and in lines.
-const WORDS_BYTES: u64 = 4096;
-const WORDS_LINES: usize = 10;
+const LOG_TAIL_BYTES: u64 = 4096;
+const LOG_TAIL_LINES: usize = 10;
 
 /// Finds or starts the keeper.
 #[derive(Debug)]
@@ -47,14 +47,14 @@ pub(super) struct Starter {
     program: Vec<OsString>,
     pool: usize,
     /// Whether the keepers of earlier versions were made to drain.
-    told: AtomicBool,
+    is_drain_sent: AtomicBool,
     /// Serializes the starting of keepers.
     turn: Mutex<()>,
 }
 
 /// A keeper that this process started.
 #[derive(Debug)]
-struct Started {
+struct StartedKeeper {
     /// Its exit status, once it has exited.
     end: oneshot::Receiver<io::Result<ExitStatus>>,
     /// The length of the log before it was started.
@@ -64,7 +64,7 @@ struct Started {
 impl Starter {
     /// A starter for the keeper of a data directory, whose path is absolute.
     pub(super) fn new(data: PathBuf, program: Vec<OsString>, pool: usize) -> Self {
-        Self { data, program, pool, told: AtomicBool::new(false), turn: Mutex::new(()) }
+        Self { data, program, pool, is_drain_sent: AtomicBool::new(false), turn: Mutex::new(()) }
     }
 
     /// The data directory.
@@ -74,7 +74,7 @@ impl Starter {
 
     /// A new connection to the keeper, which is started if none is running.
     pub(super) async fn connect(&self, directory: &Directory) -> Result<Channel> {
-        if !self.told.swap(true, Ordering::Relaxed) {
+        if !self.is_drain_sent.swap(true, Ordering::Relaxed) {
             drain_older(directory);
         }
         if let Some(channel) = self.find(directory).await? {
@@ -82,7 +82,7 @@ impl Starter {
         }
         let _turn = self.turn.lock().await;
         let deadline = Instant::now() + START;
-        let mut started: Option<Started> = None;
+        let mut started: Option<StartedKeeper> = None;
         let [mut pause, longest] = PAUSES;
         loop {
             if let Some(channel) = self.find(directory).await? {
@@ -138,23 +138,23 @@ impl Starter {
                     },
                 }
             };
-            match channel.greet().await? {
-                Greeted::Gone => Ok(Ok(None)),
-                Greeted::Version(PROTOCOL) => Ok(Ok(Some(channel))),
-                Greeted::Version(other) => {
+            match channel.handshake().await? {
+                HandshakeResult::Gone => Ok(Ok(None)),
+                HandshakeResult::Version(PROTOCOL) => Ok(Ok(Some(channel))),
+                HandshakeResult::Version(other) => {
                     Err(io::Error::other(format!("it speaks version {other}")))
                 }
-                Greeted::Refused(failure) => Ok(Err(failure)),
+                HandshakeResult::Refused(failure) => Ok(Err(failure)),
             }
         });
         let found = found.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let asked = Asked { operation: "reach the keeper", sandbox: None, exec: None };
+        let name = RequestedName { operation: "reach the keeper", sandbox: None, exec: None };
         found
             .map_err(|source| self.unreachable(source))?
-            .map_err(|failure| failure.into_error(&asked))
+            .map_err(|failure| failure.into_error(&name))
     }
 
-    fn start(&self, directory: &Directory) -> Result<Started> {
+    fn start(&self, directory: &Directory) -> Result<StartedKeeper> {
         let log = directory.log().map_err(|error| self.unreachable(io::Error::other(error)))?;
         let log_length = log.metadata().map_err(|error| self.unreachable(error))?.len();
         let (program, arguments) = self
@@ -185,11 +185,11 @@ impl Starter {
             // The caller may have stopped waiting; the child is reaped all the same.
             let _ = sender.send(reap(child).await);
         });
-        Ok(Started { end, log_length })
+        Ok(StartedKeeper { end, log_length })
     }
 
     fn failure(&self, directory: &Directory, log_length: u64, what: &str) -> Error {
-        let words = last_words(directory, log_length).unwrap_or_default();
+        let words = log_tail(directory, log_length).unwrap_or_default();
         let separator = if words.is_empty() { "" } else { "; its last output: " };
         self.unreachable(io::Error::other(format!("{what}{separator}{words}")))
     }
@@ -211,15 +211,15 @@ async fn reap(mut child: Child) -> io::Result<ExitStatus> {
 }
 
 /// The last lines of the log after the given length.
-fn last_words(directory: &Directory, log_length: u64) -> io::Result<String> {
+fn log_tail(directory: &Directory, log_length: u64) -> io::Result<String> {
     let log = directory.read_log().map_err(io::Error::other)?;
     let end = log.metadata()?.len();
-    let from = end.saturating_sub(WORDS_BYTES).max(log_length.min(end));
+    let from = end.saturating_sub(LOG_TAIL_BYTES).max(log_length.min(end));
     let mut bytes = vec![0; usize::try_from(end - from).unwrap_or_default()];
     log.read_exact_at(&mut bytes, from)?;
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    Ok(lines[lines.len().saturating_sub(WORDS_LINES)..].join("; "))
+    Ok(lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("; "))
 }
 
 /// Makes the keepers of earlier versions take no new sandboxes, and exit after their last one. A
@@ -228,7 +228,7 @@ fn drain_older(directory: &Directory) {
     for socket in directory.connect_older().unwrap_or_default() {
         tokio::spawn(timeout(GREETING, async move {
             let channel = Channel::new(socket)?;
-            if let Greeted::Version(_) = channel.greet().await? {
+            if let HandshakeResult::Version(_) = channel.handshake().await? {
                 channel.send(&Packet::new(&Request::Drain, &[])?, &[]).await?;
                 channel.receive::<serde_json::Value>().await?;
             }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use stockade_core::{ExecId, SandboxId};
 use tokio::time::sleep;
 
-use super::call::{Answered, Client};
+use super::call::{Client, Exchange};
 use super::channel::Channel;
 use crate::socket::Message;
 use crate::wire::{Answer, Request};
@@ -22,24 +22,24 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// A command that a client is subscribed to.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(super) struct StreamPosition {
     pub(super) id: SandboxId,
     pub(super) exec: ExecId,
     /// The offsets that the caller has received.
-    pub(super) told: Offsets,
+    pub(super) received: Offsets,
 }
 
 /// The events that arrive on a connection which is attached to a command. The connection is
 /// returned to the idle ones after the last event.
-pub(super) fn follow(client: Arc<Client>, followed: Followed, channel: Channel) -> Events {
-    Events::new(Heard { client, followed, channel: Some(channel), attempts: 0 })
+pub(super) fn follow(client: Arc<Client>, followed: StreamPosition, channel: Channel) -> Events {
+    Events::new(Subscription { client, position: followed, channel: Some(channel), attempts: 0 })
 }
 
 /// A subscription to a command on a connection.
 #[derive(Debug)]
-struct Heard {
+struct Subscription {
     client: Arc<Client>,
-    followed: Followed,
+    position: StreamPosition,
     /// None once its keeper has closed the connection.
     channel: Option<Channel>,
     /// How often the client has tried to reach another keeper since the last message.
@@ -47,11 +47,11 @@ struct Heard {
 }
 
 #[async_trait]
-impl EventSource for Heard {
+impl EventSource for Subscription {
     async fn next(&mut self) -> Option<Event> {
         loop {
             let Some(channel) = &self.channel else {
-                match self.followed.attach_again(&self.client, &mut self.attempts).await {
+                match self.position.attach_again(&self.client, &mut self.attempts).await {
                     Ok(channel) => self.channel = Some(channel),
                     Err(ending) => return Some(Event::Ended(ending)),
                 }
@@ -62,16 +62,19 @@ impl EventSource for Heard {
                 continue;
             };
             self.attempts = 0;
-            let Some(event) = self.followed.event(message) else { continue };
+            let Some(event) = self.position.event(message) else { continue };
             if matches!(event, Event::Ended(_)) {
-                self.channel.take().into_iter().for_each(|channel| self.client.keep(channel));
+                self.channel
+                    .take()
+                    .into_iter()
+                    .for_each(|channel| self.client.return_channel(channel));
             }
             return Some(event);
         }
     }
 }
 
-impl Followed {
+impl StreamPosition {
     /// The part of a message that the caller has not received yet.
     fn event(&mut self, message: Message<Answer>) -> Option<Event> {
         match message.head {
@@ -92,20 +95,20 @@ impl Followed {
 
     /// The offset of the first byte in a piece of a stream that is new; `None` when no byte is.
     fn advance(&mut self, stream: Stream, offset: u64, length: u64) -> Option<u64> {
-        let told = match stream {
-            Stream::Output => &mut self.told.output,
-            Stream::Error => &mut self.told.error,
+        let received = match stream {
+            Stream::Output => &mut self.received.output,
+            Stream::Error => &mut self.received.error,
         };
         let end = offset.checked_add(length)?;
-        let new = offset.max(*told);
-        *told = end.max(*told);
+        let new = offset.max(*received);
+        *received = end.max(*received);
         (new < end).then_some(new)
     }
 
     /// A connection to the next keeper that continues where the last one stopped, or the ending of
     /// the command when no keeper can report more of it.
     async fn attach_again(&self, client: &Client, attempts: &mut u32) -> Result<Channel, Ending> {
-        let Self { id, exec, told } = self;
+        let Self { id, exec, received: told } = self;
         let request = Request::Attach { id: id.clone(), exec: exec.clone(), from: *told };
         while *attempts < ATTEMPTS {
             if *attempts > 0 {
@@ -113,7 +116,7 @@ impl Followed {
             }
             *attempts += 1;
             match client.call(&request, &[], &[]).await {
-                Ok(Answered {
+                Ok(Exchange {
                     message: Message { head: Answer::Attached { .. }, .. },
                     channel,
                 }) => {
@@ -132,11 +135,11 @@ impl Followed {
 mod tests {
     use super::*;
 
-    fn followed(output: u64, error: u64) -> Followed {
-        Followed {
+    fn followed(output: u64, error: u64) -> StreamPosition {
+        StreamPosition {
             id: SandboxId::new("box").unwrap(),
             exec: ExecId::new("one").unwrap(),
-            told: Offsets { output, error },
+            received: Offsets { output, error },
         }
     }
 
@@ -159,7 +162,7 @@ mod tests {
         assert_eq!(output(12, b"cd"), Some((12, b"cd".to_vec())));
         assert_eq!(output(12, b"cd"), None);
         assert_eq!(output(u64::MAX, b"x"), None);
-        assert_eq!(followed.told, Offsets { output: 14, error: 0 });
+        assert_eq!(followed.received, Offsets { output: 14, error: 0 });
     }
 
     #[test]
@@ -167,10 +170,11 @@ mod tests {
         let mut followed = followed(100, 5);
         let lost =
             |offset, length| message(Answer::Lost { stream: Stream::Error, offset, length }, b"");
-        let told = |offset, length| Some(Event::Lost { stream: Stream::Error, offset, length });
-        assert_eq!(followed.event(lost(0, 20)), told(5, 15));
+        let lost_event =
+            |offset, length| Some(Event::Lost { stream: Stream::Error, offset, length });
+        assert_eq!(followed.event(lost(0, 20)), lost_event(5, 15));
         assert_eq!(followed.event(lost(0, 20)), None);
-        assert_eq!(followed.told, Offsets { output: 100, error: 20 });
+        assert_eq!(followed.received, Offsets { output: 100, error: 20 });
         assert_eq!(followed.event(message(Answer::Done, b"")), None);
     }
 }

@@ -23,12 +23,12 @@ use crate::wire::Request;
 use stockade_runtime::{State, Status};
 
 /// A data directory for one test, and its client.
-struct Place {
+struct Fixture {
     scratch: tempfile::TempDir,
     native: Native,
 }
 
-impl Place {
+impl Fixture {
     /// With no program that could be started as a keeper.
     fn new() -> Self {
         Self::with(&["/bin/false"])

@@ -107,7 +107,7 @@ impl Collecting {
         name: &RelativePath,
         depth: usize,
     ) -> Result<()> {
-        let found = unless_gone(look(source, name)).map_err(|error| self.inside(error))?;
+        let found = allow_missing(open_entry(source, name)).map_err(|error| self.inside(error))?;
         let Some((found, stat)) = found else { return Ok(()) };
         // A kernel file system can only be at a mount point.
         if stat.mount != above.mount
@@ -122,7 +122,7 @@ impl Collecting {
                 let opened = self.ids.may_read(&stat, 0o005);
                 let opened = opened.and_then(|()| Ok(Dir::from_fd(found).reopen()?));
                 let source = opened.map_err(|error| self.inside(error))?;
-                if !self.make(unless_twice(target.mkdir(name, 0o700)))? {
+                if !self.make(allow_existing(target.mkdir(name, 0o700)))? {
                     return Ok(());
                 }
                 let below = target.open_dir(name).map_err(|error| self.on_host(error.into()))?;
@@ -135,7 +135,7 @@ impl Collecting {
                 let link = rustix::fs::readlinkat(&found, "", Vec::new());
                 let link = link.map_err(|errno| self.inside(errno.into()))?.into_bytes();
                 self.count(link.len() as u64)?;
-                self.make(unless_twice(target.symlink(&link, name))).map(drop)
+                self.make(allow_existing(target.symlink(&link, name))).map(drop)
             }
             FileKind::CharacterDevice | FileKind::Other => Ok(()),
         }
@@ -143,17 +143,17 @@ impl Collecting {
 
     fn file(
         &mut self,
-        found: &OwnedFd,
+        file: &OwnedFd,
         stat: &Stat,
         target: &Dir,
         name: &RelativePath,
     ) -> Result<()> {
         self.count(stat.size)?;
         let opened = self.ids.may_read(stat, 0o004);
-        let opened = opened.and_then(|()| special::open_file(found.as_fd(), stat));
+        let opened = opened.and_then(|()| special::open_file(file.as_fd(), stat));
         let from = opened.map_err(|error| self.inside(error))?;
         let Some(to) =
-            unless_twice(target.create_file(name, 0o600)).map_err(|error| self.on_host(error))?
+            allow_existing(target.create_file(name, 0o600)).map_err(|error| self.on_host(error))?
         else {
             return Ok(());
         };
@@ -195,14 +195,14 @@ impl Collecting {
 }
 
 /// An `O_PATH` descriptor of the entry with this name.
-fn look(source: &Dir, name: &RelativePath) -> io::Result<(OwnedFd, Stat)> {
+fn open_entry(source: &Dir, name: &RelativePath) -> io::Result<(OwnedFd, Stat)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::openat(source.as_fd(), name.as_os_str(), flags, Mode::empty())?;
     let stat = Stat::of(&found)?;
     Ok((found, stat))
 }
 
-fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+fn allow_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
@@ -210,7 +210,7 @@ fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// `None` if the name already exists: listing a directory that changes may return a name twice.
-fn unless_twice<T>(
+fn allow_existing<T>(
     result: std::result::Result<T, stockade_bundle::beneath::Error>,
 ) -> io::Result<Option<T>> {
     match result {

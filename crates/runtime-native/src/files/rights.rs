@@ -34,7 +34,7 @@ pub(super) struct Ids {
 
 impl Ids {
     /// The requested inside user.
-    pub(super) fn wanted(self, user: Option<User>) -> Result<User> {
+    pub(super) fn check_user(self, user: Option<User>) -> Result<User> {
         let user = user.unwrap_or(self.user);
         match self.host_start {
             None if user != self.user => Err(Error::Unsupported {

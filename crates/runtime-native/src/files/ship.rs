@@ -11,9 +11,9 @@ use stockade_bundle::beneath::{self, Dir, FileKind, Stat};
 use stockade_bundle::{RelativePath, content};
 use stockade_jail::with_caller_rights;
 
-use super::place::Reach;
+use super::entry::Scope;
 use super::rights::Ids;
-use super::{failed, place, reach, special};
+use super::{access, entry, failed, special};
 use stockade_runtime::{Error, Result, SandboxPath};
 
 /// The maximal directory depth: each level keeps three descriptors open.
@@ -22,12 +22,12 @@ const MAX_DEPTH: usize = 128;
 const ATTEMPTS: usize = 64;
 
 /// See [`Root::ship`](super::Root::ship).
-pub(super) fn ship(reach: Reach<'_>, ids: Ids, from: &Path, to: &SandboxPath) -> Result<()> {
+pub(super) fn ship(scope: Scope<'_>, ids: Ids, from: &Path, to: &SandboxPath) -> Result<()> {
     let mut shipping = Shipping { host: from.to_owned(), inside: to.as_path().to_owned() };
     let source = Dir::open(from).map_err(|error| shipping.on_host(error.into()))?;
     let work = || {
-        let target = place::make_directories(reach, to.as_path(), 0o755).and_then(|target| {
-            reach::may_fill(reach.rules, target.as_fd())?;
+        let target = entry::make_directories(scope, to.as_path(), 0o755).and_then(|target| {
+            access::may_fill(scope.rules, target.as_fd())?;
             Ok(Dir::from_fd(target))
         });
         let target = match target {

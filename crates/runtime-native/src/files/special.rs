@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use rustix::fs::{CWD, Mode, OFlags};
 use stockade_bundle::beneath::Stat;
 
-use super::place::expect_file;
+use super::entry::expect_file;
 
 /// The file systems that store no files, by the numbers that statfs(2) returns (`linux/magic.h`).
 const KERNEL: [(u64, &str); 20] = [

@@ -21,7 +21,7 @@ pub(super) const USER: User = User { user: 1000, group: 1000 };
 
 /// A root directory with the entries that every test needs: `project` and `home/user`, which belong
 /// to the ordinary user, `etc`, which belongs to the inside root, and `tmp` for all.
-pub(super) struct World {
+pub(super) struct Fixture {
     /// The kind of directory, for messages.
     pub(super) name: &'static str,
     pub(super) root: Root,
@@ -50,7 +50,7 @@ const MOUNT: &str = r#"
     test -z "$2" || mount --bind "$2" foreign
 "#;
 
-impl World {
+impl Fixture {
     /// Every kind of test directory that is available here.
     pub(super) fn all() -> Vec<Self> {
         let mut worlds = vec![Self::plain()];
@@ -67,14 +67,14 @@ impl World {
                 r#"cd "$0/.." && mount -t overlay -o userxattr,lowerdir=lower,upperdir=upper,workdir=work overlay "$0""#,
             ),
         ];
-        let world = |(name, mount)| match Self::held(name, mount) {
+        let fixture = |(name, mount)| match Self::in_namespace(name, mount) {
             Ok(world) => Some(world),
             Err(reason) => {
                 skipped(&format!("no {name} in a user namespace here: {reason}"));
                 None
             }
         };
-        kinds.into_iter().filter_map(world).collect()
+        kinds.into_iter().filter_map(fixture).collect()
     }
 
     /// The mounted directories that have a uid range.
@@ -109,7 +109,7 @@ impl World {
         Self { name, root, directory: look_at(path), host_start, holder, outside }
     }
 
-    fn held(name: &'static str, mount: &str) -> Result<Self, String> {
+    fn in_namespace(name: &'static str, mount: &str) -> Result<Self, String> {
         let outside = tempfile::tempdir().unwrap();
         let range = is_root().then_some(START);
         let at = |name: &str| outside.path().join(name);
@@ -219,7 +219,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(mut holder) = self.holder.take() {
             // This closes the write end of the pipe, so `read` returns.

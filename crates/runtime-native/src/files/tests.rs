@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::os::unix::fs::symlink;
 
-use super::testing::{World, path};
+use super::testing::{Fixture, path};
 use stockade_runtime::{Error, FileKind, ReadRange, WriteOptions};
 
 /// The kind of a file operation's error.
@@ -19,12 +19,12 @@ fn kind<T: std::fmt::Debug>(result: stockade_runtime::Result<T>) -> io::ErrorKin
     }
 }
 
-fn write(world: &World, at: &str, content: &[u8]) -> stockade_runtime::Result<u64> {
-    world.root.write(&path(at), &mut &*content, WriteOptions::default())
+fn write(fixture: &Fixture, at: &str, content: &[u8]) -> stockade_runtime::Result<u64> {
+    fixture.root.write(&path(at), &mut &*content, WriteOptions::default())
 }
 
-fn read(world: &World, at: &str) -> stockade_runtime::Result<Vec<u8>> {
-    let (file, length) = world.root.open_read(&path(at), ReadRange::default())?;
+fn read(fixture: &Fixture, at: &str) -> stockade_runtime::Result<Vec<u8>> {
+    let (file, length) = fixture.root.open_read(&path(at), ReadRange::default())?;
     let mut content = Vec::new();
     file.take(length).read_to_end(&mut content).unwrap();
     Ok(content)
@@ -32,25 +32,25 @@ fn read(world: &World, at: &str) -> stockade_runtime::Result<Vec<u8>> {
 
 #[test]
 fn what_is_written_is_read_back() {
-    for world in World::all() {
+    for fixture in Fixture::all() {
         let big = vec![7; 3 << 20];
         for (name, content) in [("empty", &b""[..]), ("binary", b"\0\xff\n"), ("big", &big)] {
             let at = format!("/project/{name}");
-            assert_eq!(write(&world, &at, content).unwrap(), content.len() as u64);
-            assert!(read(&world, &at).unwrap() == content, "{}: {name}", world.name);
+            assert_eq!(write(&fixture, &at, content).unwrap(), content.len() as u64);
+            assert!(read(&fixture, &at).unwrap() == content, "{}: {name}", fixture.name);
         }
         let odd = b"/project/a b\n\xff\"".to_vec();
-        world.root.write(&path(&odd), &mut &b"odd"[..], WriteOptions::default()).unwrap();
-        let (file, _) = world.root.open_read(&path(&odd), ReadRange::default()).unwrap();
+        fixture.root.write(&path(&odd), &mut &b"odd"[..], WriteOptions::default()).unwrap();
+        let (file, _) = fixture.root.open_read(&path(&odd), ReadRange::default()).unwrap();
         assert_eq!(io::read_to_string(file).unwrap(), "odd");
-        assert_eq!(world.leftovers("project"), Vec::<std::path::PathBuf>::new());
+        assert_eq!(fixture.leftovers("project"), Vec::<std::path::PathBuf>::new());
     }
 }
 
 #[test]
 fn a_part_of_a_file_is_read() {
-    let world = World::plain();
-    write(&world, "/project/file", b"0123456789").unwrap();
+    let fixture = Fixture::plain();
+    write(&fixture, "/project/file", b"0123456789").unwrap();
     for (offset, length, part) in [
         (0, None, "0123456789"),
         (4, Some(3), "456"),
@@ -59,41 +59,41 @@ fn a_part_of_a_file_is_read() {
         (u64::MAX, None, ""),
     ] {
         let range = ReadRange { offset, length };
-        let (file, length) = world.root.open_read(&path("/project/file"), range).unwrap();
+        let (file, length) = fixture.root.open_read(&path("/project/file"), range).unwrap();
         assert_eq!(io::read_to_string(file.take(length)).unwrap(), part);
     }
 }
 
 #[test]
 fn new_files_have_the_mode_and_owner_that_were_asked_for() {
-    for world in World::all() {
-        let user = world.host(world.user());
+    for fixture in Fixture::all() {
+        let user = fixture.host(fixture.user());
         let options = WriteOptions { mode: 0o6757, ..WriteOptions::default() };
         let at = "/project/made/on the way/file";
-        world.root.write(&path(at), &mut &b"x"[..], options).unwrap();
-        assert_eq!(world.owner_and_mode(at), (user, 0o6757), "{}", world.name);
-        assert_eq!(world.owner_and_mode("/project/made/on the way"), (user, 0o755));
-        let info = world.root.stat(&path(at)).unwrap();
+        fixture.root.write(&path(at), &mut &b"x"[..], options).unwrap();
+        assert_eq!(fixture.owner_and_mode(at), (user, 0o6757), "{}", fixture.name);
+        assert_eq!(fixture.owner_and_mode("/project/made/on the way"), (user, 0o755));
+        let info = fixture.root.stat(&path(at)).unwrap();
         assert_eq!((info.name.as_slice(), info.kind), (&b"file"[..], FileKind::File));
-        assert_eq!((info.size_bytes, info.mode, info.owner), (1, 0o6757, world.user()));
+        assert_eq!((info.size_bytes, info.mode, info.owner), (1, 0o6757, fixture.user()));
 
         let options = WriteOptions { make_parents: false, ..WriteOptions::default() };
-        let refused = world.root.write(&path("/project/no/file"), &mut &b""[..], options);
+        let refused = fixture.root.write(&path("/project/no/file"), &mut &b""[..], options);
         assert_eq!(kind(refused), io::ErrorKind::NotFound);
     }
 }
 
 #[test]
 fn a_file_that_is_written_over_keeps_its_mode_and_owner() {
-    for world in World::all() {
+    for fixture in Fixture::all() {
         let root = stockade_core::sandbox::User { user: 0, group: 0 };
-        let cases = [("/project/own", 0o640, world.user()), ("/project/shared", 0o4666, root)];
+        let cases = [("/project/own", 0o640, fixture.user()), ("/project/shared", 0o4666, root)];
         for (at, mode, owner) in cases {
-            world.put(at, "old", mode, owner);
-            write(&world, at, b"new").unwrap();
-            let expected = (world.host(owner), mode & 0o777);
-            assert_eq!(world.owner_and_mode(at), expected, "{} {at}", world.name);
-            assert_eq!(read(&world, at).unwrap(), b"new");
+            fixture.put(at, "old", mode, owner);
+            write(&fixture, at, b"new").unwrap();
+            let expected = (fixture.host(owner), mode & 0o777);
+            assert_eq!(fixture.owner_and_mode(at), expected, "{} {at}", fixture.name);
+            assert_eq!(read(&fixture, at).unwrap(), b"new");
         }
     }
 }
@@ -110,22 +110,22 @@ fn a_content_that_breaks_off_changes_nothing() {
             Ok(1)
         }
     }
-    for world in World::all() {
-        write(&world, "/project/file", b"whole").unwrap();
+    for fixture in Fixture::all() {
+        write(&fixture, "/project/file", b"whole").unwrap();
         for at in ["/project/file", "/project/new"] {
-            let broken = world.root.write(&path(at), &mut Broken(false), WriteOptions::default());
+            let broken = fixture.root.write(&path(at), &mut Broken(false), WriteOptions::default());
             assert_eq!(kind(broken), io::ErrorKind::UnexpectedEof);
         }
-        assert_eq!(read(&world, "/project/file").unwrap(), b"whole");
-        assert_eq!(kind(world.root.stat(&path("/project/new"))), io::ErrorKind::NotFound);
-        assert_eq!(world.leftovers("project"), Vec::<std::path::PathBuf>::new());
+        assert_eq!(read(&fixture, "/project/file").unwrap(), b"whole");
+        assert_eq!(kind(fixture.root.stat(&path("/project/new"))), io::ErrorKind::NotFound);
+        assert_eq!(fixture.leftovers("project"), Vec::<std::path::PathBuf>::new());
     }
 }
 
 #[test]
 fn links_lead_inside_only() {
-    for world in World::all() {
-        write(&world, "/project/target", b"inside").unwrap();
+    for fixture in Fixture::all() {
+        write(&fixture, "/project/target", b"inside").unwrap();
         let links = [
             ("absolute", "/project/target"),
             ("relative", "../project/target"),
@@ -137,65 +137,66 @@ fn links_lead_inside_only() {
             ("slash", "/project/"),
             ("loop", "loop"),
         ];
-        world.as_user(|| {
+        fixture.as_user(|| {
             for (name, target) in links {
-                symlink(target, world.at("project").join(name)).unwrap();
+                symlink(target, fixture.at("project").join(name)).unwrap();
             }
         });
         for name in ["absolute", "relative", "chain", "beyond the top", "directory/chain"] {
             let at = format!("/project/{name}");
-            assert_eq!(read(&world, &at).unwrap(), b"inside", "{}: {name}", world.name);
+            assert_eq!(read(&fixture, &at).unwrap(), b"inside", "{}: {name}", fixture.name);
         }
         // Inside there is no such file.
-        assert_eq!(kind(read(&world, "/project/host")), io::ErrorKind::NotFound);
+        assert_eq!(kind(read(&fixture, "/project/host")), io::ErrorKind::NotFound);
         assert!(
-            read(&world, "/project/loop").is_err() && write(&world, "/project/loop", b"").is_err()
+            read(&fixture, "/project/loop").is_err()
+                && write(&fixture, "/project/loop", b"").is_err()
         );
-        assert_eq!(kind(read(&world, "/project/slash")), io::ErrorKind::IsADirectory);
-        assert_eq!(kind(write(&world, "/project/slash", b"")), io::ErrorKind::IsADirectory);
+        assert_eq!(kind(read(&fixture, "/project/slash")), io::ErrorKind::IsADirectory);
+        assert_eq!(kind(write(&fixture, "/project/slash", b"")), io::ErrorKind::IsADirectory);
 
-        let info = world.root.stat(&path("/project/chain")).unwrap();
+        let info = fixture.root.stat(&path("/project/chain")).unwrap();
         assert_eq!((info.kind, info.link.as_deref()), (FileKind::Link, Some(&b"absolute"[..])));
 
-        assert_eq!(kind(write(&world, "/project/dangling", b"")), io::ErrorKind::NotFound);
-        world.put_directory("/project/made", 0o755, world.user());
+        assert_eq!(kind(write(&fixture, "/project/dangling", b"")), io::ErrorKind::NotFound);
+        fixture.put_directory("/project/made", 0o755, fixture.user());
         for (name, behind) in
             [("chain", "target"), ("beyond the top", "target"), ("dangling", "made/by link")]
         {
             let content = format!("through {name}");
-            write(&world, &format!("/project/{name}"), content.as_bytes()).unwrap();
-            assert_eq!(fs::read_to_string(world.at("project").join(behind)).unwrap(), content);
-            assert!(fs::symlink_metadata(world.at("project").join(name)).unwrap().is_symlink());
+            write(&fixture, &format!("/project/{name}"), content.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(fixture.at("project").join(behind)).unwrap(), content);
+            assert!(fs::symlink_metadata(fixture.at("project").join(name)).unwrap().is_symlink());
         }
     }
 }
 
 #[test]
 fn directories_are_made_and_listed() {
-    for world in World::all() {
-        let make = |at: &str| world.root.make_directory(&path(at), WriteOptions::default());
+    for fixture in Fixture::all() {
+        let make = |at: &str| fixture.root.make_directory(&path(at), WriteOptions::default());
         make("/project/a/b").unwrap();
         make("/project/a/b").unwrap();
         make("/").unwrap();
-        let user = world.host(world.user());
-        assert_eq!(world.owner_and_mode("/project/a/b"), (user, 0o755));
+        let user = fixture.host(fixture.user());
+        assert_eq!(fixture.owner_and_mode("/project/a/b"), (user, 0o755));
         let options = WriteOptions { mode: 0o1700, ..WriteOptions::default() };
-        world.root.make_directory(&path("/project/private"), options).unwrap();
-        assert_eq!(world.owner_and_mode("/project/private"), (user, 0o1700));
-        world.as_user(|| symlink("a/b", world.at("project/to b")).unwrap());
+        fixture.root.make_directory(&path("/project/private"), options).unwrap();
+        assert_eq!(fixture.owner_and_mode("/project/private"), (user, 0o1700));
+        fixture.as_user(|| symlink("a/b", fixture.at("project/to b")).unwrap());
         make("/project/to b/below").unwrap();
 
-        write(&world, "/project/\u{e9}", b"12").unwrap();
-        write(&world, "/project/Z", b"").unwrap();
-        let listed = world.root.read_directory(&path("/project")).unwrap();
+        write(&fixture, "/project/\u{e9}", b"12").unwrap();
+        write(&fixture, "/project/Z", b"").unwrap();
+        let listed = fixture.root.read_directory(&path("/project")).unwrap();
         let names: Vec<_> = listed.iter().map(|info| info.name.as_slice()).collect();
         let sorted = [&b"Z"[..], b"a", b"private", b"to b", "\u{e9}".as_bytes()];
-        assert_eq!(names, sorted, "{}", world.name);
+        assert_eq!(names, sorted, "{}", fixture.name);
         assert_eq!(listed[3].link.as_deref(), Some(&b"a/b"[..]));
-        assert!(listed.iter().all(|info| info.owner == world.user()));
-        let below = world.root.read_directory(&path("/project/to b")).unwrap();
+        assert!(listed.iter().all(|info| info.owner == fixture.user()));
+        let below = fixture.root.read_directory(&path("/project/to b")).unwrap();
         assert_eq!(below[0].name, b"below");
-        let modified = fs::metadata(world.at("project/Z")).unwrap().modified().unwrap();
+        let modified = fs::metadata(fixture.at("project/Z")).unwrap().modified().unwrap();
         let since = modified.duration_since(std::time::UNIX_EPOCH).unwrap();
         assert_eq!(u128::try_from(listed[0].modified_ms).unwrap(), since.as_millis());
     }
@@ -203,31 +204,34 @@ fn directories_are_made_and_listed() {
 
 #[test]
 fn files_and_directories_are_renamed_and_removed() {
-    for world in World::all() {
-        let rename = |from: &str, to: &str| world.root.rename(&path(from), &path(to));
-        let remove = |at: &str| world.root.remove(&path(at));
-        write(&world, "/project/tree/file", b"1").unwrap();
-        write(&world, "/project/other", b"2").unwrap();
+    for fixture in Fixture::all() {
+        let rename = |from: &str, to: &str| fixture.root.rename(&path(from), &path(to));
+        let remove = |at: &str| fixture.root.remove(&path(at));
+        write(&fixture, "/project/tree/file", b"1").unwrap();
+        write(&fixture, "/project/other", b"2").unwrap();
         rename("/project/tree", "/tmp/moved").unwrap();
         rename("/project/other", "/tmp/moved/file").unwrap();
-        assert_eq!(read(&world, "/tmp/moved/file").unwrap(), b"2");
+        assert_eq!(read(&fixture, "/tmp/moved/file").unwrap(), b"2");
         assert_eq!(kind(rename("/project/none", "/project/x")), io::ErrorKind::NotFound);
-        write(&world, "/project/full/file", b"").unwrap();
+        write(&fixture, "/project/full/file", b"").unwrap();
         assert_eq!(kind(rename("/tmp/moved", "/project/full")), io::ErrorKind::DirectoryNotEmpty);
         assert_eq!(kind(rename("/tmp/moved/file", "/project/full")), io::ErrorKind::IsADirectory);
 
-        world.as_user(|| symlink("/project", world.at("tmp/moved/link")).unwrap());
-        world.put_directory("/tmp/moved/locked", 0o700, world.user());
-        world.put("/tmp/moved/locked/file", "", 0, world.user());
-        let mut deep = world.at("tmp/moved/locked");
+        fixture.as_user(|| symlink("/project", fixture.at("tmp/moved/link")).unwrap());
+        fixture.put_directory("/tmp/moved/locked", 0o700, fixture.user());
+        fixture.put("/tmp/moved/locked/file", "", 0, fixture.user());
+        let mut deep = fixture.at("tmp/moved/locked");
         for _ in 0..50 {
             deep.push("d");
         }
-        world.as_user(|| fs::create_dir_all(deep).unwrap());
-        super::testing::chmod(world.at("tmp/moved/locked"), 0);
+        fixture.as_user(|| fs::create_dir_all(deep).unwrap());
+        super::testing::chmod(fixture.at("tmp/moved/locked"), 0);
         remove("/tmp/moved").unwrap();
-        assert_eq!(kind(world.root.stat(&path("/tmp/moved"))), io::ErrorKind::NotFound);
-        assert!(world.root.stat(&path("/project/full/file")).is_ok(), "the link was not followed");
+        assert_eq!(kind(fixture.root.stat(&path("/tmp/moved"))), io::ErrorKind::NotFound);
+        assert!(
+            fixture.root.stat(&path("/project/full/file")).is_ok(),
+            "the link was not followed"
+        );
         assert_eq!(kind(remove("/tmp/moved")), io::ErrorKind::NotFound);
         assert_eq!(kind(remove("/")), io::ErrorKind::ResourceBusy);
     }

@@ -12,24 +12,24 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Rename, Stat};
 use stockade_core::sandbox::User;
 
-use super::place::{self, Place, Reach, expect_file};
-use super::reach;
+use super::access;
+use super::entry::{self, DirEntryRef, Scope, expect_file};
 use super::rights::Ids;
 use super::special::own_path;
 use stockade_runtime::WriteOptions;
 
 /// Writes a file and returns its length in bytes.
 pub(super) fn write(
-    reach: Reach<'_>,
+    scope: Scope<'_>,
     ids: Ids,
     user: User,
     path: &Path,
     content: &mut dyn io::Read,
     options: WriteOptions,
 ) -> io::Result<u64> {
-    let mut writing = ids.as_user(user, || Writing::begin(reach, ids, path, options))?;
+    let mut writing = ids.as_user(user, || Writing::start(scope, ids, path, options))?;
     let length = io::copy(content, &mut writing.file)?;
-    writing.dress(options)?;
+    writing.set_attributes(options)?;
     ids.as_user(user, || writing.finish())?;
     Ok(length)
 }
@@ -37,7 +37,7 @@ pub(super) fn write(
 /// A file that is being written. Dropping this value before it is finished removes the file.
 struct Writing {
     ids: Ids,
-    place: Place,
+    entry: DirEntryRef,
     temporary: Option<RelativePath>,
     file: File,
     /// The file that is replaced.
@@ -46,26 +46,26 @@ struct Writing {
 
 impl Writing {
     /// All checks happen here, before any content is read.
-    fn begin(reach: Reach<'_>, ids: Ids, path: &Path, options: WriteOptions) -> io::Result<Self> {
+    fn start(scope: Scope<'_>, ids: Ids, path: &Path, options: WriteOptions) -> io::Result<Self> {
         if let Some(parent) = path.parent().filter(|_| options.make_parents) {
-            place::make_directories(reach, parent, 0o755)?;
+            entry::make_directories(scope, parent, 0o755)?;
         }
-        let place = Place::behind_links(reach.root, path)?;
-        reach::may_change(reach.rules, &place)?;
-        let old = match place.stat()? {
+        let entry = DirEntryRef::behind_links(scope.root, path)?;
+        access::may_change(scope.rules, &entry)?;
+        let old = match entry.stat()? {
             None => None,
-            Some(_) => Some(writable(&place)?),
+            Some(_) => Some(writable(&entry)?),
         };
         let chance = RandomState::new().build_hasher().finish();
         let temporary =
             RelativePath::new(format!(".stockade-{chance:016x}")).map_err(io::Error::other)?;
-        let file = place.parent.create_file(&temporary, 0o600)?;
-        Ok(Self { ids, place, temporary: Some(temporary), file, old })
+        let file = entry.parent.create_file(&temporary, 0o600)?;
+        Ok(Self { ids, entry, temporary: Some(temporary), file, old })
     }
 
     /// Sets the file's mode, and the owner of the replaced file, with the caller's rights. The
     /// constructor has checked that this owner lets the user write.
-    fn dress(&self, options: WriteOptions) -> io::Result<()> {
+    fn set_attributes(&self, options: WriteOptions) -> io::Result<()> {
         let mode = match self.old {
             None => options.mode & 0o7777,
             Some(old) => {
@@ -81,7 +81,7 @@ impl Writing {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        let Place { parent, name } = &self.place;
+        let DirEntryRef { parent, name } = &self.entry;
         if let Some(temporary) = &self.temporary {
             parent.rename(temporary, parent, name, Rename::Replace)?;
         }
@@ -94,17 +94,17 @@ impl Drop for Writing {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
             // The error cannot be reported here; a remaining file belongs to the user.
-            let _ = self.ids.as_owner(|| Ok(self.place.parent.remove_file(temporary)?));
+            let _ = self.ids.as_owner(|| Ok(self.entry.parent.remove_file(temporary)?));
         }
     }
 }
 
 /// The metadata of the entry if it is a regular file that this thread's user may write to. The file
 /// is not opened: an overlay would copy all of it.
-fn writable(place: &Place) -> io::Result<Stat> {
+fn writable(entry: &DirEntryRef) -> io::Result<Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let name = place.name.as_os_str();
-    let found = rustix::fs::openat(place.parent.as_fd(), name, flags, Mode::empty())?;
+    let name = entry.name.as_os_str();
+    let found = rustix::fs::openat(entry.parent.as_fd(), name, flags, Mode::empty())?;
     let stat = Stat::of(&found)?;
     expect_file(stat.kind)?;
     rustix::fs::accessat(CWD, own_path(found.as_fd()), Access::WRITE_OK, AtFlags::EACCESS)?;

@@ -21,7 +21,7 @@ pub(super) struct Client {
     pub(super) greeted: bool,
     pub(super) phase: Phase,
     /// It sent a request too early, which stays in the socket.
-    looked_away: bool,
+    ignores_requests: bool,
     waiting: VecDeque<(Packet, Vec<OwnedFd>)>,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Phase {
     /// It holds a sandbox until it sends another request.
     Holding(Key),
     /// It receives the events of a command.
-    Hearing(Subscription),
+    Subscribed(Subscription),
 }
 
 /// A client's subscription to a command.
@@ -49,7 +49,7 @@ pub(super) struct Subscription {
 impl Client {
     pub(super) const fn new(socket: Watched<Socket>) -> Self {
         let waiting = VecDeque::new();
-        Self { socket, greeted: false, phase: Phase::Idle, looked_away: false, waiting }
+        Self { socket, greeted: false, phase: Phase::Idle, ignores_requests: false, waiting }
     }
 
     /// The next request; `None` once the client has disconnected.
@@ -58,7 +58,7 @@ impl Client {
     }
 
     /// Whether it reads as fast as messages are sent to it.
-    pub(super) fn keeps_up(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         self.waiting.is_empty()
     }
 
@@ -76,11 +76,11 @@ impl Client {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         self.waiting.push_back((Packet::new(answer, body)?, descriptors));
-        self.send_what_waits()
+        self.flush()
     }
 
     /// Sends as many waiting messages as the client accepts.
-    pub(super) fn send_what_waits(&mut self) -> io::Result<()> {
+    pub(super) fn flush(&mut self) -> io::Result<()> {
         while let Some((packet, descriptors)) = self.waiting.front() {
             let borrowed: Vec<_> = descriptors.iter().map(|open| open.as_fd()).collect();
             match self.socket.send(packet, &borrowed) {
@@ -91,38 +91,38 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
-        self.look_out()
+        self.update_interest()
     }
 
     /// Changes its state.
     pub(super) fn become_phase(&mut self, phase: Phase) -> io::Result<()> {
         self.phase = phase;
-        self.look_out()
+        self.update_interest()
     }
 
     /// Whether it may send a request now.
-    pub(super) const fn may_ask(&self) -> bool {
+    pub(super) const fn may_request(&self) -> bool {
         matches!(self.phase, Phase::Idle | Phase::Holding(_))
     }
 
     /// Stops watching for requests until one is allowed. Few clients send a request too early, so
     /// this happens only after one has.
-    pub(super) fn look_away(&mut self) -> io::Result<()> {
-        self.looked_away = true;
-        self.look_out()
+    pub(super) fn ignore_requests(&mut self) -> io::Result<()> {
+        self.ignores_requests = true;
+        self.update_interest()
     }
 
     /// Registers the socket for the current interests: requests, unless one came too early, and
     /// room when messages wait.
-    fn look_out(&mut self) -> io::Result<()> {
+    fn update_interest(&mut self) -> io::Result<()> {
         let mut interest = Interest::RDHUP;
-        self.looked_away &= !self.may_ask();
-        if !self.looked_away {
+        self.ignores_requests &= !self.may_request();
+        if !self.ignores_requests {
             interest |= Interest::IN;
         }
         if !self.waiting.is_empty() {
             interest |= Interest::OUT;
         }
-        self.socket.want(interest)
+        self.socket.set_interest(interest)
     }
 }

@@ -15,13 +15,13 @@ use stockade_core::ExecId;
 use stockade_jail::control::Cause;
 
 use super::reactor::{Interest, Reactor, Source, Watched};
-use super::spool::{Bench, KEPT_BYTES, Read, Spool, Taken};
+use super::spool::{RETAINED_BYTES, Read, Spool, SpoolContext, TakeOutcome};
 use super::{ClientId, Key, record};
 use crate::wire::Answer;
 use stockade_runtime::{Ending, ExecStatus, Offsets, Stream};
 
 /// The directory of a sandbox's spools, inside the sandbox's directory.
-const PLACE: &str = "spool";
+const SPOOL_DIR: &str = "spool";
 /// The most that a command may leave in its pipes when it ends: the capacity of a pipe
 /// (`fs.pipe-max-size`) and of a terminal's buffers.
 const LEFT_BYTES: u64 = 2 << 20;
@@ -29,7 +29,7 @@ const LEFT_BYTES: u64 = 2 << 20;
 /// plus what a command may leave in its pipes is less than a spool keeps, so a client that returns
 /// to the next keeper loses nothing either.
 const AHEAD_BYTES: u64 = 4 << 20;
-const _: () = assert!(2 * AHEAD_BYTES + 2 * LEFT_BYTES < KEPT_BYTES);
+const _: () = assert!(2 * AHEAD_BYTES + 2 * LEFT_BYTES < RETAINED_BYTES);
 /// The device number of a terminal's outer end (`Documentation/admin-guide/devices.txt` of the
 /// kernel).
 const PTMX: (u32, u32) = (5, 2);
@@ -48,13 +48,13 @@ pub(super) struct Command {
     pub(super) input: Option<OwnedFd>,
     /// The length of its input if that was given whole. Unknown for a command that an earlier
     /// keeper started.
-    pub(super) given_bytes: u64,
+    pub(super) input_bytes: u64,
     /// The outer end of its terminal.
     pub(super) terminal: Option<OwnedFd>,
     /// The subscribed clients, and the offsets that each has received.
     subscribers: BTreeMap<ClientId, Offsets>,
     /// The offsets from which the subscribers of an earlier keeper are waited for, while they are.
-    awaited: Option<Offsets>,
+    awaited_from: Option<Offsets>,
     /// The clients that wait until all its processes have ended.
     pub(super) killers: Vec<ClientId>,
     /// How many processes of the sandbox the out-of-memory killer had killed before it started.
@@ -62,11 +62,11 @@ pub(super) struct Command {
     /// Its output limit in bytes.
     limit_bytes: Option<u64>,
     /// Its ending, if that is not the one that init reports.
-    doom: Option<Ending>,
+    forced_ending: Option<Ending>,
     /// A note about it exists on disk.
-    noted: bool,
-    output: Flow,
-    error: Flow,
+    is_noted: bool,
+    output: OutputStream,
+    error: OutputStream,
 }
 
 /// The stage of a command.
@@ -82,17 +82,17 @@ pub(super) enum Stage {
 
 /// One stream of a command.
 #[derive(Debug)]
-struct Flow {
-    source: From,
+struct OutputStream {
+    source: Origin,
     spool: Spool,
     /// The offset at which the stream ends; none while the command runs.
     until: Option<u64>,
     /// The keeper does not read the stream, because a subscriber is far behind.
-    waits: bool,
+    is_throttled: bool,
 }
 
 #[derive(Debug)]
-enum From {
+enum Origin {
     Nothing,
     Pipe(Watched<OwnedFd>),
     Terminal(Watched<OwnedFd>),
@@ -107,7 +107,7 @@ struct Note {
 
 /// The result of reading a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum ReadOutcome {
     /// There are more bytes to send.
     More,
     /// Nothing.
@@ -127,18 +127,23 @@ impl Command {
     }
 
     /// A command that an earlier keeper started.
-    pub(super) fn found(directory: BorrowedFd<'_>, id: ExecId, number: u64) -> Self {
-        let spool = |stream| Spool::found(directory, spool_name(&id, stream));
+    pub(super) fn adopted(directory: BorrowedFd<'_>, id: ExecId, number: u64) -> Self {
+        let spool = |stream| Spool::adopted(directory, spool_name(&id, stream));
         let (output, error) = (spool(Stream::Output), spool(Stream::Error));
         let note = record::read(directory, &note_name(&id)).unwrap_or_default();
-        let mut found = Self::with(id, number, note, output, error);
-        found.stage = Stage::Running;
-        found.awaited = Some(found.written());
-        found
+        let mut command = Self::with(id, number, note, output, error);
+        command.stage = Stage::Running;
+        command.awaited_from = Some(command.written());
+        command
     }
 
     fn with(id: ExecId, number: u64, note: Note, output: Spool, error: Spool) -> Self {
-        let flow = |spool| Flow { source: From::Nothing, spool, until: None, waits: false };
+        let flow = |spool| OutputStream {
+            source: Origin::Nothing,
+            spool,
+            until: None,
+            is_throttled: false,
+        };
         Self {
             id,
             number,
@@ -146,15 +151,15 @@ impl Command {
             gone: false,
             takes_input: false,
             input: None,
-            given_bytes: 0,
+            input_bytes: 0,
             terminal: None,
             subscribers: BTreeMap::new(),
-            awaited: None,
+            awaited_from: None,
             killers: Vec::new(),
             kills_before: 0,
             limit_bytes: note.limit_bytes,
-            noted: note.limit_bytes.is_some() || note.ending.is_some(),
-            doom: note.ending,
+            is_noted: note.limit_bytes.is_some() || note.ending.is_some(),
+            forced_ending: note.ending,
             output: flow(output),
             error: flow(error),
         }
@@ -162,28 +167,28 @@ impl Command {
 
     /// Stores the state that its init does not know, if there is any.
     pub(super) fn note(&mut self, directory: BorrowedFd<'_>) -> io::Result<()> {
-        let note = Note { limit_bytes: self.limit_bytes, ending: self.doom.clone() };
+        let note = Note { limit_bytes: self.limit_bytes, ending: self.forced_ending.clone() };
         if note.limit_bytes.is_none() && note.ending.is_none() {
             return Ok(());
         }
-        match rustix::fs::mkdirat(directory, PLACE, rustix::fs::Mode::RWXU) {
+        match rustix::fs::mkdirat(directory, SPOOL_DIR, rustix::fs::Mode::RWXU) {
             Err(errno) if errno != rustix::io::Errno::EXIST => return Err(errno.into()),
             _ => {}
         }
-        self.noted = true;
+        self.is_noted = true;
         record::write(directory, &note_name(&self.id), &note)
     }
 
     /// Takes over the outer ends of its pipes.
-    pub(super) fn take_own_pipes(
+    pub(super) fn set_pipes(
         &mut self,
         key: Key,
         output: Watched<OwnedFd>,
         error: Watched<OwnedFd>,
     ) {
         for (stream, pipe) in [(Stream::Output, output), (Stream::Error, error)] {
-            pipe.becomes(Source::Stream(key, self.number, stream));
-            self.flow(stream).source = From::Pipe(pipe);
+            pipe.set_source(Source::Stream(key, self.number, stream));
+            self.flow(stream).source = Origin::Pipe(pipe);
         }
     }
 
@@ -191,7 +196,7 @@ impl Command {
     ///
     /// # Errors
     /// `InvalidData` for a descriptor that is not a pipe.
-    pub(super) fn take_pipes(
+    pub(super) fn adopt_pipes(
         &mut self,
         reactor: &Reactor,
         key: Key,
@@ -202,7 +207,7 @@ impl Command {
             check_pipe(pipe.as_fd())?;
             let source = Source::Stream(key, self.number, stream);
             let pipe = reactor.watch(pipe, source, Interest::IN)?;
-            self.flow(stream).source = From::Pipe(pipe);
+            self.flow(stream).source = Origin::Pipe(pipe);
         }
         Ok(())
     }
@@ -211,7 +216,7 @@ impl Command {
     ///
     /// # Errors
     /// `InvalidData` for a descriptor that is not a terminal.
-    pub(super) fn take_terminal(
+    pub(super) fn adopt_terminal(
         &mut self,
         reactor: &Reactor,
         key: Key,
@@ -227,11 +232,11 @@ impl Command {
         self.terminal = Some(terminal.try_clone()?);
         let source = Source::Stream(key, self.number, Stream::Output);
         let watched = reactor.watch(terminal, source, Interest::IN)?;
-        self.output.source = From::Terminal(watched);
+        self.output.source = Origin::Terminal(watched);
         Ok(())
     }
 
-    fn flow(&mut self, stream: Stream) -> &mut Flow {
+    fn flow(&mut self, stream: Stream) -> &mut OutputStream {
         match stream {
             Stream::Output => &mut self.output,
             Stream::Error => &mut self.error,
@@ -242,7 +247,7 @@ impl Command {
     pub(super) fn subscribe(&mut self, client: ClientId, from: Offsets) {
         self.subscribers.insert(client, from);
         if from.output < u64::MAX {
-            self.awaited = None;
+            self.awaited_from = None;
         }
         self.regulate();
     }
@@ -254,15 +259,15 @@ impl Command {
     }
 
     /// Stops waiting for the subscribers of an earlier keeper.
-    pub(super) fn await_nobody(&mut self) {
-        self.awaited = None;
+    pub(super) fn stop_awaiting(&mut self) {
+        self.awaited_from = None;
         self.regulate();
     }
 
     /// Removes all subscribers. Returns each with messages about the output that it has not
     /// received and will not receive.
-    pub(super) fn leave_subscribers(&mut self) -> Vec<(ClientId, Vec<Answer>)> {
-        let lost = |stream, flow: &Flow, offset: u64| {
+    pub(super) fn drop_subscribers(&mut self) -> Vec<(ClientId, Vec<Answer>)> {
+        let lost = |stream, flow: &OutputStream, offset: u64| {
             let until = flow.until.unwrap_or(u64::MAX).min(flow.spool.end());
             let length = until.checked_sub(offset).filter(|length| *length > 0)?;
             Some(Answer::Lost { stream, offset, length })
@@ -281,43 +286,48 @@ impl Command {
     }
 
     /// The offsets that a subscribed client has received.
-    pub(super) fn heard(&self, client: ClientId) -> Option<Offsets> {
+    pub(super) fn position(&self, client: ClientId) -> Option<Offsets> {
         self.subscribers.get(&client).copied()
     }
 
     /// Records the offsets that a client has received.
-    pub(super) fn told(&mut self, client: ClientId, at: Offsets) {
-        if let Some(heard) = self.subscribers.get_mut(&client) {
-            *heard = at;
+    pub(super) fn set_position(&mut self, client: ClientId, at: Offsets) {
+        if let Some(position) = self.subscribers.get_mut(&client) {
+            *position = at;
             self.regulate();
         }
     }
 
     /// Stops reading streams of which a subscriber is far behind, and resumes reading the others.
     fn regulate(&mut self) {
-        let heard = || self.subscribers.values().chain(&self.awaited);
-        let output = heard().map(|at| at.output).min();
-        let error = heard().map(|at| at.error).min();
+        let positions = || self.subscribers.values().chain(&self.awaited_from);
+        let output = positions().map(|at| at.output).min();
+        let error = positions().map(|at| at.error).min();
         self.output.regulate(output);
         self.error.regulate(error);
     }
 
     /// Reads a bounded part of what waits in a stream, unless a subscriber is far behind.
-    pub(super) fn take(
+    pub(super) fn read_stream(
         &mut self,
         directory: BorrowedFd<'_>,
         stream: Stream,
-        bench: &mut Bench,
-    ) -> News {
-        if self.flow(stream).waits {
-            return News::Nothing;
+        spool_context: &mut SpoolContext,
+    ) -> ReadOutcome {
+        if self.flow(stream).is_throttled {
+            return ReadOutcome::Nothing;
         }
-        let news = self.take_now(directory, stream, bench);
+        let outcome = self.read_now(directory, stream, spool_context);
         self.regulate();
-        news
+        outcome
     }
 
-    fn take_now(&mut self, directory: BorrowedFd<'_>, stream: Stream, bench: &mut Bench) -> News {
+    fn read_now(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        stream: Stream,
+        spool_context: &mut SpoolContext,
+    ) -> ReadOutcome {
         let room = match self.limit_bytes {
             Some(limit) if matches!(self.stage, Stage::Running | Stage::Starting(_)) => {
                 limit.saturating_sub(self.output.spool.end() + self.error.spool.end())
@@ -326,56 +336,63 @@ impl Command {
         };
         let flow = self.flow(stream);
         let taken = match &flow.source {
-            From::Nothing => return News::Nothing,
-            From::Pipe(pipe) if room == 0 => match super::spool::waiting(pipe) {
-                Ok(0) => flow.spool.take_from_pipe(directory, pipe.as_fd(), 1, bench),
-                _ => return News::TooMuch,
+            Origin::Nothing => return ReadOutcome::Nothing,
+            Origin::Pipe(pipe) if room == 0 => match super::spool::waiting(pipe) {
+                Ok(0) => flow.spool.take_from_pipe(directory, pipe.as_fd(), 1, spool_context),
+                _ => return ReadOutcome::TooMuch,
             },
-            From::Terminal(_) if room == 0 => return News::TooMuch,
-            From::Pipe(pipe) => flow.spool.take_from_pipe(directory, pipe.as_fd(), room, bench),
-            From::Terminal(terminal) => {
-                flow.spool.take_from_terminal(directory, terminal.as_fd(), room, bench)
+            Origin::Terminal(_) if room == 0 => return ReadOutcome::TooMuch,
+            Origin::Pipe(pipe) => {
+                flow.spool.take_from_pipe(directory, pipe.as_fd(), room, spool_context)
+            }
+            Origin::Terminal(terminal) => {
+                flow.spool.take_from_terminal(directory, terminal.as_fd(), room, spool_context)
             }
         };
         match taken {
-            Taken::Bytes => News::More,
-            Taken::Nothing => News::Nothing,
-            Taken::Blocked => News::Blocked,
-            Taken::End => {
-                flow.source = From::Nothing;
+            TakeOutcome::Bytes => ReadOutcome::More,
+            TakeOutcome::Nothing => ReadOutcome::Nothing,
+            TakeOutcome::Blocked => ReadOutcome::Blocked,
+            TakeOutcome::End => {
+                flow.source = Origin::Nothing;
                 flow.spool.close();
-                News::Nothing
+                ReadOutcome::Nothing
             }
         }
     }
 
     /// Decides its ending, unless that is decided, and stops reading output that exceeds the limit.
-    pub(super) fn doom(&mut self, directory: BorrowedFd<'_>, ending: Ending) {
-        if self.doom.is_some() || matches!(self.stage, Stage::Ended(_)) {
+    pub(super) fn force_ending(&mut self, directory: BorrowedFd<'_>, ending: Ending) {
+        if self.forced_ending.is_some() || matches!(self.stage, Stage::Ended(_)) {
             return;
         }
         if ending == Ending::OutputExceeded {
-            self.output.source = From::Nothing;
-            self.error.source = From::Nothing;
+            self.output.source = Origin::Nothing;
+            self.error.source = Origin::Nothing;
         }
-        self.doom = Some(ending);
+        self.forced_ending = Some(ending);
         // If the note cannot be stored, only the next keeper lacks it.
         let _ = self.note(directory);
     }
 
     /// Records its ending. Output that it had written by then is read, and sent before the ending.
-    pub(super) fn end(&mut self, directory: BorrowedFd<'_>, ending: Ending, bench: &mut Bench) {
+    pub(super) fn end(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        ending: Ending,
+        spool_context: &mut SpoolContext,
+    ) {
         if matches!(self.stage, Stage::Ended(_)) {
             return;
         }
         for stream in [Stream::Output, Stream::Error] {
             let most = self.flow(stream).spool.end() + LEFT_BYTES;
             while self.flow(stream).spool.end() < most {
-                match self.take_now(directory, stream, bench) {
-                    News::More => {}
-                    News::Nothing | News::Blocked => break,
-                    News::TooMuch => {
-                        self.doom(directory, Ending::OutputExceeded);
+                match self.read_now(directory, stream, spool_context) {
+                    ReadOutcome::More => {}
+                    ReadOutcome::Nothing | ReadOutcome::Blocked => break,
+                    ReadOutcome::TooMuch => {
+                        self.force_ending(directory, Ending::OutputExceeded);
                         break;
                     }
                 }
@@ -383,7 +400,7 @@ impl Command {
             let flow = self.flow(stream);
             flow.until = Some(flow.spool.end());
         }
-        self.stage = Stage::Ended(self.doom.take().unwrap_or(ending));
+        self.stage = Stage::Ended(self.forced_ending.take().unwrap_or(ending));
         self.input = None;
         self.regulate();
     }
@@ -391,7 +408,7 @@ impl Command {
     /// Closes the streams: no process writes to them any more.
     pub(super) fn close_streams(&mut self) {
         for flow in [&mut self.output, &mut self.error] {
-            flow.source = From::Nothing;
+            flow.source = Origin::Nothing;
             flow.spool.close();
         }
         self.terminal = None;
@@ -445,35 +462,35 @@ impl Command {
 
     /// Removes its spools and note.
     pub(super) fn remove(self, directory: BorrowedFd<'_>) {
-        if self.noted {
+        if self.is_noted {
             // A remaining file is removed with the sandbox.
             let _ = rustix::fs::unlinkat(directory, note_name(&self.id), AtFlags::empty());
         }
-        let Flow { source, spool, .. } = self.output;
+        let OutputStream { source, spool, .. } = self.output;
         drop(source);
         spool.remove(directory);
-        let Flow { source, spool, .. } = self.error;
+        let OutputStream { source, spool, .. } = self.error;
         drop(source);
         spool.remove(directory);
     }
 }
 
-impl Flow {
+impl OutputStream {
     /// Stops reading while the subscriber that has received least is far behind.
-    fn regulate(&mut self, heard: Option<u64>) {
-        let behind = heard.map_or(0, |heard| self.spool.end().saturating_sub(heard));
+    fn regulate(&mut self, position: Option<u64>) {
+        let behind = position.map_or(0, |heard| self.spool.end().saturating_sub(heard));
         // Hysteresis: the state does not change with every message.
-        let most = if self.waits { AHEAD_BYTES / 2 } else { AHEAD_BYTES };
+        let most = if self.is_throttled { AHEAD_BYTES / 2 } else { AHEAD_BYTES };
         let waits = behind >= most;
-        if std::mem::replace(&mut self.waits, waits) == waits {
+        if std::mem::replace(&mut self.is_throttled, waits) == waits {
             return;
         }
         // Epoll reports the end of a pipe whatever the interest is; edge-triggered, it does so
         // once.
         let interest = if waits { Interest::ET } else { Interest::IN };
-        if let From::Pipe(source) | From::Terminal(source) = &mut self.source {
+        if let Origin::Pipe(source) | Origin::Terminal(source) = &mut self.source {
             // If this fails, an event that is reported too often only causes superfluous polls.
-            let _ = source.want(interest);
+            let _ = source.set_interest(interest);
         }
     }
 }
@@ -483,7 +500,7 @@ pub(super) fn ending(status: i32, cause: Option<Cause>) -> Ending {
     match cause {
         Some(Cause::TimedOut) => return Ending::TimedOut,
         Some(Cause::Killed) => return Ending::Killed,
-        Some(Cause::Unseen) => return Ending::Unknown,
+        Some(Cause::SubreaperLost) => return Ending::Unknown,
         None => {}
     }
     // `WIFEXITED` and `WTERMSIG` of the C library.
@@ -504,9 +521,9 @@ fn spool_name(id: &ExecId, stream: Stream) -> String {
         Stream::Output => "output",
         Stream::Error => "error",
     };
-    format!("{PLACE}/{id}.{stream}")
+    format!("{SPOOL_DIR}/{id}.{stream}")
 }
 
 fn note_name(id: &ExecId) -> String {
-    format!("{PLACE}/{id}.json")
+    format!("{SPOOL_DIR}/{id}.json")
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use super::client::{Client, Phase, Subscription};
 use super::command::Stage;
-use super::desk::Reply;
+use super::context::Reply;
 use super::reactor::{Interest, Source};
 use super::spool::Read;
 use super::timers::Timer;
@@ -25,7 +25,7 @@ pub(super) const OUTPUT_BYTES: usize = 32 << 10;
 const ACCEPT_AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// The result of sending a client its events.
-enum Told {
+enum SendOutcome {
     /// There are more events to send.
     More,
     /// All current events were sent.
@@ -44,13 +44,13 @@ impl Keeper {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     // An immediate retry would not succeed either.
-                    self.desk.note(&format!("cannot accept a client: {error}"));
-                    let _ = listener.want(Interest::empty());
-                    self.desk.timers.after(ACCEPT_AGAIN, Timer::Accept);
+                    self.context.log(&format!("cannot accept a client: {error}"));
+                    let _ = listener.set_interest(Interest::empty());
+                    self.context.timers.after(ACCEPT_AGAIN, Timer::Accept);
                     return;
                 }
             };
-            if let Err(failure) = self.desk.afford_client(&socket) {
+            if let Err(failure) = self.context.afford_client(&socket) {
                 if let Ok(packet) = Packet::new(&Answer::Failed(failure), &[]) {
                     // A client that does not receive this sees the connection close.
                     let _ = socket.send(&packet, &[]);
@@ -60,9 +60,9 @@ impl Keeper {
             let id = ClientId(self.next_client);
             self.next_client += 1;
             let interest = Interest::IN | Interest::RDHUP;
-            match self.desk.reactor.watch(socket, Source::Client(id), interest) {
+            match self.context.reactor.watch(socket, Source::Client(id), interest) {
                 Ok(socket) => drop(self.clients.insert(id, Client::new(socket))),
-                Err(error) => self.desk.note(&format!("a client cannot be served: {error}")),
+                Err(error) => self.context.log(&format!("a client cannot be served: {error}")),
             }
         }
     }
@@ -71,28 +71,28 @@ impl Keeper {
     pub(super) fn client_event(&mut self, id: ClientId, happened: Interest) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if happened.contains(Interest::OUT) {
-            if client.send_what_waits().is_err() {
-                self.lose(id);
+            if client.flush().is_err() {
+                self.disconnect(id);
                 return;
             }
-            self.desk.stirred.insert(id);
+            self.context.dirty_clients.insert(id);
         }
-        if happened.contains(Interest::IN) && client.may_ask() {
-            self.hear(id);
+        if happened.contains(Interest::IN) && client.may_request() {
+            self.receive(id);
         } else if happened.intersects(Interest::RDHUP | Interest::HUP | Interest::ERR)
-            || happened.contains(Interest::IN) && client.look_away().is_err()
+            || happened.contains(Interest::IN) && client.ignore_requests().is_err()
         {
-            self.lose(id);
+            self.disconnect(id);
         }
     }
 
-    fn hear(&mut self, id: ClientId) {
+    fn receive(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         match client.receive() {
             Ok(Some(message)) => {
                 if let Phase::Holding(key) = client.phase {
                     client.phase = Phase::Idle;
-                    self.with(key, |sandbox, desk| sandbox.release(desk, id));
+                    self.with(key, |sandbox, context| sandbox.release(context, id));
                 }
                 self.request(id, message);
             }
@@ -101,18 +101,18 @@ impl Keeper {
                 let text = "the keeper is out of file descriptors for the request".to_owned();
                 self.answer(id, &Answer::Failed(Failure::Exhausted(text)), Vec::new());
             }
-            Ok(None) | Err(_) => self.lose(id),
+            Ok(None) | Err(_) => self.disconnect(id),
         }
     }
 
     /// Removes a client.
-    pub(super) fn lose(&mut self, id: ClientId) {
+    pub(super) fn disconnect(&mut self, id: ClientId) {
         let Some(client) = self.clients.remove(&id) else { return };
         match client.phase {
             Phase::Holding(key) | Phase::Waiting(Some(key)) => {
-                self.with(key, |sandbox, desk| sandbox.release(desk, id));
+                self.with(key, |sandbox, context| sandbox.release(context, id));
             }
-            Phase::Hearing(Subscription { sandbox, number, .. }) => {
+            Phase::Subscribed(Subscription { sandbox, number, .. }) => {
                 self.with(sandbox, |sandbox, _| {
                     if let Some(command) = sandbox.commands.get_mut(&number) {
                         command.unsubscribe(id);
@@ -128,25 +128,25 @@ impl Keeper {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.phase = Phase::Idle;
         if client.send(answer, &[], descriptors).is_err() {
-            self.lose(id);
+            self.disconnect(id);
         }
     }
 
     /// Sends the queued replies and the new events of commands.
     pub(super) fn deliver(&mut self) {
-        while let Some((id, reply)) = self.desk.replies.pop_front() {
+        while let Some((id, reply)) = self.context.replies.pop_front() {
             self.reply(id, reply);
         }
-        for id in std::mem::take(&mut self.desk.stirred) {
-            self.tell(id);
+        for id in std::mem::take(&mut self.context.dirty_clients) {
+            self.send_events(id);
         }
     }
 
     fn reply(&mut self, id: ClientId, reply: Reply) {
         // A client that has disconnected receives nothing.
         let Some(client) = self.clients.get_mut(&id) else {
-            if let Reply::Held { sandbox, .. } = reply {
-                self.with(sandbox, |sandbox, desk| sandbox.release(desk, id));
+            if let Reply::Paused { sandbox, .. } = reply {
+                self.with(sandbox, |sandbox, context| sandbox.release(context, id));
             }
             return;
         };
@@ -158,21 +158,21 @@ impl Keeper {
                 self.answer(id, &answer, input.into_iter().collect());
                 self.subscribe(id, Subscription { sandbox, number }, from);
             }
-            Reply::Held { sandbox, answer } if waits => {
+            Reply::Paused { sandbox, answer } if waits => {
                 self.answer(id, &answer, Vec::new());
                 self.become_phase(id, Phase::Holding(sandbox));
             }
             Reply::Gone(unheard, ending) => {
-                if matches!(client.phase, Phase::Hearing(_)) {
+                if matches!(client.phase, Phase::Subscribed(_)) {
                     if unheard.iter().any(|lost| client.send(lost, &[], Vec::new()).is_err()) {
-                        self.lose(id);
+                        self.disconnect(id);
                         return;
                     }
                     self.answer(id, &Answer::Ended(ending), Vec::new());
                 }
             }
             // The client was not waiting for that.
-            Reply::Answer(..) | Reply::Attached { .. } | Reply::Held { .. } => {}
+            Reply::Answer(..) | Reply::Attached { .. } | Reply::Paused { .. } => {}
         }
     }
 
@@ -180,80 +180,80 @@ impl Keeper {
         if let Some(client) = self.clients.get_mut(&id)
             && client.become_phase(phase).is_err()
         {
-            self.lose(id);
+            self.disconnect(id);
         }
     }
 
     fn subscribe(&mut self, id: ClientId, subscription: Subscription, from: Offsets) {
         let Subscription { sandbox: key, number } = subscription;
-        self.become_phase(id, Phase::Hearing(subscription));
+        self.become_phase(id, Phase::Subscribed(subscription));
         let known = self.sandboxes.get_mut(&key).and_then(|box_| box_.commands.get_mut(&number));
         match known {
             Some(command) => {
                 command.subscribe(id, from);
-                self.desk.stirred.insert(id);
+                self.context.dirty_clients.insert(id);
             }
             None => self.reply(id, Reply::Gone(Vec::new(), Ending::SandboxEnded)),
         }
     }
 
     /// Sends a client the new events of the command that it is subscribed to.
-    fn tell(&mut self, id: ClientId) {
+    fn send_events(&mut self, id: ClientId) {
         for _ in 0..MESSAGES {
-            match self.tell_one(id) {
-                Ok(Told::More) => {}
-                Ok(Told::All) => return,
-                Ok(Told::End) => {
+            match self.send_event(id) {
+                Ok(SendOutcome::More) => {}
+                Ok(SendOutcome::All) => return,
+                Ok(SendOutcome::End) => {
                     self.become_phase(id, Phase::Idle);
                     return;
                 }
                 Err(_) => {
-                    self.lose(id);
+                    self.disconnect(id);
                     return;
                 }
             }
         }
         // Other clients have their turn first.
-        self.desk.stirred.insert(id);
+        self.context.dirty_clients.insert(id);
     }
 
-    fn tell_one(&mut self, id: ClientId) -> io::Result<Told> {
-        let Some(client) = self.clients.get_mut(&id) else { return Ok(Told::All) };
-        let Phase::Hearing(Subscription { sandbox: key, number }) = client.phase else {
-            return Ok(Told::All);
+    fn send_event(&mut self, id: ClientId) -> io::Result<SendOutcome> {
+        let Some(client) = self.clients.get_mut(&id) else { return Ok(SendOutcome::All) };
+        let Phase::Subscribed(Subscription { sandbox: key, number }) = client.phase else {
+            return Ok(SendOutcome::All);
         };
-        if !client.keeps_up() {
-            return Ok(Told::All);
+        if !client.is_drained() {
+            return Ok(SendOutcome::All);
         }
-        let Some(sandbox) = self.sandboxes.get_mut(&key) else { return Ok(Told::All) };
-        let Some(command) = sandbox.commands.get_mut(&number) else { return Ok(Told::All) };
-        let Some(mut at) = command.heard(id) else { return Ok(Told::All) };
+        let Some(sandbox) = self.sandboxes.get_mut(&key) else { return Ok(SendOutcome::All) };
+        let Some(command) = sandbox.commands.get_mut(&number) else { return Ok(SendOutcome::All) };
+        let Some(mut at) = command.position(id) else { return Ok(SendOutcome::All) };
         for stream in [Stream::Output, Stream::Error] {
-            let place = match stream {
+            let offset_in = match stream {
                 Stream::Output => &mut at.output,
                 Stream::Error => &mut at.error,
             };
-            let offset = *place;
-            let read = command.read(sandbox.place.as_fd(), stream, offset, &mut self.buffer);
+            let offset = *offset_in;
+            let read = command.read(sandbox.dir.as_fd(), stream, offset, &mut self.buffer);
             let (answer, length) = match read {
                 Read::Nothing => continue,
                 Read::Bytes(length) => (Answer::Output { stream, offset }, length),
                 Read::Lost(length) => {
-                    *place += length;
+                    *offset_in += length;
                     (Answer::Lost { stream, offset, length }, 0)
                 }
             };
-            *place += length as u64;
-            command.told(id, at);
+            *offset_in += length as u64;
+            command.set_position(id, at);
             client.send(&answer, &self.buffer[..length], Vec::new())?;
-            return Ok(Told::More);
+            return Ok(SendOutcome::More);
         }
-        let Stage::Ended(ending) = &command.stage else { return Ok(Told::All) };
+        let Stage::Ended(ending) = &command.stage else { return Ok(SendOutcome::All) };
         client.send(&Answer::Ended(ending.clone()), &[], Vec::new())?;
         command.unsubscribe(id);
         if command.subscribers().next().is_none() && command.gone {
             command.close_files();
         }
-        Ok(Told::End)
+        Ok(SendOutcome::End)
     }
 }

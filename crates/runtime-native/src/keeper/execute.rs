@@ -16,54 +16,58 @@ use stockade_plan::{account, environment};
 
 use super::ClientId;
 use super::command::{Command, Stage};
-use super::desk::{Desk, Reply};
+use super::context::{Context, Reply};
 use super::pipes::Pipes;
 use super::record;
-use super::sandbox::{Life, Sandbox};
-use crate::given::{self, Given};
-use crate::wire::{Action, Answer, CommandHead, Failure, TargetHead, Words};
+use super::sandbox::{Lifecycle, Sandbox};
+use crate::input_file::{self, InputFile};
+use crate::wire::{Action, Answer, CommandHead, CommandStrings, Failure, TargetHead};
 use stockade_runtime::{Offsets, State};
 
 /// A command that a client wants to start.
 #[derive(Debug)]
-pub(super) struct Deferred {
+pub(super) struct PendingCommand {
     pub(super) client: ClientId,
     pub(super) exec: ExecId,
     pub(super) head: CommandHead,
-    pub(super) words: Words,
+    pub(super) words: CommandStrings,
     /// Its input, if that is given whole.
-    pub(super) given: Option<Given>,
+    pub(super) input: Option<InputFile>,
 }
 
 impl Sandbox {
     /// Starts a command, or attaches to the one that was started under the same id.
-    pub(super) fn execute(&mut self, desk: &mut Desk, wanted: Deferred) {
-        let client = wanted.client;
+    pub(super) fn execute(&mut self, context: &mut Context, pending: PendingCommand) {
+        let client = pending.client;
         let key = self.key;
-        if let Ok(command) = self.command(&wanted.exec) {
+        if let Ok(command) = self.command(&pending.exec) {
             if let Stage::Starting(clients) = &mut command.stage {
                 clients.push(client);
                 return;
             }
             let (number, input) = (command.number, command.input_for_client());
             let from = Offsets::default();
-            desk.replies.push_back((client, Reply::Attached { sandbox: key, number, from, input }));
+            context
+                .replies
+                .push_back((client, Reply::Attached { sandbox: key, number, from, input }));
             return;
         }
-        let is_measured = self.excess.is_none() || self.admits;
+        let is_measured = self.excess.is_none() || self.is_admitting;
         match self.usable() {
-            Ok(jail) if !jail.pause.is_going() || !is_measured => self.deferred.push_back(wanted),
+            Ok(jail) if !jail.pause.is_running() || !is_measured => {
+                self.deferred.push_back(pending);
+            }
             Ok(_) => {
-                if let Err(failure) = self.start(desk, wanted) {
-                    desk.refuse(client, failure);
+                if let Err(failure) = self.start(context, pending) {
+                    context.refuse(client, failure);
                 }
             }
-            Err(failure) => desk.refuse(client, failure),
+            Err(failure) => context.refuse(client, failure),
         }
     }
 
-    fn start(&mut self, desk: &mut Desk, wanted: Deferred) -> Result<(), Failure> {
-        let Deferred { client, exec, head, words, given } = wanted;
+    fn start(&mut self, context: &mut Context, pending: PendingCommand) -> Result<(), Failure> {
+        let PendingCommand { client, exec, head, words, input: given } = pending;
         if self.commands.len() >= COMMANDS {
             let text = "a sandbox has at most 1024 commands: acknowledge those that have ended";
             return Err(Failure::Exhausted(text.to_owned()));
@@ -72,24 +76,24 @@ impl Sandbox {
             return Err(Failure::Invalid("a command must name a program".to_owned()));
         }
         if let Some(given) = &given {
-            self.afford_input(desk, given)?;
+            self.afford_input(context, given)?;
         }
-        let user = desk.users.check(head.user.unwrap_or(self.record.user))?;
-        let number = desk.next_number();
+        let user = context.users.check(head.user.unwrap_or(self.record.user))?;
+        let number = context.next_number();
         let mut command = Command::new(exec.clone(), number, head.output_limit_bytes);
         command.takes_input = head.takes_input && given.is_none();
-        command.given_bytes = given.as_ref().map_or(0, |given| given.length_bytes);
+        command.input_bytes = given.as_ref().map_or(0, |given| given.length_bytes);
         command.kills_before = self.kills();
-        command.note(self.place.as_fd()).map_err(|error| full(&error))?;
+        command.note(self.dir.as_fd()).map_err(|error| full(&error))?;
         let for_init = match head.terminal {
             Some(_) => Vec::new(),
             None => {
-                let pipes = desk.pipes()?;
-                self.connect_pipes(desk, user, &mut command, pipes, given)?
+                let pipes = context.pipes()?;
+                self.connect_pipes(context, user, &mut command, pipes, given)?
             }
         };
         let environment = if self.record.has_environment {
-            record::read_environment(self.place.as_fd()).map_err(|error| full(&error))?
+            record::read_environment(self.dir.as_fd()).map_err(|error| full(&error))?
         } else {
             record::Environment::new()
         };
@@ -97,8 +101,8 @@ impl Sandbox {
             number,
             key: exec.as_str().as_bytes().to_vec(),
             arguments: words.arguments,
-            environment: self.environment(desk, user, environment, words.environment),
-            working_directory: self.directory_inside(desk, user, head.working_directory),
+            environment: self.environment(context, user, environment, words.environment),
+            working_directory: self.directory_inside(context, user, head.working_directory),
             user: user.user,
             group: user.group,
             terminal: head
@@ -107,10 +111,10 @@ impl Sandbox {
             timeout: head.timeout,
         };
         command.stage = Stage::Starting(vec![client]);
-        let Life::Held(jail) = &mut self.life else {
+        let Lifecycle::Running(jail) = &mut self.life else {
             return Err(Failure::WrongState(self.state()));
         };
-        match jail.say(Request::Execute(Box::new(execute)), for_init) {
+        match jail.send(Request::Execute(Box::new(execute)), for_init) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 let text = "the arguments and the environment are too long";
@@ -120,53 +124,58 @@ impl Sandbox {
                 return Err(full(&error));
             }
             Err(_) => {
-                self.distrust(desk, "its init does not listen");
+                self.distrust(context, "its init does not listen");
                 return Err(Failure::WrongState(State::Ended));
             }
         }
         self.commands.insert(number, command);
-        desk.metrics.commands += 1;
+        context.metrics.commands += 1;
         Ok(())
     }
 
     /// Refuses an input when the inputs of running commands take too much memory: a detached
     /// descendant of a command may hold its input as long as it runs.
-    fn afford_input(&self, desk: &Desk, given: &Given) -> Result<(), Failure> {
-        desk.afford_command(&given.file)?;
+    fn afford_input(&self, context: &Context, input_file: &InputFile) -> Result<(), Failure> {
+        context.afford_command(&input_file.file)?;
         let running = self.commands.values().filter(|command| command.is_alive());
-        let held: u64 = running.map(|command| command.given_bytes).sum();
-        if held.saturating_add(given.length_bytes) <= given::HELD_BYTES {
+        let total: u64 = running.map(|command| command.input_bytes).sum();
+        if total.saturating_add(input_file.length_bytes) <= input_file::MAX_INPUT_BYTES {
             return Ok(());
         }
         Err(Failure::Exhausted(format!(
-            "the commands of the sandbox have {held} bytes of input in memory; the maximum is {}",
-            given::HELD_BYTES
+            "the commands of the sandbox have {total} bytes of input in memory; the maximum is {}",
+            input_file::MAX_INPUT_BYTES
         )))
     }
 
     /// A command's working directory: the requested one, else that of the sandbox's commands, else
     /// its user's home, unless access rules forbid that or it does not exist.
-    fn directory_inside(&self, desk: &Desk, user: User, asked: Option<Vec<u8>>) -> Vec<u8> {
+    fn directory_inside(
+        &self,
+        context: &Context,
+        user: User,
+        requested: Option<Vec<u8>>,
+    ) -> Vec<u8> {
         let spec = &self.record.spec;
         let own = || spec.working_directory.clone();
         let home = || {
-            let home = account::home(user.user, self.home_owner(desk)).as_bytes();
+            let home = account::home(user.user, self.home_owner(context)).as_bytes();
             let is_open = spec.access.allows(Level::Read, home).is_ok();
             if is_open && !self.lacks(home) { home.to_vec() } else { b"/".to_vec() }
         };
-        asked
+        requested
             .or_else(|| own().map(|path| path.into_os_string().into_encoded_bytes()))
             .unwrap_or_else(home)
     }
 
-    fn home_owner(&self, desk: &Desk) -> User {
-        self.record.home_owner.unwrap_or_else(|| desk.users.ordinary())
+    fn home_owner(&self, context: &Context) -> User {
+        self.record.home_owner.unwrap_or_else(|| context.users.ordinary())
     }
 
     /// The complete environment of a command: see [`environment`].
     fn environment(
         &self,
-        desk: &Desk,
+        context: &Context,
         user: User,
         sandbox: record::Environment,
         command: Vec<Vec<u8>>,
@@ -179,13 +188,13 @@ impl Sandbox {
             wipe_all([value.into_bytes()]);
             line
         });
-        let account = environment::Account { user, own: self.home_owner(desk) };
+        let account = environment::Account { user, own: self.home_owner(context) };
         environment::build(account, [of_network, of_sandbox.collect(), command])
     }
 
     /// Whether there is no such directory inside, as far as the keeper can see.
     fn lacks(&self, directory: &[u8]) -> bool {
-        let Life::Held(jail) = &self.life else { return false };
+        let Lifecycle::Running(jail) = &self.life else { return false };
         let Some(root) = &jail.root else { return false };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
@@ -198,11 +207,11 @@ impl Sandbox {
     /// again, as programs do through `/dev/stdout`.
     fn connect_pipes(
         &self,
-        desk: &Desk,
+        context: &Context,
         user: User,
         command: &mut Command,
         pipes: Pipes,
-        given: Option<Given>,
+        input_file: Option<InputFile>,
     ) -> Result<Vec<OwnedFd>, Failure> {
         let Pipes { nothing: [own_input, input], output, error } = pipes;
         let (own_input, input) = if command.takes_input {
@@ -211,12 +220,12 @@ impl Sandbox {
                 Ok((own_input, input.try_clone()?, input))
             };
             let (own_input, kept, input) = pipe().map_err(|error| full(&error))?;
-            desk.afford_command(&kept)?;
+            context.afford_command(&kept)?;
             command.input = Some(kept);
             (own_input, input)
         } else {
             // The next keeper has no input to write to.
-            (given.map_or(own_input, |given| given.file), input)
+            (input_file.map_or(own_input, |given| given.file), input)
         };
         if let Some(start) = self.inside_start() {
             let own = [&output.inner, &error.inner].into_iter();
@@ -228,13 +237,13 @@ impl Sandbox {
                     .map_err(|errno| full(&errno.into()))?;
             }
         }
-        command.take_own_pipes(self.key, output.outer, error.outer);
-        Ok(vec![own_input, output.inner, error.inner, input, output.kept, error.kept])
+        command.set_pipes(self.key, output.outer, error.outer);
+        Ok(vec![own_input, output.inner, error.inner, input, output.for_init, error.for_init])
     }
 
     fn inside_start(&self) -> Option<u32> {
         match &self.life {
-            Life::Held(jail) => jail.held.host_start,
+            Lifecycle::Running(jail) => jail.record.host_start,
             _ => None,
         }
     }
@@ -242,7 +251,7 @@ impl Sandbox {
     /// Acts on a command. The response is sent later if the client has to wait.
     pub(super) fn act(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         client: ClientId,
         exec: &ExecId,
         action: Action,
@@ -256,19 +265,19 @@ impl Sandbox {
                     return Err(Failure::Invalid(format!("there is no signal {signal}")));
                 }
                 if !matches!(command.stage, Stage::Ended(_)) {
-                    self.say(desk, Request::Signal { number, signal }, Vec::new());
+                    self.send(context, Request::Signal { number, signal }, Vec::new());
                 }
             }
             Action::Kill if alive && matches!(state, State::Running | State::Paused) => {
                 command.killers.push(client);
-                self.say(desk, Request::Kill { number }, Vec::new());
+                self.send(context, Request::Kill { number }, Vec::new());
                 return Ok(());
             }
             Action::Kill => {}
             Action::Resize(size) => {
                 let none = || Failure::Invalid("the command has no terminal".to_owned());
                 if let Stage::Ended(_) = command.stage {
-                    desk.answer(client, Answer::Done);
+                    context.answer(client, Answer::Done);
                     return Ok(());
                 }
                 let terminal = command.terminal.as_ref().ok_or_else(none)?;
@@ -284,7 +293,7 @@ impl Sandbox {
                 if command.terminal.is_none() {
                     command.input = None;
                     command.takes_input = false;
-                    self.say(desk, Request::CloseInput { number }, Vec::new());
+                    self.send(context, Request::CloseInput { number }, Vec::new());
                 }
             }
             Action::Acknowledge => {
@@ -292,22 +301,22 @@ impl Sandbox {
                     return Err(Failure::Invalid(format!("the command {exec} is still running")));
                 };
                 if let Some(mut command) = self.commands.remove(&number) {
-                    for (client, unheard) in command.leave_subscribers() {
-                        desk.replies.push_back((client, Reply::Gone(unheard, ending.clone())));
+                    for (client, unheard) in command.drop_subscribers() {
+                        context.replies.push_back((client, Reply::Gone(unheard, ending.clone())));
                     }
-                    command.remove(self.place.as_fd());
+                    command.remove(self.dir.as_fd());
                 }
-                self.say(desk, Request::Forget { number }, Vec::new());
+                self.send(context, Request::Forget { number }, Vec::new());
             }
         }
-        desk.answer(client, Answer::Done);
+        context.answer(client, Answer::Done);
         Ok(())
     }
 
     /// Connects to a port or socket inside.
     pub(super) fn connect(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         client: ClientId,
         target: TargetHead,
         path: Vec<u8>,
@@ -325,24 +334,24 @@ impl Sandbox {
             }
         };
         self.usable()?;
-        let number = desk.next_number();
+        let number = context.next_number();
         let User { user, group } = self.record.user;
         self.connections.insert(number, (client, shown));
-        self.say(desk, Request::Connect { number, target, user, group }, Vec::new());
+        self.send(context, Request::Connect { number, target, user, group }, Vec::new());
         Ok(())
     }
 
     /// Sends a descriptor of the root directory.
-    pub(super) fn root(&mut self, desk: &mut Desk, client: ClientId) -> Result<(), Failure> {
+    pub(super) fn root(&mut self, context: &mut Context, client: ClientId) -> Result<(), Failure> {
         let state = self.state();
         let user = self.record.user;
         let access = self.record.spec.access.clone();
         let jail = self.jail().ok_or(Failure::WrongState(state))?;
         let root = jail.root.as_ref().ok_or(Failure::WrongState(state))?;
         let root = root.try_clone().map_err(|error| full(&error))?;
-        desk.afford_command(&root)?;
-        let answer = Answer::Root { host_start: jail.held.host_start, user, access };
-        desk.replies.push_back((client, Reply::Answer(Box::new(answer), vec![root])));
+        context.afford_command(&root)?;
+        let answer = Answer::Root { host_start: jail.record.host_start, user, access };
+        context.replies.push_back((client, Reply::Answer(Box::new(answer), vec![root])));
         Ok(())
     }
 }

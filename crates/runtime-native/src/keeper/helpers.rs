@@ -29,9 +29,9 @@ const TOO_MUCH: u8 = 3;
 /// The nice value of a helper whose result no client waits for (`nice(2)`).
 const NOT_URGENT: i32 = 10;
 /// How many bytes of a helper's output are read.
-const SAID_BYTES: u64 = 4096;
+const OUTPUT_BYTES: u64 = 4096;
 /// How many helpers measure disks at the same time.
-const AT_ONCE: usize = 2;
+const MAX_MEASURING: usize = 2;
 
 /// A helper's job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,15 +81,15 @@ impl Helpers {
         &mut self,
         reactor: &Reactor,
         key: Key,
-        place: &Path,
+        dir: &Path,
         limit_bytes: u64,
     ) -> io::Result<bool> {
         let measuring = self.running.values().filter(|r| matches!(r.job, Job::Measure(_)));
-        if measuring.count() >= AT_ONCE {
+        if measuring.count() >= MAX_MEASURING {
             return Ok(false);
         }
         let limit = limit_bytes.to_string();
-        let arguments = [MEASURE.as_ref(), place.as_os_str(), limit.as_ref()];
+        let arguments = [MEASURE.as_ref(), dir.as_os_str(), limit.as_ref()];
         self.start(reactor, Job::Measure(key), &arguments).map(|()| true)
     }
 
@@ -151,12 +151,12 @@ impl Helpers {
             Ok(status) if status.code().is_none() => Outcome::Killed,
             Ok(_) | Err(_) => Outcome::Failed,
         };
-        let mut said = String::new();
+        let mut text = String::new();
         if let Some(output) = running.child.stdout.take() {
             // Output that is not text is ignored.
-            let _ = output.take(SAID_BYTES).read_to_string(&mut said);
+            let _ = output.take(OUTPUT_BYTES).read_to_string(&mut text);
         }
-        Some((running.job, outcome, said))
+        Some((running.job, outcome, text))
     }
 
     /// Ends all helpers when the keeper exits.
@@ -196,8 +196,8 @@ pub fn run(arguments: &[std::ffi::OsString]) -> u8 {
             sweep::sweep(Path::new(trash)).map(|()| false)
         }
         [job, place, limit] if is(job, MEASURE) => {
-            let place = Path::new(place);
-            number(limit).and_then(|limit| disk::takes_more_than(place, limit, io::stdout()))
+            let dir = Path::new(place);
+            number(limit).and_then(|limit| disk::takes_more_than(dir, limit, io::stdout()))
         }
         [job, init, limit] if is(job, WATCH) => number(init)
             .and_then(|init| Ok((i32::try_from(init).map_err(io::Error::other)?, number(limit)?)))

@@ -11,7 +11,7 @@ use stockade_jail::cgroup::Group;
 use stockade_jail::control::{Control, Execute, Report, Request};
 
 use super::Key;
-use super::moment::Moment;
+use super::boot_time::BootTime;
 use super::pause::Pause;
 use super::reactor::{Interest, Reactor, Source, Watched};
 use super::record;
@@ -22,14 +22,14 @@ pub(super) const SOCKET: &str = "init";
 /// How many requests may wait for an init that does not read.
 const WAITING: usize = 4096;
 /// How long init may take to answer. A jail with a low processor limit is slow.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const INIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A number that no command has: init answers a request to kill it immediately.
 pub(super) const NOBODY: u64 = 0;
 
 /// How often init may close the connection, and how many reports it may send, within one renewal
 /// interval: far more than honest inits do, and too little to block the keeper for others.
-const LOSSES_AT_MOST: u32 = 32;
-const REPORTS_AT_MOST: u32 = 200_000;
+const MAX_LOSSES: u32 = 32;
+const MAX_REPORTS: u32 = 200_000;
 
 /// Wipes a command's arguments and environment from memory, since they may hold secrets.
 fn wipe(request: Request) {
@@ -43,7 +43,7 @@ fn wipe(request: Request) {
 #[derive(Debug)]
 pub(super) struct Jail {
     /// The pidfd: readable once init is dead, and with it all processes of the jail.
-    life: Watched<OwnedFd>,
+    pidfd: Watched<OwnedFd>,
     control: Option<Watched<Control>>,
     waiting: VecDeque<(Request, Vec<OwnedFd>)>,
     /// Its root directory. Requested from init if the jail was adopted.
@@ -51,13 +51,13 @@ pub(super) struct Jail {
     pub(super) group: Group,
     pub(super) pause: Pause,
     /// Its stored record.
-    pub(super) held: record::Held,
+    pub(super) record: record::JailRecord,
     /// When the unanswered request was sent to init.
-    asked: Option<Moment>,
+    asked_at: Option<BootTime>,
     /// How often init has closed the connection, and how many reports it has sent, since its lease
     /// was renewed last.
     losses: u32,
-    told: u32,
+    report_count: u32,
     /// The kernel refuses to send descriptors now: too many descriptors of this user are in flight.
     is_refused: bool,
 }
@@ -67,22 +67,22 @@ impl Jail {
         life: Watched<OwnedFd>,
         root: Option<OwnedFd>,
         group: Group,
-        held: record::Held,
+        record: record::JailRecord,
     ) -> Self {
         let waiting = VecDeque::new();
         let pause = Pause::default();
         let control = None;
         Self {
-            life,
+            pidfd: life,
             control,
             waiting,
             root,
             group,
             pause,
-            held,
-            asked: None,
+            record,
+            asked_at: None,
             losses: 0,
-            told: 0,
+            report_count: 0,
             is_refused: false,
         }
     }
@@ -92,10 +92,10 @@ impl Jail {
         &mut self,
         reactor: &Reactor,
         key: Key,
-        place: BorrowedFd<'_>,
+        dir: BorrowedFd<'_>,
     ) -> io::Result<()> {
         self.control = None;
-        let control = Control::connect(place, SOCKET)?;
+        let control = Control::connect(dir, SOCKET)?;
         self.control = Some(reactor.watch(control, Source::Init(key), Interest::IN)?);
         Ok(())
     }
@@ -106,13 +106,13 @@ impl Jail {
     /// # Errors
     /// `InvalidInput` for a request that is too long, `OutOfMemory` when too many requests wait
     /// already, `ETOOMANYREFS` when no descriptors can be sent now; nothing was sent then.
-    pub(super) fn say(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    pub(super) fn send(&mut self, request: Request, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         if self.waiting.len() >= WAITING {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
         let sends = self.waiting.is_empty() && !descriptors.is_empty();
         self.waiting.push_back((request, descriptors));
-        self.say_what_waits()?;
+        self.flush()?;
         if sends
             && self.is_refused
             && let Some((request, _)) = self.waiting.pop_front()
@@ -124,7 +124,7 @@ impl Jail {
     }
 
     /// Sends as many waiting requests as init accepts.
-    pub(super) fn say_what_waits(&mut self) -> io::Result<()> {
+    pub(super) fn flush(&mut self) -> io::Result<()> {
         self.is_refused = false;
         let Some(control) = &mut self.control else { return Ok(()) };
         while let Some((request, descriptors)) = self.waiting.pop_front() {
@@ -134,20 +134,20 @@ impl Jail {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     drop(borrowed);
                     self.waiting.push_front((request, descriptors));
-                    return control.want(Interest::IN | Interest::OUT);
+                    return control.set_interest(Interest::IN | Interest::OUT);
                 }
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::TOOMANYREFS) => {
                     // The next send retries it, at the latest that of a renewal.
                     drop(borrowed);
                     self.waiting.push_front((request, descriptors));
                     self.is_refused = true;
-                    return control.want(Interest::IN);
+                    return control.set_interest(Interest::IN);
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
                 Err(_) => self.waiting.clear(),
             }
         }
-        control.want(Interest::IN)
+        control.set_interest(Interest::IN)
     }
 
     /// The next report of init; `None` once it has closed the connection.
@@ -155,19 +155,19 @@ impl Jail {
     /// # Errors
     /// As [`Control::receive`]; `NotConnected` when there is no connection, `InvalidData` also when
     /// init sends so many reports that others would have to wait.
-    pub(super) fn hear(&mut self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
-        let heard = self.control.as_ref().ok_or(io::ErrorKind::NotConnected)?.receive()?;
-        self.told = self.told.saturating_add(1);
-        if self.told > REPORTS_AT_MOST {
+    pub(super) fn recv(&mut self) -> io::Result<Option<(Report, Vec<OwnedFd>)>> {
+        let report = self.control.as_ref().ok_or(io::ErrorKind::NotConnected)?.receive()?;
+        self.report_count = self.report_count.saturating_add(1);
+        if self.report_count > MAX_REPORTS {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(heard)
+        Ok(report)
     }
 
     /// Counts a connection that init has closed; false when it closes too many.
-    pub(super) const fn may_come_back(&mut self) -> bool {
+    pub(super) const fn may_reconnect(&mut self) -> bool {
         self.losses = self.losses.saturating_add(1);
-        self.losses <= LOSSES_AT_MOST
+        self.losses <= MAX_LOSSES
     }
 
     /// Closes the connection and drops the waiting requests.
@@ -178,27 +178,27 @@ impl Jail {
 
     /// Renews init's lease and requests an answer; false when an answer is overdue.
     pub(super) fn renew(&mut self, lease: Duration) -> bool {
-        let now = Moment::now();
-        (self.losses, self.told) = (0, 0);
-        if self.asked.is_some_and(|asked| now.since(asked) >= PATIENCE) {
+        let now = BootTime::now();
+        (self.losses, self.report_count) = (0, 0);
+        if self.asked_at.is_some_and(|asked| now.since(asked) >= INIT_TIMEOUT) {
             return false;
         }
-        let said = self
-            .say(Request::Lease(lease), Vec::new())
-            .and_then(|()| self.say(Request::Kill { number: NOBODY }, Vec::new()));
-        self.asked.get_or_insert(now);
-        said.is_ok()
+        let sent = self
+            .send(Request::Lease(lease), Vec::new())
+            .and_then(|()| self.send(Request::Kill { number: NOBODY }, Vec::new()));
+        self.asked_at.get_or_insert(now);
+        sent.is_ok()
     }
 
     /// Records that init has answered.
     pub(super) const fn answered(&mut self) {
-        self.asked = None;
+        self.asked_at = None;
     }
 
     /// Kills init, and with it all processes of the jail; the pidfd reports when they have ended.
     pub(super) fn kill(&mut self) {
         // It may be dead already.
-        let _ = pidfd_send_signal(&self.life, Signal::KILL);
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         // Frozen processes die when they are thawed.
         let _ = self.group.thaw();
         self.disconnect();
@@ -208,11 +208,11 @@ impl Jail {
     pub(super) fn is_dead(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let dead = poll(&mut [PollFd::new(&*self.life, PollFlags::IN)], Some(&now)) == Ok(1);
+        let dead = poll(&mut [PollFd::new(&*self.pidfd, PollFlags::IN)], Some(&now)) == Ok(1);
         if dead {
             // An adopted init is the child of another process.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-            let _ = waitid(WaitId::PidFd(self.life.as_fd()), options);
+            let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
         }
         dead
     }

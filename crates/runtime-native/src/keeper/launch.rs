@@ -16,20 +16,20 @@ use stockade_jail::control::{self, Request};
 use stockade_jail::network::Listeners;
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
 use stockade_plan::layers::Origin;
-use stockade_plan::limits::{self, Disk, Granted, Groups, Watched as Limits};
-use stockade_plan::{Held as HeldPlan, HostPaths, Request as Planned, Standing};
+use stockade_plan::limits::{self, Disk, EnforcedLimits, Groups, WatchedLimits as Limits};
+use stockade_plan::{HostPaths, JailStatus, PersistentInput as HeldPlan, Request as Planned};
 
 use super::Key;
-use super::desk::Desk;
-use super::jail::{Jail, PATIENCE, SOCKET};
-use super::moment::{self, Moment};
+use super::boot_time::{self, BootTime};
+use super::context::Context;
+use super::jail::{INIT_TIMEOUT, Jail, SOCKET};
 use super::network;
 use super::reactor::{Interest, Source};
 use super::record::{self, Record, Stage};
-use super::sandbox::{Life, Sandbox};
+use super::sandbox::{Lifecycle, Sandbox};
 use super::timers::Timer;
 use crate::directory;
-use crate::wire::{Answer, Begun, Below, Failure, Layers};
+use crate::wire::{Answer, Failure, InitialState, Layers, LowerLayer};
 
 /// How long to wait for the next tick of the clock of file system timestamps.
 const TICK: Duration = Duration::from_millis(1);
@@ -40,7 +40,7 @@ const OTHER_OWNERS: &str = "its file system or this kernel does not support idma
 
 /// The specification of a new sandbox.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CreateRequest {
     /// Its id; none for one of the pool.
     pub(super) id: Option<SandboxId>,
     /// What the client requested.
@@ -53,28 +53,32 @@ pub(super) struct Asked {
 
 impl Sandbox {
     /// Starts to create a sandbox. If that fails, nothing of it remains.
-    pub(super) fn begin(desk: &mut Desk, key: Key, asked: Asked) -> Result<Self, Failure> {
-        let name = match &asked.id {
+    pub(super) fn create(
+        context: &mut Context,
+        key: Key,
+        request: CreateRequest,
+    ) -> Result<Self, Failure> {
+        let name = match &request.id {
             Some(id) => id.to_string(),
             // No id has this prefix.
             None => format!(".pool-{}-{}", std::process::id(), key.0),
         };
-        let mut made = false;
-        let result = Self::try_begin(desk, key, name.clone(), asked, &mut made);
-        if result.is_err() && made {
-            desk.discard(&name);
+        let mut is_created = false;
+        let result = Self::try_start(context, key, name.clone(), request, &mut is_created);
+        if result.is_err() && is_created {
+            context.discard(&name);
         }
         result
     }
 
-    fn try_begin(
-        desk: &mut Desk,
+    fn try_start(
+        context: &mut Context,
         key: Key,
         name: String,
-        asked: Asked,
-        made: &mut bool,
+        request: CreateRequest,
+        is_created: &mut bool,
     ) -> Result<Self, Failure> {
-        let Asked { id, mut spec, layers, lock } = asked;
+        let CreateRequest { id, mut spec, layers, lock } = request;
         let root = match (&spec.root, &layers) {
             (Root::Snapshot(_), Some(layers)) => layers.root.clone(),
             (Root::Snapshot(snapshot), None) => return Err(Failure::NoSnapshot(snapshot.clone())),
@@ -86,61 +90,59 @@ impl Sandbox {
                 ));
             }
         };
-        let paths = || HostPaths::of(&desk.data);
-        let checked = Planned::check(&spec, &root, desk.users, &paths)?;
+        let paths = || HostPaths::new(&context.data);
+        let checked = Planned::check(&spec, &root, context.users, &paths)?;
         let user = checked.own();
         let environment = std::mem::take(&mut spec.environment);
         let lease = spec.lease.map(record::Lease::from_now);
 
         let entry = directory::name(&name).map_err(|e| refused(&e))?;
-        desk.sandboxes.mkdir(&entry, 0o700).map_err(|e| refused(&e))?;
-        *made = true;
-        let place = open(desk, &name)?;
+        context.sandboxes.mkdir(&entry, 0o700).map_err(|e| refused(&e))?;
+        *is_created = true;
+        let dir = open(context, &name)?;
         // The changes of a snapshot count from the initial state of its workspace.
-        let begun = match (&spec.workspace, &layers) {
+        let initial_state = match (&spec.workspace, &layers) {
             (None, _) => None,
             (Some(workspace), Some(Layers { begun, .. })) => {
-                begun.clone().map(|begun| Begun { host: workspace.host.clone(), ..begun })
+                begun.clone().map(|begun| InitialState { host: workspace.host.clone(), ..begun })
             }
-            (Some(workspace), None) => Some(begin_with(workspace, &place)?),
+            (Some(workspace), None) => Some(initial_state(workspace, &dir)?),
         };
         if let Some(layers) = &layers {
-            take_layers(desk, layers, &name, spec.workspace.is_some())?;
+            move_layers(context, layers, &name, spec.workspace.is_some())?;
         }
-        let granted = limits::grant(Groups::At(&desk.place), &spec, Disk::Layers)?;
+        let granted = limits::enforce(Groups::Parent(&context.parent_group), &spec, Disk::Layers)?;
         let record = Record {
             id,
             has_environment: false,
             root,
-            begun,
+            begun: initial_state,
             whole: layers.as_ref().and_then(|layers| layers.whole.clone()),
-            created_at_ms: moment::wall_ms(),
+            created_at_ms: boot_time::wall_ms(),
             lease,
             user,
             home_owner: Some(user),
-            host_start: desk.host_start.clone(),
+            host_start: context.host_start.clone(),
             groups: granted.group.to_record(),
             stage: Stage::Starting,
             spec,
         };
-        let mut sandbox = Self::new(key, name, place, record);
-        sandbox.keep_environment(environment)?;
-        sandbox.write_down()?;
-        sandbox.watched = Limits::of(&sandbox.record.spec, &granted.reports);
+        let mut sandbox = Self::new(key, name, dir, record);
+        sandbox.store_environment(environment)?;
+        sandbox.write_record()?;
+        sandbox.watched = Limits::new(&sandbox.record.spec, &granted.reports);
         let identity = match layers.and_then(|layers| layers.range_start) {
-            Some(start) => {
-                Range::handed_over(start, lock).map(Identity::Range).map_err(|error| {
-                    Failure::Invalid(format!("the ids of the snapshot's layers: {error}"))
-                })?
-            }
-            None => Identity::of_caller().map_err(|error| identity_refused(&error))?,
+            Some(start) => Range::adopt(start, lock).map(Identity::Range).map_err(|error| {
+                Failure::Invalid(format!("the ids of the snapshot's layers: {error}"))
+            })?,
+            None => Identity::for_caller().map_err(|error| identity_refused(&error))?,
         };
-        sandbox.launch(desk, checked, identity, granted)?;
+        sandbox.launch(context, checked, identity, granted)?;
         Ok(sandbox)
     }
 
     /// Stores the environment on disk, so that no process keeps it in memory.
-    pub(super) fn keep_environment(
+    pub(super) fn store_environment(
         &mut self,
         environment: record::Environment,
     ) -> Result<(), Failure> {
@@ -157,63 +159,64 @@ impl Sandbox {
 
     fn launch(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         checked: Planned,
         identity: Identity,
-        granted: Granted,
+        granted: EnforcedLimits,
     ) -> Result<(), Failure> {
-        let path: PathBuf = desk.directory.path().join("sandboxes").join(&self.name);
+        let path: PathBuf = context.directory.path().join("sandboxes").join(&self.name);
         let origin = match (&self.record.whole, &self.record.spec.root) {
             (Some(_), _) => Origin::FullCopy,
             (None, Root::Snapshot(_)) => Origin::Snapshot,
             (None, _) => Origin::New,
         };
-        let Granted { group, reports } = granted;
+        let EnforcedLimits { group, reports } = granted;
         let listener = control::listen(self.directory(), SOCKET)
             .map_err(|error| exhausted("a socket", &error))?;
-        desk.afford_sandbox(&listener)?;
-        let planned = checked.held(HeldPlan {
+        context.afford_sandbox(&listener)?;
+        let planned = checked.persistent_jail(HeldPlan {
             identity,
             directory: &path,
             origin,
-            programs: &mut desk.programs,
+            programs: &mut context.programs,
             group,
             listener,
-            descriptors: desk.descriptors,
+            descriptors: context.descriptors,
         })?;
         self.skeleton = planned.skeleton;
         // The jail's init is a copy of this process.
-        desk.bench.wipe();
-        let launching = jail::begin(planned.spec).map_err(|error| self.launch_refused(&error))?;
+        context.spool_context.wipe();
+        let launching =
+            jail::launch_persistent(planned.spec).map_err(|error| self.launch_refused(&error))?;
         let deadline = launching.deadline().saturating_duration_since(std::time::Instant::now());
-        desk.timers.after(deadline, Timer::Launch(self.key));
-        let launching = desk
+        context.timers.after(deadline, Timer::Launch(self.key));
+        let launching = context
             .reactor
             .watch(launching, Source::Launch(self.key), Interest::IN)
             .map_err(|error| exhausted("an event", &error))?;
-        self.life = Life::Launching(Box::new(launching));
-        self.watch_lease(desk);
+        self.life = Lifecycle::Launching(Box::new(launching));
+        self.watch_lease(context);
         self.reports = reports;
         Ok(())
     }
 
     /// Takes over the jail once all walls are enabled, and gives up one that takes too long.
-    pub(super) fn advance(&mut self, desk: &mut Desk) {
-        let waits_for = |since: Moment| Moment::now().since(since);
-        if matches!(self.life, Life::Joining(_))
-            && self.joining_since.is_some_and(|since| waits_for(since) >= PATIENCE)
+    pub(super) fn advance(&mut self, context: &mut Context) {
+        let waits_for = |since: BootTime| BootTime::now().since(since);
+        if matches!(self.life, Lifecycle::Connecting(_))
+            && self.joining_since.is_some_and(|since| waits_for(since) >= INIT_TIMEOUT)
         {
-            self.fail(desk, Failure::Deadline);
+            self.fail(context, Failure::Deadline);
         }
         if std::mem::take(&mut self.is_early) {
-            self.joined(desk);
+            self.joined(context);
         }
-        let Life::Launching(launching) = &mut self.life else { return };
+        let Lifecycle::Launching(launching) = &mut self.life else { return };
         match launching.advance() {
             Ok(None) => {}
             Ok(Some(held)) => {
                 let limits = std::mem::take(&mut self.reports);
-                let standing = Standing {
+                let standing = JailStatus {
                     landlock: held.landlock,
                     proc_missing: held.proc_missing,
                     has_network: held.listeners.is_some(),
@@ -225,27 +228,34 @@ impl Sandbox {
                         format!("the files were copied, because no overlay is available: {why}");
                     isolation.reasons.push(reason);
                 }
-                if let Err(error) = self.join(desk, held, isolation) {
-                    self.fail(desk, exhausted("a new jail", &error));
+                if let Err(error) = self.join(context, held, isolation) {
+                    self.fail(context, exhausted("a new jail", &error));
                 }
             }
             Err(error) => {
                 let failure = self.launch_refused(&error);
-                self.fail(desk, failure);
+                self.fail(context, failure);
             }
         }
     }
 
-    fn join(&mut self, desk: &mut Desk, held: jail::Held, isolation: Isolation) -> io::Result<()> {
-        let jail::Held { init, init_process, root, cgroup, host_start, listeners, .. } = held;
+    fn join(
+        &mut self,
+        context: &mut Context,
+        launched: jail::PersistentJail,
+        isolation: Isolation,
+    ) -> io::Result<()> {
+        let jail::PersistentJail {
+            init, init_process, root, cgroup, host_start, listeners, ..
+        } = launched;
         let group = cgroup.unwrap_or_default();
-        let watched = desk.reactor.watch_or_return(init, Source::Life(self.key), Interest::IN);
+        let watched = context.reactor.watch_or_return(init, Source::Exit(self.key), Interest::IN);
         let life = watched.map_err(|(error, init)| {
             // It must be dead before its groups are removed.
             let _ = pidfd_send_signal(&init, Signal::KILL);
             error
         });
-        let held = record::Held {
+        let record = record::JailRecord {
             init: init_process,
             init_started: 0,
             host_start,
@@ -255,70 +265,73 @@ impl Sandbox {
             network: None,
         };
         // From here on init is killed when a step fails.
-        let mut jail = Jail::new(life?, Some(root), group, held);
-        let connected = watch::started(init_process)
-            .map(|started| jail.held.init_started = started)
+        let mut jail = Jail::new(life?, Some(root), group, record);
+        let connected = watch::start_time(init_process)
+            .map(|started| jail.record.init_started = started)
             // Init retains the listeners; they are requested when a client needs them.
             .and_then(|()| listeners.as_ref().map(Listeners::network).transpose())
-            .map(|network| jail.held.network = network)
-            .and_then(|()| jail.connect(&desk.reactor, self.key, self.place.as_fd()))
-            .and_then(|()| jail.say(Request::List, Vec::new()));
-        self.life = Life::Joining(Box::new(jail));
-        self.joining_since = Some(Moment::now());
-        desk.timers.after(PATIENCE, Timer::Launch(self.key));
+            .map(|network| jail.record.network = network)
+            .and_then(|()| jail.connect(&context.reactor, self.key, self.dir.as_fd()))
+            .and_then(|()| jail.send(Request::List, Vec::new()));
+        self.life = Lifecycle::Connecting(Box::new(jail));
+        self.joining_since = Some(BootTime::now());
+        context.timers.after(INIT_TIMEOUT, Timer::Launch(self.key));
         connected
     }
 
     /// Records that init serves: commands can be started from now on.
-    pub(super) fn joined(&mut self, desk: &mut Desk) {
-        let Life::Joining(jail) = std::mem::replace(&mut self.life, Life::Ended) else { return };
-        if self.record.begun.as_ref().is_some_and(|begun| !view::is_over(begun.since)) {
+    pub(super) fn joined(&mut self, context: &mut Context) {
+        let Lifecycle::Connecting(jail) = std::mem::replace(&mut self.life, Lifecycle::Ended)
+        else {
+            return;
+        };
+        if self.record.begun.as_ref().is_some_and(|begun| !view::is_tick_over(begun.since)) {
             // A change on the host at this time would have the same timestamp as an earlier one.
-            self.life = Life::Joining(jail);
+            self.life = Lifecycle::Connecting(jail);
             self.is_early = true;
-            desk.timers.after(TICK, Timer::Launch(self.key));
+            context.timers.after(TICK, Timer::Launch(self.key));
             return;
         }
-        self.life = Life::Held(jail);
-        if let Err(failure) = self.write_down() {
-            self.fail(desk, failure);
+        self.life = Lifecycle::Running(jail);
+        if let Err(failure) = self.write_record() {
+            self.fail(context, failure);
             return;
         }
-        desk.joined.push(self.key);
+        context.joined.push(self.key);
         // A process of an adopted, paused sandbox may have to be ended.
-        self.step_pause(desk);
-        self.watch_usage(desk);
+        self.step_pause(context);
+        self.watch_usage(context);
         if let Some(status) = self.status() {
             let creators = std::mem::take(&mut self.creators);
-            desk.answer_all(creators, &Answer::Status(Box::new(status)));
+            context.answer_all(creators, &Answer::Status(Box::new(status)));
         }
     }
 
     /// Turns a sandbox of the pool into the requested one.
-    pub(super) fn become_the_one(
+    pub(super) fn claim(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         id: &SandboxId,
         mut spec: SandboxSpec,
     ) -> Result<(), Failure> {
         let environment = std::mem::take(&mut spec.environment);
-        let user = desk.users.choose(spec.user, None)?;
+        let user = context.users.choose(spec.user, None)?;
         stockade_plan::check_command(spec.working_directory.as_deref(), &environment)?;
-        self.keep_environment(environment)?;
+        self.store_environment(environment)?;
         let record = &mut self.record;
         record.id = Some(id.clone());
-        record.created_at_ms = moment::wall_ms();
+        record.created_at_ms = boot_time::wall_ms();
         record.lease = spec.lease.map(record::Lease::from_now);
         record.user = user;
         record.spec = spec;
-        self.write_down()?;
+        self.write_record()?;
         let (from, to) = (directory::name(&self.name), directory::name(id.as_str()));
         let renamed = from.and_then(|from| {
-            desk.sandboxes.rename(&from, &desk.sandboxes, &to?, Rename::NoReplace)
+            context.sandboxes.rename(&from, &context.sandboxes, &to?, Rename::NoReplace)
         });
         renamed.map_err(|e| refused(&e))?;
         self.name = id.to_string();
-        self.watch_lease(desk);
+        self.watch_lease(context);
         Ok(())
     }
 
@@ -328,7 +341,7 @@ impl Sandbox {
         let spec = &self.record.spec;
         if spec.network.is_some()
             && let jail::Error::Wall { wall: Wall::Network, step, source } = error
-            && !has_run_out(source)
+            && !is_exhausted(source)
         {
             return network::unsupported(step, source);
         }
@@ -347,45 +360,45 @@ impl Sandbox {
             && is_for_want_of_overlay
             && !has_layers
         {
-            *without_overlay = Some(Below { skeleton: self.skeleton.clone() });
+            *without_overlay = Some(LowerLayer { skeleton: self.skeleton.clone() });
         }
         failure
     }
 
     /// Gives up a sandbox that cannot be created.
-    pub(super) fn fail(&mut self, desk: &mut Desk, failure: Failure) {
+    pub(super) fn fail(&mut self, context: &mut Context, failure: Failure) {
         let creators = std::mem::take(&mut self.creators);
         if self.id().is_none() {
-            desk.note(&format!("the pool cannot be filled: {failure:?}"));
+            context.log(&format!("the pool cannot be filled: {failure:?}"));
         }
-        desk.answer_all(creators, &Answer::Failed(failure));
+        context.answer_all(creators, &Answer::Failed(failure));
         self.doomed = true;
-        self.kill(desk, "it could not be created");
+        self.kill(context, "it could not be created");
     }
 }
 
 /// Opens a sandbox's directory.
-pub(super) fn open(desk: &Desk, name: &str) -> Result<OwnedFd, Failure> {
+pub(super) fn open(context: &Context, name: &str) -> Result<OwnedFd, Failure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let place = rustix::fs::openat(&desk.sandboxes, name, flags, Mode::empty())
+    let dir = rustix::fs::openat(&context.sandboxes, name, flags, Mode::empty())
         .map_err(|errno| exhausted("the sandbox's directory", &errno.into()))?;
-    desk.afford_sandbox(&place)?;
-    Ok(place)
+    context.afford_sandbox(&dir)?;
+    Ok(dir)
 }
 
 /// Records now as the time of the workspace's initial state. `place` is the sandbox's directory.
-fn begin_with(workspace: &Workspace, place: &OwnedFd) -> Result<Begun, Failure> {
-    let moment =
-        place.try_clone().map_err(|error| exhausted("a descriptor", &error)).and_then(|place| {
+fn initial_state(workspace: &Workspace, dir: &OwnedFd) -> Result<InitialState, Failure> {
+    let now =
+        dir.try_clone().map_err(|error| exhausted("a descriptor", &error)).and_then(|place| {
             let failed = |error: view::Error| exhausted("the time", &io::Error::other(error));
-            view::moment(&Dir::from_fd(place), 0o700).map_err(failed)
+            view::boundary_time(&Dir::from_fd(place), 0o700).map_err(failed)
         });
-    Ok(Begun { host: workspace.host.clone(), since: moment?, copied: None })
+    Ok(InitialState { host: workspace.host.clone(), since: now?, copied: None })
 }
 
 /// Moves the layers that a client has prepared into the sandbox's directory.
-fn take_layers(
-    desk: &Desk,
+fn move_layers(
+    context: &Context,
     layers: &Layers,
     name: &str,
     has_workspace: bool,
@@ -393,7 +406,7 @@ fn take_layers(
     let Layers { staged, .. } = layers;
     let text = |errno: Errno| Failure::Invalid(format!("the layers {staged}: {errno}"));
     directory::name(staged).map_err(|e| refused(&e))?;
-    let staging = desk.directory.staging().map_err(|e| refused(&e))?;
+    let staging = context.directory.staging().map_err(|e| refused(&e))?;
     let moved = [("upper", "layers", true), ("workspace", "workspace", has_workspace)];
     for (from, to, wanted) in moved {
         let from = format!("{staged}/{from}");
@@ -411,8 +424,8 @@ fn take_layers(
         }
         if wanted {
             let to = format!("{name}/{to}");
-            rustix::fs::mkdirat(&desk.sandboxes, &to, Mode::RWXU).map_err(text)?;
-            rustix::fs::renameat(&staging, &from, &desk.sandboxes, format!("{to}/upper"))
+            rustix::fs::mkdirat(&context.sandboxes, &to, Mode::RWXU).map_err(text)?;
+            rustix::fs::renameat(&staging, &from, &context.sandboxes, format!("{to}/upper"))
                 .map_err(text)?;
         }
     }
@@ -420,7 +433,7 @@ fn take_layers(
 }
 
 /// Whether the error means that a resource is exhausted.
-fn has_run_out(error: &io::Error) -> bool {
+fn is_exhausted(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     let all = [
         Errno::MFILE,
@@ -462,7 +475,7 @@ fn launch_refused(error: &jail::Error) -> Failure {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     };
-    if cause.is_some_and(has_run_out) {
+    if cause.is_some_and(is_exhausted) {
         return Failure::Exhausted(reason);
     }
     let wall = |wall: Wall| wall_refused(wall, reason.clone());

@@ -8,16 +8,16 @@
 //! `adopt` and `record` (what a successor finds). Longer work is done by `helpers`.
 
 mod adopt;
+mod boot_time;
 mod client;
 mod command;
 mod connections;
-mod desk;
+mod context;
 mod ending;
 mod execute;
 pub mod helpers;
 mod jail;
 mod launch;
-mod moment;
 mod network;
 mod pause;
 mod pipes;
@@ -44,14 +44,14 @@ use stockade_core::sandbox::LimitName;
 use stockade_jail::{Identity, cgroup};
 use stockade_plan::Users;
 
+use self::boot_time::BootTime;
 use self::client::Client;
 use self::command::Command;
-use self::desk::Desk;
+use self::context::Context;
 use self::helpers::{Helpers, Job, Outcome};
-use self::moment::Moment;
 use self::pool::Pool;
 use self::reactor::{Interest, Source, Watched};
-use self::sandbox::{Life, Sandbox};
+use self::sandbox::{Lifecycle, Sandbox};
 use self::timers::Timer;
 pub(crate) use self::usage::STARTER;
 use self::usage::{DISK_INTERVAL, MEMORY_INTERVAL};
@@ -62,17 +62,17 @@ use stockade_runtime::{Ending, Stream};
 /// How often the leases of inits are renewed. Three renewals may be missed.
 const RENEWAL: Duration = Duration::from_secs(15);
 /// How long an unused keeper keeps running.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest wait when nothing is to be done.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// How long until a failed removal is retried.
 const SWEEP_AGAIN: Duration = Duration::from_secs(60);
 /// How long discarded entries are collected before they are removed.
-const GATHERING: Duration = Duration::from_millis(100);
+const SWEEP_DELAY: Duration = Duration::from_millis(100);
 /// How long the pool's jails may take to end when the keeper exits.
-const LEAVING: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long until a new keeper fills its pool: a client has started it to use it.
-const FIRST_FILLING: Duration = Duration::from_millis(20);
+const FIRST_FILL_DELAY: Duration = Duration::from_millis(20);
 
 /// What a keeper is started with.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub struct Options {
 
 /// Why a keeper has exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum StopReason {
     /// Another keeper is running.
     Another,
     /// It was unused.
@@ -131,7 +131,7 @@ struct ClientId(u64);
 /// The keeper.
 #[derive(Debug)]
 struct Keeper {
-    desk: Desk,
+    context: Context,
     listener: Option<Watched<Listener>>,
     clients: HashMap<ClientId, Client>,
     next_client: u64,
@@ -153,7 +153,7 @@ struct Keeper {
     /// Whether the removal of trash is scheduled.
     gathers_trash: bool,
     /// Since when it is unused.
-    idle_since: Option<Moment>,
+    idle_since: Option<BootTime>,
     /// The lock, held while it runs, so that there is no second keeper.
     _lock: OwnedFd,
 }
@@ -162,17 +162,17 @@ struct Keeper {
 ///
 /// # Errors
 /// Why the keeper cannot start. Later errors are in its log.
-pub fn run(options: &Options) -> Result<Ended, Error> {
+pub fn run(options: &Options) -> Result<StopReason, Error> {
     let step = |step| move |source: io::Error| Error::Kernel { step, source };
     let directory = Directory::open(&options.data).map_err(|error| Error::Data(error.into()))?;
-    let Some(lock) = directory.lock()? else { return Ok(Ended::Another) };
-    become_lonely(&directory)?;
-    let users = Users::of(&Identity::of_caller()?);
+    let Some(lock) = directory.lock()? else { return Ok(StopReason::Another) };
+    daemonize(&directory)?;
+    let users = Users::for_identity(&Identity::for_caller()?);
     let descriptors = raise_descriptors().map_err(step("raise the number of open files"))?;
     let pool = Pool::new(options.pool, descriptors);
-    let desk = Desk::new(options.data.clone(), directory, users, descriptors)?;
+    let context = Context::new(options.data.clone(), directory, users, descriptors)?;
     let mut keeper = Keeper {
-        desk,
+        context,
         listener: None,
         clients: HashMap::new(),
         next_client: 1,
@@ -190,17 +190,17 @@ pub fn run(options: &Options) -> Result<Ended, Error> {
         idle_since: None,
         _lock: lock,
     };
-    keeper.desk.note(&format!("keeper {} starts", std::process::id()));
+    keeper.context.log(&format!("keeper {} starts", std::process::id()));
     keeper.adopt()?;
     keeper.listen().map_err(step("listen for clients"))?;
-    let ended = keeper.keep().map_err(step("wait for events"))?;
-    keeper.leave().map_err(step("wait for events"))?;
-    keeper.desk.note(&format!("keeper {} exits: {ended:?}", std::process::id()));
+    let ended = keeper.serve().map_err(step("wait for events"))?;
+    keeper.shut_down().map_err(step("wait for events"))?;
+    keeper.context.log(&format!("keeper {} exits: {ended:?}", std::process::id()));
     Ok(ended)
 }
 
 /// Detaches from its starter: session, directory, streams.
-fn become_lonely(directory: &Directory) -> Result<(), Error> {
+fn daemonize(directory: &Directory) -> Result<(), Error> {
     let step = |step| move |errno: rustix::io::Errno| Error::Kernel { step, source: errno.into() };
     // This fails for the leader of a process group, which is already separate from its starter.
     let _ = rustix::process::setsid();
@@ -230,32 +230,32 @@ impl Keeper {
     fn with<T>(
         &mut self,
         key: Key,
-        operation: impl FnOnce(&mut Sandbox, &mut Desk) -> T,
+        operation: impl FnOnce(&mut Sandbox, &mut Context) -> T,
     ) -> Option<T> {
         let sandbox = self.sandboxes.get_mut(&key)?;
-        let result = operation(sandbox, &mut self.desk);
+        let result = operation(sandbox, &mut self.context);
         if sandbox.doomed && !sandbox.is_alive() {
-            self.take_leave(key);
+            self.remove_sandbox(key);
         }
         Some(result)
     }
 
-    fn take_leave(&mut self, key: Key) {
+    fn remove_sandbox(&mut self, key: Key) {
         let Some(sandbox) = self.sandboxes.remove(&key) else { return };
         if let Some(id) = sandbox.id().filter(|id| self.by_id.get(id) == Some(&key)).cloned() {
             self.by_id.remove(&id);
         }
         self.pool.forget(key);
-        sandbox.farewell(&mut self.desk);
+        sandbox.notify_removed(&mut self.context);
         self.refill_later();
     }
 
     /// Adopts what an earlier keeper has left, and waits until all inits have reported everything.
     fn adopt(&mut self) -> Result<(), Error> {
-        for (name, _) in self.desk.sandboxes.entries()? {
+        for (name, _) in self.context.sandboxes.entries()? {
             let key = self.next_key();
             let Ok(name) = String::from_utf8(name) else { continue };
-            let Some(sandbox) = Sandbox::adopt(&mut self.desk, key, name) else { continue };
+            let Some(sandbox) = Sandbox::adopt(&mut self.context, key, name) else { continue };
             if let Some(id) = sandbox.id() {
                 self.by_id.insert(id.clone(), key);
             }
@@ -263,23 +263,25 @@ impl Keeper {
         }
         self.clear_staging()?;
         cgroup::sweep();
-        let since = Moment::now();
+        let since = BootTime::now();
         while adopt::may_wait(since) && self.sandboxes.values().any(Sandbox::is_joining) {
-            self.turn(adopt::PATIENCE)
+            self.turn(adopt::ADOPT_TIMEOUT)
                 .map_err(|source| Error::Kernel { step: "wait for events", source })?;
         }
         let silent = |sandbox: &&Sandbox| sandbox.is_joining();
         let silent: Vec<_> =
             self.sandboxes.values().filter(silent).map(|sandbox| sandbox.key).collect();
         for key in silent {
-            self.with(key, |sandbox, desk| sandbox.distrust(desk, "its init does not answer"));
+            self.with(key, |sandbox, context| {
+                sandbox.distrust(context, "its init does not answer");
+            });
         }
         Ok(())
     }
 
     /// Discards what clients have started to prepare and abandoned.
     fn clear_staging(&mut self) -> Result<(), Error> {
-        let staging = self.desk.directory.staging()?;
+        let staging = self.context.directory.staging()?;
         for (name, _) in staging.entries()? {
             let path = directory::name(&name)?;
             let Ok(entry) = staging.open_dir(&path) else { continue };
@@ -287,69 +289,70 @@ impl Keeper {
             if flock(entry.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok()
                 && let Ok(name) = String::from_utf8(name)
             {
-                let thrown = self.desk.directory.discard(&staging, &name)?;
-                self.desk.has_trash |= thrown.is_some();
+                let thrown = self.context.directory.discard(&staging, &name)?;
+                self.context.has_trash |= thrown.is_some();
             }
         }
         Ok(())
     }
 
     fn listen(&mut self) -> io::Result<()> {
-        let listener = self.desk.directory.listen()?;
-        self.listener = Some(self.desk.reactor.watch(listener, Source::Listener, Interest::IN)?);
-        self.desk.timers.after(RENEWAL, Timer::RenewLeases);
-        self.desk.timers.after(FIRST_FILLING, Timer::Pool);
+        let listener = self.context.directory.listen()?;
+        self.listener =
+            Some(self.context.reactor.watch(listener, Source::Listener, Interest::IN)?);
+        self.context.timers.after(RENEWAL, Timer::RenewLeases);
+        self.context.timers.after(FIRST_FILL_DELAY, Timer::Pool);
         Ok(())
     }
 
     /// Serves until it is unused.
-    fn keep(&mut self) -> io::Result<Ended> {
+    fn serve(&mut self) -> io::Result<StopReason> {
         loop {
             self.turn(LONGEST_WAIT)?;
             let needed = self.sandboxes.values().any(|box_| box_.is_alive() && box_.id().is_some());
             if self.draining && !needed {
-                return Ok(Ended::Drained);
+                return Ok(StopReason::Drained);
             }
             if needed || !self.clients.is_empty() {
                 self.idle_since = None;
                 continue;
             }
-            let now = Moment::now();
+            let now = BootTime::now();
             match self.idle_since {
                 None => {
                     self.idle_since = Some(now);
-                    self.desk.timers.after(IDLE, Timer::Idle);
+                    self.context.timers.after(IDLE_TIMEOUT, Timer::Idle);
                 }
-                Some(since) if now.since(since) >= IDLE => return Ok(Ended::Idle),
+                Some(since) if now.since(since) >= IDLE_TIMEOUT => return Ok(StopReason::Idle),
                 Some(_) => {}
             }
         }
     }
 
     /// Ends the unused jails, and releases the others.
-    fn leave(&mut self) -> io::Result<()> {
+    fn shut_down(&mut self) -> io::Result<()> {
         self.ending = true;
         self.listener = None;
-        self.desk.directory.unlink_socket();
+        self.context.directory.unlink_socket();
         self.clients.clear();
         let keys: Vec<_> = self.sandboxes.keys().copied().collect();
         for key in keys {
-            self.with(key, |sandbox, desk| {
+            self.with(key, |sandbox, context| {
                 if sandbox.id().is_none() {
-                    sandbox.destroy(desk, None);
+                    sandbox.destroy(context, None);
                 }
             });
         }
         // Trash that was to be collected for a moment longer.
         self.sweep();
-        let since = Moment::now();
+        let since = BootTime::now();
         let busy = |keeper: &Self| {
             keeper.sandboxes.values().any(Sandbox::is_alive)
                 || keeper.helpers.sweeps()
-                || !keeper.desk.leftovers.is_empty()
+                || !keeper.context.leftovers.is_empty()
         };
-        while busy(self) && Moment::now().since(since) < LEAVING {
-            self.turn(LEAVING)?;
+        while busy(self) && BootTime::now().since(since) < SHUTDOWN_TIMEOUT {
+            self.turn(SHUTDOWN_TIMEOUT)?;
         }
         self.helpers.end();
         cgroup::sweep();
@@ -362,7 +365,7 @@ impl Keeper {
         self.draining = true;
         let keys: Vec<_> = self.sandboxes.keys().copied().collect();
         for key in keys {
-            self.with(key, |sandbox, desk| sandbox.destroy(desk, None));
+            self.with(key, |sandbox, context| sandbox.destroy(context, None));
         }
         self.by_id.clear();
         self.clients.clear();
@@ -370,24 +373,24 @@ impl Keeper {
 
     /// Waits for an event, and handles it.
     fn turn(&mut self, longest: Duration) -> io::Result<()> {
-        let wait = if self.desk.stirred.is_empty() && self.desk.replies.is_empty() {
-            self.desk.timers.next(Moment::now()).map_or(longest, |next| next.min(longest))
+        let wait = if self.context.dirty_clients.is_empty() && self.context.replies.is_empty() {
+            self.context.timers.next(BootTime::now()).map_or(longest, |next| next.min(longest))
         } else {
             Duration::ZERO
         };
-        for (source, happened) in self.desk.reactor.wait(wait)? {
+        for (source, happened) in self.context.reactor.wait(wait)? {
             self.event(source, happened);
         }
-        let now = Moment::now();
-        while let Some(timer) = self.desk.timers.due(now) {
+        let now = BootTime::now();
+        while let Some(timer) = self.context.timers.due(now) {
             self.timer(timer);
         }
-        self.take_in();
+        self.add_joined();
         self.deliver();
-        if self.desk.programs.have_changed() {
+        if self.context.programs.have_changed() {
             self.collect_skeletons();
         }
-        self.desk.make_spare_pipes();
+        self.context.refill_pipe_pool();
         self.sweep();
         Ok(())
     }
@@ -400,37 +403,37 @@ impl Keeper {
                 self.with(key, Sandbox::advance);
             }
             Source::Init(key) => {
-                self.with(key, |sandbox, desk| {
+                self.with(key, |sandbox, context| {
                     if happened.contains(Interest::OUT) {
-                        sandbox.say_what_waits(desk);
+                        sandbox.flush(context);
                     }
-                    sandbox.hear(desk);
+                    sandbox.receive_reports(context);
                 });
             }
-            Source::Life(key) => {
-                self.with(key, Sandbox::look_at_life);
+            Source::Exit(key) => {
+                self.with(key, Sandbox::check_init);
             }
             Source::Stream(key, number, stream) => self.read(key, number, stream),
             // No process writes to it.
-            Source::Spare => {}
+            Source::PipePool => {}
             Source::Helper(number) => self.helper_ended(number),
         }
     }
 
     /// Reads what a command has written.
     fn read(&mut self, key: Key, number: u64, stream: Stream) {
-        self.with(key, |sandbox, desk| {
+        self.with(key, |sandbox, context| {
             let Some(command) = sandbox.commands.get_mut(&number) else { return };
-            match command.take(sandbox.place.as_fd(), stream, &mut desk.bench) {
-                command::News::Nothing => {}
-                command::News::More => desk.stirred.extend(command.subscribers()),
-                command::News::Blocked => {
-                    sandbox.distrust(desk, "a terminal blocks its reader");
+            match command.read_stream(sandbox.dir.as_fd(), stream, &mut context.spool_context) {
+                command::ReadOutcome::Nothing => {}
+                command::ReadOutcome::More => context.dirty_clients.extend(command.subscribers()),
+                command::ReadOutcome::Blocked => {
+                    sandbox.distrust(context, "a terminal blocks its reader");
                 }
-                command::News::TooMuch => {
-                    command.doom(sandbox.place.as_fd(), Ending::OutputExceeded);
+                command::ReadOutcome::TooMuch => {
+                    command.force_ending(sandbox.dir.as_fd(), Ending::OutputExceeded);
                     let kill = stockade_jail::control::Request::Kill { number };
-                    sandbox.say(desk, kill, Vec::new());
+                    sandbox.send(context, kill, Vec::new());
                 }
             }
         });
@@ -438,7 +441,7 @@ impl Keeper {
 
     fn timer(&mut self, timer: Timer) {
         match timer {
-            Timer::RenewLeases if self.desk.is_removed() => self.end_all(),
+            Timer::RenewLeases if self.context.is_removed() => self.end_all(),
             Timer::RenewLeases => {
                 let keys: Vec<_> = self.sandboxes.keys().copied().collect();
                 for key in keys {
@@ -449,18 +452,18 @@ impl Keeper {
                 self.collect_skeletons();
                 // A client may die and leave what it has started to prepare.
                 if let Err(error) = self.clear_staging() {
-                    self.desk.note(&format!("cannot remove temporary files of clients: {error}"));
+                    self.context.log(&format!("cannot remove temporary files of clients: {error}"));
                 }
-                self.desk.timers.after(RENEWAL, Timer::RenewLeases);
+                self.context.timers.after(RENEWAL, Timer::RenewLeases);
             }
             Timer::Lease(key) => {
-                let expired = self.with(key, Sandbox::look_at_lease);
+                let expired = self.with(key, Sandbox::check_lease);
                 if expired == Some(true) {
-                    self.desk.metrics.expired += 1;
+                    self.context.metrics.expired += 1;
                     let id = self.sandboxes.get(&key).and_then(Sandbox::id).cloned();
                     id.filter(|id| self.by_id.get(id) == Some(&key))
                         .map(|id| self.by_id.remove(&id));
-                    self.with(key, |sandbox, desk| sandbox.destroy(desk, None));
+                    self.with(key, |sandbox, context| sandbox.destroy(context, None));
                 }
             }
             Timer::Launch(key) => {
@@ -470,26 +473,26 @@ impl Keeper {
                 self.with(key, Sandbox::step_pause);
             }
             Timer::Listeners(key) => {
-                self.with(key, Sandbox::look_at_listeners);
+                self.with(key, Sandbox::check_listeners);
             }
             Timer::Return(key) => {
                 self.with(key, |sandbox, _| {
-                    sandbox.commands.values_mut().for_each(Command::await_nobody);
+                    sandbox.commands.values_mut().for_each(Command::stop_awaiting);
                 });
             }
             Timer::Memory(key) => self.watch_memory(key),
             Timer::Disk(key) => self.measure(key),
-            Timer::Groups => self.desk.remove_leftovers(),
+            Timer::Groups => self.context.remove_leftovers(),
             Timer::Sweep => {
                 self.gathers_trash = false;
                 self.start_sweeping();
             }
-            Timer::SweepAgain => self.desk.has_trash = true,
+            Timer::SweepAgain => self.context.has_trash = true,
             Timer::Pool => self.fill_pool(),
-            Timer::PoolRest => self.rest_pool(),
+            Timer::PoolRest => self.shrink_pool(),
             Timer::Accept => {
                 if let Some(listener) = &mut self.listener {
-                    let _ = listener.want(Interest::IN);
+                    let _ = listener.set_interest(Interest::IN);
                 }
             }
             Timer::Idle => {}
@@ -499,46 +502,48 @@ impl Keeper {
     /// Discards the skeletons that no root uses or will use, because the host has changed.
     fn collect_skeletons(&mut self) {
         let used = self.sandboxes.values().filter_map(Sandbox::skeleton);
-        let used: BTreeSet<_> = used.chain(self.desk.programs.skeletons()).collect();
-        match self.desk.directory.discard_unused_skeletons(&used) {
-            Ok(discarded) => self.desk.has_trash |= discarded,
-            Err(error) => self.desk.note(&format!("cannot remove old skeletons: {error}")),
+        let used: BTreeSet<_> = used.chain(self.context.programs.skeletons()).collect();
+        match self.context.directory.discard_unused_skeletons(&used) {
+            Ok(discarded) => self.context.has_trash |= discarded,
+            Err(error) => self.context.log(&format!("cannot remove old skeletons: {error}")),
         }
     }
 
     /// Schedules the removal of trash a moment later: it needs a new process, and more entries are
     /// often discarded soon.
     fn sweep(&mut self) {
-        if !self.desk.has_trash || self.helpers.sweeps() {
+        if !self.context.has_trash || self.helpers.sweeps() {
             return;
         }
         if self.ending {
             self.start_sweeping();
         } else if !std::mem::replace(&mut self.gathers_trash, true) {
-            self.desk.timers.after(GATHERING, Timer::Sweep);
+            self.context.timers.after(SWEEP_DELAY, Timer::Sweep);
         }
     }
 
     fn start_sweeping(&mut self) {
-        if !self.desk.has_trash || self.helpers.sweeps() {
+        if !self.context.has_trash || self.helpers.sweeps() {
             return;
         }
-        self.desk.has_trash = false;
-        let trash = self.desk.directory.path().join("trash");
-        if let Err(error) = self.helpers.sweep(&self.desk.reactor, &trash) {
-            self.desk.note(&format!("cannot empty the trash directory: {error}"));
+        self.context.has_trash = false;
+        let trash = self.context.directory.path().join("trash");
+        if let Err(error) = self.helpers.sweep(&self.context.reactor, &trash) {
+            self.context.log(&format!("cannot empty the trash directory: {error}"));
         }
     }
 
     /// Starts the polling of the memory of a sandbox's processes.
     fn watch_memory(&mut self, key: Key) {
         let Some(sandbox) = self.sandboxes.get(&key) else { return };
-        let (Some(limit), Life::Held(jail)) = (sandbox.watched.memory_bytes, &sandbox.life) else {
+        let (Some(limit), Lifecycle::Running(jail)) = (sandbox.watched.memory_bytes, &sandbox.life)
+        else {
             return;
         };
-        if let Err(error) = self.helpers.watch(&self.desk.reactor, key, jail.held.init, limit) {
-            self.desk.note(&format!("{}: cannot watch its memory: {error}", sandbox.name));
-            self.desk.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
+        if let Err(error) = self.helpers.watch(&self.context.reactor, key, jail.record.init, limit)
+        {
+            self.context.log(&format!("{}: cannot watch its memory: {error}", sandbox.name));
+            self.context.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
         }
     }
 
@@ -546,16 +551,16 @@ impl Keeper {
     fn measure(&mut self, key: Key) {
         let Some(sandbox) = self.sandboxes.get_mut(&key) else { return };
         let Some(limit) = sandbox.watched.disk_bytes else { return };
-        if !matches!(sandbox.life, Life::Held(_)) || sandbox.measuring {
+        if !matches!(sandbox.life, Lifecycle::Running(_)) || sandbox.measuring {
             return;
         }
         if sandbox.is_active() || sandbox.is_waited_for() {
-            let place = self.desk.directory.path().join("sandboxes").join(&sandbox.name);
-            let begun = self.helpers.measure(&self.desk.reactor, key, &place, limit);
-            sandbox.measuring = matches!(begun, Ok(true));
+            let dir = self.context.directory.path().join("sandboxes").join(&sandbox.name);
+            let started = self.helpers.measure(&self.context.reactor, key, &dir, limit);
+            sandbox.measuring = matches!(started, Ok(true));
         }
         if !sandbox.measuring {
-            self.desk.timers.after(DISK_INTERVAL, Timer::Disk(key));
+            self.context.timers.after(DISK_INTERVAL, Timer::Disk(key));
         }
     }
 
@@ -563,26 +568,26 @@ impl Keeper {
         let Some((job, outcome, said)) = self.helpers.ended(number) else { return };
         match job {
             Job::Prove => self.network_proved(outcome, &said),
-            Job::Sweep if outcome == Outcome::Killed => self.desk.has_trash = true,
+            Job::Sweep if outcome == Outcome::Killed => self.context.has_trash = true,
             Job::Sweep => {
                 if outcome == Outcome::Failed {
-                    self.desk.note("a file in the trash directory cannot be removed");
-                    self.desk.timers.after(SWEEP_AGAIN, Timer::SweepAgain);
+                    self.context.log("a file in the trash directory cannot be removed");
+                    self.context.timers.after(SWEEP_AGAIN, Timer::SweepAgain);
                 }
             }
             Job::Watch(key) => {
-                self.with(key, |sandbox, desk| {
+                self.with(key, |sandbox, context| {
                     // The limit was reported as watched, but can no longer be measured.
                     let is_over = matches!(outcome, Outcome::TooMuch | Outcome::Failed);
                     if is_over && sandbox.is_active() {
-                        sandbox.used_too_much(desk, LimitName::Memory);
+                        sandbox.used_too_much(context, LimitName::Memory);
                     }
-                    desk.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
+                    context.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
                 });
             }
             Job::Measure(key) => {
                 let taken = said.trim().parse().ok();
-                self.with(key, |sandbox, desk| sandbox.measured(desk, outcome, taken));
+                self.with(key, |sandbox, context| sandbox.disk_measured(context, outcome, taken));
             }
         }
     }

@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use stockade_jail::control::Request;
 use stockade_jail::network::{self, Listeners};
 
-use super::desk::{Desk, Reply};
+use super::boot_time::BootTime;
+use super::context::{Context, Reply};
 use super::helpers::Outcome;
-use super::jail::PATIENCE;
-use super::moment::Moment;
-use super::reports::Broken;
-use super::sandbox::{Life, Sandbox};
+use super::jail::INIT_TIMEOUT;
+use super::reports::ProtocolViolation;
+use super::sandbox::{Lifecycle, Sandbox};
 use super::timers::Timer;
 use super::{ClientId, Keeper};
 use crate::wire::{Answer, Failure};
@@ -24,8 +24,8 @@ const PROOFS: u32 = 3;
 
 /// Listeners that were requested from init and have not arrived yet.
 #[derive(Debug)]
-pub(super) struct Awaited {
-    pub(super) since: Moment,
+pub(super) struct PendingListeners {
+    pub(super) since: BootTime,
     pub(super) clients: Vec<ClientId>,
 }
 
@@ -33,7 +33,7 @@ impl Sandbox {
     /// Sends the client the egress listeners of its network, once init has sent them.
     pub(super) fn hand_out_listeners(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         client: ClientId,
     ) -> Result<(), Failure> {
         if self.record.spec.network.is_none() {
@@ -42,73 +42,74 @@ impl Sandbox {
         let state = self.state();
         self.jail().ok_or(Failure::WrongState(state))?;
         // The descriptors that init sends must find room.
-        let newest = self.place.try_clone().map_err(|error| exhausted(&error))?;
-        desk.afford_command(&newest)?;
+        let newest = self.dir.try_clone().map_err(|error| exhausted(&error))?;
+        context.afford_command(&newest)?;
         if let Some(awaited) = &mut self.listeners {
             awaited.clients.push(client);
             return Ok(());
         }
-        self.listeners = Some(Awaited { since: Moment::now(), clients: vec![client] });
-        desk.timers.after(PATIENCE, Timer::Listeners(self.key));
-        self.say(desk, Request::Listeners, Vec::new());
+        self.listeners = Some(PendingListeners { since: BootTime::now(), clients: vec![client] });
+        context.timers.after(INIT_TIMEOUT, Timer::Listeners(self.key));
+        self.send(context, Request::Listeners, Vec::new());
         Ok(())
     }
 
     /// Repeats a request that was sent on a connection that init has closed.
-    pub(super) fn ask_for_listeners_again(&mut self, desk: &mut Desk) {
+    pub(super) fn request_listeners_again(&mut self, context: &mut Context) {
         if self.listeners.is_some() {
-            self.say(desk, Request::Listeners, Vec::new());
+            self.send(context, Request::Listeners, Vec::new());
         }
     }
 
     /// Takes the listeners that init sends, and sends them to every waiting client.
     pub(super) fn take_listeners(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ProtocolViolation> {
         if self.listeners.is_none() {
-            return Err(Broken("unexpected egress listeners"));
+            return Err(ProtocolViolation("unexpected egress listeners"));
         }
         if descriptors.is_empty() {
             let text = "the sandbox's init is out of file descriptors".to_owned();
-            self.refuse_listeners(desk, &Failure::Exhausted(text));
+            self.refuse_listeners(context, &Failure::Exhausted(text));
             return Ok(());
         }
         let listeners = Listeners::from_descriptors(descriptors)
-            .map_err(|_| Broken("the egress listeners are invalid"))?;
+            .map_err(|_| ProtocolViolation("the egress listeners are invalid"))?;
         let network = match &self.life {
-            Life::Held(jail) | Life::Joining(jail) => jail.held.network,
-            Life::Launching(_) | Life::Dying(_) | Life::Ended => None,
+            Lifecycle::Running(jail) | Lifecycle::Connecting(jail) => jail.record.network,
+            Lifecycle::Launching(_) | Lifecycle::Dying(_) | Lifecycle::Ended => None,
         };
         if network.is_none() || listeners.network().ok() != network {
-            return Err(Broken("the egress listeners are in another network namespace"));
+            return Err(ProtocolViolation("the egress listeners are in another network namespace"));
         }
         for client in self.listeners.take().into_iter().flat_map(|awaited| awaited.clients) {
             match listeners.try_clone() {
                 Ok(copy) => {
                     let descriptors = copy.into_descriptors().into();
                     let answer = Box::new(Answer::Listeners);
-                    desk.replies.push_back((client, Reply::Answer(answer, descriptors)));
+                    context.replies.push_back((client, Reply::Answer(answer, descriptors)));
                 }
-                Err(error) => desk.refuse(client, exhausted(&error)),
+                Err(error) => context.refuse(client, exhausted(&error)),
             }
         }
         Ok(())
     }
 
     /// Ends a jail whose init does not send the requested listeners.
-    pub(super) fn look_at_listeners(&mut self, desk: &mut Desk) {
-        let waits_long = |awaited: &Awaited| Moment::now().since(awaited.since) >= PATIENCE;
+    pub(super) fn check_listeners(&mut self, context: &mut Context) {
+        let waits_long =
+            |awaited: &PendingListeners| BootTime::now().since(awaited.since) >= INIT_TIMEOUT;
         if self.listeners.as_ref().is_some_and(waits_long) {
-            self.distrust(desk, "its init does not send the egress listeners");
+            self.distrust(context, "its init does not send the egress listeners");
         }
     }
 
     /// Refuses all clients that wait for listeners.
-    pub(super) fn refuse_listeners(&mut self, desk: &mut Desk, failure: &Failure) {
-        if let Some(Awaited { clients, .. }) = self.listeners.take() {
-            desk.answer_all(clients, &Answer::Failed(failure.clone()));
+    pub(super) fn refuse_listeners(&mut self, context: &mut Context, failure: &Failure) {
+        if let Some(PendingListeners { clients, .. }) = self.listeners.take() {
+            context.answer_all(clients, &Answer::Failed(failure.clone()));
         }
     }
 }
@@ -117,34 +118,34 @@ impl Keeper {
     /// Reports whether a sandbox can have a network with a policy. A positive result is not tested
     /// again.
     pub(super) fn prove_network(&mut self, client: ClientId) -> Result<(), Failure> {
-        if self.desk.has_network {
-            self.desk.answer(client, Answer::Done);
+        if self.context.has_network {
+            self.context.answer(client, Answer::Done);
             return Ok(());
         }
         if self.provers.is_empty() {
             self.proofs = 1;
-            self.helpers.prove(&self.desk.reactor).map_err(|error| exhausted(&error))?;
+            self.helpers.prove(&self.context.reactor).map_err(|error| exhausted(&error))?;
         }
         self.provers.push(client);
         Ok(())
     }
 
     /// Takes the result of the helper that has run the test.
-    pub(super) fn network_proved(&mut self, outcome: Outcome, said: &str) {
+    pub(super) fn network_proved(&mut self, outcome: Outcome, output: &str) {
         if outcome == Outcome::Killed && self.proofs < PROOFS {
             self.proofs += 1;
-            if self.helpers.prove(&self.desk.reactor).is_ok() {
+            if self.helpers.prove(&self.context.reactor).is_ok() {
                 return;
             }
         }
-        self.desk.has_network = outcome == Outcome::Done;
-        let answer = if self.desk.has_network {
+        self.context.has_network = outcome == Outcome::Done;
+        let answer = if self.context.has_network {
             Answer::Done
         } else {
             let untold = |_| Failure::Exhausted("the network could not be tested".to_owned());
-            Answer::Failed(serde_json::from_str(said).unwrap_or_else(untold))
+            Answer::Failed(serde_json::from_str(output).unwrap_or_else(untold))
         };
-        self.desk.answer_all(std::mem::take(&mut self.provers), &answer);
+        self.context.answer_all(std::mem::take(&mut self.provers), &answer);
     }
 }
 

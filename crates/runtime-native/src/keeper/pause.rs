@@ -26,23 +26,23 @@ use stockade_jail::control::Request;
 use stockade_jail::watch;
 
 use super::ClientId;
-use super::moment::Moment;
+use super::boot_time::BootTime;
 
 /// How long it may take until all processes have stopped.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long until the first check whether they have, and the longest interval.
-const FIRST_LOOK: Duration = Duration::from_millis(1);
-const LATER_LOOK: Duration = Duration::from_millis(20);
+const FIRST_POLL: Duration = Duration::from_millis(1);
+const MAX_POLL: Duration = Duration::from_millis(20);
 
 /// How long the idle subreaper may take to exit, and how long until the first check.
-const LEAVING: Duration = Duration::from_millis(5);
-const FIRST_LOOK_EMPTY: Duration = Duration::from_micros(200);
+const EMPTY_TIMEOUT: Duration = Duration::from_millis(5);
+const FIRST_EMPTY_POLL: Duration = Duration::from_micros(200);
 
 /// Which clients want a jail's processes to be stopped, and the progress of that.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     /// A client has paused it.
-    pub(super) asked: bool,
+    pub(super) is_requested: bool,
     /// The clients that hold it, to copy its files.
     pub(super) holders: BTreeSet<ClientId>,
     /// The clients that wait until the processes are stopped.
@@ -55,24 +55,24 @@ pub(super) struct Pause {
 #[derive(Debug, Default)]
 enum Phase {
     #[default]
-    Going,
+    Running,
     Settling,
     Emptying {
-        since: Moment,
-        look: Duration,
+        since: BootTime,
+        poll_after: Duration,
     },
     Stopping {
-        by: Means,
-        since: Moment,
-        look: Duration,
+        by: Method,
+        since: BootTime,
+        poll_after: Duration,
     },
     Stopped {
-        by: Means,
+        by: Method,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Means {
+enum Method {
     /// There was nothing to stop.
     None,
     Group,
@@ -87,7 +87,7 @@ pub(super) enum Commands {
     /// At least one runs, and none is being started.
     Run,
     /// None runs; descendants of an ended one may.
-    Rest,
+    Idle,
 }
 
 /// The next action.
@@ -96,69 +96,70 @@ pub(super) enum Step {
     /// Nothing.
     Nothing,
     /// Send this request to init.
-    Say(Request),
+    Send(Request),
     /// Check again after this time.
-    Look(Duration),
+    Poll(Duration),
     /// Notify the waiting clients: all processes have stopped.
     Stopped,
     /// Notify the waiting clients: the processes have not stopped in time, and are resumed.
     Failed,
     /// Resume init, and do the deferred work.
-    GoesOn,
+    Resumed,
 }
 
 impl Pause {
     /// The state of a jail that an earlier keeper has paused.
-    pub(super) fn found() -> Self {
-        Self { asked: true, phase: Phase::Stopped { by: Means::Group }, ..Self::default() }
+    pub(super) fn paused() -> Self {
+        Self { is_requested: true, phase: Phase::Stopped { by: Method::Group }, ..Self::default() }
     }
 
     /// Whether commands can be started now.
-    pub(super) const fn is_going(&self) -> bool {
-        matches!(self.phase, Phase::Going)
+    pub(super) const fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
     }
 
     /// Records that init has stopped everything by a signal, to end a process. Once is enough.
     pub(super) const fn stopped_by_init(&mut self) {
         self.thaw = matches!(
             self.phase,
-            Phase::Stopping { by: Means::Group, .. } | Phase::Stopped { by: Means::Group }
+            Phase::Stopping { by: Method::Group, .. } | Phase::Stopped { by: Method::Group }
         );
     }
 
     fn is_wanted(&self) -> bool {
-        self.asked || !self.holders.is_empty()
+        self.is_requested || !self.holders.is_empty()
     }
 
     /// Takes one step. Call this whenever something has changed, until there is nothing to do.
     pub(super) fn step(&mut self, group: &Group, init: i32, commands: Commands) -> Step {
         match self.phase {
-            Phase::Going if self.is_wanted() => {
+            Phase::Running if self.is_wanted() => {
                 self.phase = Phase::Settling;
                 self.step(group, init, commands)
             }
-            Phase::Going => Step::Nothing,
+            Phase::Running => Step::Nothing,
             Phase::Settling | Phase::Emptying { .. } if !self.is_wanted() => {
-                self.go_on(group, init)
+                self.resume(group, init)
             }
             Phase::Settling if commands == Commands::Start => Step::Nothing,
-            Phase::Settling if commands == Commands::Rest && has_others(group, init) => {
-                self.phase = Phase::Emptying { since: Moment::now(), look: FIRST_LOOK_EMPTY };
-                Step::Say(Request::Stop { by_signal: false })
+            Phase::Settling if commands == Commands::Idle && has_others(group, init) => {
+                self.phase =
+                    Phase::Emptying { since: BootTime::now(), poll_after: FIRST_EMPTY_POLL };
+                Step::Send(Request::Stop { by_signal: false })
             }
-            Phase::Emptying { since, look }
-                if has_others(group, init) && Moment::now().since(since) < LEAVING =>
+            Phase::Emptying { since, poll_after: look }
+                if has_others(group, init) && BootTime::now().since(since) < EMPTY_TIMEOUT =>
             {
-                self.phase = Phase::Emptying { since, look: look * 2 };
-                Step::Look(look)
+                self.phase = Phase::Emptying { since, poll_after: look * 2 };
+                Step::Poll(look)
             }
             Phase::Settling | Phase::Emptying { .. } => {
                 let by = stop(group, init);
-                self.phase = Phase::Stopping { by, since: Moment::now(), look: FIRST_LOOK };
-                Step::Say(Request::Stop { by_signal: by == Means::Signal })
+                self.phase = Phase::Stopping { by, since: BootTime::now(), poll_after: FIRST_POLL };
+                Step::Send(Request::Stop { by_signal: by == Method::Signal })
             }
             Phase::Stopping { .. } | Phase::Stopped { .. } if !self.is_wanted() => {
-                self.go_on(group, init)
+                self.resume(group, init)
             }
             // A client that copies files has exclusive access to them.
             Phase::Stopping { .. } | Phase::Stopped { .. }
@@ -166,76 +167,78 @@ impl Pause {
             {
                 self.thaw = false;
                 if let Phase::Stopping { by, .. } | Phase::Stopped { by } = &mut self.phase {
-                    *by = Means::Signal;
+                    *by = Method::Signal;
                 }
                 // If thawing fails, the process that is to be ended waits.
-                let _ = group.go_on(init);
+                let _ = group.resume(init);
                 self.step(group, init, commands)
             }
-            Phase::Stopping { by, since, look } => match timed(|| have_stopped(by, group, init)) {
-                (Ok(true), _) => {
-                    self.phase = Phase::Stopped { by };
-                    Step::Stopped
+            Phase::Stopping { by, since, poll_after: look } => {
+                match timed(|| have_stopped(by, group, init)) {
+                    (Ok(true), _) => {
+                        self.phase = Phase::Stopped { by };
+                        Step::Stopped
+                    }
+                    (Ok(false), took) if BootTime::now().since(since) < STOP_TIMEOUT => {
+                        // With many processes, a check takes long; the pause between checks gives
+                        // others their turn.
+                        let next = (look * 2).min(MAX_POLL).max(took * 4);
+                        self.phase = Phase::Stopping { by, since, poll_after: next };
+                        Step::Poll(look)
+                    }
+                    (Ok(false) | Err(_), _) => {
+                        self.is_requested = false;
+                        self.holders.clear();
+                        Step::Failed
+                    }
                 }
-                (Ok(false), took) if Moment::now().since(since) < PATIENCE => {
-                    // With many processes, a check takes long; the pause between checks gives
-                    // others their turn.
-                    let next = (look * 2).min(LATER_LOOK).max(took * 4);
-                    self.phase = Phase::Stopping { by, since, look: next };
-                    Step::Look(look)
-                }
-                (Ok(false) | Err(_), _) => {
-                    self.asked = false;
-                    self.holders.clear();
-                    Step::Failed
-                }
-            },
+            }
             Phase::Stopped { .. } if !self.waiting.is_empty() => Step::Stopped,
             Phase::Stopped { .. } => Step::Nothing,
         }
     }
 
-    fn go_on(&mut self, group: &Group, init: i32) -> Step {
+    fn resume(&mut self, group: &Group, init: i32) -> Step {
         let phase = std::mem::take(&mut self.phase);
         self.thaw = false;
         let was_stopped = !matches!(
             phase,
-            Phase::Stopping { by: Means::None, .. } | Phase::Stopped { by: Means::None }
+            Phase::Stopping { by: Method::None, .. } | Phase::Stopped { by: Method::None }
         );
         if was_stopped && group.can_stop() {
             // If the group was not stopped, nothing happens. If init cannot move back into its
             // group, it is not stopped the next time either.
-            let _ = group.go_on(init);
+            let _ = group.resume(init);
         }
-        Step::GoesOn
+        Step::Resumed
     }
 }
 
 /// Whether there are processes besides init that a group can stop.
 fn has_others(group: &Group, init: i32) -> bool {
-    group.can_stop() && !group.has_none_but(init).unwrap_or(true)
+    group.can_stop() && !group.contains_only(init).unwrap_or(true)
 }
 
-fn stop(group: &Group, init: i32) -> Means {
-    if group.has_none_but(init).unwrap_or(false) {
-        Means::None
+fn stop(group: &Group, init: i32) -> Method {
+    if group.contains_only(init).unwrap_or(false) {
+        Method::None
     } else if group.can_stop() && group.stop(init).is_ok() {
-        Means::Group
+        Method::Group
     } else {
-        Means::Signal
+        Method::Signal
     }
 }
 
-fn timed<T>(look: impl FnOnce() -> T) -> (T, Duration) {
-    let begun = Moment::now();
-    (look(), Moment::now().since(begun))
+fn timed<T>(poll: impl FnOnce() -> T) -> (T, Duration) {
+    let start = BootTime::now();
+    (poll(), BootTime::now().since(start))
 }
 
-fn have_stopped(by: Means, group: &Group, init: i32) -> io::Result<bool> {
+fn have_stopped(by: Method, group: &Group, init: i32) -> io::Result<bool> {
     match by {
-        Means::None => Ok(true),
-        Means::Group => group.has_stopped(),
-        Means::Signal => watch::have_stopped(init),
+        Method::None => Ok(true),
+        Method::Group => group.has_stopped(),
+        Method::Signal => watch::have_stopped(init),
     }
 }
 
@@ -250,46 +253,46 @@ mod tests {
     fn what_is_being_started_is_waited_for() {
         let group = Group::default();
         let mut pause = Pause::default();
-        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
-        pause.asked = true;
+        assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Nothing);
+        pause.is_requested = true;
         assert_eq!(pause.step(&group, NOBODY, Commands::Start), Step::Nothing);
-        assert!(!pause.is_going());
-        let said = pause.step(&group, NOBODY, Commands::Rest);
-        assert_eq!(said, Step::Say(Request::Stop { by_signal: true }));
-        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Stopped);
-        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
+        assert!(!pause.is_running());
+        let step = pause.step(&group, NOBODY, Commands::Idle);
+        assert_eq!(step, Step::Send(Request::Stop { by_signal: true }));
+        assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Stopped);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Nothing);
         // Another client that wants the same is notified immediately.
         pause.waiting.push(ClientId(1));
-        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Stopped);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Stopped);
     }
 
     #[test]
     fn it_goes_on_when_the_last_lets_go() {
         let group = Group::default();
-        let mut pause = Pause::found();
+        let mut pause = Pause::paused();
         pause.holders.insert(ClientId(1));
-        pause.asked = false;
-        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
+        pause.is_requested = false;
+        assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Nothing);
         pause.holders.clear();
-        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::GoesOn);
-        assert!(pause.is_going());
-        pause.asked = true;
+        assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Resumed);
+        assert!(pause.is_running());
+        pause.is_requested = true;
         assert_eq!(pause.step(&group, NOBODY, Commands::Start), Step::Nothing);
-        pause.asked = false;
-        assert_eq!(pause.step(&group, NOBODY, Commands::Start), Step::GoesOn);
+        pause.is_requested = false;
+        assert_eq!(pause.step(&group, NOBODY, Commands::Start), Step::Resumed);
     }
 
     #[test]
     fn who_copies_files_is_not_disturbed_by_what_is_to_end() {
         let group = Group::default();
-        let mut pause = Pause::found();
+        let mut pause = Pause::paused();
         pause.holders.insert(ClientId(1));
         pause.stopped_by_init();
-        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
+        assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Nothing);
         assert!(pause.thaw);
         pause.holders.clear();
-        assert_eq!(pause.step(&group, NOBODY, Commands::Rest), Step::Nothing);
-        assert!(!pause.thaw && !pause.is_going());
+        assert_eq!(pause.step(&group, NOBODY, Commands::Idle), Step::Nothing);
+        assert!(!pause.thaw && !pause.is_running());
         // The group is thawed once, whatever is reported again.
         pause.stopped_by_init();
         assert!(!pause.thaw);

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::desk::Desk;
+use super::context::Context;
 use super::reactor::{Interest, Reactor, Source, Watched};
 use crate::wire::Failure;
 
@@ -29,38 +29,38 @@ pub(super) struct Pipe {
     /// The keeper's end, which does not block.
     pub(super) outer: Watched<OwnedFd>,
     /// A duplicate of the keeper's end, for init.
-    pub(super) kept: OwnedFd,
+    pub(super) for_init: OwnedFd,
 }
 
 /// Pipes that were made for the next command.
 #[derive(Debug, Default)]
-pub(super) struct Spare {
+pub(super) struct PipePool {
     pipes: Option<Pipes>,
     /// A command was started since the last check.
-    wanted: bool,
+    is_wanted: bool,
 }
 
-impl Spare {
+impl PipePool {
     /// Records that a command was started.
     pub(super) fn want(&mut self) {
-        self.wanted = true;
+        self.is_wanted = true;
     }
 }
 
-impl Desk {
+impl Context {
     /// Pipes for a command.
     pub(super) fn pipes(&mut self) -> Result<Pipes, Failure> {
-        match self.spare.pipes.take() {
+        match self.pipe_pool.pipes.take() {
             Some(pipes) => Ok(pipes),
             None => self.make_pipes(),
         }
     }
 
     /// Makes pipes for the next command if one was started, since another may follow.
-    pub(super) fn make_spare_pipes(&mut self) {
-        if std::mem::take(&mut self.spare.wanted) && self.spare.pipes.is_none() {
+    pub(super) fn refill_pipe_pool(&mut self) {
+        if std::mem::take(&mut self.pipe_pool.is_wanted) && self.pipe_pool.pipes.is_none() {
             // The next command reports the error.
-            self.spare.pipes = self.make_pipes().ok();
+            self.pipe_pool.pipes = self.make_pipes().ok();
         }
     }
 
@@ -88,12 +88,12 @@ impl Pipe {
     fn new(reactor: &Reactor) -> io::Result<Self> {
         let (outer, inner) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&outer, true)?;
-        let kept = outer.try_clone()?;
-        let outer = reactor.watch(outer, Source::Spare, Interest::IN)?;
-        Ok(Self { inner, outer, kept })
+        let for_init = outer.try_clone()?;
+        let outer = reactor.watch(outer, Source::PipePool, Interest::IN)?;
+        Ok(Self { inner, outer, for_init })
     }
 
     fn ends(&self) -> [&OwnedFd; 3] {
-        [&self.inner, &*self.outer, &self.kept]
+        [&self.inner, &*self.outer, &self.for_init]
     }
 }

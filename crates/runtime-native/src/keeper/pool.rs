@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use stockade_core::SandboxSpec;
 
-use super::launch::Asked;
-use super::moment::Moment;
+use super::boot_time::BootTime;
+use super::launch::CreateRequest;
 use super::sandbox::Sandbox;
 use super::timers::Timer;
 use super::{Keeper, Key};
@@ -15,24 +15,24 @@ use super::{Keeper, Key};
 /// How many descriptors must be available for each waiting jail: it holds about a tenth of them.
 const DESCRIPTORS_EACH: u64 = 64;
 /// How many jails wait if no client has requested one yet, or not for a while.
-const FEW: usize = 4;
+const IDLE_SIZE: usize = 4;
 /// The length of that while.
-const QUIET: Duration = Duration::from_secs(300);
+const IDLE_AFTER: Duration = Duration::from_secs(300);
 /// This many are made as fast as possible.
-const AT_ONCE: usize = 2;
+const IMMEDIATE: usize = 2;
 /// How long until a taken jail is replaced, while a few are left: the client that took it is about
 /// to use the processor.
-const LATER: Duration = Duration::from_millis(10);
+const FILL_DELAY: Duration = Duration::from_millis(10);
 /// The delay of the retry after the first failure, and the longest delay.
-const AGAIN: Duration = Duration::from_secs(1);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// The waiting jails.
 #[derive(Debug)]
 pub(super) struct Pool {
     size: usize,
     /// When a client last requested a sandbox, if that is recent. Otherwise a few are enough.
-    asked_at: Option<Moment>,
+    requested_at: Option<BootTime>,
     ready: VecDeque<Key>,
     /// The jail that is being made.
     filling: Option<Key>,
@@ -45,7 +45,7 @@ impl Pool {
     pub(super) fn new(size: usize, descriptors: u64) -> Self {
         let most = usize::try_from(descriptors / DESCRIPTORS_EACH).unwrap_or(usize::MAX);
         let size = size.min(most);
-        Self { size, asked_at: None, ready: VecDeque::new(), filling: None, failures: 0 }
+        Self { size, requested_at: None, ready: VecDeque::new(), filling: None, failures: 0 }
     }
 
     /// How many jails wait.
@@ -59,29 +59,29 @@ impl Pool {
     }
 
     /// Takes the jail that has waited longest.
-    fn take(&mut self, now: Moment) -> Option<Key> {
-        self.asked_at = Some(now);
+    fn take(&mut self, now: BootTime) -> Option<Key> {
+        self.requested_at = Some(now);
         self.ready.pop_front()
     }
 
     /// When a few are enough again, unless a client requests a sandbox before.
-    fn rests_at(&self) -> Option<Moment> {
-        self.asked_at.map(|asked_at| asked_at + QUIET)
+    fn shrinks_at(&self) -> Option<BootTime> {
+        self.requested_at.map(|asked_at| asked_at + IDLE_AFTER)
     }
 
     /// From now on a few are enough. Returns the surplus jails.
-    fn rest(&mut self) -> Vec<Key> {
-        self.asked_at = None;
-        let surplus = self.ready.len().saturating_sub(self.wanted());
+    fn shrink(&mut self) -> Vec<Key> {
+        self.requested_at = None;
+        let surplus = self.ready.len().saturating_sub(self.target_size());
         self.ready.drain(..surplus).collect()
     }
 
-    fn wanted(&self) -> usize {
-        if self.asked_at.is_some() { self.size } else { self.size.min(FEW) }
+    fn target_size(&self) -> usize {
+        if self.requested_at.is_some() { self.size } else { self.size.min(IDLE_SIZE) }
     }
 
     fn is_full(&self) -> bool {
-        self.ready.len() >= self.wanted()
+        self.ready.len() >= self.target_size()
     }
 
     /// How long until the next is made; `None` if none is needed.
@@ -90,9 +90,9 @@ impl Pool {
             return None;
         }
         Some(match self.failures {
-            0 if self.ready.len() < AT_ONCE => Duration::ZERO,
-            0 => LATER,
-            failures => AGAIN.saturating_mul(1 << failures.min(10)).min(AGAIN_AT_MOST),
+            0 if self.ready.len() < IMMEDIATE => Duration::ZERO,
+            0 => FILL_DELAY,
+            failures => RETRY_DELAY.saturating_mul(1 << failures.min(10)).min(MAX_RETRY_DELAY),
         })
     }
 
@@ -121,28 +121,28 @@ impl Keeper {
     /// Schedules the filling of the pool.
     pub(super) fn refill_later(&mut self) {
         if let Some(delay) = self.pool.next().filter(|_| !self.draining && !self.ending) {
-            self.desk.timers.after(delay, Timer::Pool);
+            self.context.timers.after(delay, Timer::Pool);
         }
     }
 
     /// Takes a waiting jail for a client's request.
     pub(super) fn take_from_pool(&mut self) -> Option<Key> {
-        let now = Moment::now();
-        if self.pool.asked_at.is_none() {
-            self.desk.timers.at(now + QUIET, Timer::PoolRest);
+        let now = BootTime::now();
+        if self.pool.requested_at.is_none() {
+            self.context.timers.at(now + IDLE_AFTER, Timer::PoolRest);
         }
         self.pool.take(now)
     }
 
     /// Ends most of the waiting jails if no client has requested one for long.
-    pub(super) fn rest_pool(&mut self) {
-        match self.pool.rests_at() {
-            Some(later) if later > Moment::now() => {
-                self.desk.timers.at(later, Timer::PoolRest);
+    pub(super) fn shrink_pool(&mut self) {
+        match self.pool.shrinks_at() {
+            Some(later) if later > BootTime::now() => {
+                self.context.timers.at(later, Timer::PoolRest);
             }
             Some(_) => {
-                for key in self.pool.rest() {
-                    self.with(key, |sandbox, desk| sandbox.destroy(desk, None));
+                for key in self.pool.shrink() {
+                    self.with(key, |sandbox, context| sandbox.destroy(context, None));
                 }
             }
             None => {}
@@ -155,18 +155,19 @@ impl Keeper {
             return;
         }
         if self.sandboxes.values().any(Sandbox::is_awaited) {
-            self.desk.timers.after(LATER, Timer::Pool);
+            self.context.timers.after(FILL_DELAY, Timer::Pool);
             return;
         }
         let key = self.next_key();
-        let asked = Asked { id: None, spec: SandboxSpec::default(), layers: None, lock: None };
-        match Sandbox::begin(&mut self.desk, key, asked) {
+        let request =
+            CreateRequest { id: None, spec: SandboxSpec::default(), layers: None, lock: None };
+        match Sandbox::create(&mut self.context, key, request) {
             Ok(sandbox) => {
                 self.sandboxes.insert(key, sandbox);
                 self.pool.filling = Some(key);
             }
             Err(failure) => {
-                self.desk.note(&format!("the pool cannot be filled: {failure:?}"));
+                self.context.log(&format!("the pool cannot be filled: {failure:?}"));
                 self.pool.failures += 1;
                 self.refill_later();
             }
@@ -174,8 +175,8 @@ impl Keeper {
     }
 
     /// Adds the jails that have become ready.
-    pub(super) fn take_in(&mut self) {
-        for key in std::mem::take(&mut self.desk.joined) {
+    pub(super) fn add_joined(&mut self) {
+        for key in std::mem::take(&mut self.context.joined) {
             if self.pool.joined(key) {
                 self.refill_later();
             }
@@ -199,14 +200,14 @@ mod tests {
         pool.filling = Some(Key(2));
         assert!(pool.joined(Key(2)));
         assert_eq!(pool.next(), None);
-        assert_eq!(pool.take(Moment::now()), Some(Key(1)));
+        assert_eq!(pool.take(BootTime::now()), Some(Key(1)));
         pool.forget(Key(2));
-        assert_eq!(pool.take(Moment::now()), None);
+        assert_eq!(pool.take(BootTime::now()), None);
     }
 
     #[test]
     fn there_are_many_once_somebody_has_asked_for_one() {
-        let mut pool = Pool::new(FEW + 2, u64::MAX);
+        let mut pool = Pool::new(IDLE_SIZE + 2, u64::MAX);
         let fill = |pool: &mut Pool| {
             while pool.next().is_some() {
                 let key = Key(pool.ready() as u64);
@@ -215,25 +216,25 @@ mod tests {
             }
             pool.ready()
         };
-        assert_eq!(fill(&mut pool), FEW);
-        assert!(pool.take(Moment::now()).is_some());
-        assert_eq!(fill(&mut pool), FEW + 2);
+        assert_eq!(fill(&mut pool), IDLE_SIZE);
+        assert!(pool.take(BootTime::now()).is_some());
+        assert_eq!(fill(&mut pool), IDLE_SIZE + 2);
     }
 
     #[test]
     fn most_go_when_nobody_asks_for_long() {
-        let mut pool = Pool::new(FEW + 3, u64::MAX);
-        let asked = Moment::now();
-        assert_eq!(pool.rests_at(), None);
+        let mut pool = Pool::new(IDLE_SIZE + 3, u64::MAX);
+        let requested_at = BootTime::now();
+        assert_eq!(pool.shrinks_at(), None);
         pool.ready = (1..=7).map(Key).collect();
-        assert_eq!(pool.take(asked), Some(Key(1)));
-        assert_eq!(pool.rests_at(), Some(asked + QUIET));
-        let later = asked + Duration::from_secs(1);
+        assert_eq!(pool.take(requested_at), Some(Key(1)));
+        assert_eq!(pool.shrinks_at(), Some(requested_at + IDLE_AFTER));
+        let later = requested_at + Duration::from_secs(1);
         assert_eq!(pool.take(later), Some(Key(2)));
-        assert_eq!(pool.rests_at(), Some(later + QUIET));
-        assert_eq!(pool.rest(), vec![Key(3)]);
-        assert_eq!((pool.ready(), pool.next()), (FEW, None));
-        assert_eq!(pool.rests_at(), None);
+        assert_eq!(pool.shrinks_at(), Some(later + IDLE_AFTER));
+        assert_eq!(pool.shrink(), vec![Key(3)]);
+        assert_eq!((pool.ready(), pool.next()), (IDLE_SIZE, None));
+        assert_eq!(pool.shrinks_at(), None);
     }
 
     #[test]
@@ -250,13 +251,13 @@ mod tests {
             pool.filling = Some(Key(1));
             pool.forget(Key(1));
             let next = pool.next().unwrap();
-            assert!(next >= AGAIN && next >= last && next <= AGAIN_AT_MOST);
+            assert!(next >= RETRY_DELAY && next >= last && next <= MAX_RETRY_DELAY);
             last = next;
         }
-        assert_eq!(last, AGAIN_AT_MOST);
+        assert_eq!(last, MAX_RETRY_DELAY);
         pool.filling = Some(Key(1));
         pool.joined(Key(1));
-        pool.take(Moment::now());
+        pool.take(BootTime::now());
         assert_eq!(pool.next(), Some(Duration::ZERO));
     }
 }

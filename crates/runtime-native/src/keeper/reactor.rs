@@ -35,11 +35,11 @@ pub(super) enum Source {
     /// The connection to a jail's init.
     Init(Key),
     /// The pidfd of a jail's init.
-    Life(Key),
+    Exit(Key),
     /// The output of a command.
     Stream(Key, u64, Stream),
     /// A pipe that belongs to no command yet.
-    Spare,
+    PipePool,
     /// A helper process.
     Helper(u64),
 }
@@ -122,12 +122,12 @@ impl Reactor {
 
 impl<T: AsFd> Watched<T> {
     /// Changes the meaning of the descriptor to the keeper.
-    pub(super) fn becomes(&self, source: Source) {
+    pub(super) fn set_source(&self, source: Source) {
         self.reactor.0.sources.borrow_mut().insert(self.token, source);
     }
 
     /// Changes the interest that the descriptor is registered with.
-    pub(super) fn want(&mut self, interest: Interest) -> io::Result<()> {
+    pub(super) fn set_interest(&mut self, interest: Interest) -> io::Result<()> {
         if interest != self.interest {
             let data = epoll::EventData::new_u64(self.token);
             epoll::modify(&self.reactor.0.epoll, &self.inner, data, interest)?;
@@ -185,9 +185,9 @@ mod tests {
         let expected = [(Source::Client(ClientId(7)), Interest::IN)];
         assert_eq!(reactor.wait(NO_TIME).unwrap(), expected);
         assert_eq!(reactor.wait(NO_TIME).unwrap(), expected);
-        from.want(Interest::empty()).unwrap();
+        from.set_interest(Interest::empty()).unwrap();
         assert_eq!(reactor.wait(NO_TIME).unwrap(), []);
-        from.want(Interest::IN).unwrap();
+        from.set_interest(Interest::IN).unwrap();
         drop(from);
         assert_eq!(reactor.wait(NO_TIME).unwrap(), []);
         assert!(reactor.0.sources.borrow().is_empty());

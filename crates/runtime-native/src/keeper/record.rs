@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{Isolation, SandboxId, SandboxSpec};
 
-use super::moment::{self, Moment};
-use crate::wire::Begun;
+use super::boot_time::{self, BootTime};
+use crate::wire::InitialState;
 use stockade_plan::wipe::{wipe, wipe_all};
 use stockade_runtime::ExecStatus;
 
@@ -43,7 +43,7 @@ pub(super) struct Record {
     pub(super) root: Root,
     /// The initial state of its workspace, if it has one.
     #[serde(default)]
-    pub(super) begun: Option<Begun>,
+    pub(super) begun: Option<InitialState>,
     /// Why its layers are complete trees, if they are.
     #[serde(default)]
     pub(super) whole: Option<String>,
@@ -72,14 +72,14 @@ pub(super) enum Stage {
     /// Its jail is being launched. No client was notified that it exists.
     Starting,
     /// Commands can be started in it.
-    Held(Held),
+    Held(JailRecord),
     /// Its processes have ended.
-    Ended(Ended),
+    Ended(EndedRecord),
 }
 
 /// The state of a running jail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(super) struct JailRecord {
     /// The process id of its init.
     pub(super) init: i32,
     /// The start time of init, which distinguishes it from other processes with the same id.
@@ -102,7 +102,7 @@ pub(super) struct Held {
 
 /// The state of a sandbox that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Ended {
+pub(super) struct EndedRecord {
     /// The reason.
     pub(super) reason: String,
     /// The host id of inside id 0.
@@ -127,19 +127,19 @@ impl Lease {
     pub(super) fn from_now(length: Duration) -> Self {
         let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         Self {
-            after_start: (Moment::now() + length).after_host_start(),
-            wall_ms: moment::wall_ms().saturating_add(millis),
+            after_start: (BootTime::now() + length).after_host_start(),
+            wall_ms: boot_time::wall_ms().saturating_add(millis),
         }
     }
 
     /// When it ends.
-    pub(super) const fn end(&self) -> Moment {
-        Moment::of_host(self.after_start)
+    pub(super) const fn end(&self) -> BootTime {
+        BootTime::from_host_start(self.after_start)
     }
 
     /// The lease after a reboot of the host.
     pub(super) fn after_restart(self) -> Self {
-        Self::from_now(Duration::from_millis(self.wall_ms.saturating_sub(moment::wall_ms())))
+        Self::from_now(Duration::from_millis(self.wall_ms.saturating_sub(boot_time::wall_ms())))
     }
 }
 
@@ -165,7 +165,7 @@ impl Record {
 
 /// The processes of a sandbox, for measuring what they use.
 #[derive(Debug)]
-pub(crate) struct Living {
+pub(crate) struct RunningProcesses {
     /// The process id of its init.
     pub(crate) init: i32,
     /// The start time of init.
@@ -175,10 +175,12 @@ pub(crate) struct Living {
 }
 
 /// The recorded processes of the sandbox in this directory; none if it has no processes.
-pub(crate) fn living(directory: BorrowedFd<'_>) -> io::Result<Option<Living>> {
+pub(crate) fn running_processes(directory: BorrowedFd<'_>) -> io::Result<Option<RunningProcesses>> {
     let Record { groups, stage, .. } = Record::read(directory)?;
     Ok(match stage {
-        Stage::Held(Held { init, init_started, .. }) => Some(Living { init, init_started, groups }),
+        Stage::Held(JailRecord { init, init_started, .. }) => {
+            Some(RunningProcesses { init, init_started, groups })
+        }
         Stage::Starting | Stage::Ended(_) => None,
     })
 }
@@ -276,7 +278,7 @@ mod tests {
             lease: Some(Lease::from_now(Duration::from_secs(9))),
             user: User { user: 1000, group: 1000 },
             home_owner: None,
-            host_start: moment::host_start().unwrap(),
+            host_start: boot_time::host_start().unwrap(),
             groups: b"1 stops /x\n".to_vec(),
             stage: Stage::Starting,
         }
@@ -284,13 +286,13 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_last() {
-        let place = tempfile::tempdir().unwrap();
-        let directory = File::open(place.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let directory = File::open(dir.path()).unwrap();
         let absent = Record::read(directory.as_fd()).unwrap_err();
         assert_eq!(absent.kind(), io::ErrorKind::NotFound);
         let mut record = record();
         record.write(directory.as_fd()).unwrap();
-        record.stage = Stage::Ended(Ended {
+        record.stage = Stage::Ended(EndedRecord {
             reason: "it was told to".to_owned(),
             host_start: None,
             isolation: None,
@@ -298,15 +300,15 @@ mod tests {
         });
         record.write(directory.as_fd()).unwrap();
         assert_eq!(Record::read(directory.as_fd()).unwrap(), record);
-        assert_eq!(place.path().read_dir().unwrap().count(), 1);
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1);
         // One that does not fit into a page, and one that fits again.
         for length in [PAGE_BYTES, 10] {
             record.spec.labels.insert("long".to_owned(), "x".repeat(length));
             record.write(directory.as_fd()).unwrap();
             assert_eq!(Record::read(directory.as_fd()).unwrap(), record);
-            assert_eq!(place.path().read_dir().unwrap().count(), 1);
+            assert_eq!(dir.path().read_dir().unwrap().count(), 1);
         }
-        std::fs::write(place.path().join(RECORD), "{\"id\":").unwrap();
+        std::fs::write(dir.path().join(RECORD), "{\"id\":").unwrap();
         let broken = Record::read(directory.as_fd()).unwrap_err();
         assert_eq!(broken.kind(), io::ErrorKind::UnexpectedEof);
     }
@@ -314,13 +316,13 @@ mod tests {
     #[test]
     fn a_lease_is_kept_by_the_clock_that_nobody_sets() {
         let lease = Lease::from_now(Duration::from_secs(60));
-        let left = lease.end().since(Moment::now());
+        let left = lease.end().since(BootTime::now());
         assert!(left > Duration::from_secs(50) && left <= Duration::from_secs(60), "{left:?}");
         // The wall clock was set forward. It is not used as long as the host runs.
         let set = Lease { wall_ms: 0, ..lease };
         assert_eq!(set.end(), lease.end());
-        assert_eq!(set.after_restart().end().since(Moment::now()), Duration::ZERO);
-        let restarted = lease.after_restart().end().since(Moment::now());
+        assert_eq!(set.after_restart().end().since(BootTime::now()), Duration::ZERO);
+        let restarted = lease.after_restart().end().since(BootTime::now());
         assert!(restarted > Duration::from_secs(50), "{restarted:?}");
     }
 }

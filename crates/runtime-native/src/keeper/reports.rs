@@ -10,9 +10,9 @@ use stockade_core::ExecId;
 use stockade_jail::control::{self, Progress, Record, Report};
 
 use super::command::{self, Command, Stage, check_pipe};
-use super::desk::{Desk, Reply};
+use super::context::{Context, Reply};
 use super::jail::NOBODY;
-use super::sandbox::{Life, Sandbox};
+use super::sandbox::{Lifecycle, Sandbox};
 use super::timers::Timer;
 use crate::wire::{Answer, Failure};
 use stockade_runtime::{Ending, Offsets};
@@ -24,28 +24,30 @@ const RETURN: Duration = Duration::from_secs(10);
 
 /// A report that init must not send in this state.
 #[derive(Debug)]
-pub(super) struct Broken(pub(super) &'static str);
+pub(super) struct ProtocolViolation(pub(super) &'static str);
 
 impl Sandbox {
     /// Receives the reports of init.
-    pub(super) fn hear(&mut self, desk: &mut Desk) {
+    pub(super) fn receive_reports(&mut self, context: &mut Context) {
         for _ in 0..REPORTS {
-            let (Life::Joining(jail) | Life::Held(jail)) = &mut self.life else { return };
-            let (report, descriptors) = match jail.hear() {
+            let (Lifecycle::Connecting(jail) | Lifecycle::Running(jail)) = &mut self.life else {
+                return;
+            };
+            let (report, descriptors) = match jail.recv() {
                 Ok(Some(told)) => told,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => return,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                    self.distrust(desk, "its init sent an invalid message");
+                    self.distrust(context, "its init sent an invalid message");
                     return;
                 }
                 Ok(None) | Err(_) => {
-                    self.lost_connection(desk);
+                    self.lost_connection(context);
                     return;
                 }
             };
-            if let Err(Broken(what)) = self.heard(desk, report, descriptors) {
-                self.distrust(desk, what);
+            if let Err(ProtocolViolation(what)) = self.handle_report(context, report, descriptors) {
+                self.distrust(context, what);
                 return;
             }
         }
@@ -53,108 +55,111 @@ impl Sandbox {
 
     /// Init has closed the connection: it is dying, or too many reports waited because the keeper
     /// did not read them. The pidfd reports a dead init.
-    fn lost_connection(&mut self, desk: &mut Desk) {
+    fn lost_connection(&mut self, context: &mut Context) {
         let key = self.key;
-        let place = self.place.as_fd();
-        let (Life::Joining(jail) | Life::Held(jail)) = &mut self.life else { return };
+        let dir = self.dir.as_fd();
+        let (Lifecycle::Connecting(jail) | Lifecycle::Running(jail)) = &mut self.life else {
+            return;
+        };
         jail.disconnect();
-        if !jail.may_come_back() {
-            self.distrust(desk, "its init closes every connection");
+        if !jail.may_reconnect() {
+            self.distrust(context, "its init closes every connection");
             return;
         }
-        if jail.connect(&desk.reactor, key, place).is_err() {
+        if jail.connect(&context.reactor, key, dir).is_err() {
             return;
         }
         // Unread reports are lost, and open requests get no answer.
         let starting = |command: &&Command| matches!(command.stage, Stage::Starting(_));
         self.unsure = self.commands.values().filter(starting).map(|c| c.number).collect();
-        self.say(desk, control::Request::List, Vec::new());
-        self.ask_for_listeners_again(desk);
+        self.send(context, control::Request::List, Vec::new());
+        self.request_listeners_again(context);
         for (_, (client, target)) in std::mem::take(&mut self.connections) {
             let errno = rustix::io::Errno::CONNRESET.raw_os_error();
-            desk.refuse(client, Failure::Connect { target, errno });
+            context.refuse(client, Failure::Connect { target, errno });
         }
     }
 
-    fn heard(
+    fn handle_report(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         report: Report,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ProtocolViolation> {
         let mut descriptors = descriptors.into_iter();
         match report {
-            Report::Started { number } => self.started(desk, number, descriptors.next()),
+            Report::Started { number } => self.started(context, number, descriptors.next()),
             Report::NotStarted { number, wall, step, errno } => {
                 let step = match wall {
                     Some(wall) => format!("{step} (wall `{wall}`)"),
                     None => step,
                 };
-                self.was_started(desk, number);
-                self.ended_by_init(desk, number, Ending::NotRun { errno, step: step.into() });
-                self.gone(desk, number);
+                self.was_started(context, number);
+                self.ended_by_init(context, number, Ending::NotRun { errno, step: step.into() });
+                self.gone(context, number);
                 Ok(())
             }
             Report::Exited { number, status, cause } => {
-                self.was_started(desk, number);
+                self.was_started(context, number);
                 let ending = self.corrected(number, command::ending(status, cause));
-                self.ended_by_init(desk, number, ending);
+                self.ended_by_init(context, number, ending);
                 Ok(())
             }
             Report::Finished { number, status } => {
-                self.was_started(desk, number);
+                self.was_started(context, number);
                 let ending = self.corrected(number, command::ending(status, None));
-                self.ended_by_init(desk, number, ending);
-                self.gone(desk, number);
+                self.ended_by_init(context, number, ending);
+                self.gone(context, number);
                 Ok(())
             }
             Report::Gone { number: NOBODY } => {
-                if let Life::Held(jail) | Life::Joining(jail) = &mut self.life {
+                if let Lifecycle::Running(jail) | Lifecycle::Connecting(jail) = &mut self.life {
                     jail.answered();
                 }
                 Ok(())
             }
             Report::Gone { number } => {
-                self.gone(desk, number);
+                self.gone(context, number);
                 Ok(())
             }
             Report::Connected { number } => {
                 let Some((client, _)) = self.connections.remove(&number) else { return Ok(()) };
-                let connection = descriptors.next().ok_or(Broken("a connection was missing"))?;
+                let connection =
+                    descriptors.next().ok_or(ProtocolViolation("a connection was missing"))?;
                 check_socket(&connection)?;
                 let answer = Box::new(Answer::Connected);
-                desk.replies.push_back((client, Reply::Answer(answer, vec![connection])));
+                context.replies.push_back((client, Reply::Answer(answer, vec![connection])));
                 Ok(())
             }
             Report::Refused { number, errno } => {
                 if let Some((client, target)) = self.connections.remove(&number) {
-                    desk.refuse(client, Failure::Connect { target, errno });
+                    context.refuse(client, Failure::Connect { target, errno });
                 }
                 Ok(())
             }
-            Report::Record(record) => self.recorded(desk, record, descriptors.collect()),
+            Report::Record(record) => self.recorded(context, record, descriptors.collect()),
             Report::Root => {
-                let root = descriptors.next().ok_or(Broken("the root was missing"))?;
+                let root = descriptors.next().ok_or(ProtocolViolation("the root was missing"))?;
                 let stat = rustix::fs::fstat(&root)
-                    .map_err(|_| Broken("the root descriptor is invalid"))?;
+                    .map_err(|_| ProtocolViolation("the root descriptor is invalid"))?;
                 if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-                    return Err(Broken("the root is not a directory"));
+                    return Err(ProtocolViolation("the root is not a directory"));
                 }
-                if let Life::Held(jail) | Life::Joining(jail) = &mut self.life {
+                if let Lifecycle::Running(jail) | Lifecycle::Connecting(jail) = &mut self.life {
                     jail.root.get_or_insert(root);
                 }
                 Ok(())
             }
-            Report::Listeners => self.take_listeners(desk, descriptors.collect()),
+            Report::Listeners => self.take_listeners(context, descriptors.collect()),
             Report::Listed => {
-                self.listed(desk);
+                self.listed(context);
                 Ok(())
             }
             Report::Thaw => {
-                if let Life::Held(jail) | Life::Joining(jail) = &mut self.life {
+                if let Lifecycle::Running(jail) | Lifecycle::Connecting(jail) = &mut self.life {
                     jail.pause.stopped_by_init();
                 }
-                self.step_pause(desk);
+                self.step_pause(context);
                 Ok(())
             }
         }
@@ -162,46 +167,46 @@ impl Sandbox {
 
     fn started(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         number: u64,
         terminal: Option<OwnedFd>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ProtocolViolation> {
         let key = self.key;
         if let (Some(terminal), Some(command)) = (terminal, self.commands.get_mut(&number))
             && matches!(command.stage, Stage::Starting(_))
         {
-            let taken = command.take_terminal(&desk.reactor, key, terminal);
-            taken.map_err(|_| Broken("a terminal descriptor is invalid"))?;
+            let taken = command.adopt_terminal(&context.reactor, key, terminal);
+            taken.map_err(|_| ProtocolViolation("a terminal descriptor is invalid"))?;
         }
-        self.was_started(desk, number);
+        self.was_started(context, number);
         Ok(())
     }
 
     /// Records that a command was started, or that this failed, and notifies the clients that
     /// requested it.
-    fn was_started(&mut self, desk: &mut Desk, number: u64) {
+    fn was_started(&mut self, context: &mut Context, number: u64) {
         let key = self.key;
         let Some(command) = self.commands.get_mut(&number) else { return };
         let Stage::Starting(clients) = &mut command.stage else { return };
         let clients = std::mem::take(clients);
         command.stage = Stage::Running;
-        desk.spare.want();
+        context.pipe_pool.want();
         for client in clients {
             let input = command.input_for_client();
             let from = Offsets::default();
             let reply = Reply::Attached { sandbox: key, number, from, input };
-            desk.replies.push_back((client, reply));
+            context.replies.push_back((client, reply));
         }
-        self.step_pause(desk);
+        self.step_pause(context);
     }
 
-    fn ended_by_init(&mut self, desk: &mut Desk, number: u64, ending: Ending) {
+    fn ended_by_init(&mut self, context: &mut Context, number: u64, ending: Ending) {
         let Some(command) = self.commands.get_mut(&number) else { return };
         if ending == Ending::OutOfMemory {
-            command.doom(self.place.as_fd(), Ending::OutOfMemory);
+            command.force_ending(self.dir.as_fd(), Ending::OutOfMemory);
         }
-        command.end(self.place.as_fd(), ending, &mut desk.bench);
-        desk.stirred.extend(command.subscribers());
+        command.end(self.dir.as_fd(), ending, &mut context.spool_context);
+        context.dirty_clients.extend(command.subscribers());
     }
 
     /// Corrects the ending of a command that the out-of-memory killer has killed.
@@ -210,7 +215,8 @@ impl Sandbox {
         if !matches!(ending, Ending::Signaled(9) | Ending::Exited(137)) {
             return ending;
         }
-        let (Life::Held(jail), Some(command)) = (&self.life, self.commands.get(&number)) else {
+        let (Lifecycle::Running(jail), Some(command)) = (&self.life, self.commands.get(&number))
+        else {
             return ending;
         };
         match jail.group.oom_kills() {
@@ -219,10 +225,10 @@ impl Sandbox {
         }
     }
 
-    fn gone(&mut self, desk: &mut Desk, number: u64) {
+    fn gone(&mut self, context: &mut Context, number: u64) {
         if let Some(command) = self.commands.get_mut(&number) {
             command.gone = true;
-            desk.answer_all(std::mem::take(&mut command.killers), &Answer::Done);
+            context.answer_all(std::mem::take(&mut command.killers), &Answer::Done);
         }
     }
 
@@ -230,33 +236,35 @@ impl Sandbox {
     /// was lost.
     fn recorded(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         record: Record,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ProtocolViolation> {
         let Record { number, key, terminal, input, progress } = record;
         let id = String::from_utf8(key).ok().and_then(|id| ExecId::new(id).ok());
-        let id = id.ok_or(Broken("a command has an unknown key"))?;
+        let id = id.ok_or(ProtocolViolation("a command has an unknown key"))?;
         self.unsure.remove(&number);
         let known = self.commands.values().find(|command| command.id == id);
         if known.is_some_and(|known| known.number != number) {
-            return Err(Broken("its init confused commands"));
+            return Err(ProtocolViolation("its init confused commands"));
         }
         if known.is_none() {
             if self.commands.len() >= control::COMMANDS || self.commands.contains_key(&number) {
-                return Err(Broken("its init reports too many commands"));
+                return Err(ProtocolViolation("its init reports too many commands"));
             }
             if !self.is_joining() {
                 // It was acknowledged, but init did not receive that. Its descriptors are not
                 // needed.
-                self.say(desk, control::Request::Forget { number }, Vec::new());
+                self.send(context, control::Request::Forget { number }, Vec::new());
                 return Ok(());
             }
-            let mut command = Command::found(self.place.as_fd(), id, number);
-            let taken = take_over(desk, self, &mut command, (terminal, input), descriptors);
-            taken.map_err(|_| Broken("the stream descriptors of a command are invalid"))?;
+            let mut command = Command::adopted(self.dir.as_fd(), id, number);
+            let taken = take_over(context, self, &mut command, (terminal, input), descriptors);
+            taken.map_err(|_| {
+                ProtocolViolation("the stream descriptors of a command are invalid")
+            })?;
             self.commands.insert(number, command);
-            desk.timers.after(RETURN, Timer::Return(self.key));
+            context.timers.after(RETURN, Timer::Return(self.key));
         }
         match progress {
             Progress::Running => {
@@ -264,14 +272,14 @@ impl Sandbox {
             }
             Progress::NotStarted { errno } => {
                 let step = "start the command".to_owned();
-                self.was_started(desk, number);
-                self.ended_by_init(desk, number, Ending::NotRun { errno, step: step.into() });
-                self.gone(desk, number);
+                self.was_started(context, number);
+                self.ended_by_init(context, number, Ending::NotRun { errno, step: step.into() });
+                self.gone(context, number);
             }
             Progress::Exited { status, cause } => {
-                self.was_started(desk, number);
+                self.was_started(context, number);
                 let ending = self.corrected(number, command::ending(status, cause));
-                self.ended_by_init(desk, number, ending);
+                self.ended_by_init(context, number, ending);
             }
         }
         Ok(())
@@ -280,28 +288,30 @@ impl Sandbox {
     /// How many of its processes the out-of-memory killer has killed.
     pub(super) fn kills(&self) -> u64 {
         match &self.life {
-            Life::Held(jail) | Life::Joining(jail) => jail.group.oom_kills().unwrap_or(0),
+            Lifecycle::Running(jail) | Lifecycle::Connecting(jail) => {
+                jail.group.oom_kills().unwrap_or(0)
+            }
             _ => 0,
         }
     }
 
-    fn listed(&mut self, desk: &mut Desk) {
+    fn listed(&mut self, context: &mut Context) {
         for number in std::mem::take(&mut self.unsure) {
             // The request was lost with the connection, and the command never started.
             let errno = rustix::io::Errno::CONNRESET.raw_os_error();
             let step = "reach its init".to_owned();
-            self.was_started(desk, number);
-            self.ended_by_init(desk, number, Ending::NotRun { errno, step: step.into() });
-            self.gone(desk, number);
+            self.was_started(context, number);
+            self.ended_by_init(context, number, Ending::NotRun { errno, step: step.into() });
+            self.gone(context, number);
         }
-        if matches!(self.life, Life::Joining(_)) {
-            self.joined(desk);
+        if matches!(self.life, Lifecycle::Connecting(_)) {
+            self.joined(context);
         }
     }
 }
 
 fn take_over(
-    desk: &Desk,
+    context: &Context,
     sandbox: &Sandbox,
     command: &mut Command,
     (terminal, input): (bool, bool),
@@ -312,7 +322,7 @@ fn take_over(
     let mut next = || descriptors.next().ok_or_else(invalid);
     if terminal {
         command.takes_input = true;
-        return command.take_terminal(&desk.reactor, sandbox.key, next()?);
+        return command.adopt_terminal(&context.reactor, sandbox.key, next()?);
     }
     if input {
         let end = next()?;
@@ -323,17 +333,19 @@ fn take_over(
         }
     }
     match (next(), next()) {
-        (Ok(output), Ok(error)) => command.take_pipes(&desk.reactor, sandbox.key, output, error),
+        (Ok(output), Ok(error)) => {
+            command.adopt_pipes(&context.reactor, sandbox.key, output, error)
+        }
         // A command that could not be started has none.
         _ => Ok(()),
     }
 }
 
-fn check_socket(socket: &OwnedFd) -> Result<(), Broken> {
+fn check_socket(socket: &OwnedFd) -> Result<(), ProtocolViolation> {
     let kind = rustix::fs::fstat(socket).map(|stat| FileType::from_raw_mode(stat.st_mode));
     if kind == Ok(FileType::Socket) {
         Ok(())
     } else {
-        Err(Broken("a connection descriptor is invalid"))
+        Err(ProtocolViolation("a connection descriptor is invalid"))
     }
 }

@@ -9,16 +9,16 @@ use stockade_plan::Users;
 use stockade_plan::wipe::wipe_all;
 
 use super::client::Phase;
-use super::desk::Reply;
-use super::execute::Deferred;
-use super::launch::Asked;
+use super::context::Reply;
+use super::execute::PendingCommand;
+use super::launch::CreateRequest;
 use super::record::{self, Environment};
-use super::sandbox::{Life, Sandbox};
+use super::sandbox::{Lifecycle, Sandbox};
 use super::usage::STARTER;
 use super::{ClientId, Keeper, Key};
-use crate::given::Given;
+use crate::input_file::InputFile;
 use crate::socket::Message;
-use crate::wire::{Answer, Failure, Layers, Metrics, PROTOCOL, Request, Words};
+use crate::wire::{Answer, CommandStrings, Failure, Layers, Metrics, PROTOCOL, Request};
 use stockade_runtime::{Capability, Status};
 
 impl Keeper {
@@ -35,18 +35,19 @@ impl Keeper {
                 self.done(id, Answer::Hello { protocol: PROTOCOL, version, process })
             }
             Request::Drain => {
-                self.desk.note("another version takes over");
+                self.context.log("another version takes over");
                 self.draining = true;
                 self.done(id, Answer::Done)
             }
             // A client of another version, or without a greeting, may not send any other request.
             _ if !client.greeted => {
-                self.lose(id);
+                self.disconnect(id);
                 return;
             }
             Request::Create { id: name, spec, layers } => {
-                let asked = Asked { id: Some(name), spec: *spec, layers, lock: descriptors.pop() };
-                self.create(id, asked)
+                let request =
+                    CreateRequest { id: Some(name), spec: *spec, layers, lock: descriptors.pop() };
+                self.create(id, request)
             }
             Request::Destroy { id: name } => self.destroy(id, &name),
             Request::Inspect { id: name } => self.inspect(id, &name),
@@ -54,15 +55,17 @@ impl Keeper {
                 let list = self.list(&labels);
                 self.done(id, Answer::List(list))
             }
-            Request::Renew { id: name, lease } => self.on(&name, |sandbox, desk| {
-                sandbox.renew(desk, lease)?;
-                desk.answer(id, Answer::Done);
+            Request::Renew { id: name, lease } => self.on(&name, |sandbox, context| {
+                sandbox.renew(context, lease)?;
+                context.answer(id, Answer::Done);
                 Ok(())
             }),
-            Request::Pause { id: name } => self.on(&name, |sandbox, desk| sandbox.pause(desk, id)),
-            Request::Resume { id: name } => self.on(&name, |sandbox, desk| {
-                sandbox.resume(desk)?;
-                desk.answer(id, Answer::Done);
+            Request::Pause { id: name } => {
+                self.on(&name, |sandbox, context| sandbox.pause(context, id))
+            }
+            Request::Resume { id: name } => self.on(&name, |sandbox, context| {
+                sandbox.resume(context)?;
+                context.answer(id, Answer::Done);
                 Ok(())
             }),
             Request::Hold { id: name } => {
@@ -70,39 +73,44 @@ impl Keeper {
                 if let Some(client) = self.clients.get_mut(&id) {
                     client.phase = Phase::Waiting(key);
                 }
-                self.on(&name, |sandbox, desk| sandbox.hold(desk, id))
+                self.on(&name, |sandbox, context| sandbox.hold_paused(context, id))
             }
             Request::Execute { id: name, exec, command } => {
-                let words = Words::decode(&body);
+                let words = CommandStrings::decode(&body);
                 wipe_all([body]);
                 match words {
-                    Some(words) => self.on(&name, |sandbox, desk| {
+                    Some(words) => self.on(&name, |sandbox, context| {
                         let head = *command;
-                        let given = Given::taken(&head, descriptors.pop())?;
-                        sandbox.execute(desk, Deferred { client: id, exec, head, words, given });
+                        let given = InputFile::receive(&head, descriptors.pop())?;
+                        sandbox.execute(
+                            context,
+                            PendingCommand { client: id, exec, head, words, input: given },
+                        );
                         Ok(())
                     }),
                     None => Err(Failure::Invalid("the command's arguments are invalid".to_owned())),
                 }
             }
-            Request::Attach { id: name, exec, from } => self.on(&name, |sandbox, desk| {
+            Request::Attach { id: name, exec, from } => self.on(&name, |sandbox, context| {
                 let key = sandbox.key;
                 let command = sandbox.command(&exec)?;
                 let (number, input) = (command.number, command.input_for_client());
                 let reply = Reply::Attached { sandbox: key, number, from, input };
-                desk.replies.push_back((id, reply));
+                context.replies.push_back((id, reply));
                 Ok(())
             }),
             Request::Command { id: name, exec, action } => {
-                self.on(&name, |sandbox, desk| sandbox.act(desk, id, &exec, action))
+                self.on(&name, |sandbox, context| sandbox.act(context, id, &exec, action))
             }
             Request::Connect { id: name, target } => {
-                self.on(&name, |sandbox, desk| sandbox.connect(desk, id, target, body))
+                self.on(&name, |sandbox, context| sandbox.connect(context, id, target, body))
             }
             Request::Listeners { id: name } => {
-                self.on(&name, |sandbox, desk| sandbox.hand_out_listeners(desk, id))
+                self.on(&name, |sandbox, context| sandbox.hand_out_listeners(context, id))
             }
-            Request::Root { id: name } => self.on(&name, |sandbox, desk| sandbox.root(desk, id)),
+            Request::Root { id: name } => {
+                self.on(&name, |sandbox, context| sandbox.root(context, id))
+            }
             Request::Supports { capability } if capability == Capability::Egress.as_str() => {
                 self.prove_network(id)
             }
@@ -116,13 +124,13 @@ impl Keeper {
             }
         };
         if let Err(failure) = result {
-            self.desk.refuse(id, failure);
+            self.context.refuse(id, failure);
         }
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "every request ends in the same way")]
     fn done(&mut self, id: ClientId, answer: Answer) -> Result<(), Failure> {
-        self.desk.answer(id, answer);
+        self.context.answer(id, answer);
         Ok(())
     }
 
@@ -130,22 +138,24 @@ impl Keeper {
     fn on(
         &mut self,
         id: &SandboxId,
-        operation: impl FnOnce(&mut Sandbox, &mut super::desk::Desk) -> Result<(), Failure>,
+        operation: impl FnOnce(&mut Sandbox, &mut super::context::Context) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let key = *self.by_id.get(id).ok_or(Failure::NoSandbox)?;
         self.with(key, operation).unwrap_or(Err(Failure::NoSandbox))
     }
 
-    fn create(&mut self, client: ClientId, asked: Asked) -> Result<(), Failure> {
-        let Some(id) = asked.id.clone() else { return Err(Failure::NoSandbox) };
+    fn create(&mut self, client: ClientId, request: CreateRequest) -> Result<(), Failure> {
+        let Some(id) = request.id.clone() else { return Err(Failure::NoSandbox) };
         if self.by_id.contains_key(&id) {
-            return self.on(&id, |sandbox, desk| {
-                if !is_the_same(sandbox, asked.spec) {
+            return self.on(&id, |sandbox, context| {
+                if !is_the_same(sandbox, request.spec) {
                     return Err(Failure::Conflict(format!("the sandbox {id}")));
                 }
                 match (&sandbox.life, sandbox.status()) {
-                    (Life::Launching(_) | Life::Joining(_), _) => sandbox.creators.push(client),
-                    (_, Some(status)) => desk.answer(client, Answer::Status(Box::new(status))),
+                    (Lifecycle::Launching(_) | Lifecycle::Connecting(_), _) => {
+                        sandbox.creators.push(client);
+                    }
+                    (_, Some(status)) => context.answer(client, Answer::Status(Box::new(status))),
                     (_, None) => return Err(Failure::NoSandbox),
                 }
                 Ok(())
@@ -154,15 +164,15 @@ impl Keeper {
         if self.draining {
             return Err(Failure::Draining);
         }
-        if is_served_by_pool(&asked.spec, asked.layers.as_ref(), self.desk.users)
+        if is_served_by_pool(&request.spec, request.layers.as_ref(), self.context.users)
             && let Some(key) = self.take_from_pool()
         {
             self.refill_later();
-            return self.create_from_pool(client, key, &id, asked.spec);
+            return self.create_from_pool(client, key, &id, request.spec);
         }
-        self.desk.metrics.pool_misses += 1;
+        self.context.metrics.pool_misses += 1;
         let key = self.next_key();
-        let mut sandbox = Sandbox::begin(&mut self.desk, key, asked)?;
+        let mut sandbox = Sandbox::create(&mut self.context, key, request)?;
         sandbox.creators.push(client);
         self.by_id.insert(id, key);
         self.sandboxes.insert(key, sandbox);
@@ -176,15 +186,15 @@ impl Keeper {
         id: &SandboxId,
         spec: SandboxSpec,
     ) -> Result<(), Failure> {
-        let became = self.with(key, |sandbox, desk| {
-            let became = sandbox.become_the_one(desk, id, spec);
+        let became = self.with(key, |sandbox, context| {
+            let became = sandbox.claim(context, id, spec);
             match (&became, sandbox.status()) {
                 (Ok(()), Some(status)) => {
-                    desk.metrics.pool_hits += 1;
-                    desk.answer(client, Answer::Status(Box::new(status)));
+                    context.metrics.pool_hits += 1;
+                    context.answer(client, Answer::Status(Box::new(status)));
                 }
                 // The sandbox may be partly converted.
-                _ => sandbox.destroy(desk, None),
+                _ => sandbox.destroy(context, None),
             }
             became
         });
@@ -200,7 +210,7 @@ impl Keeper {
         match self.by_id.remove(id) {
             None => self.done(client, Answer::Done),
             Some(key) => {
-                self.with(key, |sandbox, desk| sandbox.destroy(desk, Some(client)));
+                self.with(key, |sandbox, context| sandbox.destroy(context, Some(client)));
                 Ok(())
             }
         }
@@ -226,7 +236,7 @@ impl Keeper {
             sandboxes: self.by_id.len() as u64,
             pool_ready: self.pool.ready() as u64,
             pool_filling: u64::from(self.pool.is_filling()),
-            ..self.desk.metrics
+            ..self.context.metrics
         }
     }
 
@@ -244,7 +254,7 @@ impl Keeper {
             Err(Failure::Unsupported { capability: capability.to_owned(), reason, remedy })
         };
         let limits = match found {
-            Capability::Users if self.desk.users != Users::Many => {
+            Capability::Users if self.context.users != Users::Range => {
                 let reason = "only root can give a sandbox several users".to_owned();
                 return unsupported(reason, Some("sudo".to_owned()));
             }
@@ -256,7 +266,7 @@ impl Keeper {
             }
             _ => return Ok(()),
         };
-        match self.desk.place.create(&cgroup::fresh_name(), &limits) {
+        match self.context.parent_group.create(&cgroup::fresh_name(), &limits) {
             Ok(mut group) => {
                 // No process was in it.
                 let _ = group.try_remove();
@@ -264,8 +274,8 @@ impl Keeper {
             }
             Err(unavailable) => {
                 let refusal = unavailable.refusals.into_iter().next();
-                let (reason, remedy) =
-                    refusal.map_or_else(Default::default, |r| (r.reason, r.remedy.of(STARTER)));
+                let (reason, remedy) = refusal
+                    .map_or_else(Default::default, |r| (r.reason, r.remedy.text_for(STARTER)));
                 unsupported(reason, Some(remedy))
             }
         }
@@ -288,14 +298,14 @@ fn is_served_by_pool(spec: &SandboxSpec, layers: Option<&Layers>, users: Users) 
 
 /// Whether a sandbox was created with the same specification.
 fn is_the_same(sandbox: &Sandbox, mut spec: SandboxSpec) -> bool {
-    let asked = std::mem::take(&mut spec.environment);
+    let environment = std::mem::take(&mut spec.environment);
     let known = if sandbox.record.has_environment {
         record::read_environment(sandbox.directory()).ok()
     } else {
         Some(Environment::new())
     };
-    let same = spec == sandbox.record.spec && known.as_ref() == Some(&asked);
-    [Some(asked), known].into_iter().flatten().for_each(record::wipe_environment);
+    let same = spec == sandbox.record.spec && known.as_ref() == Some(&environment);
+    [Some(environment), known].into_iter().flatten().for_each(record::wipe_environment);
     same
 }
 
@@ -312,7 +322,7 @@ mod tests {
         let with = |change: &dyn Fn(&mut SandboxSpec)| {
             let mut spec = SandboxSpec::default();
             change(&mut spec);
-            is_served_by_pool(&spec, None, Users::Many)
+            is_served_by_pool(&spec, None, Users::Range)
         };
         assert!(with(&|_| {}));
         assert!(with(&|spec| {
@@ -326,7 +336,7 @@ mod tests {
         assert!(!with(&|spec| spec.workspace = Some(workspace.clone())));
         assert!(!with(&|spec| spec.root = Root::Directory("/a".into())));
         let rules = r#"[{"effect":"deny","level":"read","path":"/a"}]"#;
-        assert!(!with(&|spec| spec.access = Rules::stored(rules)));
+        assert!(!with(&|spec| spec.access = Rules::from_stored(rules)));
         assert!(!with(&|spec| spec.network = Some(Policy::default())));
         assert!(!with(&|spec| spec.user = Some(User { user: 7, group: 7 })));
         for limits in [

@@ -17,13 +17,13 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use stockade_core::{ExecId, Isolation, Level, SandboxId};
 use stockade_jail::Launching;
 
+use super::boot_time::BootTime;
 use super::command::{Command, Stage};
-use super::desk::{Desk, Reply};
-use super::execute::Deferred;
+use super::context::{Context, Reply};
+use super::execute::PendingCommand;
 use super::jail::Jail;
 use super::launch::Reports;
-use super::moment::Moment;
-use super::network::Awaited;
+use super::network::PendingListeners;
 use super::pause::{Commands, Step};
 use super::reactor::Watched;
 use super::record::{self, Record};
@@ -32,7 +32,7 @@ use super::usage::Excess;
 use super::{ClientId, Key};
 use crate::wire::{Answer, Failure};
 use stockade_plan::LEASE;
-use stockade_plan::limits::Watched as Limits;
+use stockade_plan::limits::WatchedLimits as Limits;
 use stockade_runtime::{State, Status};
 
 /// One sandbox.
@@ -42,9 +42,9 @@ pub(super) struct Sandbox {
     /// The name of its directory.
     pub(super) name: String,
     /// Its directory.
-    pub(super) place: OwnedFd,
+    pub(super) dir: OwnedFd,
     pub(super) record: Record,
-    pub(super) life: Life,
+    pub(super) life: Lifecycle,
     pub(super) commands: BTreeMap<u64, Command>,
     /// The clients that wait until it can be used.
     pub(super) creators: Vec<ClientId>,
@@ -55,9 +55,9 @@ pub(super) struct Sandbox {
     /// Its directory was discarded.
     pub(super) discarded: bool,
     /// The time of the next check of its lease.
-    pub(super) lease_watched: Option<Moment>,
+    pub(super) lease_watched: Option<BootTime>,
     /// Since when the keeper waits for its init.
-    pub(super) joining_since: Option<Moment>,
+    pub(super) joining_since: Option<BootTime>,
     /// Whether it would be usable too early after the initial state of its workspace was recorded.
     pub(super) is_early: bool,
     /// Why it ends or has ended.
@@ -65,12 +65,12 @@ pub(super) struct Sandbox {
     /// The clients that wait for a connection, and its address.
     pub(super) connections: BTreeMap<u64, (ClientId, String)>,
     /// The clients that wait for the egress listeners, if these were requested from init.
-    pub(super) listeners: Option<Awaited>,
+    pub(super) listeners: Option<PendingListeners>,
     /// Commands of which it is unknown whether init has received the request.
     pub(super) unsure: BTreeSet<u64>,
     /// Commands that are to be started when its processes are resumed, or when its disk use is
     /// known.
-    pub(super) deferred: VecDeque<Deferred>,
+    pub(super) deferred: VecDeque<PendingCommand>,
     /// How its limits are enforced, until that is reported.
     pub(super) reports: Reports,
     /// Which of its limits are watched.
@@ -80,20 +80,20 @@ pub(super) struct Sandbox {
     /// Its excess on disk, if there is one.
     pub(super) excess: Option<Excess>,
     /// Its disk use was measured just now, so commands may be started.
-    pub(super) admits: bool,
+    pub(super) is_admitting: bool,
     /// The name of the skeleton that is its root's lower layer, while it is launched.
     pub(super) skeleton: Option<String>,
 }
 
 /// The life cycle state of a sandbox.
 #[derive(Debug)]
-pub(super) enum Life {
+pub(super) enum Lifecycle {
     /// Its jail is being launched.
     Launching(Box<Watched<Launching>>),
     /// All walls are enabled, and its init has not reported yet.
-    Joining(Box<Jail>),
+    Connecting(Box<Jail>),
     /// Commands can be started in it.
-    Held(Box<Jail>),
+    Running(Box<Jail>),
     /// Its init was killed, but is not dead yet.
     Dying(Box<Jail>),
     /// Its processes have ended.
@@ -102,13 +102,13 @@ pub(super) enum Life {
 
 impl Sandbox {
     /// A sandbox that was not launched yet.
-    pub(super) fn new(key: Key, name: String, place: OwnedFd, record: Record) -> Self {
+    pub(super) fn new(key: Key, name: String, dir: OwnedFd, record: Record) -> Self {
         Self {
             key,
             name,
-            place,
+            dir,
             record,
-            life: Life::Ended,
+            life: Lifecycle::Ended,
             commands: BTreeMap::new(),
             creators: Vec::new(),
             destroyers: Vec::new(),
@@ -126,7 +126,7 @@ impl Sandbox {
             watched: Limits::default(),
             measuring: false,
             excess: None,
-            admits: false,
+            is_admitting: false,
             skeleton: None,
         }
     }
@@ -139,7 +139,7 @@ impl Sandbox {
     /// The jail, while it can be used.
     pub(super) fn jail(&mut self) -> Option<&mut Jail> {
         match &mut self.life {
-            Life::Held(jail) => Some(jail),
+            Lifecycle::Running(jail) => Some(jail),
             _ => None,
         }
     }
@@ -148,13 +148,13 @@ impl Sandbox {
     pub(super) fn usable(&mut self) -> Result<&mut Jail, Failure> {
         let state = self.state();
         match (&mut self.life, state) {
-            (Life::Held(jail), State::Running) => Ok(jail),
+            (Lifecycle::Running(jail), State::Running) => Ok(jail),
             _ => Err(Failure::WrongState(state)),
         }
     }
 
     pub(super) fn directory(&self) -> BorrowedFd<'_> {
-        self.place.as_fd()
+        self.dir.as_fd()
     }
 
     pub(super) fn command(&mut self, id: &ExecId) -> Result<&mut Command, Failure> {
@@ -164,32 +164,32 @@ impl Sandbox {
     /// Its state.
     pub(super) fn state(&self) -> State {
         match &self.life {
-            Life::Launching(_) | Life::Joining(_) => State::Creating,
-            Life::Held(jail) if jail.pause.asked => State::Paused,
-            Life::Held(_) => State::Running,
-            Life::Dying(_) | Life::Ended => State::Ended,
+            Lifecycle::Launching(_) | Lifecycle::Connecting(_) => State::Creating,
+            Lifecycle::Running(jail) if jail.pause.is_requested => State::Paused,
+            Lifecycle::Running(_) => State::Running,
+            Lifecycle::Dying(_) | Lifecycle::Ended => State::Ended,
         }
     }
 
     /// Whether it has processes, or will have.
     pub(super) const fn is_alive(&self) -> bool {
-        !matches!(self.life, Life::Ended)
+        !matches!(self.life, Lifecycle::Ended)
     }
 
     /// The name of the skeleton that is its root's lower layer, as long as it has processes.
     pub(super) fn skeleton(&self) -> Option<&str> {
         match &self.life {
-            Life::Launching(_) => self.skeleton.as_deref(),
-            Life::Joining(jail) | Life::Held(jail) | Life::Dying(jail) => {
-                jail.held.skeleton.as_deref()
+            Lifecycle::Launching(_) => self.skeleton.as_deref(),
+            Lifecycle::Connecting(jail) | Lifecycle::Running(jail) | Lifecycle::Dying(jail) => {
+                jail.record.skeleton.as_deref()
             }
-            Life::Ended => None,
+            Lifecycle::Ended => None,
         }
     }
 
     /// Whether its init has not reported yet.
     pub(super) const fn is_joining(&self) -> bool {
-        matches!(self.life, Life::Joining(_))
+        matches!(self.life, Lifecycle::Connecting(_))
     }
 
     /// Whether a client waits until it can be used.
@@ -202,9 +202,10 @@ impl Sandbox {
         let unknown =
             Isolation { level: Level::Full, walls: vec![], limits: vec![], reasons: vec![] };
         let isolation = match (&self.life, &self.record.stage) {
-            (Life::Held(jail) | Life::Joining(jail) | Life::Dying(jail), _) => {
-                jail.held.isolation.clone()
-            }
+            (
+                Lifecycle::Running(jail) | Lifecycle::Connecting(jail) | Lifecycle::Dying(jail),
+                _,
+            ) => jail.record.isolation.clone(),
             (_, record::Stage::Ended(ended)) => ended.isolation.clone().unwrap_or(unknown),
             _ => unknown,
         };
@@ -215,153 +216,157 @@ impl Sandbox {
             reason: self.reason.clone().filter(|_| state == State::Ended),
             labels: self.record.spec.labels.clone(),
             created_at_ms: self.record.created_at_ms,
-            lease_left: self.record.lease.map(|lease| lease.end().since(Moment::now())),
+            lease_left: self.record.lease.map(|lease| lease.end().since(BootTime::now())),
             isolation,
             execs: self.commands.values().map(Command::status).collect(),
         })
     }
 
     /// Stores its current record.
-    pub(super) fn write_down(&mut self) -> Result<(), Failure> {
-        if let Life::Held(jail) = &self.life {
-            self.record.stage = record::Stage::Held(jail.held.clone());
+    pub(super) fn write_record(&mut self) -> Result<(), Failure> {
+        if let Lifecycle::Running(jail) = &self.life {
+            self.record.stage = record::Stage::Held(jail.record.clone());
         }
-        self.record.write(self.place.as_fd()).map_err(|error| {
+        self.record.write(self.dir.as_fd()).map_err(|error| {
             Failure::Exhausted(format!("the sandbox's record cannot be written: {error}"))
         })
     }
 
     /// Sends a request to its init. An init that does not read is not trusted.
-    pub(super) fn say(
+    pub(super) fn send(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         request: stockade_jail::control::Request,
         descriptors: Vec<OwnedFd>,
     ) {
-        if let Life::Held(jail) | Life::Joining(jail) = &mut self.life
-            && jail.say(request, descriptors).is_err()
+        if let Lifecycle::Running(jail) | Lifecycle::Connecting(jail) = &mut self.life
+            && jail.send(request, descriptors).is_err()
         {
-            self.distrust(desk, "its init does not listen");
+            self.distrust(context, "its init does not listen");
         }
     }
 
     /// Sends the requests that wait for its init.
-    pub(super) fn say_what_waits(&mut self, desk: &mut Desk) {
-        if let Life::Held(jail) | Life::Joining(jail) = &mut self.life
-            && jail.say_what_waits().is_err()
+    pub(super) fn flush(&mut self, context: &mut Context) {
+        if let Lifecycle::Running(jail) | Lifecycle::Connecting(jail) = &mut self.life
+            && jail.flush().is_err()
         {
-            self.distrust(desk, "its init does not listen");
+            self.distrust(context, "its init does not listen");
         }
     }
 
     /// Renews the lease of its init, and requests an answer.
-    pub(super) fn renew_init(&mut self, desk: &mut Desk) {
-        if let Life::Held(jail) = &mut self.life
+    pub(super) fn renew_init(&mut self, context: &mut Context) {
+        if let Lifecycle::Running(jail) = &mut self.life
             && !jail.renew(LEASE)
         {
-            self.distrust(desk, "its init does not answer");
+            self.distrust(context, "its init does not answer");
         }
     }
 
     /// Stops its processes as long as a client wants that, and resumes them.
-    pub(super) fn step_pause(&mut self, desk: &mut Desk) {
+    pub(super) fn step_pause(&mut self, context: &mut Context) {
         loop {
-            let commands = self.what_commands_do();
+            let commands = self.command_activity();
             let Some(jail) = self.jail() else { return };
-            match jail.pause.step(&jail.group, jail.held.init, commands) {
+            match jail.pause.step(&jail.group, jail.record.init, commands) {
                 Step::Nothing => return,
-                Step::Say(request) => self.say(desk, request, Vec::new()),
-                Step::Look(delay) => {
-                    desk.timers.after(delay, Timer::Stop(self.key));
+                Step::Send(request) => self.send(context, request, Vec::new()),
+                Step::Poll(delay) => {
+                    context.timers.after(delay, Timer::Stop(self.key));
                     return;
                 }
-                Step::Stopped => self.tell_stopped(desk),
+                Step::Stopped => self.report_stopped(context),
                 Step::Failed => {
                     let waiting = std::mem::take(&mut jail.pause.waiting);
-                    desk.answer_all(waiting, &Answer::Failed(Failure::Deadline));
+                    context.answer_all(waiting, &Answer::Failed(Failure::Deadline));
                 }
-                Step::GoesOn => {
-                    self.say(desk, stockade_jail::control::Request::Continue, Vec::new());
+                Step::Resumed => {
+                    self.send(context, stockade_jail::control::Request::Continue, Vec::new());
                     for deferred in std::mem::take(&mut self.deferred) {
-                        self.execute(desk, deferred);
+                        self.execute(context, deferred);
                     }
                 }
             }
         }
     }
 
-    fn what_commands_do(&self) -> Commands {
+    fn command_activity(&self) -> Commands {
         let stages = || self.commands.values().map(|command| &command.stage);
         if stages().any(|stage| matches!(stage, Stage::Starting(_))) {
             Commands::Start
         } else if stages().any(|stage| *stage == Stage::Running) {
             Commands::Run
         } else {
-            Commands::Rest
+            Commands::Idle
         }
     }
 
-    fn tell_stopped(&mut self, desk: &mut Desk) {
-        let Life::Held(jail) = &mut self.life else { return };
+    fn report_stopped(&mut self, context: &mut Context) {
+        let Lifecycle::Running(jail) = &mut self.life else { return };
         let waiting = std::mem::take(&mut jail.pause.waiting);
         let (holders, pausers): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|client| jail.pause.holders.contains(client));
         let answer = Answer::Held {
             root: self.record.root.clone(),
             workspace: self.record.spec.workspace.is_some(),
-            host_start: jail.held.host_start,
+            host_start: jail.record.host_start,
             begun: self.record.begun.clone(),
             whole: self.record.whole.clone(),
         };
         for client in holders {
             let answer = Box::new(answer.clone());
-            desk.replies.push_back((client, Reply::Held { sandbox: self.key, answer }));
+            context.replies.push_back((client, Reply::Paused { sandbox: self.key, answer }));
         }
-        if jail.pause.asked && !jail.held.paused {
-            jail.held.paused = true;
-            if let Err(failure) = self.write_down() {
+        if jail.pause.is_requested && !jail.record.paused {
+            jail.record.paused = true;
+            if let Err(failure) = self.write_record() {
                 // The next keeper would resume it, so this one does.
                 if let Some(jail) = self.jail() {
-                    jail.held.paused = false;
-                    jail.pause.asked = false;
+                    jail.record.paused = false;
+                    jail.pause.is_requested = false;
                 }
-                desk.answer_all(pausers, &Answer::Failed(failure));
+                context.answer_all(pausers, &Answer::Failed(failure));
                 return;
             }
         }
-        desk.answer_all(pausers, &Answer::Done);
+        context.answer_all(pausers, &Answer::Done);
     }
 
     /// Stops its processes until a client resumes them.
-    pub(super) fn pause(&mut self, desk: &mut Desk, client: ClientId) -> Result<(), Failure> {
+    pub(super) fn pause(&mut self, context: &mut Context, client: ClientId) -> Result<(), Failure> {
         let state = self.state();
         let jail = self.jail().ok_or(Failure::WrongState(state))?;
-        jail.pause.asked = true;
+        jail.pause.is_requested = true;
         jail.pause.waiting.push(client);
-        self.step_pause(desk);
+        self.step_pause(context);
         Ok(())
     }
 
     /// Resumes its processes.
-    pub(super) fn resume(&mut self, desk: &mut Desk) -> Result<(), Failure> {
+    pub(super) fn resume(&mut self, context: &mut Context) -> Result<(), Failure> {
         let state = self.state();
         let jail = self.jail().ok_or(Failure::WrongState(state))?;
-        jail.pause.asked = false;
-        if std::mem::take(&mut jail.held.paused) {
-            self.write_down().inspect_err(|_| {
+        jail.pause.is_requested = false;
+        if std::mem::take(&mut jail.record.paused) {
+            self.write_record().inspect_err(|_| {
                 // The old state, for the next keeper too.
-                if let Life::Held(jail) = &mut self.life {
-                    jail.held.paused = true;
-                    jail.pause.asked = true;
+                if let Lifecycle::Running(jail) = &mut self.life {
+                    jail.record.paused = true;
+                    jail.pause.is_requested = true;
                 }
             })?;
         }
-        self.step_pause(desk);
+        self.step_pause(context);
         Ok(())
     }
 
     /// Keeps its processes stopped until the client releases it.
-    pub(super) fn hold(&mut self, desk: &mut Desk, client: ClientId) -> Result<(), Failure> {
+    pub(super) fn hold_paused(
+        &mut self,
+        context: &mut Context,
+        client: ClientId,
+    ) -> Result<(), Failure> {
         let state = self.state();
         if !self.is_alive() && !self.doomed {
             // No process is left that could change its files.
@@ -372,22 +377,22 @@ impl Sandbox {
                 begun: self.record.begun.clone(),
                 whole: self.record.whole.clone(),
             });
-            desk.replies.push_back((client, Reply::Held { sandbox: self.key, answer }));
+            context.replies.push_back((client, Reply::Paused { sandbox: self.key, answer }));
             return Ok(());
         }
         let jail = self.jail().ok_or(Failure::WrongState(state))?;
         jail.pause.holders.insert(client);
         jail.pause.waiting.push(client);
-        self.step_pause(desk);
+        self.step_pause(context);
         Ok(())
     }
 
     /// Records that the client does not hold it any more.
-    pub(super) fn release(&mut self, desk: &mut Desk, client: ClientId) {
+    pub(super) fn release(&mut self, context: &mut Context, client: ClientId) {
         if let Some(jail) = self.jail()
             && jail.pause.holders.remove(&client)
         {
-            self.step_pause(desk);
+            self.step_pause(context);
         }
     }
 
@@ -402,30 +407,30 @@ impl Sandbox {
     /// Sets its lease to this length from now on.
     pub(super) fn renew(
         &mut self,
-        desk: &mut Desk,
+        context: &mut Context,
         length: Option<std::time::Duration>,
     ) -> Result<(), Failure> {
         let before = std::mem::replace(&mut self.record.lease, length.map(record::Lease::from_now));
-        self.write_down().inspect_err(|_| self.record.lease = before)?;
-        self.watch_lease(desk);
+        self.write_record().inspect_err(|_| self.record.lease = before)?;
+        self.watch_lease(context);
         Ok(())
     }
 
     /// Schedules the check of its lease.
-    pub(super) fn watch_lease(&mut self, desk: &mut Desk) {
+    pub(super) fn watch_lease(&mut self, context: &mut Context) {
         let Some(end) = self.record.lease.map(|lease| lease.end()) else { return };
         if self.lease_watched.is_none_or(|watched| end < watched) {
             self.lease_watched = Some(end);
-            desk.timers.at(end, Timer::Lease(self.key));
+            context.timers.at(end, Timer::Lease(self.key));
         }
     }
 
     /// Whether its lease has ended; if not, schedules the next check.
-    pub(super) fn look_at_lease(&mut self, desk: &mut Desk) -> bool {
+    pub(super) fn check_lease(&mut self, context: &mut Context) -> bool {
         self.lease_watched = None;
-        let expired = self.record.lease.is_some_and(|lease| lease.end() <= Moment::now());
+        let expired = self.record.lease.is_some_and(|lease| lease.end() <= BootTime::now());
         if !expired {
-            self.watch_lease(desk);
+            self.watch_lease(context);
         }
         expired
     }

@@ -15,19 +15,19 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
-use stockade_jail::patience;
+use stockade_jail::interrupt;
 
 use stockade_plan::wipe::wipe;
 
 /// How many bytes of a stream are kept at least.
-pub(super) const KEPT_BYTES: u64 = 16 << 20;
+pub(super) const RETAINED_BYTES: u64 = 16 << 20;
 /// Old output becomes a hole in steps of this size.
 const STEP_BYTES: u64 = 1 << 20;
 /// How much is read from a stream in one turn, so that others do not wait long.
 const CHUNK_BYTES: usize = 256 << 10;
 /// How long a read of a terminal may block. It blocks only if a jail's init has cleared
 /// `O_NONBLOCK`.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TERMINAL_READ_TIMEOUT: Duration = Duration::from_millis(100);
 /// After a loss, bytes are kept again from a multiple of this on, which is a block boundary on
 /// every file system: so the hole in the file ends where the loss does.
 const ALIGNMENT: u64 = 64 << 10;
@@ -38,7 +38,7 @@ pub(super) struct Spool {
     name: String,
     file: Option<File>,
     /// The offset of the first stored byte.
-    begin: u64,
+    start: u64,
     /// The length of the stream: the offset of the next byte.
     end: u64,
     /// Bytes are being dropped, because the last ones could not be stored.
@@ -47,19 +47,19 @@ pub(super) struct Spool {
 
 /// The shared state of all spools.
 #[derive(Debug)]
-pub(super) struct Bench {
+pub(super) struct SpoolContext {
     /// A buffer for bytes that must pass through memory.
     scratch: Vec<u8>,
     /// How much of it was used.
     used_bytes: usize,
     /// Receives the bytes that are dropped.
-    nothing: File,
+    null: File,
 }
 
-impl Bench {
+impl SpoolContext {
     pub(super) fn new() -> io::Result<Self> {
         let nothing = File::options().write(true).open("/dev/null")?;
-        Ok(Self { scratch: vec![0; CHUNK_BYTES], used_bytes: 0, nothing })
+        Ok(Self { scratch: vec![0; CHUNK_BYTES], used_bytes: 0, null: nothing })
     }
 
     /// Wipes the used part of the buffer. The unused part is not touched, because each page that is
@@ -72,7 +72,7 @@ impl Bench {
 
 /// The result of reading bytes from a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum TakeOutcome {
     /// Some were taken.
     Bytes,
     /// There are none at the moment.
@@ -98,24 +98,24 @@ impl Spool {
     /// The spool of a stream of which nothing was read yet. No file is created before the first
     /// byte.
     pub(super) const fn new(name: String) -> Self {
-        Self { name, file: None, begin: 0, end: 0, dropping: false }
+        Self { name, file: None, start: 0, end: 0, dropping: false }
     }
 
     /// The spool that an earlier keeper has left in `directory`, or a new one.
-    pub(super) fn found(directory: BorrowedFd<'_>, name: String) -> Self {
+    pub(super) fn adopted(directory: BorrowedFd<'_>, name: String) -> Self {
         let mut spool = Self::new(name);
         let Ok(file) = rustix::fs::openat(directory, &*spool.name, flags(), Mode::empty()) else {
             return spool;
         };
         spool.end = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size.cast_unsigned());
-        spool.begin = first_kept(spool.end);
+        spool.start = first_retained(spool.end);
         // Any other loss is a hole.
-        spool.begin = match rustix::fs::seek(&file, SeekFrom::Data(spool.begin)) {
-            Ok(data) => data.max(spool.begin),
+        spool.start = match rustix::fs::seek(&file, SeekFrom::Data(spool.start)) {
+            Ok(data) => data.max(spool.start),
             Err(Errno::NXIO) => spool.end,
-            Err(_) => spool.begin,
+            Err(_) => spool.start,
         };
-        spool.dropping = spool.begin == spool.end && !spool.end.is_multiple_of(ALIGNMENT);
+        spool.dropping = spool.start == spool.end && !spool.end.is_multiple_of(ALIGNMENT);
         spool
     }
 
@@ -130,33 +130,33 @@ impl Spool {
         directory: BorrowedFd<'_>,
         pipe: BorrowedFd<'_>,
         room: u64,
-        bench: &mut Bench,
-    ) -> Taken {
+        spool_context: &mut SpoolContext,
+    ) -> TakeOutcome {
         if self.file.is_none() {
             // A stream without a byte leaves no file.
             match rustix::io::ioctl_fionread(pipe) {
-                Ok(0) if has_ended(pipe) => return Taken::End,
-                Ok(0) => return Taken::Nothing,
+                Ok(0) if has_ended(pipe) => return TakeOutcome::End,
+                Ok(0) => return TakeOutcome::Nothing,
                 _ => self.open(directory),
             }
         }
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let Some(file) = self.file.as_ref().filter(|_| !self.dropping) else {
-            return self.drop_from_pipe(pipe, room, bench);
+            return self.drop_from_pipe(pipe, room, spool_context);
         };
         let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
         let mut at = self.end;
         match rustix::pipe::splice(pipe, None, file, Some(&mut at), CHUNK_BYTES.min(room), flags) {
-            Ok(0) => Taken::End,
+            Ok(0) => TakeOutcome::End,
             Ok(moved) => {
                 self.end += moved as u64;
-                self.let_go();
-                Taken::Bytes
+                self.drop_oldest();
+                TakeOutcome::Bytes
             }
-            Err(Errno::AGAIN | Errno::INTR) => Taken::Nothing,
+            Err(Errno::AGAIN | Errno::INTR) => TakeOutcome::Nothing,
             Err(_) => {
                 self.forget();
-                self.drop_from_pipe(pipe, room, bench)
+                self.drop_from_pipe(pipe, room, spool_context)
             }
         }
     }
@@ -167,32 +167,32 @@ impl Spool {
         directory: BorrowedFd<'_>,
         terminal: BorrowedFd<'_>,
         room: u64,
-        bench: &mut Bench,
-    ) -> Taken {
-        let scratch = &mut bench.scratch;
+        spool_context: &mut SpoolContext,
+    ) -> TakeOutcome {
+        let scratch = &mut spool_context.scratch;
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let most = if self.dropping { self.to_drop() } else { usize::MAX };
         let most = most.min(room).min(scratch.len());
         let read = || rustix::io::read(terminal, &mut scratch[..most]);
-        let length = match patience::interrupt_after(PATIENCE, read) {
-            Ok(Ok(0) | Err(Errno::IO)) => return Taken::End,
+        let length = match interrupt::interrupt_after(TERMINAL_READ_TIMEOUT, read) {
+            Ok(Ok(0) | Err(Errno::IO)) => return TakeOutcome::End,
             Ok(Ok(length)) => length,
-            Ok(Err(Errno::INTR)) => return Taken::Blocked,
-            Ok(Err(_)) | Err(_) => return Taken::Nothing,
+            Ok(Err(Errno::INTR)) => return TakeOutcome::Blocked,
+            Ok(Err(_)) | Err(_) => return TakeOutcome::Nothing,
         };
-        bench.used_bytes = bench.used_bytes.max(length);
+        spool_context.used_bytes = spool_context.used_bytes.max(length);
         if self.file.is_none() {
             self.open(directory);
         }
         let file = self.file.as_ref().filter(|_| !self.dropping);
         if file.is_some_and(|file| file.write_all_at(&scratch[..length], self.end).is_ok()) {
             self.end += length as u64;
-            self.let_go();
+            self.drop_oldest();
         } else {
             self.forget();
             self.dropped(length);
         }
-        Taken::Bytes
+        TakeOutcome::Bytes
     }
 
     /// Reads stored bytes from `offset` on, and before `until`.
@@ -207,8 +207,8 @@ impl Spool {
         if offset >= until {
             return Read::Nothing;
         }
-        if offset < self.begin {
-            return Read::Lost(self.begin.min(until) - offset);
+        if offset < self.start {
+            return Read::Lost(self.start.min(until) - offset);
         }
         if self.file.is_none() {
             let file = rustix::fs::openat(directory, &*self.name, flags(), Mode::empty());
@@ -248,23 +248,28 @@ impl Spool {
         match opened {
             Ok(file) => {
                 self.file = Some(file.into());
-                self.lengthen();
+                self.extend_file();
             }
             Err(_) => self.dropping = true,
         }
     }
 
     /// Drops bytes up to the offset from which they can be stored again.
-    fn drop_from_pipe(&mut self, pipe: BorrowedFd<'_>, room: usize, bench: &Bench) -> Taken {
+    fn drop_from_pipe(
+        &mut self,
+        pipe: BorrowedFd<'_>,
+        room: usize,
+        spool_context: &SpoolContext,
+    ) -> TakeOutcome {
         let most = self.to_drop().min(room);
         let flags = SpliceFlags::NONBLOCK;
-        match rustix::pipe::splice(pipe, None, &bench.nothing, None, most, flags) {
-            Ok(0) => Taken::End,
+        match rustix::pipe::splice(pipe, None, &spool_context.null, None, most, flags) {
+            Ok(0) => TakeOutcome::End,
             Ok(length) => {
                 self.dropped(length);
-                Taken::Bytes
+                TakeOutcome::Bytes
             }
-            Err(_) => Taken::Nothing,
+            Err(_) => TakeOutcome::Nothing,
         }
     }
 
@@ -276,23 +281,23 @@ impl Spool {
 
     fn dropped(&mut self, length: usize) {
         self.end += length as u64;
-        self.begin = self.end;
-        self.lengthen();
+        self.start = self.end;
+        self.extend_file();
         self.dropping = !self.end.is_multiple_of(ALIGNMENT);
     }
 
     /// Drops all stored bytes, and frees their disk space.
     fn forget(&mut self) {
         self.dropping = true;
-        self.begin = self.end;
+        self.start = self.end;
         if let Some(file) = &self.file {
             // To the end of the last block, which would stay otherwise.
-            empty(file, 0, self.end.next_multiple_of(ALIGNMENT));
+            punch_hole(file, 0, self.end.next_multiple_of(ALIGNMENT));
         }
     }
 
     /// Extends the file to the length of the stream, with a hole.
-    fn lengthen(&self) {
+    fn extend_file(&self) {
         if let Some(file) = self.file.as_ref().filter(|_| self.end > 0) {
             // Needs no space on any common file system. A wrong length affects only the next
             // keeper.
@@ -301,25 +306,25 @@ impl Spool {
     }
 
     /// Turns output that is too old into a hole.
-    fn let_go(&mut self) {
-        let first = first_kept(self.end);
-        if first <= self.begin {
+    fn drop_oldest(&mut self) {
+        let first = first_retained(self.end);
+        if first <= self.start {
             return;
         }
-        let punched = self.file.as_ref().is_none_or(|file| empty(file, self.begin, first));
+        let punched = self.file.as_ref().is_none_or(|file| punch_hole(file, self.start, first));
         // If the file system cannot punch holes, all stored output is lost.
-        self.begin = if punched { first } else { self.end };
+        self.start = if punched { first } else { self.end };
     }
 }
 
 /// The first stored offset of a stream of this length without any other loss.
-const fn first_kept(end: u64) -> u64 {
-    end.saturating_sub(KEPT_BYTES) / STEP_BYTES * STEP_BYTES
+const fn first_retained(end: u64) -> u64 {
+    end.saturating_sub(RETAINED_BYTES) / STEP_BYTES * STEP_BYTES
 }
 
 /// Turns a range of a file into a hole, and keeps its length. False if the whole file became a
 /// hole, because this file system cannot punch a smaller one.
-fn empty(file: &File, from: u64, to: u64) -> bool {
+fn punch_hole(file: &File, from: u64, to: u64) -> bool {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let punched = rustix::fs::fallocate(file, flags, from, to - from);
     if !matches!(punched, Err(Errno::OPNOTSUPP | Errno::NOSYS)) {
@@ -365,12 +370,12 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     struct Stream {
-        place: tempfile::TempDir,
+        dir: tempfile::TempDir,
         directory: File,
         spool: Spool,
         from: OwnedFd,
         to: Option<File>,
-        bench: Bench,
+        context: SpoolContext,
     }
 
     impl Stream {
@@ -378,17 +383,17 @@ mod tests {
             Self::at(tempfile::tempdir().unwrap())
         }
 
-        fn at(place: tempfile::TempDir) -> Self {
+        fn at(dir: tempfile::TempDir) -> Self {
             let (from, to) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
-            let directory = File::open(place.path()).unwrap();
-            let spool = Spool::found(directory.as_fd(), "s".to_owned());
+            let directory = File::open(dir.path()).unwrap();
+            let spool = Spool::adopted(directory.as_fd(), "s".to_owned());
             Self {
-                place,
+                dir,
                 directory,
                 spool,
                 from,
                 to: Some(to.into()),
-                bench: Bench::new().unwrap(),
+                context: SpoolContext::new().unwrap(),
             }
         }
 
@@ -396,8 +401,8 @@ mod tests {
             self.to.as_ref().unwrap().write_all(bytes).unwrap();
         }
 
-        fn take(&mut self, room: u64) -> Taken {
-            let Self { directory, spool, from, bench, .. } = self;
+        fn take(&mut self, room: u64) -> TakeOutcome {
+            let Self { directory, spool, from, context: bench, .. } = self;
             spool.take_from_pipe(directory.as_fd(), from.as_fd(), room, bench)
         }
 
@@ -416,14 +421,14 @@ mod tests {
                 let block: Vec<u8> = (0..length).map(|i| at(self.spool.end() + i)).collect();
                 self.write(&block);
                 while waiting(&self.from).unwrap() > 0 {
-                    assert_eq!(self.take(u64::MAX), Taken::Bytes);
+                    assert_eq!(self.take(u64::MAX), TakeOutcome::Bytes);
                 }
                 left -= length;
             }
         }
 
         fn metadata(&self) -> Option<std::fs::Metadata> {
-            self.place.path().join("s").metadata().ok()
+            self.dir.path().join("s").metadata().ok()
         }
     }
 
@@ -435,9 +440,9 @@ mod tests {
     #[test]
     fn a_stream_without_a_byte_makes_no_file() {
         let mut stream = Stream::new();
-        assert_eq!(stream.take(u64::MAX), Taken::Nothing);
+        assert_eq!(stream.take(u64::MAX), TakeOutcome::Nothing);
         stream.to = None;
-        assert_eq!(stream.take(u64::MAX), Taken::End);
+        assert_eq!(stream.take(u64::MAX), TakeOutcome::End);
         assert!(stream.metadata().is_none());
         assert_eq!(stream.read(0, u64::MAX).0, Read::Nothing);
     }
@@ -446,18 +451,18 @@ mod tests {
     fn bytes_are_read_by_their_offsets_and_bounded_by_the_room() {
         let mut stream = Stream::new();
         stream.write(b"hello world");
-        assert_eq!(stream.take(5), Taken::Bytes);
+        assert_eq!(stream.take(5), TakeOutcome::Bytes);
         assert_eq!((stream.spool.end(), waiting(&stream.from).unwrap()), (5, 6));
-        assert_eq!(stream.take(u64::MAX), Taken::Bytes);
-        assert_eq!(stream.take(u64::MAX), Taken::Nothing);
+        assert_eq!(stream.take(u64::MAX), TakeOutcome::Bytes);
+        assert_eq!(stream.take(u64::MAX), TakeOutcome::Nothing);
         assert_eq!(stream.read(4, u64::MAX).1, b"o world");
         assert_eq!(stream.read(4, 7).1, b"o w");
         assert_eq!(stream.read(11, u64::MAX).0, Read::Nothing);
         stream.spool.close();
         assert_eq!(stream.read(0, 5).1, b"hello");
         stream.to = None;
-        assert_eq!(stream.take(u64::MAX), Taken::End);
-        let Stream { directory, spool, place, .. } = stream;
+        assert_eq!(stream.take(u64::MAX), TakeOutcome::End);
+        let Stream { directory, spool, dir: place, .. } = stream;
         spool.remove(directory.as_fd());
         assert_eq!(place.path().read_dir().unwrap().count(), 0);
     }
@@ -468,14 +473,18 @@ mod tests {
         stream.flood(40 * MIB + 5);
         let metadata = stream.metadata().unwrap();
         assert_eq!(metadata.len(), 40 * MIB + 5);
-        assert!(metadata.blocks() * 512 <= KEPT_BYTES + 2 * STEP_BYTES, "{}", metadata.blocks());
+        assert!(
+            metadata.blocks() * 512 <= RETAINED_BYTES + 2 * STEP_BYTES,
+            "{}",
+            metadata.blocks()
+        );
         assert_eq!(stream.read(0, u64::MAX).0, Read::Lost(24 * MIB));
         assert_eq!(stream.read(0, 7).0, Read::Lost(7));
         let (read, bytes) = stream.read(24 * MIB, u64::MAX);
         assert_eq!(read, Read::Bytes(32 << 10));
         assert!(bytes.iter().zip(24 * MIB..).all(|(byte, offset)| *byte == at(offset)));
         // The next keeper finds the same.
-        let mut next = Stream::at(stream.place);
+        let mut next = Stream::at(stream.dir);
         assert_eq!(next.spool.end(), 40 * MIB + 5);
         assert_eq!(next.read(0, u64::MAX).0, Read::Lost(24 * MIB));
         next.flood(MIB);
@@ -489,7 +498,7 @@ mod tests {
         stream.flood(100);
         // Simulates a full disk: the kernel cannot splice to a file that was opened with
         // `O_APPEND`.
-        let path = stream.place.path().join("s");
+        let path = stream.dir.path().join("s");
         let append = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         stream.spool.file = Some(append);
         stream.flood(1000);
@@ -503,7 +512,7 @@ mod tests {
         let (_, bytes) = stream.read(ALIGNMENT, u64::MAX);
         assert_eq!(bytes, (ALIGNMENT..ALIGNMENT + 1100).map(at).collect::<Vec<_>>());
         // The next keeper finds the loss from the file alone.
-        let mut next = Stream::at(stream.place);
+        let mut next = Stream::at(stream.dir);
         assert_eq!(next.spool.end(), ALIGNMENT + 1100);
         assert_eq!(next.read(0, u64::MAX).0, Read::Lost(ALIGNMENT));
         assert_eq!(next.read(ALIGNMENT, u64::MAX).1, bytes);
@@ -512,11 +521,11 @@ mod tests {
     #[test]
     fn without_a_place_to_keep_them_bytes_are_dropped_and_the_command_goes_on() {
         let mut stream = Stream::new();
-        std::fs::remove_dir(stream.place.path()).unwrap();
+        std::fs::remove_dir(stream.dir.path()).unwrap();
         stream.flood(3 * MIB);
         assert_eq!(stream.read(7, u64::MAX).0, Read::Lost(3 * MIB - 7));
         stream.to = None;
-        assert_eq!(stream.take(u64::MAX), Taken::End);
+        assert_eq!(stream.take(u64::MAX), TakeOutcome::End);
     }
 
     #[test]
@@ -531,16 +540,16 @@ mod tests {
         let mut stream = Stream::new();
         let mut take = |spool: &mut Spool, room| {
             let directory = stream.directory.as_fd();
-            spool.take_from_terminal(directory, master.as_fd(), room, &mut stream.bench)
+            spool.take_from_terminal(directory, master.as_fd(), room, &mut stream.context)
         };
         let spool = &mut stream.spool;
-        assert_eq!(take(spool, u64::MAX), Taken::Nothing);
+        assert_eq!(take(spool, u64::MAX), TakeOutcome::Nothing);
         rustix::io::write(&slave, b"one\ntwo").unwrap();
         while spool.end() < 8 {
-            assert_ne!(take(spool, 3), Taken::End);
+            assert_ne!(take(spool, 3), TakeOutcome::End);
         }
         drop(slave);
-        assert_eq!(take(spool, u64::MAX), Taken::End);
+        assert_eq!(take(spool, u64::MAX), TakeOutcome::End);
         assert_eq!(stream.read(0, u64::MAX).1, b"one\r\ntwo");
     }
 }

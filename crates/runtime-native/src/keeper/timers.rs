@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use super::Key;
-use super::moment::Moment;
+use super::boot_time::BootTime;
 
 /// The work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,26 +45,26 @@ pub(super) enum Timer {
 
 /// The timers, ordered by time.
 #[derive(Debug, Default)]
-pub(super) struct Timers(BinaryHeap<Reverse<(Moment, Timer)>>);
+pub(super) struct Timers(BinaryHeap<Reverse<(BootTime, Timer)>>);
 
 impl Timers {
     /// Schedules work after a delay.
     pub(super) fn after(&mut self, delay: Duration, timer: Timer) {
-        self.at(Moment::now() + delay, timer);
+        self.at(BootTime::now() + delay, timer);
     }
 
     /// Schedules work at a time.
-    pub(super) fn at(&mut self, moment: Moment, timer: Timer) {
-        self.0.push(Reverse((moment, timer)));
+    pub(super) fn at(&mut self, time: BootTime, timer: Timer) {
+        self.0.push(Reverse((time, timer)));
     }
 
     /// How long it is until the next timer.
-    pub(super) fn next(&self, now: Moment) -> Option<Duration> {
+    pub(super) fn next(&self, now: BootTime) -> Option<Duration> {
         self.0.peek().map(|Reverse((moment, _))| moment.since(now))
     }
 
     /// The next timer that is due.
-    pub(super) fn due(&mut self, now: Moment) -> Option<Timer> {
+    pub(super) fn due(&mut self, now: BootTime) -> Option<Timer> {
         self.0.peek().filter(|Reverse((moment, _))| *moment <= now)?;
         self.0.pop().map(|Reverse((_, timer))| timer)
     }
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn what_is_due_comes_in_the_order_of_its_moments() {
         let mut timers = Timers::default();
-        let now = Moment::now();
+        let now = BootTime::now();
         let later = |seconds| now + Duration::from_secs(seconds);
         timers.at(later(20), Timer::Idle);
         timers.at(later(10), Timer::Pool);

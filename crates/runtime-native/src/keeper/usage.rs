@@ -11,11 +11,11 @@ use std::time::Duration;
 use stockade_core::sandbox::LimitName;
 use stockade_jail::control::Request;
 
+use super::boot_time::BootTime;
 use super::command::Stage;
-use super::desk::Desk;
+use super::context::Context;
 use super::helpers::Outcome;
-use super::moment::Moment;
-use super::sandbox::{Life, Sandbox};
+use super::sandbox::{Lifecycle, Sandbox};
 use super::timers::Timer;
 use crate::wire::Failure;
 use stockade_runtime::Ending;
@@ -32,7 +32,7 @@ const EXCESS_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) const STARTER: &str = "stockade serve";
 
 /// How often the commands of a sandbox may take too much on disk before none is started.
-pub(super) const CHANCES: u32 = 4;
+pub(super) const MAX_OVERRUNS: u32 = 4;
 /// What a command that frees space may take, such as for a log or a directory.
 const SLACK_BYTES: u64 = 1 << 20;
 
@@ -43,18 +43,18 @@ pub(super) struct Excess {
     /// command ran.
     ceiling_bytes: Option<u64>,
     /// How often its commands may still exceed it.
-    chances: u32,
+    overruns_left: u32,
 }
 
 impl Excess {
     /// The state of a sandbox of which an earlier keeper may have known more.
     pub(super) const fn unknown() -> Self {
-        Self { ceiling_bytes: None, chances: CHANCES }
+        Self { ceiling_bytes: None, overruns_left: MAX_OVERRUNS }
     }
 
     /// Handles a measurement of the disk; `None` for an unknown size. Returns whether the sandbox's
     /// commands are to be killed.
-    fn found(&mut self, taken_bytes: Option<u64>, is_active: bool) -> bool {
+    fn update(&mut self, taken_bytes: Option<u64>, is_active: bool) -> bool {
         let Some(ceiling) = self.ceiling_bytes else {
             if !is_active {
                 self.ceiling_bytes = Some(taken_bytes.map_or(0, with_slack));
@@ -64,7 +64,7 @@ impl Excess {
         };
         if is_active && taken_bytes.is_none_or(|taken| taken > ceiling) {
             self.ceiling_bytes = None;
-            self.chances = self.chances.saturating_sub(1);
+            self.overruns_left = self.overruns_left.saturating_sub(1);
             return true;
         }
         // Space that was freed is not granted again.
@@ -79,18 +79,18 @@ const fn with_slack(bytes: u64) -> u64 {
 
 impl Sandbox {
     /// Starts measurements, if any limit is watched.
-    pub(super) fn watch_usage(&self, desk: &mut Desk) {
+    pub(super) fn watch_usage(&self, context: &mut Context) {
         if self.watched.memory_bytes.is_some() {
-            desk.timers.at(Moment::now(), Timer::Memory(self.key));
+            context.timers.at(BootTime::now(), Timer::Memory(self.key));
         }
         if self.watched.disk_bytes.is_some() {
-            desk.timers.after(DISK_INTERVAL, Timer::Disk(self.key));
+            context.timers.after(DISK_INTERVAL, Timer::Disk(self.key));
         }
     }
 
     /// Whether its processes can increase their use.
     pub(super) fn is_active(&self) -> bool {
-        let stopped = matches!(&self.life, Life::Held(jail) if !jail.pause.is_going());
+        let stopped = matches!(&self.life, Lifecycle::Running(jail) if !jail.pause.is_running());
         !stopped && self.commands.values().any(super::command::Command::is_alive)
     }
 
@@ -100,43 +100,48 @@ impl Sandbox {
     }
 
     /// Records a measurement of its disk, and starts the commands that waited for it.
-    pub(super) fn measured(&mut self, desk: &mut Desk, outcome: Outcome, taken_bytes: Option<u64>) {
+    pub(super) fn disk_measured(
+        &mut self,
+        context: &mut Context,
+        outcome: Outcome,
+        taken_bytes: Option<u64>,
+    ) {
         self.measuring = false;
         match outcome {
             Outcome::Done => self.excess = None,
             Outcome::TooMuch => {
                 let is_active = self.is_active();
-                let new = Excess { ceiling_bytes: None, chances: CHANCES - 1 };
-                if self.excess.get_or_insert(new).found(taken_bytes, is_active) {
-                    self.used_too_much(desk, LimitName::Disk);
+                let new = Excess { ceiling_bytes: None, overruns_left: MAX_OVERRUNS - 1 };
+                if self.excess.get_or_insert(new).update(taken_bytes, is_active) {
+                    self.used_too_much(context, LimitName::Disk);
                 }
             }
             Outcome::Failed | Outcome::Killed => {}
         }
-        self.start_measured(desk, outcome);
+        self.start_measured(context, outcome);
         let is_close = self.excess.is_some() && self.is_active();
         let interval = if is_close { EXCESS_INTERVAL } else { DISK_INTERVAL };
-        desk.timers.after(interval, Timer::Disk(self.key));
+        context.timers.after(interval, Timer::Disk(self.key));
     }
 
-    fn start_measured(&mut self, desk: &mut Desk, outcome: Outcome) {
+    fn start_measured(&mut self, context: &mut Context, outcome: Outcome) {
         let is_refused = match self.excess {
             None => false,
             Some(_) if outcome == Outcome::Failed => true,
-            Some(Excess { chances: 0, .. }) => true,
+            Some(Excess { overruns_left: 0, .. }) => true,
             // The next measurement decides.
             Some(Excess { ceiling_bytes: None, .. }) => return,
             Some(_) => false,
         };
-        self.admits = true;
+        self.is_admitting = true;
         for deferred in std::mem::take(&mut self.deferred) {
             if is_refused {
-                desk.refuse(deferred.client, self.excessive());
+                context.refuse(deferred.client, self.excessive());
             } else {
-                self.execute(desk, deferred);
+                self.execute(context, deferred);
             }
         }
-        self.admits = false;
+        self.is_admitting = false;
     }
 
     fn excessive(&self) -> Failure {
@@ -152,19 +157,19 @@ impl Sandbox {
     }
 
     /// Kills every command of it.
-    pub(super) fn used_too_much(&mut self, desk: &mut Desk, limit: LimitName) {
+    pub(super) fn used_too_much(&mut self, context: &mut Context, limit: LimitName) {
         let alive = self.commands.values_mut().filter(|command| command.is_alive());
         let numbers: Vec<_> = alive
             .map(|command| {
                 if !matches!(command.stage, Stage::Ended(_)) {
                     let ending = Ending::LimitExceeded(limit.as_str().to_owned());
-                    command.doom(std::os::fd::AsFd::as_fd(&self.place), ending);
+                    command.force_ending(std::os::fd::AsFd::as_fd(&self.dir), ending);
                 }
                 command.number
             })
             .collect();
         for number in numbers {
-            self.say(desk, Request::Kill { number }, Vec::new());
+            self.send(context, Request::Kill { number }, Vec::new());
         }
     }
 }
@@ -179,25 +184,25 @@ mod tests {
     fn what_is_over_its_limit_may_shrink_and_not_grow() {
         let mut excess = Excess::unknown();
         // Processes that are being killed may run a moment longer.
-        assert!(excess.found(Some(30 * MIB), true) && excess.found(Some(40 * MIB), true));
-        assert!(!excess.found(Some(41 * MIB), false));
-        assert!(!excess.found(Some(41 * MIB + SLACK_BYTES), true));
-        assert!(!excess.found(Some(20 * MIB), true));
-        assert_eq!(excess.chances, CHANCES);
+        assert!(excess.update(Some(30 * MIB), true) && excess.update(Some(40 * MIB), true));
+        assert!(!excess.update(Some(41 * MIB), false));
+        assert!(!excess.update(Some(41 * MIB + SLACK_BYTES), true));
+        assert!(!excess.update(Some(20 * MIB), true));
+        assert_eq!(excess.overruns_left, MAX_OVERRUNS);
         // Space that was freed is not granted again.
-        assert!(excess.found(Some(22 * MIB), true));
-        assert_eq!(excess.chances, CHANCES - 1);
+        assert!(excess.update(Some(22 * MIB), true));
+        assert_eq!(excess.overruns_left, MAX_OVERRUNS - 1);
     }
 
     #[test]
     fn what_cannot_be_told_is_growth() {
         let mut excess = Excess::unknown();
-        for left in (0..CHANCES).rev() {
-            assert!(!excess.found(None, false));
-            assert!(excess.found(None, true));
-            assert_eq!(excess.chances, left);
+        for left in (0..MAX_OVERRUNS).rev() {
+            assert!(!excess.update(None, false));
+            assert!(excess.update(None, true));
+            assert_eq!(excess.overruns_left, left);
         }
-        assert!(!excess.found(None, false));
-        assert!(excess.found(Some(1), true) && excess.chances == 0);
+        assert!(!excess.update(None, false));
+        assert!(excess.update(Some(1), true) && excess.overruns_left == 0);
     }
 }

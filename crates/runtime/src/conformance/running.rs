@@ -15,7 +15,7 @@ pub(super) struct Running {
     pub(super) exec: ExecId,
     input: Option<Input>,
     events: Events,
-    heard: Finished,
+    received: Finished,
     keeps_bytes: bool,
 }
 
@@ -61,8 +61,8 @@ impl Finished {
 impl Running {
     pub(super) fn new(exec: ExecId, started: Exec, from: Offsets) -> Self {
         let (output, error) = (Vec::new(), Vec::new());
-        let heard = Finished { ending: Ending::Unknown, output, error, offsets: from, lost: 0 };
-        Self { exec, input: started.input, events: started.events, heard, keeps_bytes: true }
+        let received = Finished { ending: Ending::Unknown, output, error, offsets: from, lost: 0 };
+        Self { exec, input: started.input, events: started.events, received, keeps_bytes: true }
     }
 
     /// From now on, bytes are only counted.
@@ -73,7 +73,7 @@ impl Running {
 
     /// How far each stream was received.
     pub(super) const fn offsets(&self) -> Offsets {
-        self.heard.offsets
+        self.received.offsets
     }
 
     /// The handle of its standard input.
@@ -99,21 +99,21 @@ impl Running {
     pub(super) async fn step(&mut self) -> bool {
         match self.events.next().await {
             Some(Event::Output { stream, offset, bytes }) => {
-                self.heard.advance(stream, offset, bytes.len() as u64);
+                self.received.advance(stream, offset, bytes.len() as u64);
                 match stream {
                     _ if !self.keeps_bytes => {}
-                    Stream::Output => self.heard.output.extend(bytes),
-                    Stream::Error => self.heard.error.extend(bytes),
+                    Stream::Output => self.received.output.extend(bytes),
+                    Stream::Error => self.received.error.extend(bytes),
                 }
                 true
             }
             Some(Event::Lost { stream, offset, length }) => {
-                self.heard.advance(stream, offset, length);
-                self.heard.lost += length;
+                self.received.advance(stream, offset, length);
+                self.received.lost += length;
                 true
             }
             Some(Event::Ended(ending)) => {
-                self.heard.ending = ending;
+                self.received.ending = ending;
                 assert_eq!(self.events.next().await, None, "something follows the end");
                 false
             }
@@ -122,10 +122,10 @@ impl Running {
     }
 
     /// Waits until its standard output contains this text.
-    pub(super) async fn hears(&mut self, text: &str) {
+    pub(super) async fn wait_for_output(&mut self, text: &str) {
         within(&format!("{text:?} on standard output"), async {
-            while !self.heard.output().contains(text) {
-                assert!(self.step().await, "ended before it wrote {text:?}: {:?}", self.heard);
+            while !self.received.output().contains(text) {
+                assert!(self.step().await, "ended before it wrote {text:?}: {:?}", self.received);
             }
         })
         .await;
@@ -140,6 +140,6 @@ impl Running {
     pub(super) async fn finish_within(mut self, deadline: Duration) -> Finished {
         let what = format!("the end of the command {}", self.exec);
         within_long(&what, deadline, async { while self.step().await {} }).await;
-        self.heard
+        self.received
     }
 }

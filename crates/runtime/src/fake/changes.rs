@@ -7,10 +7,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::RelativePath;
-use stockade_bundle::view::Gathered;
+use stockade_bundle::view::LayerChanges;
 
 use super::copies::{host, permit};
-use super::sandbox::Began;
+use super::sandbox::InitialWorkspace;
 use super::tree::{Kind, Node, Tree};
 use crate::error::{Error, Result};
 
@@ -19,11 +19,17 @@ use crate::error::{Error, Result};
 /// # Errors
 /// [`Error::Invalid`] without a workspace, [`Error::Host`] when it cannot be written; nothing is
 /// left of it then.
-pub(super) fn gather(files: &Tree, began: Option<&Began>, to: &Path) -> Result<Gathered> {
-    let began = began.ok_or_else(|| Error::Invalid("the sandbox has no workspace".to_owned()))?;
+pub(super) fn gather(
+    files: &Tree,
+    initial: Option<&InitialWorkspace>,
+    to: &Path,
+) -> Result<LayerChanges> {
+    let initial =
+        initial.ok_or_else(|| Error::Invalid("the sandbox has no workspace".to_owned()))?;
     fs::create_dir(to).map_err(host(to))?;
-    let gathered = write(files, began, to)
-        .and_then(|()| Ok(Gathered { since: began.since, removed: removed(files, began)? }));
+    let gathered = write(files, initial, to).and_then(|()| {
+        Ok(LayerChanges { since: initial.since, removed: removed(files, initial)? })
+    });
     if gathered.is_err() {
         // A failed removal must not hide the original error.
         let _ = fs::remove_dir_all(to);
@@ -31,10 +37,10 @@ pub(super) fn gather(files: &Tree, began: Option<&Began>, to: &Path) -> Result<G
     gathered
 }
 
-fn write(files: &Tree, began: &Began, to: &Path) -> Result<()> {
+fn write(files: &Tree, initial: &InitialWorkspace, to: &Path) -> Result<()> {
     let mut directories: Vec<(PathBuf, u32)> = Vec::new();
-    for (path, node) in files.below(&began.inside) {
-        let below = path.strip_prefix(&began.inside).unwrap_or(path);
+    for (path, node) in files.below(&initial.inside) {
+        let below = path.strip_prefix(&initial.inside).unwrap_or(path);
         let there = to.join(below);
         match &node.kind {
             // A directory without changes is no change.
@@ -42,7 +48,7 @@ fn write(files: &Tree, began: &Began, to: &Path) -> Result<()> {
                 fs::create_dir(&there).map_err(host(&there))?;
                 directories.push((there, node.mode));
             }
-            _ if began.files.get(path).is_some_and(|old| is_same(old, node)) => {}
+            _ if initial.files.get(path).is_some_and(|old| is_same(old, node)) => {}
             Kind::Link(target) => symlink(target, &there).map_err(host(&there))?,
             Kind::File(content) => {
                 fs::write(&there, content.as_slice()).map_err(host(&there))?;
@@ -64,10 +70,10 @@ fn is_same(old: &Node, new: &Node) -> bool {
 
 /// The files that existed at the beginning and do not exist any more; of a removed directory only
 /// itself.
-fn removed(files: &Tree, began: &Began) -> Result<Vec<RelativePath>> {
+fn removed(files: &Tree, initial: &InitialWorkspace) -> Result<Vec<RelativePath>> {
     let mut removed: Vec<RelativePath> = Vec::new();
-    for (path, _) in began.files.below(&began.inside) {
-        let below = path.strip_prefix(&began.inside).unwrap_or(path).as_os_str().as_bytes();
+    for (path, _) in initial.files.below(&initial.inside) {
+        let below = path.strip_prefix(&initial.inside).unwrap_or(path).as_os_str().as_bytes();
         let below = RelativePath::new(below).map_err(|e| Error::Invalid(e.to_string()))?;
         let is_told = removed.iter().any(|above| below.is_within(above));
         if files.get(path).is_none() && !is_told {

@@ -16,28 +16,28 @@ use crate::error::{Error, Result};
 use crate::files::WriteOptions;
 
 /// How often to check the clock for the end of a tick; the longest tick takes ten milliseconds.
-const LOOKS: u32 = 100;
+const CLOCK_POLLS: u32 = 100;
 
 /// A timestamp after all earlier changes on the host and before all later ones, by the timestamps
 /// of its temporary files.
-pub(super) fn moment() -> Result<Timestamp> {
+pub(super) fn timestamp() -> Result<Timestamp> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = format!("stockade-fake-{}-{number}", std::process::id());
-    let place = std::env::temp_dir().join(name);
-    fs::create_dir(&place).map_err(host(&place))?;
-    let moment = Dir::open(&place)
+    let path = std::env::temp_dir().join(name);
+    fs::create_dir(&path).map_err(host(&path))?;
+    let timestamp = Dir::open(&path)
         .map_err(io::Error::from)
-        .and_then(|dir| view::moment(&dir, 0o700).map_err(io::Error::other));
-    let removed = fs::remove_dir(&place);
-    let moment = moment.and_then(|moment| removed.map(|()| moment)).map_err(host(&place))?;
-    for _ in 0..LOOKS {
-        if view::is_over(moment) {
+        .and_then(|dir| view::boundary_time(&dir, 0o700).map_err(io::Error::other));
+    let removed = fs::remove_dir(&path);
+    let timestamp = timestamp.and_then(|moment| removed.map(|()| moment)).map_err(host(&path))?;
+    for _ in 0..CLOCK_POLLS {
+        if view::is_tick_over(timestamp) {
             break;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(moment)
+    Ok(timestamp)
 }
 
 /// Copies a directory of the host into a tree.

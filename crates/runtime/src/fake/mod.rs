@@ -37,7 +37,7 @@ use crate::runtime::{SnapshotInfo, Target};
 pub use process::Process;
 
 use process::Program;
-use sandbox::{Began, Sandbox};
+use sandbox::{InitialWorkspace, Sandbox};
 use tree::Tree;
 
 /// How many connections wait for [`Listener::accept`].
@@ -45,9 +45,9 @@ const BACKLOG: usize = 128;
 
 /// The content of a fake snapshot.
 #[derive(Debug, Clone)]
-struct Kept {
+struct StoredSnapshot {
     files: Tree,
-    workspace: Option<Began>,
+    workspace: Option<InitialWorkspace>,
 }
 
 /// A runtime in memory. Clones share the same state.
@@ -58,7 +58,7 @@ pub struct Fake(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
-    snapshots: BTreeMap<SnapshotId, (SnapshotInfo, Kept)>,
+    snapshots: BTreeMap<SnapshotId, (SnapshotInfo, StoredSnapshot)>,
     programs: BTreeMap<String, Program>,
     refused: BTreeMap<Capability, Unsupported>,
     failures: VecDeque<(&'static str, Error)>,
@@ -118,7 +118,7 @@ impl Fake {
     pub fn crash(&self) {
         let mut state = lock(&self.0);
         for sandbox in std::mem::take(&mut state.sandboxes).into_values() {
-            sandbox.lose();
+            sandbox.crash();
         }
         state.snapshots.clear();
     }

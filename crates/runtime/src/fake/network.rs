@@ -10,16 +10,16 @@ use crate::egress::EgressListeners;
 use crate::error::{Error, Result};
 
 /// The address of each: a free port.
-const PLACE: &str = "127.0.0.1:0";
+const ADDRESS: &str = "127.0.0.1:0";
 
 /// The listeners of one sandbox.
 pub(super) fn open() -> Result<EgressListeners> {
-    let listener = || TcpListener::bind(PLACE).map(OwnedFd::from);
+    let listener = || TcpListener::bind(ADDRESS).map(OwnedFd::from);
     let open = || -> io::Result<_> {
         Ok(EgressListeners {
             everything: listener()?,
             proxy: listener()?,
-            resolver_datagrams: UdpSocket::bind(PLACE)?.into(),
+            resolver_datagrams: UdpSocket::bind(ADDRESS)?.into(),
             resolver_streams: listener()?,
         })
     };

@@ -140,9 +140,9 @@ pub(super) async fn run(
     let mut written = transcript.subscribe();
     let ending = tokio::select! {
         biased;
-        ending = verdict(&mut bounds.verdict) => ending,
-        () = time_is_up(bounds.timeout) => Ending::TimedOut,
-        ending = unless_paused(bounds.state, program) => ending,
+        ending = wait_for_verdict(&mut bounds.verdict) => ending,
+        () = wait_for_timeout(bounds.timeout) => Ending::TimedOut,
+        ending = run_unless_paused(bounds.state, program) => ending,
         _ = written.wait_for(|transcript| transcript.length() > limit) => Ending::OutputExceeded,
     };
     drop(written);
@@ -152,7 +152,7 @@ pub(super) async fn run(
     });
 }
 
-async fn verdict(verdict: &mut watch::Receiver<Option<Ending>>) -> Ending {
+async fn wait_for_verdict(verdict: &mut watch::Receiver<Option<Ending>>) -> Ending {
     let ending = verdict.wait_for(Option::is_some).await.ok().and_then(|ending| ending.clone());
     match ending {
         Some(ending) => ending,
@@ -161,7 +161,7 @@ async fn verdict(verdict: &mut watch::Receiver<Option<Ending>>) -> Ending {
     }
 }
 
-async fn time_is_up(timeout: Option<Duration>) {
+async fn wait_for_timeout(timeout: Option<Duration>) {
     match timeout {
         Some(timeout) => tokio::time::sleep(timeout).await,
         None => pending().await,
@@ -169,7 +169,7 @@ async fn time_is_up(timeout: Option<Duration>) {
 }
 
 /// Runs a program, but not while its sandbox is paused.
-async fn unless_paused(
+async fn run_unless_paused(
     mut state: watch::Receiver<State>,
     mut program: Pin<Box<dyn Future<Output = Ending> + Send>>,
 ) -> Ending {

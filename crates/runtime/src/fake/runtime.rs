@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use rustix::io::Errno;
-use stockade_bundle::view::Gathered;
+use stockade_bundle::view::LayerChanges;
 use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::process::Command as Running;
 use super::sandbox::{Sandbox, now_ms, watch_lease};
 use super::tree::Tree;
-use super::{Fake, Kept, State, changes, copies, lock, network, start};
+use super::{Fake, State, StoredSnapshot, changes, copies, lock, network, start};
 use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Ending, Exec, Offsets, WindowSize};
@@ -31,7 +31,7 @@ use crate::usage::Usage;
 const CONNECTION_BYTES: usize = 64 * 1024;
 
 /// The signals that end no process by themselves: child, continue, urgent data, window size.
-const HARMLESS: [i32; 4] = [17, 18, 23, 28];
+const IGNORED_SIGNALS: [i32; 4] = [17, 18, 23, 28];
 
 #[async_trait]
 impl Runtime for Fake {
@@ -73,11 +73,11 @@ impl Runtime for Fake {
             return Ok(running.attach(Offsets::default()));
         }
         sandbox.allows(id, "start a command", |state| state == runtime::State::Running)?;
-        let wanted = [
+        let required = [
             (command.terminal.is_some(), Capability::Terminal),
             (command.user.is_some(), Capability::Users),
         ];
-        for (_, capability) in wanted.into_iter().filter(|(wanted, _)| *wanted) {
+        for (_, capability) in required.into_iter().filter(|(wanted, _)| *wanted) {
             if let Some(unsupported) = refused.get(&capability) {
                 return Err((capability, unsupported.clone()).into());
             }
@@ -115,7 +115,7 @@ impl Runtime for Fake {
         }
         let mut state = self.enter("signal")?;
         let command = state.command(id, exec)?;
-        if signal != 0 && !HARMLESS.contains(&signal) {
+        if signal != 0 && !IGNORED_SIGNALS.contains(&signal) {
             command.end(Ending::Signaled(signal));
         }
         Ok(())
@@ -187,13 +187,13 @@ impl Runtime for Fake {
     async fn pause(&self, id: &SandboxId) -> Result<()> {
         let mut state = self.enter("pause")?;
         state.needs(Capability::Pause)?;
-        state.sandbox(id)?.go_over(id, runtime::State::Paused)
+        state.sandbox(id)?.transition(id, runtime::State::Paused)
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<()> {
         let mut state = self.enter("resume")?;
         state.needs(Capability::Pause)?;
-        state.sandbox(id)?.go_over(id, runtime::State::Running)
+        state.sandbox(id)?.transition(id, runtime::State::Running)
     }
 
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
@@ -201,7 +201,7 @@ impl Runtime for Fake {
         state.needs(Capability::Snapshot)?;
         let sandbox = state.sandbox(id)?;
         let files = lock(&sandbox.files).clone();
-        let kept = Kept { files, workspace: sandbox.workspace.clone() };
+        let stored = StoredSnapshot { files, workspace: sandbox.workspace.clone() };
         if let Some((info, _)) = state.snapshots.get(snapshot) {
             if info.sandbox != *id {
                 return Err(Error::Conflict(format!("the snapshot {snapshot}")));
@@ -212,22 +212,22 @@ impl Runtime for Fake {
             id: snapshot.clone(),
             sandbox: id.clone(),
             created_at_ms: now_ms(),
-            size_bytes: kept.files.size_bytes(),
+            size_bytes: stored.files.size_bytes(),
         };
-        state.snapshots.insert(snapshot.clone(), (info.clone(), kept));
+        state.snapshots.insert(snapshot.clone(), (info.clone(), stored));
         Ok(info)
     }
 
-    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered> {
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<LayerChanges> {
         let mut state = self.enter("changes")?;
         let sandbox = state.sandbox(id)?;
         changes::gather(&lock(&sandbox.files), sandbox.workspace.as_ref(), to)
     }
 
-    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered> {
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<LayerChanges> {
         let state = self.enter("snapshot_changes")?;
-        let kept = state.snapshots.get(snapshot);
-        let (_, kept) = kept.ok_or_else(|| Error::NoSnapshot(snapshot.clone()))?;
+        let stored = state.snapshots.get(snapshot);
+        let (_, kept) = stored.ok_or_else(|| Error::NoSnapshot(snapshot.clone()))?;
         changes::gather(&kept.files, kept.workspace.as_ref(), to)
     }
 

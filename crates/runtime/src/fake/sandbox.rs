@@ -38,7 +38,7 @@ pub(super) struct Sandbox {
     pub(super) state: watch::Sender<runtime::State>,
     pub(super) lease: watch::Sender<Option<Instant>>,
     /// The initial state of its workspace.
-    pub(super) workspace: Option<Began>,
+    pub(super) workspace: Option<InitialWorkspace>,
     reason: Option<String>,
     created_at_ms: u64,
     isolation: Isolation,
@@ -46,7 +46,7 @@ pub(super) struct Sandbox {
 
 /// The initial state of a workspace.
 #[derive(Debug, Clone)]
-pub(super) struct Began {
+pub(super) struct InitialWorkspace {
     /// Its path inside.
     pub(super) inside: PathBuf,
     /// When it was copied.
@@ -70,24 +70,28 @@ impl Sandbox {
         let isolation = isolation(state, spec)?;
         let listeners = spec.network.as_ref().map(|_| network::open()).transpose()?;
         let mut tree = Tree::default();
-        let mut began = None;
+        let mut initial = None;
         match &spec.root {
             Root::Host | Root::Image(_) => {}
             Root::Directory(host) => copies::ship(&mut tree, host, "/".as_ref())?,
             Root::Snapshot(snapshot) => {
-                let kept = state.snapshots.get(snapshot);
-                let (_, kept) = kept.ok_or_else(|| Error::NoSnapshot(snapshot.clone()))?;
+                let stored = state.snapshots.get(snapshot);
+                let (_, kept) = stored.ok_or_else(|| Error::NoSnapshot(snapshot.clone()))?;
                 tree = kept.files.clone();
-                began = kept.workspace.clone();
+                initial = kept.workspace.clone();
             }
         }
         // A snapshot already contains the workspace.
         if let Some(workspace) = &spec.workspace
             && !matches!(spec.root, Root::Snapshot(_))
         {
-            let since = copies::moment()?;
+            let since = copies::timestamp()?;
             copies::ship(&mut tree, &workspace.host, &workspace.inside)?;
-            began = Some(Began { inside: workspace.inside.clone(), since, files: tree.clone() });
+            initial = Some(InitialWorkspace {
+                inside: workspace.inside.clone(),
+                since,
+                files: tree.clone(),
+            });
         }
         Ok(Self {
             spec: spec.clone(),
@@ -97,7 +101,7 @@ impl Sandbox {
             listeners,
             state: watch::Sender::new(runtime::State::Running),
             lease: watch::Sender::new(spec.lease.map(|lease| Instant::now() + lease)),
-            workspace: began,
+            workspace: initial,
             reason: None,
             created_at_ms: now_ms(),
             isolation,
@@ -112,7 +116,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// [`Error::WrongState`] when it has ended.
-    pub(super) fn go_over(&self, id: &SandboxId, next: runtime::State) -> Result<()> {
+    pub(super) fn transition(&self, id: &SandboxId, next: runtime::State) -> Result<()> {
         self.allows(id, "continue", |state| state != runtime::State::Ended)?;
         self.state.send_replace(next);
         Ok(())
@@ -174,7 +178,7 @@ impl Sandbox {
     }
 
     /// Drops it without recording how its commands ended.
-    pub(super) fn lose(self) {
+    pub(super) fn crash(self) {
         for command in self.commands.into_values() {
             command.task.abort();
         }
@@ -218,7 +222,7 @@ pub(super) async fn watch_lease(
 /// [`Error::Limit`] for one that was refused and is not left to best effort.
 fn isolation(state: &State, spec: &SandboxSpec) -> Result<Isolation> {
     let mut limits = Vec::new();
-    for (limit, capability) in asked(&spec.limits) {
+    for (limit, capability) in requested(&spec.limits) {
         let report = |enforcement, by: &str| LimitReport {
             name: limit.as_str().into(),
             enforcement,
@@ -243,7 +247,7 @@ fn isolation(state: &State, spec: &SandboxSpec) -> Result<Isolation> {
     Ok(Isolation { level: Level::Reduced, walls, limits, reasons })
 }
 
-fn asked(limits: &Limits) -> impl Iterator<Item = (LimitName, Capability)> {
+fn requested(limits: &Limits) -> impl Iterator<Item = (LimitName, Capability)> {
     let all = [
         (limits.memory_bytes, LimitName::Memory, Capability::MemoryLimit),
         (limits.cpu_millis, LimitName::Cpus, Capability::CpuLimit),

@@ -22,7 +22,7 @@ use crate::files::FileKind;
 const WAITING: usize = 16;
 /// The longest argument or variable that the kernel accepts, including its terminator
 /// (`MAX_ARG_STRLEN`).
-const WORD_BYTES: usize = 128 * 1024;
+const ARGUMENT_BYTES: usize = 128 * 1024;
 
 /// Starts a command.
 ///
@@ -49,8 +49,8 @@ pub(super) fn start(
         return Err(Error::Invalid("a command must name a program".to_owned()));
     }
     command.check_input()?;
-    let asked = command.working_directory.as_ref().map(|path| path.as_path().to_owned());
-    let working_directory = asked.unwrap_or_else(|| sandbox.working_directory());
+    let requested = command.working_directory.as_ref().map(|path| path.as_path().to_owned());
+    let working_directory = requested.unwrap_or_else(|| sandbox.working_directory());
     let found = {
         let files = lock(&sandbox.files);
         match files.directory(&working_directory) {
@@ -98,9 +98,9 @@ type Sender = mpsc::Sender<Option<Vec<u8>>>;
 type Receiver = mpsc::Receiver<Option<Vec<u8>>>;
 
 /// The sender of a program's input, if it has one, and the receiver from which the program reads.
-fn input(wanted: &StandardInput) -> (Option<Sender>, Option<Receiver>) {
+fn input(kind: &StandardInput) -> (Option<Sender>, Option<Receiver>) {
     let (sender, receiver) = mpsc::channel(WAITING);
-    match wanted {
+    match kind {
         StandardInput::Empty => (None, None),
         StandardInput::Streamed => (Some(sender), Some(receiver)),
         StandardInput::Whole(bytes) => {
@@ -117,7 +117,7 @@ fn find(
     files: &Tree,
     arguments: Vec<OsString>,
 ) -> std::result::Result<(Program, Vec<OsString>), Errno> {
-    if arguments.iter().any(|word| word.len() >= WORD_BYTES) {
+    if arguments.iter().any(|word| word.len() >= ARGUMENT_BYTES) {
         return Err(Errno::TOOBIG);
     }
     let name = arguments.first().ok_or(Errno::NOENT)?;

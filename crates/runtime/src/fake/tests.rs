@@ -153,13 +153,13 @@ async fn connections_reach_the_one_who_listens() {
     let mut inner = listener.accept().await.unwrap();
     outer.write_all(b"question").await.unwrap();
     outer.shutdown().await.unwrap();
-    let mut heard = String::new();
-    inner.read_to_string(&mut heard).await.unwrap();
-    assert_eq!(heard, "question");
+    let mut received = String::new();
+    inner.read_to_string(&mut received).await.unwrap();
+    assert_eq!(received, "question");
     inner.write_all(b"answer").await.unwrap();
     drop(inner);
-    outer.read_to_string(&mut heard).await.unwrap();
-    assert_eq!(heard, "questionanswer");
+    outer.read_to_string(&mut received).await.unwrap();
+    assert_eq!(received, "questionanswer");
 
     assert!(fake.connect(&id("a"), &Target::Tcp(81)).await.is_err());
     fake.cleanup(&id("a")).await.unwrap();

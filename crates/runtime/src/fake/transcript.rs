@@ -59,23 +59,23 @@ impl Chunk {
 /// The events of a command from these offsets on.
 pub(super) fn events(transcript: watch::Receiver<Transcript>, from: Offsets) -> Events {
     let (sender, receiver) = mpsc::channel(WAITING);
-    tokio::spawn(tell(transcript, from, sender));
+    tokio::spawn(send_events(transcript, from, sender));
     Events::new(receiver)
 }
 
 /// Stops without an ending when the transcript is lost.
-async fn tell(
+async fn send_events(
     mut transcript: watch::Receiver<Transcript>,
     from: Offsets,
     sender: mpsc::Sender<Event>,
 ) {
-    let mut told = 0;
+    let mut sent = 0;
     loop {
         let (chunks, ending) = {
             let transcript = transcript.borrow_and_update();
-            (transcript.chunks[told..].to_vec(), transcript.ending.clone())
+            (transcript.chunks[sent..].to_vec(), transcript.ending.clone())
         };
-        told += chunks.len();
+        sent += chunks.len();
         let output = chunks.into_iter().filter_map(|chunk| chunk.event(from));
         for event in output.chain(ending.clone().map(Event::Ended)) {
             if sender.send(event).await.is_err() {

@@ -161,7 +161,7 @@ impl Tree {
         content: Vec<u8>,
         options: WriteOptions,
     ) -> io::Result<()> {
-        self.make_way(path, options)?;
+        self.make_parents(path, options)?;
         let path = self.resolve(path, true)?;
         let kind = Kind::File(Arc::new(content));
         let new = match self.0.get(&path) {
@@ -174,7 +174,7 @@ impl Tree {
     }
 
     pub(super) fn make_directory(&mut self, path: &Path, options: WriteOptions) -> io::Result<()> {
-        self.make_way(path, options)?;
+        self.make_parents(path, options)?;
         let path = self.resolve(path, true)?;
         match self.0.get(&path) {
             Some(Node { kind: Kind::Directory, .. }) => Ok(()),
@@ -188,7 +188,7 @@ impl Tree {
     }
 
     /// Creates missing parent directories of a path, if that is requested.
-    fn make_way(&mut self, path: &Path, options: WriteOptions) -> io::Result<()> {
+    fn make_parents(&mut self, path: &Path, options: WriteOptions) -> io::Result<()> {
         if !options.make_parents || path.parent().is_none() {
             return Ok(());
         }

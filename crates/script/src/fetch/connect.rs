@@ -47,7 +47,7 @@ impl Connect for Direct {
         if url.scheme() != "https" {
             return Ok(Box::new(stream));
         }
-        let trusted = self.trusted.get_or_init(|| trust(&authorities()?).map_err(words));
+        let trusted = self.trusted.get_or_init(|| trust(&authorities()?).map_err(describe));
         let trusted = trusted.clone().map_err(io::Error::other)?;
         Ok(Box::new(secure(stream, url, trusted).await?))
     }
@@ -87,9 +87,9 @@ fn authorities() -> Result<Vec<CertificateDer<'static>>, String> {
     let candidates = named.into_iter().chain(AUTHORITIES.iter().map(std::path::PathBuf::from));
     let file = candidates.filter_map(|path| File::open(path).ok()).next();
     let file = file.ok_or("this system has no CA certificates (package ca-certificates)")?;
-    CertificateDer::pem_reader_iter(file).collect::<Result<_, _>>().map_err(words)
+    CertificateDer::pem_reader_iter(file).collect::<Result<_, _>>().map_err(describe)
 }
 
-fn words(error: impl std::fmt::Display) -> String {
+fn describe(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -10,7 +10,7 @@ use url::{Position, Url};
 
 use super::Error;
 use super::connect::Stream;
-use crate::outside::{Request, Response};
+use crate::realm_host::{Request, Response};
 
 /// The size of the buffer for a response's head, in bytes.
 const HEAD_BYTES: usize = 64 << 10;
@@ -18,7 +18,7 @@ const HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 
 /// Headers that only this module sets: they frame the message, or belong to the connection.
-const OURS: &[&str] = &[
+const RESERVED_HEADERS: &[&str] = &[
     "connection",
     "content-length",
     "expect",
@@ -33,7 +33,7 @@ const OURS: &[&str] = &[
 ];
 
 /// Headers that are not sent to another origin.
-const OF_ORIGIN: &[&str] = &["authorization", "cookie"];
+const ORIGIN_HEADERS: &[&str] = &["authorization", "cookie"];
 
 /// Validates a request, and normalizes its method and headers.
 pub(super) fn check(request: &mut Request) -> Result<(), Error> {
@@ -53,7 +53,9 @@ pub(super) fn check(request: &mut Request) -> Result<(), Error> {
     if request.headers.len() > MAX_HEADERS {
         return Err(invalid("there are too many headers"));
     }
-    request.headers.retain(|(name, _)| !OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)));
+    request
+        .headers
+        .retain(|(name, _)| !RESERVED_HEADERS.iter().any(|ours| name.eq_ignore_ascii_case(ours)));
     Ok(())
 }
 
@@ -64,7 +66,7 @@ pub(super) async fn exchange(
     request: &Request,
     limit_bytes: usize,
 ) -> Result<Response, Error> {
-    let network = |error: hyper::Error| Error::Network(words(&error));
+    let network = |error: hyper::Error| Error::Network(describe(&error));
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES).max_headers(MAX_HEADERS);
     let handshake = builder.handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await;
@@ -143,7 +145,7 @@ pub(super) fn redirect(response: &Response) -> Option<&str> {
 }
 
 /// Changes a request to the one that follows a redirect (Fetch Standard, "HTTP-redirect fetch").
-pub(super) fn turn(request: &mut Request, status: u16, same_origin: bool) {
+pub(super) fn apply_redirect(request: &mut Request, status: u16, same_origin: bool) {
     let becomes_get = match status {
         301 | 302 => request.method == "POST",
         303 => !matches!(request.method.as_str(), "GET" | "HEAD"),
@@ -158,12 +160,12 @@ pub(super) fn turn(request: &mut Request, status: u16, same_origin: bool) {
         drop(&mut request.headers, &|name| name.starts_with("content-"));
     }
     if !same_origin {
-        drop(&mut request.headers, &|name| OF_ORIGIN.contains(&name));
+        drop(&mut request.headers, &|name| ORIGIN_HEADERS.contains(&name));
     }
 }
 
 /// An error with its causes.
-fn words(error: &hyper::Error) -> String {
+fn describe(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -24,25 +24,25 @@ const CERTIFICATE: &[u8] = include_bytes!("testing/certificate.pem");
 const KEY: &[u8] = include_bytes!("testing/key.pem");
 
 /// The server's response to a request, by its first line and the `Host` header.
-type Answers = fn(&str) -> String;
+type Handler = fn(&str) -> String;
 
 /// A running server, and the requests that it received.
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct FakeNetwork {
     server: SocketAddr,
     names: BTreeMap<&'static str, Vec<IpAddr>>,
     pub(super) resolved: Mutex<Vec<String>>,
     pub(super) connected: Mutex<Vec<SocketAddr>>,
-    pub(super) asked: Arc<Mutex<Vec<String>>>,
+    pub(super) requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl World {
+impl FakeNetwork {
     /// A world with these names, whose one server responds like this.
-    pub(super) async fn new(names: &[(&'static str, &str)], answers: Answers) -> Arc<Self> {
+    pub(super) async fn new(names: &[(&'static str, &str)], handler: Handler) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        tokio::spawn(serve(listener, answers, Arc::clone(&asked)));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn(serve(listener, handler, Arc::clone(&requests)));
         let parsed = |(name, addresses): &(&'static str, &str)| {
             (*name, addresses.split_whitespace().map(|one| one.parse().unwrap()).collect())
         };
@@ -51,13 +51,13 @@ impl World {
             names: names.iter().map(parsed).collect(),
             resolved: Mutex::default(),
             connected: Mutex::default(),
-            asked,
+            requests,
         })
     }
 }
 
 #[async_trait]
-impl Resolve for World {
+impl Resolve for FakeNetwork {
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         self.resolved.lock().unwrap().push(name.to_owned());
         self.names.get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -65,7 +65,7 @@ impl Resolve for World {
 }
 
 #[async_trait]
-impl Connect for World {
+impl Connect for FakeNetwork {
     async fn connect(&self, url: &Url, addresses: &[SocketAddr]) -> io::Result<Box<dyn Stream>> {
         let vetted = addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
         self.connected.lock().unwrap().push(*vetted);
@@ -78,7 +78,7 @@ impl Connect for World {
     }
 }
 
-async fn serve(listener: TcpListener, answers: Answers, asked: Arc<Mutex<Vec<String>>>) {
+async fn serve(listener: TcpListener, handler: Handler, requests: Arc<Mutex<Vec<String>>>) {
     let certificates = vec![CertificateDer::from_pem_slice(CERTIFICATE).unwrap()];
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -88,22 +88,22 @@ async fn serve(listener: TcpListener, answers: Answers, asked: Arc<Mutex<Vec<Str
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     while let Ok((stream, _)) = listener.accept().await {
-        let (acceptor, asked) = (acceptor.clone(), Arc::clone(&asked));
+        let (acceptor, requests) = (acceptor.clone(), Arc::clone(&requests));
         tokio::spawn(async move {
             let mut first = [0];
             // The first byte of a TLS handshake.
             if stream.peek(&mut first).await.is_ok() && first == [0x16] {
                 if let Ok(stream) = acceptor.accept(stream).await {
-                    answer(stream, answers, &asked).await;
+                    answer(stream, handler, &requests).await;
                 }
             } else {
-                answer(stream, answers, &asked).await;
+                answer(stream, handler, &requests).await;
             }
         });
     }
 }
 
-async fn answer<S: Stream>(mut stream: S, answers: Answers, asked: &Mutex<Vec<String>>) {
+async fn answer<S: Stream>(mut stream: S, handler: Handler, requests: &Mutex<Vec<String>>) {
     let mut request = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -122,8 +122,8 @@ async fn answer<S: Stream>(mut stream: S, answers: Answers, asked: &Mutex<Vec<St
     let text = String::from_utf8_lossy(&request).into_owned();
     let host = text.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default();
     let first = text.lines().next().unwrap_or_default();
-    let answer = answers(&format!("{first} {host}"));
-    asked.lock().unwrap().push(text.clone());
+    let answer = handler(&format!("{first} {host}"));
+    requests.lock().unwrap().push(text.clone());
     let _ = stream.write_all(answer.as_bytes()).await;
     let _ = stream.shutdown().await;
 }

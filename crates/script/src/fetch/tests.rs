@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::testing::World;
+use super::testing::FakeNetwork;
 use super::*;
 
 const NAMES: &[(&str, &str)] = &[
@@ -17,8 +17,8 @@ const NAMES: &[(&str, &str)] = &[
     ("one.example", "9.9.9.9"),
 ];
 
-fn redirected(status: u16, place: &str) -> String {
-    format!("HTTP/1.1 {status} Elsewhere\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n")
+fn redirect_to(status: u16, location: &str) -> String {
+    format!("HTTP/1.1 {status} Elsewhere\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n")
 }
 
 fn ok(body: &str) -> String {
@@ -26,28 +26,28 @@ fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 Fine\r\nX-One: 1\r\nContent-Length: {length}\r\n\r\n{body}")
 }
 
-fn answers(asked: &str) -> String {
-    let words: Vec<&str> = asked.split(' ').collect();
+fn respond(request: &str) -> String {
+    let words: Vec<&str> = request.split(' ').collect();
     let path = words[1];
     match path {
-        "/moved" => redirected(302, "/there?x=1"),
-        "/kept" => redirected(307, "http://other.example.org/there"),
-        "/inward" => redirected(301, "http://127.0.0.1:8080/"),
-        "/hidden" => redirected(301, "http://inner.example.com/"),
-        "/scheme" => redirected(301, "file:///etc/passwd"),
-        "/round" => redirected(302, "/round"),
+        "/moved" => redirect_to(302, "/there?x=1"),
+        "/kept" => redirect_to(307, "http://other.example.org/there"),
+        "/inward" => redirect_to(301, "http://127.0.0.1:8080/"),
+        "/hidden" => redirect_to(301, "http://inner.example.com/"),
+        "/scheme" => redirect_to(301, "file:///etc/passwd"),
+        "/round" => redirect_to(302, "/round"),
         "/large" => ok(&"x".repeat(2_000)),
         "/endless" => format!("HTTP/1.1 200 Fine\r\n\r\n{}", "y".repeat(2_000)),
         "/head" => format!("HTTP/1.1 200 Fine\r\nX: {}\r\n\r\n", "z".repeat(1 << 20)),
         "/rubbish" => "SMTP ready\r\n".to_owned(),
         "/missing" => "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n".to_owned(),
-        _ => ok(asked),
+        _ => ok(request),
     }
 }
 
-fn fetcher(world: &Arc<World>, hosts: Hosts) -> Fetcher {
+fn fetcher(network: &Arc<FakeNetwork>, hosts: Hosts) -> Fetcher {
     let limits = Limits { response_bytes: 1_000, request_bytes: 100, ..Limits::default() };
-    let (resolve, connect) = (Arc::clone(world), Arc::clone(world));
+    let (resolve, connect) = (Arc::clone(network), Arc::clone(network));
     Fetcher::with(hosts, resolve, connect, limits)
 }
 
@@ -55,14 +55,14 @@ fn get(url: &str) -> Request {
     Request { url: url.to_owned(), ..Request::default() }
 }
 
-async fn in_world(url: &str) -> (Result<Response, Error>, Arc<World>) {
-    let world = World::new(NAMES, answers).await;
-    (fetcher(&world, Hosts::Public).fetch(get(url)).await, world)
+async fn fetch_url(url: &str) -> (Result<Response, Error>, Arc<FakeNetwork>) {
+    let network = FakeNetwork::new(NAMES, respond).await;
+    (fetcher(&network, Hosts::Public).fetch(get(url)).await, network)
 }
 
-async fn refused(url: &str) -> String {
-    let (result, world) = in_world(url).await;
-    assert_eq!(*world.connected.lock().unwrap(), [], "{url}");
+async fn fetch_error(url: &str) -> String {
+    let (result, network) = fetch_url(url).await;
+    assert_eq!(*network.connected.lock().unwrap(), [], "{url}");
     result.unwrap_err().to_string()
 }
 
@@ -72,17 +72,17 @@ fn address(text: &str) -> SocketAddr {
 
 #[tokio::test]
 async fn the_address_that_was_checked_is_connected_to() {
-    let (result, world) = in_world("http://example.com:8080/a?b#c").await;
+    let (result, network) = fetch_url("http://example.com:8080/a?b#c").await;
     let response = result.unwrap();
     assert_eq!(response.body, b"GET /a?b HTTP/1.1 example.com:8080");
     assert_eq!((response.status, response.url.as_str()), (200, "http://example.com:8080/a?b#c"));
     assert!(response.headers.contains(&("x-one".to_owned(), "1".to_owned())), "{response:?}");
-    assert_eq!(*world.connected.lock().unwrap(), [address("93.184.216.34:8080")]);
-    assert_eq!(*world.resolved.lock().unwrap(), ["example.com"]);
-    let (result, world) = in_world("http://[2606:4700::1111]/").await;
+    assert_eq!(*network.connected.lock().unwrap(), [address("93.184.216.34:8080")]);
+    assert_eq!(*network.resolved.lock().unwrap(), ["example.com"]);
+    let (result, network) = fetch_url("http://[2606:4700::1111]/").await;
     assert_eq!(result.unwrap().status, 200);
-    assert_eq!(*world.connected.lock().unwrap(), [address("[2606:4700::1111]:80")]);
-    assert_eq!(*world.resolved.lock().unwrap(), [""; 0]);
+    assert_eq!(*network.connected.lock().unwrap(), [address("[2606:4700::1111]:80")]);
+    assert_eq!(*network.resolved.lock().unwrap(), [""; 0]);
 }
 
 #[tokio::test]
@@ -105,40 +105,40 @@ async fn nothing_internal_is_connected_to() {
         ),
     ] {
         let text = format!("sandbox: outbound fetch blocked — {reason}");
-        assert_eq!(refused(url).await, text, "{url}");
+        assert_eq!(fetch_error(url).await, text, "{url}");
     }
-    let unresolved = refused("http://unknown.example.com/").await;
+    let unresolved = fetch_error("http://unknown.example.com/").await;
     assert!(unresolved.starts_with("fetch failed: cannot resolve unknown."), "{unresolved}");
-    let (result, _) = in_world("http://nowhere.example.com/").await;
+    let (result, _) = fetch_url("http://nowhere.example.com/").await;
     assert!(matches!(result, Err(Error::Network(_))), "{result:?}");
 }
 
 #[tokio::test]
 async fn every_redirect_is_checked() {
-    let (result, world) = in_world("http://example.com/moved").await;
+    let (result, network) = fetch_url("http://example.com/moved").await;
     let response = result.unwrap();
     assert_eq!(response.url, "http://example.com/there?x=1");
     assert!(response.redirected);
-    assert_eq!(world.connected.lock().unwrap().len(), 2);
+    assert_eq!(network.connected.lock().unwrap().len(), 2);
     for (path, reason) in [
         ("inward", "IPv4 127.0.0.1 is in a private"),
         ("hidden", "resolves to private IPv4 169.254.169.254"),
         ("scheme", "protocol \"file:\" is not allowed"),
     ] {
-        let (result, world) = in_world(&format!("http://example.com/{path}")).await;
+        let (result, network) = fetch_url(&format!("http://example.com/{path}")).await;
         let Err(Error::Blocked(why)) = result else { panic!("{path}: {result:?}") };
         assert!(why.contains(reason), "{why}");
-        assert_eq!(*world.connected.lock().unwrap(), [address("93.184.216.34:80")]);
+        assert_eq!(*network.connected.lock().unwrap(), [address("93.184.216.34:80")]);
     }
-    let (result, world) = in_world("http://example.com/round").await;
+    let (result, network) = fetch_url("http://example.com/round").await;
     assert_eq!(result, Err(Error::Redirected("it is redirected too many times")));
-    assert_eq!(world.connected.lock().unwrap().len(), MAX_REDIRECTS + 1);
+    assert_eq!(network.connected.lock().unwrap().len(), MAX_REDIRECTS + 1);
 }
 
 #[tokio::test]
 async fn what_a_redirect_takes_along() {
-    let world = World::new(NAMES, answers).await;
-    let fetcher = fetcher(&world, Hosts::Public);
+    let network = FakeNetwork::new(NAMES, respond).await;
+    let fetcher = fetcher(&network, Hosts::Public);
     let request = |path: &str, redirect| Request {
         method: "post".to_owned(),
         url: format!("http://example.com/{path}"),
@@ -152,13 +152,27 @@ async fn what_a_redirect_takes_along() {
     fetcher.fetch(request("moved", Redirect::Follow)).await.unwrap();
     // Unchanged, to another origin, without the headers of this origin.
     fetcher.fetch(request("kept", Redirect::Follow)).await.unwrap();
-    let asked = world.asked.lock().unwrap().clone();
-    assert!(asked[0].starts_with("POST /moved") && asked[0].ends_with("sent"), "{asked:#?}");
-    assert!(asked[0].contains("host: example.com"), "{asked:#?}");
-    assert!(asked[1].starts_with("GET /there?x=1") && asked[1].contains("authorization: value"));
-    assert!(!asked[1].contains("content-type") && !asked[1].ends_with("sent"), "{asked:#?}");
-    assert!(asked[3].starts_with("POST /there") && asked[3].ends_with("sent"), "{asked:#?}");
-    assert!(asked[3].contains("x-own") && !asked[3].contains("authorization"), "{asked:#?}");
+    let requests = network.requests.lock().unwrap().clone();
+    assert!(
+        requests[0].starts_with("POST /moved") && requests[0].ends_with("sent"),
+        "{requests:#?}"
+    );
+    assert!(requests[0].contains("host: example.com"), "{requests:#?}");
+    assert!(
+        requests[1].starts_with("GET /there?x=1") && requests[1].contains("authorization: value")
+    );
+    assert!(
+        !requests[1].contains("content-type") && !requests[1].ends_with("sent"),
+        "{requests:#?}"
+    );
+    assert!(
+        requests[3].starts_with("POST /there") && requests[3].ends_with("sent"),
+        "{requests:#?}"
+    );
+    assert!(
+        requests[3].contains("x-own") && !requests[3].contains("authorization"),
+        "{requests:#?}"
+    );
     let manual = fetcher.fetch(request("kept", Redirect::Manual)).await.unwrap();
     assert_eq!(manual.status, 307);
     let error = fetcher.fetch(request("kept", Redirect::Error)).await;
@@ -168,18 +182,18 @@ async fn what_a_redirect_takes_along() {
 #[tokio::test]
 async fn what_is_sent_and_answered_is_bounded() {
     for path in ["large", "endless"] {
-        let (result, _) = in_world(&format!("http://example.com/{path}")).await;
+        let (result, _) = fetch_url(&format!("http://example.com/{path}")).await;
         let too_large = Error::TooLarge { what: "response", limit_bytes: 1_000 };
         assert_eq!(result, Err(too_large), "{path}");
     }
     for path in ["head", "rubbish"] {
-        let (result, _) = in_world(&format!("http://example.com/{path}")).await;
+        let (result, _) = fetch_url(&format!("http://example.com/{path}")).await;
         assert!(matches!(result, Err(Error::Network(_))), "{path}: {result:?}");
     }
-    let (result, _) = in_world("http://example.com/missing").await;
+    let (result, _) = fetch_url("http://example.com/missing").await;
     assert_eq!(result.unwrap().status, 404);
-    let world = World::new(NAMES, answers).await;
-    let fetcher = fetcher(&world, Hosts::Public);
+    let network = FakeNetwork::new(NAMES, respond).await;
+    let fetcher = fetcher(&network, Hosts::Public);
     let post = Request { method: "POST".to_owned(), ..get("http://example.com/") };
     for (request, is_right) in [
         (Request { body: Some(vec![0; 100]), ..post.clone() }, true),
@@ -196,16 +210,16 @@ async fn what_is_sent_and_answered_is_bounded() {
 
 #[tokio::test]
 async fn tls_is_for_the_name_that_was_asked() {
-    let (result, world) = in_world("https://secure.example.com/x").await;
+    let (result, network) = fetch_url("https://secure.example.com/x").await;
     assert_eq!(result.unwrap().body, b"GET /x HTTP/1.1 secure.example.com");
-    assert_eq!(*world.connected.lock().unwrap(), [address("8.8.8.8:443")]);
-    let (result, _) = in_world("https://wrong.example.com/x").await;
+    assert_eq!(*network.connected.lock().unwrap(), [address("8.8.8.8:443")]);
+    let (result, _) = fetch_url("https://wrong.example.com/x").await;
     assert!(matches!(result, Err(Error::Network(_))), "{result:?}");
 }
 
 #[tokio::test]
 async fn a_policy_allows_hosts_by_name() {
-    let world = World::new(NAMES, answers).await;
+    let network = FakeNetwork::new(NAMES, respond).await;
     let only = Hosts::Only(vec!["One.Example".to_owned(), "*.example.org".to_owned()]);
     for (hosts, url, allowed) in [
         (Hosts::Nowhere, "http://one.example/", false),
@@ -216,7 +230,7 @@ async fn a_policy_allows_hosts_by_name() {
         (only.clone(), "http://one.example/kept", true),
         (only, "http://none.example/", false),
     ] {
-        let result = fetcher(&world, hosts).fetch(get(url)).await;
+        let result = fetcher(&network, hosts).fetch(get(url)).await;
         let blocked = matches!(&result, Err(Error::Blocked(why)) if why.contains("not allowed"));
         assert_eq!(!blocked, allowed, "{url}: {result:?}");
     }

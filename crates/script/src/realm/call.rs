@@ -22,19 +22,23 @@ impl Realm {
     ///
     /// # Errors
     /// If there is not enough memory for it.
-    pub fn offer(&self, name: &str, take: impl Fn(String) + 'static) -> Result<(), Failure> {
+    pub fn set_global_function(
+        &self,
+        name: &str,
+        take: impl Fn(String) + 'static,
+    ) -> Result<(), Failure> {
         self.context.with(|ctx| {
-            let offered = Function::new(ctx.clone(), take)
+            let defined = Function::new(ctx.clone(), take)
                 .and_then(|function| ctx.globals().set(name, function))
                 .catch(&ctx);
-            offered.map_err(|error| self.failure(&ctx, error))
+            defined.map_err(|error| self.failure(&ctx, error))
         })
     }
 
     /// Starts a call of an exported async function with a text argument and a text result. The
     /// module must have run. There is no time limit from here on: the caller can only kill the
     /// process.
-    pub fn begin(&self, module: &str, function: &str, argument: &str) -> Call {
+    pub fn start(&self, module: &str, function: &str, argument: &str) -> Call {
         self.state.expired.set(false);
         self.state.deadline.set(None);
         Call(self.context.with(|ctx| {
@@ -96,7 +100,7 @@ impl Realm {
 mod tests {
     use super::super::{Limits, Program};
     use super::*;
-    use crate::outside::Console;
+    use crate::realm_host::Console;
     use crate::{LibrarySet, Module};
 
     fn realm(code: &str) -> Realm {
@@ -108,7 +112,7 @@ mod tests {
         realm
     }
 
-    fn driven(realm: &Realm, call: &Call) -> Result<String, Failure> {
+    fn run_to_end(realm: &Realm, call: &Call) -> Result<String, Failure> {
         loop {
             let (wait, _) = realm.proceed();
             if let Some(answer) = realm.settled(call) {
@@ -127,12 +131,12 @@ mod tests {
              export const soon = async (text) => { first = text; return text; };\n\
              export const wrong = async () => { null.x; };",
         );
-        let (late, soon) = (realm.begin("main", "late", "a"), realm.begin("main", "soon", "b"));
-        assert_eq!(driven(&realm, &soon), Ok("b".to_owned()));
+        let (late, soon) = (realm.start("main", "late", "a"), realm.start("main", "soon", "b"));
+        assert_eq!(run_to_end(&realm, &soon), Ok("b".to_owned()));
         assert_eq!(realm.settled(&late), None);
-        assert_eq!(driven(&realm, &late), Ok("ab".to_owned()));
-        let failure = driven(&realm, &realm.begin("main", "wrong", "")).unwrap_err();
+        assert_eq!(run_to_end(&realm, &late), Ok("ab".to_owned()));
+        let failure = run_to_end(&realm, &realm.start("main", "wrong", "")).unwrap_err();
         assert_eq!(failure.name.as_deref(), Some("TypeError"));
-        assert!(driven(&realm, &realm.begin("main", "missing", "")).is_err());
+        assert!(run_to_end(&realm, &realm.start("main", "missing", "")).is_err());
     }
 }

@@ -8,7 +8,7 @@ use rquickjs::{CaughtError, Coerced, Ctx, Object, Value};
 use super::Program;
 
 /// The prefix of the names of our own scripts; their frames are hidden.
-pub(super) const OWN: &str = "stockade:";
+pub(super) const OWN_PREFIX: &str = "stockade:";
 
 /// The longest text that is taken from an exception, in bytes.
 const MAX_BYTES: usize = 8 << 10;
@@ -65,16 +65,21 @@ impl Failure {
             }
             CaughtError::Value(value) => Self::of_value(ctx, &value, program),
             CaughtError::Error(error) => {
-                Self { message: bounded(error.to_string()), ..Self::default() }
+                Self { message: truncate(error.to_string()), ..Self::default() }
             }
         }
     }
 
     pub(super) fn of_value<'js>(ctx: &Ctx<'js>, value: &Value<'js>, program: &Program) -> Self {
-        Self::deep(ctx, value, program, 0)
+        Self::with_depth(ctx, value, program, 0)
     }
 
-    fn deep<'js>(ctx: &Ctx<'js>, value: &Value<'js>, program: &Program, depth: usize) -> Self {
+    fn with_depth<'js>(
+        ctx: &Ctx<'js>,
+        value: &Value<'js>,
+        program: &Program,
+        depth: usize,
+    ) -> Self {
         let Some(object) = value.as_object().filter(|_| value.is_error()) else {
             return Self { message: text(ctx, value.clone()), ..Self::default() };
         };
@@ -89,7 +94,7 @@ impl Failure {
             message: field(ctx, object, "message").unwrap_or_default(),
             code: field(ctx, object, "code"),
             frames: frames.take(MAX_FRAMES).collect(),
-            cause: cause.map(|cause| Box::new(Self::deep(ctx, &cause, program, depth + 1))),
+            cause: cause.map(|cause| Box::new(Self::with_depth(ctx, &cause, program, depth + 1))),
         }
     }
 }
@@ -108,7 +113,7 @@ fn field<'js>(ctx: &Ctx<'js>, object: &Object<'js>, name: &str) -> Option<String
 
 fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> String {
     match value.get::<Coerced<String>>() {
-        Ok(text) => bounded(text.0),
+        Ok(text) => truncate(text.0),
         Err(_) => {
             drop(ctx.catch());
             "[unprintable]".to_owned()
@@ -116,7 +121,7 @@ fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> String {
     }
 }
 
-fn bounded(mut text: String) -> String {
+fn truncate(mut text: String) -> String {
     if text.len() > MAX_BYTES {
         let end = (0..=MAX_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
         text.truncate(end);
@@ -132,7 +137,7 @@ fn frame(line: &str, program: &Program) -> Option<String> {
         Some((name, place)) => (Some(name.trim_end()), place),
         None => (None, rest),
     };
-    if place.starts_with(OWN) {
+    if place.starts_with(OWN_PREFIX) {
         return None;
     }
     let mut parts = place.rsplitn(3, ':');
@@ -141,7 +146,7 @@ fn frame(line: &str, program: &Program) -> Option<String> {
     let place = match (parts.next(), line, column) {
         (Some(path), Some(line), Some(column)) => match program.modules.get(path) {
             Some(module) => {
-                let (line, column) = module.written(line, column);
+                let (line, column) = module.source_position(line, column);
                 format!("{path}:{line}:{column}")
             }
             None => place.to_owned(),

@@ -9,7 +9,7 @@ use rquickjs::{Ctx, Exception, Function, Object, Result, TypedArray, Undefined};
 use url::{Url, form_urlencoded, quirks};
 
 use super::State;
-use crate::outside::{Answer, Redirect, Request, Response};
+use crate::realm_host::{FetchResult, Redirect, Request, Response};
 
 /// The parts of a URL that can be read and set.
 const URL_PARTS: &[&str] = &[
@@ -21,7 +21,7 @@ const URL_PARTS: &[&str] = &[
 const MAX_RANDOM_BYTES: usize = 65_536;
 
 /// How many bytes are drawn at a time for `Math.random()`.
-const DRAWN_BYTES: usize = 1_024;
+const RANDOM_BUFFER_BYTES: usize = 1_024;
 
 /// The object that is passed to our scripts.
 pub(super) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> Result<Object<'js>> {
@@ -34,7 +34,7 @@ pub(super) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> Result<Object<'js>
     host.set("now", Function::new(ctx.clone(), now)?)?;
     host.set("random", Function::new(ctx.clone(), random)?)?;
     let draws = Rc::clone(state);
-    let draw = move |ctx: Ctx<'_>| draws.draw(&ctx);
+    let draw = move |ctx: Ctx<'_>| draws.next_random(&ctx);
     host.set("draw", Function::new(ctx.clone(), draw)?)?;
     host.set("encode", Function::new(ctx.clone(), encode)?)?;
     host.set("decode", Function::new(ctx.clone(), decode)?)?;
@@ -56,7 +56,11 @@ pub(super) fn host<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> Result<Object<'js>
 }
 
 /// Settles a fetch of the program with its response.
-pub(super) fn settle<'js>(ctx: &Ctx<'js>, settle: &Function<'js>, answer: Answer) -> Result<()> {
+pub(super) fn settle<'js>(
+    ctx: &Ctx<'js>,
+    settle: &Function<'js>,
+    answer: FetchResult,
+) -> Result<()> {
     let Response { status, status_text, url, redirected, headers, body } = match answer.result {
         Ok(response) => response,
         Err(why) => return settle.call((answer.id, why)),
@@ -79,11 +83,11 @@ impl State {
         // An empty line has a cost, too.
         let Some(left) = self.output_left.get().checked_sub(text.len() + 1) else {
             self.output_left.set(0);
-            self.output_cut.set(true);
+            self.output_truncated.set(true);
             return;
         };
         self.output_left.set(left);
-        if let Ok(mut outside) = self.outside.try_borrow_mut()
+        if let Ok(mut outside) = self.host.try_borrow_mut()
             && let Some(outside) = outside.as_mut()
         {
             outside.write(level, text);
@@ -92,10 +96,10 @@ impl State {
 
     /// A number from 0 to 1 for `Math.random()`. The engine's own generator would be the same in
     /// every process that is forked from one.
-    fn draw(&self, ctx: &Ctx<'_>) -> Result<f64> {
+    fn next_random(&self, ctx: &Ctx<'_>) -> Result<f64> {
         let mut left = self.random.borrow_mut();
         if left.len() < size_of::<u32>() {
-            left.resize(DRAWN_BYTES, 0);
+            left.resize(RANDOM_BUFFER_BYTES, 0);
             if !fill(&mut left) {
                 left.clear();
                 return Err(no_randomness(ctx));
@@ -131,7 +135,7 @@ impl State {
         };
         let id = self.last_fetch.get().wrapping_add(1);
         self.last_fetch.set(id);
-        let begun = match self.outside.borrow_mut().as_mut() {
+        let begun = match self.host.borrow_mut().as_mut() {
             Some(outside) => outside.fetch(id, request),
             None => Err("fetch is not available yet".to_owned()),
         };
@@ -142,7 +146,7 @@ impl State {
 
     fn abort(&self, id: u32) {
         if self.fetches.borrow_mut().remove(&id)
-            && let Some(outside) = self.outside.borrow_mut().as_mut()
+            && let Some(outside) = self.host.borrow_mut().as_mut()
         {
             outside.abort(id);
         }

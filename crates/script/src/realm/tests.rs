@@ -3,7 +3,7 @@
 use super::*;
 use crate::SourceFile;
 use crate::compile::{Lenient, compile};
-use crate::outside::{Answer, Console, Request, Response};
+use crate::realm_host::{Console, FetchResult, Request, Response};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -39,7 +39,7 @@ fn run(source: &str) -> (Outcome, Vec<String>) {
 /// The output lines of a program that succeeds.
 fn lines(source: &str) -> Vec<String> {
     let (outcome, lines) = run(source);
-    assert_eq!(outcome.ended, Ended::Settled, "{source}: {lines:?}");
+    assert_eq!(outcome.end, RunEnd::Settled, "{source}: {lines:?}");
     lines
 }
 
@@ -51,21 +51,21 @@ fn modules_import_each_other_and_nothing_else() {
         ("one.js", "export const one = await Promise.resolve(1);"),
     ];
     let (outcome, lines) = run_with(&files, TIMEOUT);
-    assert_eq!((outcome.ended, lines), (Ended::Settled, vec!["log: 2".to_owned()]));
+    assert_eq!((outcome.end, lines), (RunEnd::Settled, vec!["log: 2".to_owned()]));
     let outcome = run("import(\"std\").catch((e) => console.log(String(e)));").0;
-    assert_eq!(outcome.ended, Ended::Settled);
+    assert_eq!(outcome.end, RunEnd::Settled);
 }
 
 #[test]
 fn an_error_is_told_where_the_user_wrote_it() {
     let source = "type A = {\n  a: number;\n};\nfunction inner(): never {\n  throw new TypeError(\
                   \"boom\", { cause: new Error(\"why\") });\n}\ninner();\n";
-    let Ended::Threw(failure) = run(source).0.ended else { panic!("nothing was thrown") };
+    let RunEnd::Threw(failure) = run(source).0.end else { panic!("nothing was thrown") };
     assert_eq!((failure.name.as_deref(), failure.message.as_str()), (Some("TypeError"), "boom"));
     assert!(failure.frames[0].starts_with("at inner (main.ts:5:"), "{failure:?}");
     assert!(failure.frames[1].contains("main.ts:7:"), "{failure:?}");
     assert!(failure.to_string().contains("\nCause: why\nError: why\n    at "), "{failure}");
-    let Ended::Threw(failure) = run("throw \"plain\";").0.ended else { panic!("not thrown") };
+    let RunEnd::Threw(failure) = run("throw \"plain\";").0.end else { panic!("not thrown") };
     assert_eq!(failure.to_string(), "plain");
 }
 
@@ -82,12 +82,12 @@ fn a_run_ends_whatever_a_program_does() {
         "console.log(\"before\"); throw { toString() { for (;;) {} } };",
     ] {
         let (outcome, lines) = run_with(&[("main.ts", source)], short);
-        assert_eq!(outcome.ended, Ended::TimedOut, "{source}");
+        assert_eq!(outcome.end, RunEnd::TimedOut, "{source}");
         assert_eq!(lines, ["log: before"], "{source}");
     }
     let endless = Duration::from_secs(3_600);
     let (outcome, _) = run_with(&[("main.ts", "await new Promise(() => {});")], endless);
-    assert_eq!(outcome.ended, Ended::NeverSettles);
+    assert_eq!(outcome.end, RunEnd::NeverSettles);
 }
 
 #[test]
@@ -99,10 +99,10 @@ fn memory_stack_and_output_are_bounded() {
         "const f = () => f() + 1; f();",
         "let a: any = []; for (let i = 0; i < 1e5; i++) a = [a]; JSON.stringify(a);",
     ] {
-        assert!(matches!(run(source).0.ended, Ended::Threw(_)), "{source}");
+        assert!(matches!(run(source).0.end, RunEnd::Threw(_)), "{source}");
     }
     let (outcome, lines) = run("for (let i = 0; i < 1e5; i++) console.log(\"x\".repeat(100));");
-    assert!(outcome.output_cut);
+    assert!(outcome.output_truncated);
     assert!(lines.len() < 3_000, "{}", lines.len());
 }
 
@@ -184,7 +184,7 @@ fn the_web_is_there_as_far_as_it_reaches_nothing() {
 fn a_rejection_that_nobody_looks_at_is_told() {
     let (outcome, _) = run("Promise.reject(new Error(\"lost\")); const p = Promise.reject(1); \
                             p.catch(() => {});");
-    assert_eq!(outcome.ended, Ended::Settled);
+    assert_eq!(outcome.end, RunEnd::Settled);
     let messages: Vec<_> = outcome.unhandled.iter().map(|f| f.message.as_str()).collect();
     assert_eq!(messages, ["lost"]);
 }
@@ -193,10 +193,10 @@ fn a_rejection_that_nobody_looks_at_is_told() {
 #[derive(Default)]
 struct Echo {
     lines: Rc<RefCell<Vec<String>>>,
-    asked: Vec<(u32, Request)>,
+    requests: Vec<(u32, Request)>,
 }
 
-impl Outside for Echo {
+impl RealmHost for Echo {
     fn write(&mut self, _: &str, text: &str) {
         self.lines.borrow_mut().push(text.to_owned());
     }
@@ -205,7 +205,7 @@ impl Outside for Echo {
         if request.url.contains("never") {
             return Err("not this".to_owned());
         }
-        self.asked.push((id, request));
+        self.requests.push((id, request));
         Ok(())
     }
 
@@ -213,21 +213,21 @@ impl Outside for Echo {
         self.lines.borrow_mut().push(format!("aborted {id}"));
     }
 
-    fn wait(&mut self, _: Duration) -> Option<Answer> {
-        let (id, Request { method, url, headers, body, .. }) = self.asked.pop()?;
+    fn wait(&mut self, _: Duration) -> Option<FetchResult> {
+        let (id, Request { method, url, headers, body, .. }) = self.requests.pop()?;
         if url.ends_with("/fails") {
-            return Some(Answer { id, result: Err("fetch failed: as asked".to_owned()) });
+            return Some(FetchResult { id, result: Err("fetch failed: as asked".to_owned()) });
         }
         let text = format!("{method} {url} {headers:?} ");
         let body = [text.into_bytes(), body.unwrap_or_default()].concat();
         let headers = [("a", "1"), ("b", "2"), ("a", "3")];
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let response = Response { status: 201, url, headers, body, ..Response::default() };
-        Some(Answer { id, result: Ok(response) })
+        Some(FetchResult { id, result: Ok(response) })
     }
 }
 
-fn fetched(source: &str) -> (Ended, Vec<String>) {
+fn run_fetching(source: &str) -> (RunEnd, Vec<String>) {
     let file = SourceFile { path: "main.ts".to_owned(), source: source.to_owned() };
     let module = compile(&file, &mut Lenient).unwrap();
     let modules = [("main.ts".to_owned(), module)].into();
@@ -235,14 +235,14 @@ fn fetched(source: &str) -> (Ended, Vec<String>) {
     let lines = Rc::new(RefCell::new(Vec::new()));
     let echo = Echo { lines: Rc::clone(&lines), ..Echo::default() };
     let realm = Realm::new(&LibrarySet::default(), &Limits::default()).unwrap();
-    let ended = realm.run(program, "main.ts", TIMEOUT, Box::new(echo)).ended;
+    let ended = realm.run(program, "main.ts", TIMEOUT, Box::new(echo)).end;
     drop(realm);
     (ended, lines.take())
 }
 
 #[test]
 fn what_is_fetched_is_answered_by_the_outside() {
-    let (ended, lines) = fetched(
+    let (ended, lines) = run_fetching(
         "const a = fetch(\"https://a.example/x\", { method: \"POST\", body: \"é\", headers: { \"X-A\": 1 } });\n\
          const b = fetch(new URL(\"https://b.example/\"));\n\
          const response = await a;\n\
@@ -254,7 +254,7 @@ fn what_is_fetched_is_answered_by_the_outside() {
          console.log([...(await b).headers].join(\" \"));\n\
          console.log(await new Response('{\"n\":[1]}').json().then((v: any) => v.n[0]));",
     );
-    assert_eq!(ended, Ended::Settled);
+    assert_eq!(ended, RunEnd::Settled);
     assert_eq!(
         lines,
         [
@@ -271,7 +271,7 @@ fn what_is_fetched_is_answered_by_the_outside() {
 
 #[test]
 fn fetches_fail_and_are_given_up() {
-    let (ended, lines) = fetched(
+    let (ended, lines) = run_fetching(
         "for (const url of [\"https://a.example/fails\", \"https://never.example/\", \"nope\"]) {\n\
            try { await fetch(url); } catch (e) { console.log(String(e)); }\n\
          }\n\
@@ -282,7 +282,7 @@ fn fetches_fail_and_are_given_up() {
          try { await fetch(\"https://a.example/\", { signal: AbortSignal.abort() }); }\n\
          catch (e) { console.log((e as Error).name); }",
     );
-    assert_eq!(ended, Ended::Settled);
+    assert_eq!(ended, RunEnd::Settled);
     assert_eq!(
         lines,
         [
@@ -315,5 +315,5 @@ fn a_library_set_is_compiled_first_and_bounded() {
     let program = Program { modules, ..Program::default() };
     let outcome = realm.run(program, "main.ts", TIMEOUT, Box::new(Console(|_: &str, _: &str| {})));
     let too_large = CodeTooLarge { bytes: 102, limit_bytes: 100 };
-    assert_eq!(outcome.ended, Ended::TooMuchCode(too_large));
+    assert_eq!(outcome.end, RunEnd::TooMuchCode(too_large));
 }

@@ -2,7 +2,7 @@
 //! stream. A worker may write any bytes: unless they are valid messages, each in its only encoding
 //! and within the limit, the call ends.
 
-use crate::outside::{Answer, Redirect, Request, Response};
+use crate::realm_host::{FetchResult, Redirect, Request, Response};
 
 /// The longest frame, without its length field.
 pub const FRAME_BYTES: usize = 8 << 20;
@@ -13,9 +13,9 @@ const MAX_HEADERS: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FromWorker {
     /// It starts to parse the files; until its next message, deep nesting may crash it.
-    Reading,
+    ReadingStarted,
     /// It has parsed them.
-    Read,
+    ReadingFinished,
     /// A line of output.
     Line(String),
     /// A request for a fetch.
@@ -23,16 +23,16 @@ pub enum FromWorker {
     /// It cancels a fetch.
     Abort(u32),
     /// Its response, the last message.
-    Answer(Vec<u8>),
+    Response(Vec<u8>),
 }
 
 /// A message to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToWorker {
     /// The request, the first message.
-    Ask(Vec<u8>),
+    Request(Vec<u8>),
     /// The result of a fetch.
-    Fetched(Answer),
+    FetchResult(FetchResult),
 }
 
 /// A frame that is not a valid message.
@@ -41,7 +41,7 @@ pub enum ToWorker {
 pub struct Malformed;
 
 /// A message that is sent over the stream.
-pub trait Word: Sized {
+pub trait Message: Sized {
     /// The complete frame.
     fn encode(&self) -> Vec<u8>;
 
@@ -56,15 +56,15 @@ pub trait Word: Sized {
 #[derive(Debug, Default)]
 pub struct Incoming {
     bytes: Vec<u8>,
-    taken: usize,
+    consumed: usize,
 }
 
 impl Incoming {
     /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
-        if self.taken > 0 {
-            self.bytes.drain(..self.taken);
-            self.taken = 0;
+        if self.consumed > 0 {
+            self.bytes.drain(..self.consumed);
+            self.consumed = 0;
         }
         self.bytes.extend_from_slice(bytes);
     }
@@ -74,25 +74,25 @@ impl Incoming {
     /// # Errors
     /// [`Malformed`] as soon as its length or content is invalid; the rest of the stream is then
     /// meaningless.
-    pub fn take<W: Word>(&mut self) -> Result<Option<W>, Malformed> {
-        let rest = self.bytes.get(self.taken..).unwrap_or_default();
+    pub fn take<W: Message>(&mut self) -> Result<Option<W>, Malformed> {
+        let rest = self.bytes.get(self.consumed..).unwrap_or_default();
         let Some((length, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length > FRAME_BYTES {
             return Err(Malformed);
         }
         let Some(frame) = rest.get(..length) else { return Ok(None) };
-        let word = W::decode(frame)?;
-        self.taken += 4 + length;
-        Ok(Some(word))
+        let message = W::decode(frame)?;
+        self.consumed += 4 + length;
+        Ok(Some(message))
     }
 }
 
-impl Word for FromWorker {
+impl Message for FromWorker {
     fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Reading => Frame::new(b'r').finish(),
-            Self::Read => Frame::new(b'R').finish(),
+            Self::ReadingStarted => Frame::new(b'r').finish(),
+            Self::ReadingFinished => Frame::new(b'R').finish(),
             Self::Line(text) => Frame::new(b'L').bytes(text.as_bytes()).finish(),
             Self::Fetch(id, request) => {
                 let Request { method, url, headers, body, redirect } = request;
@@ -108,15 +108,15 @@ impl Word for FromWorker {
                 }
             }
             Self::Abort(id) => Frame::new(b'X').number(*id).finish(),
-            Self::Answer(bytes) => Frame::new(b'A').bytes(bytes).finish(),
+            Self::Response(bytes) => Frame::new(b'A').bytes(bytes).finish(),
         }
     }
 
     fn decode(frame: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(frame);
-        let word = match fields.byte()? {
-            b'r' => Self::Reading,
-            b'R' => Self::Read,
+        let message = match fields.byte()? {
+            b'r' => Self::ReadingStarted,
+            b'R' => Self::ReadingFinished,
             b'L' => Self::Line(fields.text()?),
             b'F' => {
                 let id = fields.number()?;
@@ -131,21 +131,21 @@ impl Word for FromWorker {
                 Self::Fetch(id, Request { method, url, headers, body, redirect })
             }
             b'X' => Self::Abort(fields.number()?),
-            b'A' => Self::Answer(fields.bytes()?.to_vec()),
+            b'A' => Self::Response(fields.bytes()?.to_vec()),
             _ => return Err(Malformed),
         };
-        fields.end(word)
+        fields.end(message)
     }
 }
 
-impl Word for ToWorker {
+impl Message for ToWorker {
     fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Ask(bytes) => Frame::new(b'Q').bytes(bytes).finish(),
-            Self::Fetched(Answer { id, result: Err(why) }) => {
+            Self::Request(bytes) => Frame::new(b'Q').bytes(bytes).finish(),
+            Self::FetchResult(FetchResult { id, result: Err(why) }) => {
                 Frame::new(b'E').number(*id).bytes(why.as_bytes()).finish()
             }
-            Self::Fetched(Answer { id, result: Ok(response) }) => {
+            Self::FetchResult(FetchResult { id, result: Ok(response) }) => {
                 let Response { status, status_text, url, redirected, headers, body } = response;
                 Frame::new(b'S')
                     .number(*id)
@@ -162,11 +162,11 @@ impl Word for ToWorker {
 
     fn decode(frame: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(frame);
-        let word = match fields.byte()? {
-            b'Q' => Self::Ask(fields.bytes()?.to_vec()),
+        let message = match fields.byte()? {
+            b'Q' => Self::Request(fields.bytes()?.to_vec()),
             b'E' => {
                 let id = fields.number()?;
-                Self::Fetched(Answer { id, result: Err(fields.text()?) })
+                Self::FetchResult(FetchResult { id, result: Err(fields.text()?) })
             }
             b'S' => {
                 let id = fields.number()?;
@@ -178,11 +178,11 @@ impl Word for ToWorker {
                     headers: fields.headers()?,
                     body: fields.bytes()?.to_vec(),
                 };
-                Self::Fetched(Answer { id, result: Ok(response) })
+                Self::FetchResult(FetchResult { id, result: Ok(response) })
             }
             _ => return Err(Malformed),
         };
-        fields.end(word)
+        fields.end(message)
     }
 }
 
@@ -273,8 +273,8 @@ impl<'a> Fields<'a> {
         (0..count).map(|_| Ok((self.text()?, self.text()?))).collect()
     }
 
-    fn end<W>(self, word: W) -> Result<W, Malformed> {
-        if self.0.is_empty() { Ok(word) } else { Err(Malformed) }
+    fn end<W>(self, message: W) -> Result<W, Malformed> {
+        if self.0.is_empty() { Ok(message) } else { Err(Malformed) }
     }
 }
 
@@ -296,33 +296,33 @@ mod tests {
             redirect: Redirect::Manual,
         };
         let words = [
-            FromWorker::Reading,
-            FromWorker::Read,
+            FromWorker::ReadingStarted,
+            FromWorker::ReadingFinished,
             FromWorker::Line("[log] é".to_owned()),
             FromWorker::Fetch(7, request),
             FromWorker::Fetch(8, Request::default()),
             FromWorker::Abort(7),
-            FromWorker::Answer(vec![1, 2, 3]),
+            FromWorker::Response(vec![1, 2, 3]),
         ];
-        let bytes: Vec<u8> = words.iter().flat_map(Word::encode).collect();
+        let bytes: Vec<u8> = words.iter().flat_map(Message::encode).collect();
         for piece in [1, 3, 7, bytes.len()] {
             let mut incoming = Incoming::default();
             let mut read = Vec::new();
             for piece in bytes.chunks(piece) {
                 incoming.push(piece);
-                while let Some(word) = incoming.take::<FromWorker>().unwrap() {
-                    read.push(word);
+                while let Some(message) = incoming.take::<FromWorker>().unwrap() {
+                    read.push(message);
                 }
             }
             assert_eq!(read, words);
         }
         let response = Response { status: 404, headers: headers(), ..Response::default() };
-        for word in [
-            ToWorker::Ask(vec![9]),
-            ToWorker::Fetched(Answer { id: 1, result: Err("no".to_owned()) }),
-            ToWorker::Fetched(Answer { id: 2, result: Ok(response) }),
+        for message in [
+            ToWorker::Request(vec![9]),
+            ToWorker::FetchResult(FetchResult { id: 1, result: Err("no".to_owned()) }),
+            ToWorker::FetchResult(FetchResult { id: 2, result: Ok(response) }),
         ] {
-            assert_eq!(ToWorker::decode(&word.encode()[4..]), Ok(word));
+            assert_eq!(ToWorker::decode(&message.encode()[4..]), Ok(message));
         }
     }
 

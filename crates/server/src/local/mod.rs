@@ -3,8 +3,8 @@
 //! The kernel identifies the peer process of a connection, and from that [`crate::auth`] determines
 //! the caller of its requests. Everything else here is translation.
 
-mod answer;
 mod request;
+mod response;
 mod routes;
 mod session;
 
@@ -35,16 +35,16 @@ impl Connections {
     }
 }
 
-struct Counted(Connections);
+struct ConnectionGuard(Connections);
 
-impl Counted {
+impl ConnectionGuard {
     fn new(connections: &Connections) -> Self {
         connections.0.fetch_add(1, Ordering::Relaxed);
         Self(connections.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -84,10 +84,10 @@ pub async fn serve(
         };
         // A refused connection is closed without a response.
         let Ok(caller) = authenticate.caller(&connection(&stream)) else { continue };
-        let counted = Counted::new(&connections);
+        let guard = ConnectionGuard::new(&connections);
         let routes = routes.clone();
         tokio::spawn(async move {
-            let _counted = counted;
+            let _counted = guard;
             serve_connection(stream, routes, caller).await;
         });
     }

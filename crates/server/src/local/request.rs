@@ -13,23 +13,23 @@ use stockade_api::wire::{EXECUTION_HEADER, KEY_HEADER};
 use stockade_api::{Caller, Problem, Sandboxes, Workflows};
 use stockade_core::{Code, ExecutionId};
 
-use super::answer::Failure;
+use super::response::Failure;
 
 /// The shared state of all routes.
 #[derive(Debug, Clone)]
-pub(super) struct Shared {
+pub(super) struct AppState {
     pub(super) sandboxes: Arc<dyn Sandboxes>,
     pub(super) workflows: Arc<dyn Workflows>,
 }
 
 /// The caller of a request: that of its connection, with the idempotency key and the execution that
 /// the request names.
-pub(super) struct Requester(pub(super) Caller);
+pub(super) struct RequestCaller(pub(super) Caller);
 
-impl FromRequestParts<Shared> for Requester {
+impl FromRequestParts<AppState> for RequestCaller {
     type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Shared) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, _: &AppState) -> Result<Self, Failure> {
         let text = |name: &str| match parts.headers.get(name).map(|value| value.to_str()) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text.to_owned())),
@@ -63,7 +63,7 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 }
 
 /// A response that accompanies a body, as the value of a header.
-pub(super) fn beside(answer: &impl Serialize) -> Result<HeaderValue, Problem> {
+pub(super) fn header_value(answer: &impl Serialize) -> Result<HeaderValue, Problem> {
     let unwritten = |error: &dyn std::fmt::Display| {
         Problem::new(Code::Io, "the answer cannot be written").because(error.to_string())
     };
@@ -72,4 +72,4 @@ pub(super) fn beside(answer: &impl Serialize) -> Result<HeaderValue, Problem> {
 }
 
 /// The status of a response after which the connection is not HTTP any more.
-pub(super) const TAKEN_OVER: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
+pub(super) const UPGRADED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;

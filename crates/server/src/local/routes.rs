@@ -11,18 +11,18 @@ use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use stockade_api::body::Received;
+use stockade_api::body::BodyReader;
 use stockade_api::wire::{
-    ANSWER_HEADER, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, REQUEST_HEADER,
-    SESSION, WEB_SOCKET, WRITE,
+    CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, REQUEST_HEADER,
+    RESPONSE_HEADER, SESSION, WEB_SOCKET, WRITE,
 };
 use stockade_api::{
     FileContent, HttpStream, Problem, Sandboxes, Workflows, WriteFile, dispatch, dispatch_workflows,
 };
 use stockade_core::Code;
 
-use super::answer::{Failure, content, lines};
-use super::request::{Requester, Shared, beside, parse};
+use super::request::{AppState, RequestCaller, header_value, parse};
+use super::response::{Failure, content, json_lines};
 use super::session;
 
 /// The largest request of a plain operation, in bytes.
@@ -44,7 +44,7 @@ pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) 
         .route(WEB_SOCKET, post(session::web_socket))
         .fallback(unknown)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES))
-        .with_state(Shared { sandboxes, workflows })
+        .with_state(AppState { sandboxes, workflows })
 }
 
 async fn health() -> axum::Json<Value> {
@@ -58,8 +58,8 @@ async fn unknown(request: Request) -> Failure {
 }
 
 async fn call(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     Path(operation): Path<String>,
     body: Bytes,
 ) -> Result<axum::Json<Value>, Failure> {
@@ -72,56 +72,56 @@ async fn call(
 }
 
 async fn output(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    Ok(lines(shared.sandboxes.read_output(&caller.0, parse(&body)?).await?))
+    Ok(json_lines(shared.sandboxes.read_output(&caller.0, parse(&body)?).await?))
 }
 
 async fn events(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    Ok(lines(shared.sandboxes.read_events(&caller.0, parse(&body)?).await?))
+    Ok(json_lines(shared.sandboxes.read_events(&caller.0, parse(&body)?).await?))
 }
 
 async fn diff(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    Ok(lines(shared.sandboxes.diff_bundle(&caller.0, parse(&body)?).await?))
+    Ok(json_lines(shared.sandboxes.diff_bundle(&caller.0, parse(&body)?).await?))
 }
 
 async fn read(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
     Ok(content(shared.sandboxes.read_file(&caller.0, parse(&body)?).await?))
 }
 
 async fn http_stream(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let HttpStream { head, body } = shared.sandboxes.http_stream(&caller.0, parse(&body)?).await?;
     let mut answer = content(body);
-    answer.headers_mut().insert(ANSWER_HEADER, beside(&head)?);
+    answer.headers_mut().insert(RESPONSE_HEADER, header_value(&head)?);
     Ok(answer)
 }
 
 async fn write(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     headers: HeaderMap,
     body: Body,
-) -> Result<axum::Json<stockade_api::Written>, Failure> {
+) -> Result<axum::Json<stockade_api::WriteResult>, Failure> {
     let request = headers.get(REQUEST_HEADER).and_then(|text| STANDARD.decode(text).ok());
     let request: WriteFile = parse(&request.unwrap_or_default())?;
-    let content = FileContent(Box::pin(Received::new(body)));
+    let content = FileContent(Box::pin(BodyReader::new(body)));
     Ok(axum::Json(shared.sandboxes.write_file(&caller.0, request, content).await?))
 }

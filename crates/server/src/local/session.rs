@@ -6,41 +6,41 @@ use axum::http::header::{CONNECTION, UPGRADE};
 use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use stockade_api::wire::{ANSWER_HEADER, PROTOCOL, read_input, write_event};
+use stockade_api::wire::{PROTOCOL, RESPONSE_HEADER, read_input, write_event};
 use stockade_api::{Items, OpenWebSocket, Problem, Session, SessionEvent};
 use stockade_core::Code;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional, split};
 
-use super::answer::Failure;
-use super::request::{Requester, Shared, TAKEN_OVER, beside, parse};
+use super::request::{AppState, RequestCaller, UPGRADED, header_value, parse};
+use super::response::Failure;
 
 /// The largest request, in bytes.
 const REQUEST_BYTES: usize = 16 << 20;
 
 /// Opens a session; frames follow.
 pub(super) async fn open(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     request: Request,
 ) -> Result<Response, Failure> {
-    let (upgrade, body) = taken(request).await?;
+    let (upgrade, body) = upgrade_parts(request).await?;
     let session = shared.sandboxes.open_session(&caller.0, parse(&body)?).await?;
-    let answer = answer().header("stockade-workflow-id", session.workflow_id.0.as_str());
+    let answer = upgrade_response().header("stockade-workflow-id", session.workflow_id.0.as_str());
     tokio::spawn(async move {
         if let Ok(connection) = upgrade.await {
             relay(session, TokioIo::new(connection)).await;
         }
     });
-    answer.body(Body::empty()).map_err(broken)
+    answer.body(Body::empty()).map_err(unreadable)
 }
 
 /// Connects to a port; its bytes follow.
 pub(super) async fn connect(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     request: Request,
 ) -> Result<Response, Failure> {
-    let (upgrade, body) = taken(request).await?;
+    let (upgrade, body) = upgrade_parts(request).await?;
     let mut inside = shared.sandboxes.connect(&caller.0, parse(&body)?).await?;
     tokio::spawn(async move {
         if let Ok(connection) = upgrade.await {
@@ -48,45 +48,45 @@ pub(super) async fn connect(
             let _ = copy_bidirectional(&mut inside, &mut TokioIo::new(connection)).await;
         }
     });
-    answer().body(Body::empty()).map_err(broken)
+    upgrade_response().body(Body::empty()).map_err(unreadable)
 }
 
 /// Opens a WebSocket to a port; its frames follow.
 pub(super) async fn web_socket(
-    State(shared): State<Shared>,
-    caller: Requester,
+    State(shared): State<AppState>,
+    caller: RequestCaller,
     request: Request,
 ) -> Result<Response, Failure> {
-    let (upgrade, body) = taken(request).await?;
+    let (upgrade, body) = upgrade_parts(request).await?;
     let opened = shared.sandboxes.web_socket(&caller.0, parse(&body)?).await?;
     let OpenWebSocket { protocol, connection: mut inside } = opened;
-    let answer = answer().header(ANSWER_HEADER, beside(&protocol)?);
+    let answer = upgrade_response().header(RESPONSE_HEADER, header_value(&protocol)?);
     tokio::spawn(async move {
         if let Ok(connection) = upgrade.await {
             // Either end may disconnect at any time.
             let _ = copy_bidirectional(&mut inside, &mut TokioIo::new(connection)).await;
         }
     });
-    answer.body(Body::empty()).map_err(broken)
+    answer.body(Body::empty()).map_err(unreadable)
 }
 
-fn answer() -> axum::http::response::Builder {
-    Response::builder().status(TAKEN_OVER).header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL)
+fn upgrade_response() -> axum::http::response::Builder {
+    Response::builder().status(UPGRADED).header(CONNECTION, "upgrade").header(UPGRADE, PROTOCOL)
 }
 
 /// The connection that a request is upgraded to, and the request's body.
-async fn taken(mut request: Request) -> Result<(OnUpgrade, axum::body::Bytes), Failure> {
-    let asks = request.headers().get(UPGRADE).is_some_and(|protocol| protocol == PROTOCOL);
-    let upgrade = request.extensions_mut().remove::<OnUpgrade>().filter(|_| asks);
+async fn upgrade_parts(mut request: Request) -> Result<(OnUpgrade, axum::body::Bytes), Failure> {
+    let wants_upgrade = request.headers().get(UPGRADE).is_some_and(|protocol| protocol == PROTOCOL);
+    let upgrade = request.extensions_mut().remove::<OnUpgrade>().filter(|_| wants_upgrade);
     let upgrade = upgrade.ok_or_else(|| {
         let message = format!("the request must ask to upgrade to `{PROTOCOL}`");
         Failure(Problem::new(Code::InvalidInput, message))
     })?;
-    let body = to_bytes(request.into_body(), REQUEST_BYTES).await.map_err(broken)?;
+    let body = to_bytes(request.into_body(), REQUEST_BYTES).await.map_err(unreadable)?;
     Ok((upgrade, body))
 }
 
-fn broken(error: impl ToString) -> Failure {
+fn unreadable(error: impl ToString) -> Failure {
     let problem = Problem::new(Code::InvalidInput, "the request cannot be read");
     Failure(problem.because(error.to_string()))
 }
@@ -100,8 +100,8 @@ where
     let Session { mut events, input, .. } = session;
     let (mut from, mut to) = split(connection);
     let listener = tokio::spawn(async move {
-        while let Ok(Some(said)) = read_input(&mut from).await {
-            if input.send(said).await.is_err() {
+        while let Ok(Some(message)) = read_input(&mut from).await {
+            if input.send(message).await.is_err() {
                 break;
             }
         }

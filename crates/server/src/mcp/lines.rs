@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 /// The buffer size between two ends, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 /// How long writing the last responses may take.
-const ENDING: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 // JSON-RPC 2.0, section 5.1.
 const PARSE_ERROR: i32 = -32700;
@@ -24,22 +24,22 @@ const INVALID_REQUEST: i32 = -32600;
 
 /// The tasks that carry lines between a client and the protocol library.
 #[derive(Debug)]
-pub(super) struct Carrying {
-    sorting: JoinHandle<()>,
-    answering: JoinHandle<()>,
+pub(super) struct LineRelay {
+    reader: JoinHandle<()>,
+    writer: JoinHandle<()>,
 }
 
-impl Carrying {
+impl LineRelay {
     /// Waits until all responses are written, and stops reading.
     pub(super) async fn end(self) {
         // A client that does not read misses its responses.
-        let _ = tokio::time::timeout(ENDING, self.answering).await;
-        self.sorting.abort();
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, self.writer).await;
+        self.reader.abort();
     }
 }
 
 /// Streams that contain only messages, for the streams of a client.
-pub(super) fn carry<I, O>(input: I, output: O) -> (DuplexStream, DuplexStream, Carrying)
+pub(super) fn relay<I, O>(input: I, output: O) -> (DuplexStream, DuplexStream, LineRelay)
 where
     I: AsyncRead + Send + Unpin + 'static,
     O: AsyncWrite + Send + Unpin + 'static,
@@ -47,13 +47,13 @@ where
     let (to_server, messages) = duplex(BUFFER_BYTES);
     let (answers, from_server) = duplex(BUFFER_BYTES);
     let output = Arc::new(Mutex::new(output));
-    let sorting = tokio::spawn(sort(input, to_server, Arc::clone(&output)));
-    let answering = tokio::spawn(answer(from_server, output));
-    (messages, answers, Carrying { sorting, answering })
+    let reader = tokio::spawn(read_lines(input, to_server, Arc::clone(&output)));
+    let writer = tokio::spawn(write_lines(from_server, output));
+    (messages, answers, LineRelay { reader, writer })
 }
 
 /// Forwards messages, and responds to lines that are not messages.
-async fn sort<O>(input: impl AsyncRead + Unpin, mut to: DuplexStream, output: Arc<Mutex<O>>)
+async fn read_lines<O>(input: impl AsyncRead + Unpin, mut to: DuplexStream, output: Arc<Mutex<O>>)
 where
     O: AsyncWrite + Unpin,
 {
@@ -75,7 +75,7 @@ where
 }
 
 /// Writes responses, one line after the other.
-async fn answer<O: AsyncWrite + Unpin>(from: DuplexStream, output: Arc<Mutex<O>>) {
+async fn write_lines<O: AsyncWrite + Unpin>(from: DuplexStream, output: Arc<Mutex<O>>) {
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while let Ok(1..) = from.read_until(b'\n', &mut line).await {

@@ -11,13 +11,13 @@ const SIXTEEN: u32 = 1;
 const END: u32 = 2;
 
 /// A text in compressed form for a URL.
-pub(super) fn compressed(text: &str) -> String {
+pub(super) fn compress(text: &str) -> String {
     let mut writer = Writer::default();
     // An entry is identified by the entry that it extends, and the unit that it adds.
     let mut singles: HashMap<u16, u32> = HashMap::new();
     let mut longer: HashMap<(u32, u16), u32> = HashMap::new();
     let mut next = 3;
-    let mut word: Option<Word> = None;
+    let mut token: Option<Token> = None;
     for unit in text.encode_utf16() {
         let mut is_new = false;
         let single = *singles.entry(unit).or_insert_with(|| {
@@ -25,29 +25,29 @@ pub(super) fn compressed(text: &str) -> String {
             next += 1;
             next - 1
         });
-        let fresh = Word { entry: single, new: is_new.then_some(unit) };
-        let Some(before) = word else {
-            word = Some(fresh);
+        let fresh = Token { entry: single, new: is_new.then_some(unit) };
+        let Some(before) = token else {
+            token = Some(fresh);
             continue;
         };
         match longer.get(&(before.entry, unit)) {
-            Some(entry) => word = Some(Word { entry: *entry, new: None }),
+            Some(entry) => token = Some(Token { entry: *entry, new: None }),
             None => {
-                writer.word(before);
+                writer.write_token(before);
                 longer.insert((before.entry, unit), next);
                 next += 1;
-                word = Some(fresh);
+                token = Some(fresh);
             }
         }
     }
-    word.into_iter().for_each(|word| writer.word(word));
+    token.into_iter().for_each(|token| writer.write_token(token));
     writer.bits(END, writer.width);
     writer.finish()
 }
 
 /// The pending output: an entry, or a new unit.
 #[derive(Clone, Copy)]
-struct Word {
+struct Token {
     entry: u32,
     new: Option<u16>,
 }
@@ -69,15 +69,15 @@ impl Default for Writer {
 }
 
 impl Writer {
-    fn word(&mut self, word: Word) {
-        match word.new {
+    fn write_token(&mut self, token: Token) {
+        match token.new {
             Some(unit) => {
                 let (kind, width) = if unit < 256 { (EIGHT, 8) } else { (SIXTEEN, 16) };
                 self.bits(kind, self.width);
                 self.bits(u32::from(unit), width);
                 self.grow();
             }
-            None => self.bits(word.entry, self.width),
+            None => self.bits(token.entry, self.width),
         }
         self.grow();
     }
@@ -130,12 +130,12 @@ mod tests {
             ),
             ("é😀 aaaaaaaaaaaabbbbbbbbbbbb", "JeXg3AB7AECGO3MCMnJUoA"),
         ] {
-            assert_eq!(compressed(text), expected, "{text}");
+            assert_eq!(compress(text), expected, "{text}");
         }
-        assert_eq!(compressed(&"x".repeat(300)), "B418ZXTt-DFOS1b0c1oA");
+        assert_eq!(compress(&"x".repeat(300)), "B418ZXTt-DFOS1b0c1oA");
         let mixed: String =
             (0_u32..3_000).filter_map(|i| char::from_u32(32 + (i * i * 7 + i * 13) % 90)).collect();
-        let long = compressed(&mixed);
+        let long = compress(&mixed);
         assert_eq!(long.len(), 692);
         assert!(long.ends_with("bHC6zzd748XBZbfYnS7Lrf7k+XNbbA6nK9r3+uQA"), "{long}");
     }

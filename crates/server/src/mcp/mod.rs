@@ -31,7 +31,7 @@ pub trait Tool: Send + Sync {
     fn description(&self) -> Description;
 
     /// Calls it. A cancelled call is dropped.
-    async fn call(&self, arguments: Map<String, Value>) -> Answer;
+    async fn call(&self, arguments: Map<String, Value>) -> ToolResult;
 }
 
 /// The description of a tool for agents.
@@ -53,7 +53,7 @@ pub struct Description {
 
 /// The response of a tool.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct ToolResult {
     /// The text for the agent.
     pub text: String,
     /// The value for programs; only if there is no error.
@@ -62,7 +62,7 @@ pub struct Answer {
     pub is_error: bool,
 }
 
-impl Answer {
+impl ToolResult {
     /// A response with an error.
     pub fn error(text: String) -> Self {
         Self { text, structured: None, is_error: true }
@@ -93,10 +93,10 @@ impl Tools {
 pub enum Error {
     /// The handshake with the client failed.
     #[error("start a session of the Model Context Protocol")]
-    Beginning(#[source] Box<ServerInitializeError>),
+    Initialize(#[source] Box<ServerInitializeError>),
     /// The task that reads and responds failed.
     #[error("serve the Model Context Protocol")]
-    Speaking(#[source] tokio::task::JoinError),
+    Serve(#[source] tokio::task::JoinError),
 }
 
 /// Serves one client, until its input ends and all earlier requests have responses. A line that is
@@ -110,20 +110,20 @@ where
     O: AsyncWrite + Send + Unpin + 'static,
 {
     let server = Server { tools, version: version.to_owned() };
-    let (messages, answers, carrying) = lines::carry(input, output);
-    let spoken = speak(server, messages, answers).await;
-    carrying.end().await;
-    spoken
+    let (messages, answers, relay) = lines::relay(input, output);
+    let served = run_server(server, messages, answers).await;
+    relay.end().await;
+    served
 }
 
-async fn speak(server: Server, from: DuplexStream, to: DuplexStream) -> Result<(), Error> {
+async fn run_server(server: Server, from: DuplexStream, to: DuplexStream) -> Result<(), Error> {
     let running = match serve_server::<_, _, io::Error, _>(server, (from, to)).await {
         Ok(running) => running,
         // The client disconnected before the handshake, which is not an error.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
-        Err(error) => return Err(Error::Beginning(Box::new(error))),
+        Err(error) => return Err(Error::Initialize(Box::new(error))),
     };
-    running.waiting().await.map(drop).map_err(Error::Speaking)
+    running.waiting().await.map(drop).map_err(Error::Serve)
 }
 
 struct Server {
@@ -144,7 +144,7 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.tools.0.values().map(|tool| described(tool.description())).collect();
+        let tools = self.tools.0.values().map(|tool| rmcp_tool(tool.description())).collect();
         Ok(ListToolsResult::with_all_items(tools))
     }
 
@@ -166,7 +166,7 @@ impl ServerHandler for Server {
     }
 }
 
-fn described(description: Description) -> rmcp::model::Tool {
+fn rmcp_tool(description: Description) -> rmcp::model::Tool {
     let Description { name, title, text, input, output, is_read_only } = description;
     let annotations = ToolAnnotations::with_title(title)
         .read_only(is_read_only)
@@ -178,7 +178,7 @@ fn described(description: Description) -> rmcp::model::Tool {
         .with_annotations(annotations)
 }
 
-fn result(answer: Answer) -> CallToolResult {
+fn result(answer: ToolResult) -> CallToolResult {
     let content = vec![ContentBlock::text(answer.text)];
     if answer.is_error {
         return CallToolResult::error(content);

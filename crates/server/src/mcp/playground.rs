@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use stockade_snippet::SourceFile;
 use url::form_urlencoded::byte_serialize;
 
-use super::lz::compressed;
-use super::{Answer, Description, Tool, object};
+use super::lz::compress;
+use super::{Description, Tool, ToolResult, object};
 
 /// The page on which a snippet is shown and edited.
 const PREVIEW: &str = "https://directive.run/playground";
@@ -23,7 +23,7 @@ pub struct PlaygroundLink;
 /// The arguments.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct Arguments {
     source: Option<String>,
     files: Option<Vec<SourceFile>>,
     title: Option<String>,
@@ -56,16 +56,16 @@ type Refusal = (&'static str, String);
 
 /// The link to a snippet without a title; `None` if it is too long for a link.
 pub(super) fn link(source: Option<&str>, files: Option<&[SourceFile]>) -> Option<String> {
-    let asked = Asked {
+    let arguments = Arguments {
         source: source.map(ToOwned::to_owned),
         files: files.map(<[_]>::to_vec),
-        ..Asked::default()
+        ..Arguments::default()
     };
-    make(asked).ok().map(|link| link.url)
+    make(arguments).ok().map(|link| link.url)
 }
 
-fn make(asked: Asked) -> Result<Link, Refusal> {
-    let Asked { source, files, title, mode } = asked;
+fn make(arguments: Arguments) -> Result<Link, Refusal> {
+    let Arguments { source, files, title, mode } = arguments;
     let (name, text, file_count, size_bytes) = match (source, files) {
         (Some(_), Some(_)) => {
             return Err((
@@ -98,7 +98,7 @@ fn make(asked: Asked) -> Result<Link, Refusal> {
         Mode::Preview => PREVIEW,
         Mode::Instant => INSTANT,
     };
-    let mut url = format!("{base}#{name}={}", compressed(&text));
+    let mut url = format!("{base}#{name}={}", compress(&text));
     if let Some(title) = &title {
         // The encoding of a query, except for spaces.
         let title: String = byte_serialize(title.as_bytes()).collect();
@@ -120,17 +120,17 @@ impl Tool for PlaygroundLink {
         }
     }
 
-    async fn call(&self, arguments: Map<String, Value>) -> Answer {
-        let asked = serde_json::from_value(Value::Object(arguments));
-        let made = asked.map_err(|error| ("invalid-file", error.to_string())).and_then(make);
-        match made {
+    async fn call(&self, arguments: Map<String, Value>) -> ToolResult {
+        let arguments = serde_json::from_value(Value::Object(arguments));
+        let link = arguments.map_err(|error| ("invalid-file", error.to_string())).and_then(make);
+        match link {
             Ok(link) => {
                 let text = serde_json::to_string_pretty(&link).unwrap_or_default();
                 let text = format!("<directive-data>\n{text}\n</directive-data>");
-                Answer { text, structured: Some(json!(link)), is_error: false }
+                ToolResult { text, structured: Some(json!(link)), is_error: false }
             }
             Err((code, message)) => {
-                Answer::error(format!("playground_link failed — {code}: {message}"))
+                ToolResult::error(format!("playground_link failed — {code}: {message}"))
             }
         }
     }

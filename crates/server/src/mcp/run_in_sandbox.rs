@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use stockade_core::Problem;
 use stockade_snippet::{Input, InvalidInput, Payload, Transcript};
 
-use super::{Answer, Description, Tool, object, playground};
+use super::{Description, Tool, ToolResult, object, playground};
 
 /// The longest `source`, in UTF-16 units, as the reference counts.
 const MAX_SOURCE: usize = 8_000;
@@ -45,14 +45,14 @@ impl<S: Snippets> Tool for RunInSandbox<S> {
         }
     }
 
-    async fn call(&self, arguments: Map<String, Value>) -> Answer {
+    async fn call(&self, arguments: Map<String, Value>) -> ToolResult {
         let input = match input(arguments) {
             Ok(input) => input,
             Err(Refusal { code, message }) => return failed(code, &message),
         };
         let link = playground::link(input.source.as_deref(), input.files.as_deref());
         match self.0.run(input).await {
-            Ok(transcript) => told(&transcript, link),
+            Ok(transcript) => success(&transcript, link),
             Err(problem) => failed("runtime-error", &problem.message),
         }
     }
@@ -113,14 +113,14 @@ fn is_path(path: &str) -> bool {
     !path.is_empty() && path.chars().all(plain)
 }
 
-fn failed(code: &str, message: &str) -> Answer {
-    Answer::error(format!("run_in_sandbox failed — {code}: {message}"))
+fn failed(code: &str, message: &str) -> ToolResult {
+    ToolResult::error(format!("run_in_sandbox failed — {code}: {message}"))
 }
 
 /// The response text: the fields of the reference, in its order, and `derived`.
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Told<'t> {
+struct ToolOutput<'t> {
     logs: &'t [String],
     facts: &'t Map<String, Value>,
     derived: &'t Map<String, Value>,
@@ -130,8 +130,8 @@ struct Told<'t> {
     playground_url: Option<&'t str>,
 }
 
-fn told(transcript: &Transcript, link: Option<String>) -> Answer {
-    let told = Told {
+fn success(transcript: &Transcript, link: Option<String>) -> ToolResult {
+    let output = ToolOutput {
         logs: &transcript.logs,
         facts: &transcript.facts,
         derived: &transcript.derived,
@@ -141,14 +141,14 @@ fn told(transcript: &Transcript, link: Option<String>) -> Answer {
         playground_url: link.as_deref(),
     };
     // Serializing texts, numbers and maps of them cannot fail.
-    let text = serde_json::to_string_pretty(&told).unwrap_or_default();
+    let text = serde_json::to_string_pretty(&output).unwrap_or_default();
     // The output of a snippet must not close the tag around it; in JSON, both forms are equal.
     let text = text.replace("</", "<\\/");
     let mut structured = json!(transcript);
     if let Some(fields) = structured.as_object_mut() {
         fields.insert("playgroundUrl".to_owned(), json!(link));
     }
-    Answer {
+    ToolResult {
         text: format!("<directive-data>\n{text}\n</directive-data>"),
         structured: Some(structured),
         is_error: false,

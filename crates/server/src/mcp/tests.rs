@@ -12,13 +12,13 @@ use super::*;
 
 /// Runs snippets in this process, and waits forever for those that request it.
 #[derive(Clone, Default)]
-struct Here {
+struct FakeSnippets {
     waiting: Arc<Notify>,
     dropped: Arc<Notify>,
 }
 
 #[async_trait]
-impl Snippets for Here {
+impl Snippets for FakeSnippets {
     async fn run(&self, input: Input) -> Result<Transcript, Problem> {
         if input.source.as_deref() == Some("wait") {
             let _guard = Guard(Arc::clone(&self.dropped));
@@ -45,19 +45,19 @@ struct Client {
 
 impl Client {
     /// A client after the handshake.
-    async fn new(here: Here) -> Self {
+    async fn new(here: FakeSnippets) -> Self {
         let mut client = Self::silent(here);
         let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {},
             "clientInfo": {"name": "test", "version": "1"}}});
-        client.say(&hello).await;
-        let answer = client.hear().await;
+        client.send(&hello).await;
+        let answer = client.receive().await;
         assert_eq!(answer["result"]["serverInfo"]["name"], "stockade", "{answer}");
-        client.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
         client
     }
 
-    fn silent(here: Here) -> Self {
+    fn silent(here: FakeSnippets) -> Self {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (input, output) = tokio::io::split(theirs);
         let tools = Tools::default().with(RunInSandbox(here)).with(PlaygroundLink);
@@ -66,22 +66,22 @@ impl Client {
         Self { to, from: BufReader::new(from).lines(), serving }
     }
 
-    async fn say(&mut self, message: &Value) {
+    async fn send(&mut self, message: &Value) {
         self.to.write_all(format!("{message}\n").as_bytes()).await.unwrap();
     }
 
-    async fn hear(&mut self) -> Value {
+    async fn receive(&mut self) -> Value {
         let line = tokio::time::timeout(Duration::from_secs(60), self.from.next_line());
         serde_json::from_str(&line.await.unwrap().unwrap().unwrap()).unwrap()
     }
 
-    async fn ask(&mut self, id: u64, arguments: Value) {
-        self.ask_tool(id, "run_in_sandbox", arguments).await;
+    async fn send_call(&mut self, id: u64, arguments: Value) {
+        self.send_tool_call(id, "run_in_sandbox", arguments).await;
     }
 
-    async fn ask_tool(&mut self, id: u64, tool: &str, arguments: Value) {
+    async fn send_tool_call(&mut self, id: u64, tool: &str, arguments: Value) {
         let params = json!({"name": tool, "arguments": arguments});
-        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))
             .await;
     }
 
@@ -91,11 +91,11 @@ impl Client {
     }
 
     async fn call_tool(&mut self, tool: &str, arguments: Value) -> Value {
-        self.ask_tool(7, tool, arguments).await;
-        self.hear().await["result"].clone()
+        self.send_tool_call(7, tool, arguments).await;
+        self.receive().await["result"].clone()
     }
 
-    async fn refused(&mut self, arguments: Value) -> String {
+    async fn call_error(&mut self, arguments: Value) -> String {
         let result = self.call(arguments).await;
         assert_eq!(result["isError"], json!(true), "{result}");
         let text = result["content"][0]["text"].as_str().unwrap();
@@ -105,9 +105,9 @@ impl Client {
 
 #[tokio::test]
 async fn the_tool_is_listed_with_the_schema_of_the_reference() {
-    let mut client = Client::new(Here::default()).await;
-    client.say(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).await;
-    let tools = client.hear().await["result"]["tools"].clone();
+    let mut client = Client::new(FakeSnippets::default()).await;
+    client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).await;
+    let tools = client.receive().await["result"]["tools"].clone();
     let tool = tools.as_array().unwrap().iter().find(|tool| tool["name"] == "run_in_sandbox");
     let (tool, case) = (tool.unwrap(), reference());
     assert_eq!((&tool["name"], &tool["title"]), (&case["tool"], &case["title"]));
@@ -130,7 +130,7 @@ fn reference() -> Value {
 
 #[tokio::test]
 async fn the_cases_of_the_reference_hold() {
-    let mut client = Client::new(Here::default()).await;
+    let mut client = Client::new(FakeSnippets::default()).await;
     let cases = reference()["cases"].as_array().unwrap().clone();
     assert_eq!(cases.len(), 5);
     for case in cases {
@@ -161,7 +161,7 @@ async fn the_cases_of_the_reference_hold() {
 
 #[tokio::test]
 async fn a_snippet_is_answered_with_its_transcript() {
-    let mut client = Client::new(Here::default()).await;
+    let mut client = Client::new(FakeSnippets::default()).await;
     let result = client.call(json!({"source": "console.log(\"</directive-data>\");"})).await;
     assert_eq!(result["isError"], json!(false), "{result}");
     let text = result["content"][0]["text"].as_str().unwrap();
@@ -189,7 +189,7 @@ async fn a_snippet_is_answered_with_its_transcript() {
 
 #[tokio::test]
 async fn arguments_beyond_the_boundary_are_refused() {
-    let mut client = Client::new(Here::default()).await;
+    let mut client = Client::new(FakeSnippets::default()).await;
     let file = |path: &str| json!({"files": [{"path": path, "source": "1"}]});
     for (arguments, expected) in [
         (json!({}), "input-invalid: must pass either"),
@@ -214,41 +214,41 @@ async fn arguments_beyond_the_boundary_are_refused() {
         (json!({"source": 1}), "input-invalid: "),
         (json!({"source": "1", "more": 1}), "input-invalid: "),
     ] {
-        let refused = client.refused(arguments.clone()).await;
+        let refused = client.call_error(arguments.clone()).await;
         assert!(refused.starts_with(expected), "{expected}: {refused}");
     }
 }
 
 #[tokio::test]
 async fn calls_run_beside_each_other_and_can_be_taken_back() {
-    let here = Here::default();
+    let here = FakeSnippets::default();
     let mut client = Client::new(here.clone()).await;
-    client.ask(1, json!({"source": "wait"})).await;
+    client.send_call(1, json!({"source": "wait"})).await;
     here.waiting.notified().await;
-    client.ask(2, json!({"source": "console.log(2);"})).await;
-    assert_eq!(client.hear().await["id"], json!(2));
+    client.send_call(2, json!({"source": "console.log(2);"})).await;
+    assert_eq!(client.receive().await["id"], json!(2));
     let taken_back = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
         "params": {"requestId": 1, "reason": "no more"}});
-    client.say(&taken_back).await;
+    client.send(&taken_back).await;
     here.dropped.notified().await;
-    client.ask(3, json!({"source": "console.log(3);"})).await;
-    assert_eq!(client.hear().await["id"], json!(3), "what is taken back is not answered");
+    client.send_call(3, json!({"source": "console.log(3);"})).await;
+    assert_eq!(client.receive().await["id"], json!(3), "what is taken back is not answered");
     let unknown =
         json!({"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "x"}});
-    client.say(&unknown).await;
-    assert_eq!(client.hear().await["error"]["message"], "there is no tool x");
+    client.send(&unknown).await;
+    assert_eq!(client.receive().await["error"]["message"], "there is no tool x");
 }
 
 #[tokio::test]
 async fn the_end_of_the_input_is_the_end() {
-    let mut silent = Client::silent(Here::default());
+    let mut silent = Client::silent(FakeSnippets::default());
     silent.to.shutdown().await.unwrap();
     silent.serving.await.unwrap().unwrap();
 
-    let mut client = Client::new(Here::default()).await;
-    client.ask(1, json!({"source": "console.log(1);"})).await;
+    let mut client = Client::new(FakeSnippets::default()).await;
+    client.send_call(1, json!({"source": "console.log(1);"})).await;
     client.to.shutdown().await.unwrap();
-    assert_eq!(client.hear().await["id"], json!(1), "what was asked is answered");
+    assert_eq!(client.receive().await["id"], json!(1), "what was asked is answered");
     client.serving.await.unwrap().unwrap();
     assert!(client.from.next_line().await.unwrap().is_none());
 }

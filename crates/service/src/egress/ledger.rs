@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stockade_api::Reached;
-use stockade_core::network::{Policy, Refusals, Refused};
+use stockade_api::NetworkStatus;
+use stockade_core::network::{DeniedConnection, DeniedConnections, Policy};
 use stockade_core::{ExecutionId, OwnerId, SandboxId};
 use stockade_egress_control::{Event, Outcome, Source};
 use stockade_runtime::Runtime;
 
-use super::record::First;
+use super::record::FirstDenial;
 
 /// The reason for a sandbox that was not served yet.
-const NOT_YET: &str = "it is not connected to the egress process yet";
+const NOT_CONNECTED: &str = "it is not connected to the egress process yet";
 
 /// A sandbox with a network.
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ pub(crate) struct Member {
 
 /// Whether a sandbox is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Standing {
+enum ServeState {
     Served,
     /// It is not served, for this reason.
     Closed(String),
@@ -39,8 +39,8 @@ enum Standing {
 #[derive(Debug)]
 struct Entry {
     member: Member,
-    standing: Standing,
-    refusals: Refusals,
+    state: ServeState,
+    denied: DeniedConnections,
     connections: u64,
     sent_bytes: u64,
     received_bytes: u64,
@@ -58,15 +58,15 @@ impl Ledger {
     /// Adds a sandbox that is to be served.
     pub(super) fn enter(&self, member: &Member) {
         let mut entries = self.entries();
-        let standing = Standing::Closed(NOT_YET.to_owned());
+        let state = ServeState::Closed(NOT_CONNECTED.to_owned());
         if let Some(entry) = entries.get_mut(&member.id) {
-            (entry.member, entry.standing) = (member.clone(), standing);
+            (entry.member, entry.state) = (member.clone(), state);
             return;
         }
         let entry = Entry {
             member: member.clone(),
-            standing,
-            refusals: Refusals::default(),
+            state,
+            denied: DeniedConnections::default(),
             connections: 0,
             sent_bytes: 0,
             received_bytes: 0,
@@ -83,27 +83,27 @@ impl Ledger {
 
     /// Marks it as served, unless it has left.
     pub(super) fn open(&self, id: &SandboxId) {
-        self.stand(id, Standing::Served);
+        self.set_state(id, ServeState::Served);
     }
 
     /// Marks it as not served, for this reason.
     pub(super) fn close(&self, id: &SandboxId, reason: &str) {
-        self.stand(id, Standing::Closed(reason.to_owned()));
+        self.set_state(id, ServeState::Closed(reason.to_owned()));
     }
 
-    fn stand(&self, id: &SandboxId, standing: Standing) {
+    fn set_state(&self, id: &SandboxId, state: ServeState) {
         if let Some(entry) = self.entries().get_mut(id)
-            && entry.standing != Standing::Left
+            && entry.state != ServeState::Left
         {
-            entry.standing = standing;
+            entry.state = state;
         }
     }
 
     /// Marks all sandboxes as not served, for this reason.
     pub(super) fn close_all(&self, reason: &str) {
         for entry in self.entries().values_mut() {
-            if entry.standing != Standing::Left {
-                entry.standing = Standing::Closed(reason.to_owned());
+            if entry.state != ServeState::Left {
+                entry.state = ServeState::Closed(reason.to_owned());
             }
         }
     }
@@ -112,37 +112,37 @@ impl Ledger {
     pub(super) fn leave(&self, id: &SandboxId) -> bool {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(id) else { return false };
-        std::mem::replace(&mut entry.standing, Standing::Left) != Standing::Left
+        std::mem::replace(&mut entry.state, ServeState::Left) != ServeState::Left
     }
 
     pub(super) fn is_served(&self, id: &SandboxId) -> bool {
-        self.entries().get(id).is_some_and(|entry| entry.standing == Standing::Served)
+        self.entries().get(id).is_some_and(|entry| entry.state == ServeState::Served)
     }
 
     /// The sandboxes that are to be served.
     pub(super) fn members(&self) -> Vec<Member> {
         let entries = self.entries();
-        let present = entries.values().filter(|entry| entry.standing != Standing::Left);
+        let present = entries.values().filter(|entry| entry.state != ServeState::Left);
         present.map(|entry| entry.member.clone()).collect()
     }
 
     /// Whether a sandbox is to be served.
     pub(super) fn is_member(&self, id: &SandboxId) -> bool {
-        self.entries().get(id).is_some_and(|entry| entry.standing != Standing::Left)
+        self.entries().get(id).is_some_and(|entry| entry.state != ServeState::Left)
     }
 
     /// Removes those that have left and are not in `live`.
-    pub(super) fn keep(&self, live: &[SandboxId]) {
+    pub(super) fn retain(&self, live: &[SandboxId]) {
         let live: BTreeSet<_> = live.iter().collect();
-        self.entries().retain(|id, entry| entry.standing != Standing::Left || live.contains(id));
+        self.entries().retain(|id, entry| entry.state != ServeState::Left || live.contains(id));
     }
 
     /// Counts an event. Returns a denied connection that is reported for the first time.
-    pub(super) fn hear(&self, event: &Event) -> Option<First> {
+    pub(super) fn record_event(&self, event: &Event) -> Option<FirstDenial> {
         let mut entries = self.entries();
         let entry = entries.get_mut(&event.sandbox_id)?;
         // The sandboxes of lost events are unknown.
-        entry.refusals.lose(event.lost);
+        entry.denied.add_lost(event.lost);
         match &event.outcome {
             Outcome::Opened { .. } => entry.connections = entry.connections.saturating_add(1),
             Outcome::Closed { sent_bytes, received_bytes, .. } => {
@@ -151,45 +151,53 @@ impl Ledger {
             }
             Outcome::Refused { .. } => {}
         }
-        let refused = event.refused()?;
-        let is_first = entry.refusals.add(refused.clone());
-        is_first.then(|| First {
+        let denied = event.denied_connection()?;
+        let is_first = entry.denied.add(denied.clone());
+        is_first.then(|| FirstDenial {
             sandbox: event.sandbox_id.clone(),
             owner: entry.member.owner.clone(),
             execution: entry.member.execution.clone(),
             at_ms: event.at.as_millisecond(),
-            refused,
+            denied,
         })
     }
 
     /// The network status of a sandbox, together with what was recorded before.
-    pub(super) fn reached(&self, id: &SandboxId, policy: Policy, before: Vec<Refused>) -> Reached {
+    pub(super) fn status(
+        &self,
+        id: &SandboxId,
+        policy: Policy,
+        before: Vec<DeniedConnection>,
+    ) -> NetworkStatus {
         let entries = self.entries();
         let entry = entries.get(id);
-        let mut all = Refusals::default();
+        let mut all = DeniedConnections::default();
         for refused in before {
-            all.add(Refused { times: 0, ..refused });
+            all.add(DeniedConnection { times: 0, ..refused });
         }
-        let mut reached = Reached::by(policy);
-        reached.closed = Some(NOT_YET.to_owned());
+        let mut status = NetworkStatus::new(policy);
+        status.closed = Some(NOT_CONNECTED.to_owned());
         if let Some(entry) = entry {
-            for refused in entry.refusals.refused() {
+            for refused in entry.denied.connections() {
                 all.add(refused.clone());
             }
-            all.lose(entry.refusals.lost());
-            reached.connections = entry.connections;
-            reached.sent_bytes = entry.sent_bytes;
-            reached.received_bytes = entry.received_bytes;
-            reached.closed = match &entry.standing {
-                Standing::Closed(reason) => Some(reason.clone()),
-                Standing::Served | Standing::Left => None,
+            all.add_lost(entry.denied.lost());
+            status.connections = entry.connections;
+            status.sent_bytes = entry.sent_bytes;
+            status.received_bytes = entry.received_bytes;
+            status.closed = match &entry.state {
+                ServeState::Closed(reason) => Some(reason.clone()),
+                ServeState::Served | ServeState::Left => None,
             };
         }
         // A connection that was denied before this process started was denied at least once.
-        let once = |refused: &Refused| Refused { times: refused.times.max(1), ..refused.clone() };
-        reached.refused = all.refused().iter().map(once).collect();
-        reached.lost = all.lost();
-        reached
+        let once = |refused: &DeniedConnection| DeniedConnection {
+            times: refused.times.max(1),
+            ..refused.clone()
+        };
+        status.refused = all.connections().iter().map(once).collect();
+        status.lost = all.lost();
+        status
     }
 }
 
@@ -201,7 +209,7 @@ impl Source for Ledger {
 
     fn policy(&self, sandbox: &SandboxId) -> Option<Policy> {
         let entries = self.entries();
-        let entry = entries.get(sandbox).filter(|entry| entry.standing != Standing::Left);
+        let entry = entries.get(sandbox).filter(|entry| entry.state != ServeState::Left);
         entry.map(|entry| entry.member.policy.clone())
     }
 }

@@ -13,7 +13,7 @@ mod supervisor;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stockade_api::{Network, Reached, Result};
+use stockade_api::{Network, NetworkStatus, Result};
 use stockade_core::network::Policy;
 use stockade_core::{Code, Problem, SandboxId};
 use stockade_durable::Store;
@@ -23,15 +23,15 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use self::ledger::Ledger;
 pub(crate) use self::ledger::Member;
-use self::supervisor::{Answer, Command, Supervisor};
-use crate::failure::of_runtime;
+use self::supervisor::{Command, ReplySender, Supervisor};
+use crate::failure::runtime_problem;
 
 /// How long the process may take to answer, on a machine under heavy load.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 /// How often serving is attempted while the process exits again and again.
-const TRIES: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 /// How many commands may wait for the task.
-const COMMANDS: usize = 64;
+const COMMAND_CAPACITY: usize = 64;
 
 /// The network of the sandboxes of a service.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Egress {
     ) -> Self {
         let ledger = Arc::new(Ledger::default());
         let commands = program.map(|program| {
-            let (sender, commands) = mpsc::channel(COMMANDS);
+            let (sender, commands) = mpsc::channel(COMMAND_CAPACITY);
             let first = record::spawn(Arc::clone(store));
             let again = sender.downgrade();
             let supervisor = Supervisor::new(program, Arc::clone(&ledger), first, again);
@@ -64,7 +64,7 @@ impl Egress {
     ///
     /// # Errors
     /// [`Code::Unsupported`], with the reason.
-    pub(crate) async fn admits(&self, runtime: &dyn Runtime) -> Result<()> {
+    pub(crate) async fn check_supported(&self, runtime: &dyn Runtime) -> Result<()> {
         if self.commands.is_none() {
             let message = "this service has no egress process, so no sandbox has a network";
             return Err(Problem::new(Code::Unsupported, message)
@@ -73,7 +73,7 @@ impl Egress {
         runtime
             .supports(Capability::Egress)
             .await
-            .map_err(|reason| of_runtime(&(Capability::Egress, reason).into()))
+            .map_err(|reason| runtime_problem(&(Capability::Egress, reason).into()))
     }
 
     /// Serves a sandbox from scratch: an earlier sandbox with its id is not served any more.
@@ -82,12 +82,14 @@ impl Egress {
     /// Why it is not served; no traffic passes then.
     pub(crate) async fn serve(&self, member: Member, deadline: Duration) -> Result<()> {
         self.ledger.enter(&member);
-        let mut tries = 1;
+        let mut attempts = 1;
         let problem = loop {
-            match self.ask(&member, deadline).await {
+            match self.try_serve(&member, deadline).await {
                 Ok(()) => return Ok(()),
                 // The process exited meanwhile, and is restarted.
-                Err(problem) if problem.code == Code::Unreachable && tries < TRIES => tries += 1,
+                Err(problem) if problem.code == Code::Unreachable && attempts < MAX_ATTEMPTS => {
+                    attempts += 1;
+                }
                 Err(problem) if problem.code == Code::WallUnavailable => break problem,
                 Err(problem) => break not_served(in_one_line(&problem)),
             }
@@ -96,14 +98,14 @@ impl Egress {
         Err(problem)
     }
 
-    async fn ask(&self, member: &Member, deadline: Duration) -> Result<()> {
+    async fn try_serve(&self, member: &Member, deadline: Duration) -> Result<()> {
         let none = || not_served("this service has no egress process");
         let commands = self.commands.as_ref().ok_or_else(none)?;
         let listeners = tokio::time::timeout(deadline, member.runtime.listeners(&member.id)).await;
         let listeners = listeners.unwrap_or(Err(Error::Deadline("change a sandbox")));
-        let listeners = listeners.map_err(|error| of_runtime(&error))?;
+        let listeners = listeners.map_err(|error| runtime_problem(&error))?;
         let id = member.id.clone();
-        answered(commands, |answer| Command::Serve { id, listeners, answer }).await
+        send_command(commands, |answer| Command::Serve { id, listeners, answer }).await
     }
 
     /// Applies another policy to a sandbox that is served. Connections that it allows continue.
@@ -115,7 +117,7 @@ impl Egress {
         let none = || not_served("this service has no egress process");
         let commands = self.commands.as_ref().ok_or_else(none)?;
         let id = id.clone();
-        answered(commands, |answer| Command::Change { id, answer }).await
+        send_command(commands, |answer| Command::Change { id, answer }).await
     }
 
     /// Whether a sandbox is served.
@@ -131,42 +133,42 @@ impl Egress {
         if let Some(commands) = &self.commands {
             let leave = commands.send(Command::Leave { id: id.clone() });
             // Remaining state ends with the process, or with the sandbox's own network.
-            let _ = tokio::time::timeout(PATIENCE, leave).await;
+            let _ = tokio::time::timeout(TIMEOUT, leave).await;
         }
     }
 
     /// Removes the state of all sandboxes but these.
-    pub(crate) fn keep(&self, live: &[SandboxId]) {
-        self.ledger.keep(live);
+    pub(crate) fn retain(&self, live: &[SandboxId]) {
+        self.ledger.retain(live);
     }
 
     /// The network status of a sandbox.
     ///
     /// # Errors
     /// When the records cannot be read.
-    pub(crate) async fn reached(
+    pub(crate) async fn status(
         &self,
         store: &dyn Store,
         id: &SandboxId,
         network: &Network,
-    ) -> Result<Reached> {
+    ) -> Result<NetworkStatus> {
         let before = record::read(store, id).await?;
-        Ok(self.ledger.reached(id, network.policy()?, before))
+        Ok(self.ledger.status(id, network.policy()?, before))
     }
 }
 
 /// Sends the task a command, and waits for its result.
-async fn answered(
+async fn send_command(
     commands: &mpsc::Sender<Command>,
-    command: impl FnOnce(Answer) -> Command,
+    command: impl FnOnce(ReplySender) -> Command,
 ) -> Result<()> {
     let (answer, answered) = oneshot::channel();
     let command = command(Some(answer));
-    let asked = async {
+    let exchange = async {
         commands.send(command).await.ok()?;
         answered.await.ok()
     };
-    let answer = tokio::time::timeout(PATIENCE.saturating_mul(2), asked).await;
+    let answer = tokio::time::timeout(TIMEOUT.saturating_mul(2), exchange).await;
     answer.ok().flatten().unwrap_or_else(|| Err(not_served("it did not answer")))
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use stockade_core::event::{EventId, Kind};
-use stockade_core::network::{MAX_REFUSED, Refused};
+use stockade_core::network::{DeniedConnection, MAX_DENIED};
 use stockade_core::{ExecutionId, OwnerId, Problem, SandboxId};
 use stockade_durable::{Statement, Store};
 use tokio::sync::mpsc;
@@ -14,46 +14,46 @@ use crate::store::events::{self, NewEvent};
 use crate::store::json;
 
 /// How many records may wait to be written.
-const WAITING: usize = 1024;
+const CHANNEL_CAPACITY: usize = 1024;
 /// How many are written in one transaction.
-const AT_ONCE: usize = 64;
+const BATCH_SIZE: usize = 64;
 
 /// A connection that was denied for the first time.
 #[derive(Debug)]
-pub(super) struct First {
+pub(super) struct FirstDenial {
     pub(super) sandbox: SandboxId,
     pub(super) owner: OwnerId,
     pub(super) execution: Option<ExecutionId>,
     pub(super) at_ms: i64,
-    pub(super) refused: Refused,
+    pub(super) denied: DeniedConnection,
 }
 
-impl First {
+impl FirstDenial {
     /// The statement that records it, unless it is recorded, or the sandbox has the maximal number
     /// of records.
     fn insert(&self) -> Statement {
         let kind = Kind::NetworkRefused;
-        let Refused { host, port, reason, .. } = &self.refused;
+        let DeniedConnection { host, port, reason, .. } = &self.denied;
         let what = blake3::hash(json(&(host, port, reason)).as_bytes()).to_hex();
         let new = NewEvent {
-            id: EventId::of(&format!("network:{}:{}", self.sandbox, &what[..32]), kind),
+            id: EventId::derive(&format!("network:{}:{}", self.sandbox, &what[..32]), kind),
             kind,
             sandbox: &self.sandbox,
             owner: &self.owner,
             execution: self.execution.as_ref(),
             at: self.at_ms,
-            data: json(&self.refused),
+            data: json(&self.denied),
         };
-        events::insert_up_to(new, MAX_REFUSED)
+        events::insert_up_to(new, MAX_DENIED)
     }
 }
 
 /// Writes the received records until the channel is closed.
-pub(super) fn spawn(store: Arc<dyn Store>) -> mpsc::Sender<First> {
-    let (sender, mut receiver) = mpsc::channel::<First>(WAITING);
+pub(super) fn spawn(store: Arc<dyn Store>) -> mpsc::Sender<FirstDenial> {
+    let (sender, mut receiver) = mpsc::channel::<FirstDenial>(CHANNEL_CAPACITY);
     tokio::spawn(async move {
-        let mut first = Vec::with_capacity(AT_ONCE);
-        while receiver.recv_many(&mut first, AT_ONCE).await > 0 {
+        let mut first = Vec::with_capacity(BATCH_SIZE);
+        while receiver.recv_many(&mut first, BATCH_SIZE).await > 0 {
             let statements = first.drain(..).map(|first| first.insert()).collect();
             // The ledger still has it; other writes report a full disk.
             let _ = store.execute(statements).await;
@@ -63,6 +63,9 @@ pub(super) fn spawn(store: Arc<dyn Store>) -> mpsc::Sender<First> {
 }
 
 /// The records of a sandbox, in the order in which they were received.
-pub(super) async fn read(store: &dyn Store, id: &SandboxId) -> Result<Vec<Refused>, Problem> {
-    events::refusals(store, id, MAX_REFUSED).await
+pub(super) async fn read(
+    store: &dyn Store,
+    id: &SandboxId,
+) -> Result<Vec<DeniedConnection>, Problem> {
+    events::denied_connections(store, id, MAX_DENIED).await
 }

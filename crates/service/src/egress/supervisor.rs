@@ -19,11 +19,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
 use super::ledger::{Ledger, Member};
-use super::record::First;
-use super::{PATIENCE, in_one_line};
+use super::record::FirstDenial;
+use super::{TIMEOUT, in_one_line};
 
 /// The receiver of a command's result, if there is one.
-pub(super) type Answer = Option<oneshot::Sender<Result<()>>>;
+pub(super) type ReplySender = Option<oneshot::Sender<Result<()>>>;
 
 /// A command for the task.
 #[derive(Debug)]
@@ -33,10 +33,10 @@ pub(super) enum Command {
         id: SandboxId,
         listeners: EgressListeners,
         /// `None` for a sandbox that is served again.
-        answer: Answer,
+        answer: ReplySender,
     },
     /// Replace the policy of a served sandbox by that of the ledger.
-    Change { id: SandboxId, answer: Answer },
+    Change { id: SandboxId, answer: ReplySender },
     /// Stop serving a sandbox.
     Leave { id: SandboxId },
 }
@@ -44,12 +44,12 @@ pub(super) enum Command {
 /// The state of the task.
 #[derive(Debug)]
 pub(super) struct Supervisor {
-    owner: Owner<Answer>,
+    owner: Owner<ReplySender>,
     /// The socket of the running process, registered with the async runtime.
     socket: Option<UnixDatagram>,
     ledger: Arc<Ledger>,
     /// Receives connections that were denied for the first time.
-    first: mpsc::Sender<First>,
+    first_denials: mpsc::Sender<FirstDenial>,
     /// The sender of this task's own commands.
     commands: mpsc::WeakSender<Command>,
     restoring: Option<JoinHandle<()>>,
@@ -59,12 +59,12 @@ impl Supervisor {
     pub(super) fn new(
         program: Program,
         ledger: Arc<Ledger>,
-        first: mpsc::Sender<First>,
+        first: mpsc::Sender<FirstDenial>,
         commands: mpsc::WeakSender<Command>,
     ) -> Self {
         let source = Arc::<Ledger>::clone(&ledger);
         let owner = Owner::new(program, source);
-        Self { owner, socket: None, ledger, first, commands, restoring: None }
+        Self { owner, socket: None, ledger, first_denials: first, commands, restoring: None }
     }
 
     /// Runs until the command channel is closed or the service stops; the process ends with it.
@@ -77,23 +77,23 @@ impl Supervisor {
             self.take_reports();
             let wants_to_send = self.owner.wants_to_send();
             tokio::select! {
-                () = stop(&mut stopped) => return,
+                () = wait_stopped(&mut stopped) => return,
                 // The next command waits until the process has received the last one.
                 command = commands.recv(), if !wants_to_send => match command {
-                    Some(command) => self.follow(command),
+                    Some(command) => self.handle(command),
                     None => return,
                 },
-                () = ready(self.socket.as_ref(), wants_to_send) => self.exchange(),
-                () = at(self.owner.deadline()) => self.owner.tick(Instant::now()),
+                () = ready(self.socket.as_ref(), wants_to_send) => self.transfer(),
+                () = wait_until(self.owner.deadline()) => self.owner.tick(Instant::now()),
             }
         }
     }
 
-    fn follow(&mut self, command: Command) {
+    fn handle(&mut self, command: Command) {
         match command {
             Command::Serve { id, listeners, answer } => {
-                let is_under_way = self.owner.is_pending(&id) || self.ledger.is_served(&id);
-                let is_again = answer.is_none() && is_under_way;
+                let is_active = self.owner.is_pending(&id) || self.ledger.is_served(&id);
+                let is_again = answer.is_none() && is_active;
                 // It may have left while its listeners were fetched.
                 if !is_again && self.ledger.is_member(&id) {
                     self.owner.serve(id, listeners.into_descriptors().into(), answer);
@@ -110,7 +110,7 @@ impl Supervisor {
     }
 
     /// Sends and receives as much as possible without waiting.
-    fn exchange(&mut self) {
+    fn transfer(&mut self) {
         let Some(socket) = &self.socket else { return };
         // An error here means that the socket was not ready after all.
         let _ = socket.try_io(Interest::READABLE, || self.owner.receive());
@@ -136,9 +136,9 @@ impl Supervisor {
                     send(token, outcome);
                 }
                 Report::Event(event) => {
-                    if let Some(first) = self.ledger.hear(&event) {
+                    if let Some(first) = self.ledger.record_event(&event) {
                         // Records that do not fit are in the ledger.
-                        let _ = self.first.try_send(first);
+                        let _ = self.first_denials.try_send(first);
                     }
                 }
             }
@@ -148,7 +148,7 @@ impl Supervisor {
     /// Registers the socket of a process that was started, and makes it serve every sandbox.
     fn started(&mut self) {
         let Some(socket) = self.owner.socket() else { return };
-        match watched(socket) {
+        match async_socket(socket) {
             Ok(socket) => {
                 self.socket = Some(socket);
                 self.restore();
@@ -164,7 +164,7 @@ impl Supervisor {
         let restoring = tokio::spawn(async move {
             for Member { id, runtime, .. } in members {
                 // The watcher of a sandbox whose listeners are unavailable now tries again.
-                let fetched = timeout(PATIENCE, runtime.listeners(&id));
+                let fetched = timeout(TIMEOUT, runtime.listeners(&id));
                 let Ok(Ok(listeners)) = fetched.await else { continue };
                 let Some(commands) = commands.upgrade() else { return };
                 let command = Command::Serve { id, listeners, answer: None };
@@ -187,7 +187,7 @@ impl Drop for Supervisor {
     }
 }
 
-fn send(answer: Answer, outcome: Result<()>) {
+fn send(answer: ReplySender, outcome: Result<()>) {
     if let Some(answer) = answer {
         // The caller may have stopped waiting.
         let _ = answer.send(outcome);
@@ -196,7 +196,7 @@ fn send(answer: Answer, outcome: Result<()>) {
 
 /// A duplicate of a process's socket, non-blocking, only for waiting: the owner reads and writes
 /// it.
-fn watched(socket: &OwnerSocket) -> io::Result<UnixDatagram> {
+fn async_socket(socket: &OwnerSocket) -> io::Result<UnixDatagram> {
     let socket = net::UnixDatagram::from(socket.as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
     UnixDatagram::from_std(socket)
@@ -215,13 +215,13 @@ async fn ready(socket: Option<&UnixDatagram>, wants_to_send: bool) {
 }
 
 /// Waits until the service stops.
-async fn stop(stopped: &mut watch::Receiver<bool>) {
+async fn wait_stopped(stopped: &mut watch::Receiver<bool>) {
     // A dropped sender means stopped.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
 /// Waits until a time; for ever if there is none.
-async fn at(time: Option<Instant>) {
+async fn wait_until(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time.into()).await,
         None => std::future::pending().await,

@@ -6,7 +6,7 @@ use stockade_api::Result;
 use stockade_core::State;
 
 use super::Inner;
-use crate::egress::{Member, PATIENCE};
+use crate::egress::{Member, TIMEOUT};
 use crate::store::sandboxes::SandboxRow;
 
 impl Inner {
@@ -59,7 +59,7 @@ impl Inner {
     pub(crate) async fn try_network(&self, row: &SandboxRow) {
         if matches!(row.state, State::Running | State::Paused) {
             // `get_status` reports why it is not served.
-            let _ = tokio::time::timeout(PATIENCE, self.ensure_network(row)).await;
+            let _ = tokio::time::timeout(TIMEOUT, self.ensure_network(row)).await;
         }
     }
 }

@@ -18,11 +18,11 @@ use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::activity::Activity;
 use crate::egress::Egress;
-use crate::failure::{of_runtime, to_failure};
+use crate::failure::{runtime_problem, to_failure};
 use crate::handoff::Handoffs;
 use crate::locks::Locks;
 use crate::options::Options;
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::paths;
 use crate::row::SERVICE_LABEL;
 use crate::store::sandboxes::SandboxRow;
@@ -42,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) locks: Locks<SandboxId>,
     pub(crate) terminations: Terminations,
     /// One operation at a time for each idempotency key.
-    pub(crate) names: Locks<WorkflowId>,
+    pub(crate) key_locks: Locks<WorkflowId>,
     /// The id of this service. Its sandboxes have it as a label in a runtime.
     pub(crate) id: String,
     pub(crate) activity: Activity,
@@ -68,7 +68,7 @@ impl Inner {
     }
 
     /// Waits until no other operation changes a sandbox's state.
-    pub(crate) async fn drive(&self, id: &SandboxId) -> Result<OwnedMutexGuard<()>> {
+    pub(crate) async fn lock_sandbox(&self, id: &SandboxId) -> Result<OwnedMutexGuard<()>> {
         // The holder makes at most a few calls to a runtime.
         let deadline = self.options.deadline.saturating_mul(4);
         tokio::time::timeout(deadline, self.locks.lock(id)).await.map_err(|_| {
@@ -78,7 +78,7 @@ impl Inner {
     }
 
     /// The runtime's result of a change, within the deadline.
-    pub(crate) async fn within<T>(
+    pub(crate) async fn with_deadline<T>(
         &self,
         answer: impl Future<Output = std::result::Result<T, Error>>,
     ) -> std::result::Result<T, Error> {
@@ -94,49 +94,52 @@ impl Inner {
         owner: &OwnerId,
         id: &SandboxId,
         operation: Operation,
-    ) -> std::result::Result<Owned, Failure> {
+    ) -> std::result::Result<OwnedSandbox, Failure> {
         context
             .volatile("acl", async |_| {
-                let owned = Owned::check(&*self.store, owner, id).await;
-                owned.and_then(|owned| owned.admitting(operation)).map_err(to_failure)
+                let owned = OwnedSandbox::check(&*self.store, owner, id).await;
+                owned.and_then(|owned| owned.admit(operation)).map_err(to_failure)
             })
             .await
     }
 
     /// Releases a runtime's resources of a sandbox. The reaper finds those that cannot be released
     /// now.
-    pub(crate) async fn free(&self, row: &SandboxRow) -> std::result::Result<(), Problem> {
+    pub(crate) async fn remove_from_runtime(
+        &self,
+        row: &SandboxRow,
+    ) -> std::result::Result<(), Problem> {
         let runtime = self.runtime(&row.runtime)?;
-        match self.clear(&**runtime, &row.id).await {
+        match self.cleanup(&**runtime, &row.id).await {
             // A sandbox with the same id that is not ours is left alone.
             Ok(()) | Err(Error::Conflict(_)) => {}
-            Err(error) => return Err(of_runtime(&error)),
+            Err(error) => return Err(runtime_problem(&error)),
         }
         if let Some(files) = &row.files {
-            let removed = self.within(runtime.remove_snapshot(files)).await;
-            removed.map_err(|error| of_runtime(&error))?;
+            let removed = self.with_deadline(runtime.remove_snapshot(files)).await;
+            removed.map_err(|error| runtime_problem(&error))?;
         }
         Ok(())
     }
 
     /// Removes a runtime's sandbox with this id, if it is ours.
-    pub(crate) async fn clear(
+    pub(crate) async fn cleanup(
         &self,
         runtime: &dyn Runtime,
         id: &SandboxId,
     ) -> std::result::Result<(), Error> {
         self.egress.leave(id).await;
-        match self.within(runtime.inspect(id)).await {
+        match self.with_deadline(runtime.inspect(id)).await {
             Ok(status) if status.labels.get(SERVICE_LABEL) != Some(&self.id) => {
                 Err(Error::Conflict(format!("the sandbox {id}")))
             }
-            Ok(_) | Err(Error::NoSandbox(_)) => self.within(runtime.cleanup(id)).await,
+            Ok(_) | Err(Error::NoSandbox(_)) => self.with_deadline(runtime.cleanup(id)).await,
             Err(error) => Err(error),
         }
     }
 
     /// The runtime of that name, also by its names in the upstream documentation.
-    pub(crate) fn selected(&self, name: &str) -> Result<&'static str> {
+    pub(crate) fn runtime_name(&self, name: &str) -> Result<&'static str> {
         // The default of Smithers page 000 means unprivileged namespaces without a daemon.
         let name = if name == "bubblewrap" { "native" } else { name };
         self.runtimes.keys().find(|known| **known == name).copied().ok_or_else(|| {
@@ -148,12 +151,12 @@ impl Inner {
 
     /// Makes a sandbox's watcher read its record now.
     pub(crate) fn wake(&self, id: &SandboxId) {
-        self.wakers.of(id).wake();
+        self.wakers.get(id).wake();
     }
 
     /// Makes the watcher also query the runtime about the sandbox now.
     pub(crate) fn suspect(&self, id: &SandboxId) {
-        self.wakers.of(id).suspect();
+        self.wakers.get(id).suspect();
     }
 }
 
@@ -165,7 +168,7 @@ impl ResolvePath for Inner {
         sandbox: &SandboxId,
         path: &SandboxPath,
     ) -> Result<SandboxPath> {
-        let used = self.used(owner, sandbox).await?;
+        let used = self.use_sandbox(owner, sandbox).await?;
         let runtime = &**self.runtime(&used.runtime)?;
         paths::resolve(runtime, &used.id, path, true).await
     }

@@ -9,12 +9,12 @@ use stockade_api::{
 };
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{Builder, Context, Failure, StartOptions, Step};
-use stockade_review::problem::unknown;
-use stockade_review::{Bundles, Found, Outcome};
+use stockade_review::problem::not_found;
+use stockade_review::{ApplyDecision, Bundles, RejectTarget};
 use tokio::sync::mpsc;
 
-use super::{with, with_answer, with_next};
-use crate::failure::{of_store, to_failure};
+use super::{record_with_next, record_with_outcome, workflow_fn};
+use crate::failure::{store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::options::Home;
@@ -25,13 +25,13 @@ const REJECT: &str = "bundle.reject";
 const PROPOSE: &str = "bundle.propose";
 
 /// How many diffs are computed ahead of a reader.
-const AHEAD: usize = 4;
+const DIFF_CAPACITY: usize = 4;
 
 pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     builder
-        .workflow(APPLY, with(inner, perform_application))
-        .workflow(REJECT, with(inner, perform_rejection))
-        .workflow(PROPOSE, with(inner, perform_proposal))
+        .workflow(APPLY, workflow_fn(inner, perform_application))
+        .workflow(REJECT, workflow_fn(inner, perform_rejection))
+        .workflow(PROPOSE, workflow_fn(inner, perform_proposal))
 }
 
 impl Inner {
@@ -41,19 +41,19 @@ impl Inner {
     }
 
     /// The same for one bundle. Other callers do not learn whether it exists.
-    fn home_of(&self, owner: &OwnerId, bundle: &str) -> Result<&Home> {
-        self.home(owner).ok_or_else(|| unknown(bundle))
+    fn home_for_bundle(&self, owner: &OwnerId, bundle: &str) -> Result<&Home> {
+        self.home(owner).ok_or_else(|| not_found(bundle))
     }
 }
 
 /// Runs a function on files, on a thread that may block.
-pub(super) async fn on_files<T: Send + 'static>(
+pub(super) async fn with_bundles<T: Send + 'static>(
     home: &Home,
     work: impl FnOnce(&Bundles) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let path = home.path.clone();
-    let worked = tokio::task::spawn_blocking(move || work(&Bundles::open(&path)?)).await;
-    worked.unwrap_or_else(|error| {
+    let result = tokio::task::spawn_blocking(move || work(&Bundles::open(&path)?)).await;
+    result.unwrap_or_else(|error| {
         Err(Problem::new(Code::Io, "the bundles could not be processed").because(error.to_string()))
     })
 }
@@ -66,7 +66,7 @@ pub(crate) async fn list(
 ) -> Result<BundleList> {
     match service.inner.home(&caller.owner) {
         None => Ok(BundleList::default()),
-        Some(home) => on_files(home, move |bundles| bundles.list(&request)).await,
+        Some(home) => with_bundles(home, move |bundles| bundles.list(&request)).await,
     }
 }
 
@@ -76,8 +76,8 @@ pub(crate) async fn show(
     caller: &Caller,
     request: ShowBundle,
 ) -> Result<BundleDetail> {
-    let home = service.inner.home_of(&caller.owner, &request.id)?;
-    on_files(home, move |bundles| bundles.show(&request)).await
+    let home = service.inner.home_for_bundle(&caller.owner, &request.id)?;
+    with_bundles(home, move |bundles| bundles.show(&request)).await
 }
 
 /// The line differences of a bundle. They are computed while they are read.
@@ -86,9 +86,9 @@ pub(crate) async fn diff(
     caller: &Caller,
     request: DiffBundle,
 ) -> Result<Items<PathDiff>> {
-    let home = service.inner.home_of(&caller.owner, &request.id)?;
-    let differences = on_files(home, move |bundles| bundles.differences(&request)).await?;
-    let (sender, receiver) = mpsc::channel(AHEAD);
+    let home = service.inner.home_for_bundle(&caller.owner, &request.id)?;
+    let differences = with_bundles(home, move |bundles| bundles.differences(&request)).await?;
+    let (sender, receiver) = mpsc::channel(DIFF_CAPACITY);
     tokio::task::spawn_blocking(move || {
         for difference in differences {
             let is_last = difference.is_err();
@@ -106,7 +106,7 @@ pub(crate) async fn propose(
     caller: &Caller,
     request: ProposeChanges,
 ) -> Result<CollectedChanges> {
-    place_of(&service.inner, &caller.owner)?;
+    require_home(&service.inner, &caller.owner)?;
     operation::run(&service.engine, PROPOSE, caller, &request).await
 }
 
@@ -116,7 +116,7 @@ pub(crate) async fn apply(
     caller: &Caller,
     request: ApplyBundle,
 ) -> Result<AppliedBundle> {
-    service.inner.home_of(&caller.owner, &request.id)?;
+    service.inner.home_for_bundle(&caller.owner, &request.id)?;
     operation::run(&service.engine, APPLY, caller, &request).await
 }
 
@@ -126,15 +126,15 @@ pub(crate) async fn reject(
     caller: &Caller,
     request: RejectBundle,
 ) -> Result<RejectedBundle> {
-    let home = service.inner.home_of(&caller.owner, &request.id)?;
+    let home = service.inner.home_for_bundle(&caller.owner, &request.id)?;
     let options = StartOptions { id: Some(operation::workflow_id(caller)?), ..Default::default() };
     let started = operation::start(&service.engine, REJECT, caller, &request, options).await;
     match started {
         // A rejection frees space, so it runs without a record if the disk has no room for one.
         Err(problem) if problem.code == Code::StorageFull => {
-            on_files(home, move |bundles| bundles.reject_at_once(&request.id)).await
+            with_bundles(home, move |bundles| bundles.reject_at_once(&request.id)).await
         }
-        started => started?.get_result().await.map_err(of_store),
+        started => started?.get_result().await.map_err(store_problem),
     }
 }
 
@@ -145,7 +145,7 @@ async fn acl<'i>(
     owner: &OwnerId,
     bundle: &str,
 ) -> std::result::Result<&'i Home, Failure> {
-    let check = async |_| inner.home_of(owner, bundle).map_err(to_failure);
+    let check = async |_| inner.home_for_bundle(owner, bundle).map_err(to_failure);
     context.volatile("acl", check).await
 }
 
@@ -162,28 +162,30 @@ async fn perform_application(
     // Recorded before any change, so that `latest` always means the same bundle.
     let find = async |_: Step| {
         let name = request.id.clone();
-        on_files(home, move |bundles| bundles.id(&name)).await.map_err(to_failure)
+        with_bundles(home, move |bundles| bundles.id(&name)).await.map_err(to_failure)
     };
     let id: String = context.step("find", find).await?;
     let again = context.run_number() > 1;
     let act = async |_: Step| {
-        let asked = ApplyBundle { id: id.clone(), ..request.clone() };
-        let applied = on_files(home, move |bundles| {
+        let apply_request = ApplyBundle { id: id.clone(), ..request.clone() };
+        let applied = with_bundles(home, move |bundles| {
             bundles.recover()?;
-            bundles.apply(&asked, again)
+            bundles.apply(&apply_request, again)
         });
         applied.await.map_err(to_failure)
     };
     // Recorded before the bundle is deleted: a second execution uses this record.
-    let outcome: Outcome = context.step("apply", act).await?;
+    let outcome: ApplyDecision = context.step("apply", act).await?;
     if outcome.is_done() {
         let settle = async |_: Step| {
             let id = id.clone();
-            on_files(home, move |bundles| bundles.settle(&id)).await.map_err(to_failure)
+            with_bundles(home, move |bundles| bundles.remove_if_decided(&id))
+                .await
+                .map_err(to_failure)
         };
-        context.step_with("settle", with_next(), settle).await?;
+        context.step_with("settle", record_with_next(), settle).await?;
     }
-    outcome.told().map_err(to_failure)
+    outcome.into_response().map_err(to_failure)
 }
 
 /// The workflow of `reject_bundle`.
@@ -196,19 +198,19 @@ async fn perform_rejection(
     let home = acl(&inner, &context, &input.owner, name).await?;
     let find = async |_: Step| {
         let name = name.clone();
-        on_files(home, move |bundles| bundles.reject_what(&name)).await.map_err(to_failure)
+        with_bundles(home, move |bundles| bundles.reject_target(&name)).await.map_err(to_failure)
     };
-    let found: Found = context.step("find", find).await?;
+    let found: RejectTarget = context.step("find", find).await?;
     let reject = async |_: Step| {
         let found = found.clone();
-        on_files(home, move |bundles| bundles.reject(&found)).await.map_err(to_failure)
+        with_bundles(home, move |bundles| bundles.reject(&found)).await.map_err(to_failure)
     };
-    context.step_with("reject", with_next(), reject).await?;
+    context.step_with("reject", record_with_next(), reject).await?;
     Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
 }
 
 /// The data directory for new bundles of an owner.
-pub(super) fn place_of<'i>(inner: &'i Inner, owner: &OwnerId) -> Result<&'i Home> {
+pub(super) fn require_home<'i>(inner: &'i Inner, owner: &OwnerId) -> Result<&'i Home> {
     inner.home(owner).ok_or_else(|| {
         Problem::new(Code::Unsupported, "this server does not store bundles of this owner")
             .because("the data directory of this server belongs to another user")
@@ -222,14 +224,17 @@ async fn perform_proposal(
     context: Context,
     input: Input<ProposeChanges>,
 ) -> std::result::Result<CollectedChanges, Failure> {
-    let check = async |_: Step| place_of(&inner, &input.owner).map_err(to_failure);
+    let check = async |_: Step| require_home(&inner, &input.owner).map_err(to_failure);
     let home = context.volatile("acl", check).await?;
     let info = context.engine().info(context.id()).await;
-    let at_ms = info.map_err(|error| to_failure(of_store(error)))?.map_or(0, |it| it.created_at);
+    let at_ms =
+        info.map_err(|error| to_failure(store_problem(error)))?.map_or(0, |it| it.created_at);
     let at_ms = u64::try_from(at_ms).unwrap_or(0);
-    let keep = async |_: Step| {
+    let propose = async |_: Step| {
         let request = input.request.clone();
-        on_files(home, move |bundles| bundles.propose(&request, at_ms)).await.map_err(to_failure)
+        with_bundles(home, move |bundles| bundles.propose(&request, at_ms))
+            .await
+            .map_err(to_failure)
     };
-    context.step_with("propose", with_answer(), keep).await
+    context.step_with("propose", record_with_outcome(), propose).await
 }

@@ -5,7 +5,7 @@ use stockade_core::{Code, Problem};
 use stockade_durable::WorkflowId;
 
 use super::{endpoint, execute, files, output, session, tool};
-use crate::failure::of_store;
+use crate::failure::store_problem;
 use crate::operation::info;
 use crate::service::Service;
 
@@ -29,8 +29,8 @@ pub(crate) async fn cancel(
             .because("it would leave the sandbox in an undefined state")
             .remedied_by("wait until it has ended, then kill the sandbox"));
     }
-    let workflow = WorkflowId::new(id.0.clone()).map_err(|error| of_store(error.into()))?;
-    service.engine.cancel(&workflow).await.map_err(of_store)?;
+    let workflow = WorkflowId::new(id.0.clone()).map_err(|error| store_problem(error.into()))?;
+    service.engine.cancel(&workflow).await.map_err(store_problem)?;
     drop(service.inner.handoffs.take(&workflow));
     info(&service.engine, caller, id).await
 }

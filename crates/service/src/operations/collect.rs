@@ -12,13 +12,13 @@ use stockade_core::sandbox::Workspace;
 use stockade_durable::{Context, Failure, Step};
 use stockade_review::{Collection, paths};
 
-use super::bundles::{on_files, place_of};
-use super::with_answer;
-use crate::failure::{invalid, of_access, of_runtime, of_store, to_failure};
+use super::bundles::{require_home, with_bundles};
+use super::record_with_outcome;
+use crate::failure::{access_problem, invalid, runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::options::Home;
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 
 /// The workflow's name.
@@ -30,9 +30,9 @@ pub(crate) async fn collect(
     caller: &Caller,
     request: CollectChanges,
 ) -> Result<CollectedChanges> {
-    let owned = service.owned(caller, &request.sandbox_id, Operation::Collect).await?;
+    let owned = service.owned_sandbox(caller, &request.sandbox_id, Operation::Collect).await?;
     excluded(&owned, &request.exclude)?;
-    place_of(&service.inner, &caller.owner)?;
+    require_home(&service.inner, &caller.owner)?;
     operation::run(&service.engine, NAME, caller, &request).await
 }
 
@@ -44,11 +44,12 @@ pub(crate) async fn perform(
 ) -> std::result::Result<CollectedChanges, Failure> {
     let request = &input.request;
     let id = &request.sandbox_id;
-    context.hold(inner.drive(id).await.map_err(to_failure)?);
+    context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
     let owned = inner.acl(&context, &input.owner, id, Operation::Collect).await?;
-    let home = place_of(&inner, &input.owner).map_err(to_failure)?;
+    let home = require_home(&inner, &input.owner).map_err(to_failure)?;
     let info = context.engine().info(context.id()).await;
-    let at_ms = info.map_err(|error| to_failure(of_store(error)))?.map_or(0, |it| it.created_at);
+    let at_ms =
+        info.map_err(|error| to_failure(store_problem(error)))?.map_or(0, |it| it.created_at);
     let collection = Collection {
         sandbox: id.clone(),
         at_ms: u64::try_from(at_ms).unwrap_or(0),
@@ -57,26 +58,29 @@ pub(crate) async fn perform(
         limit_bytes: request.limit_bytes,
     };
     let again = context.run_number() > 1;
-    let collect =
-        async |_: Step| keep(&inner, home, &owned, &collection, again).await.map_err(to_failure);
-    context.step_with("collect", with_answer(), collect).await
+    let collect = async |_: Step| {
+        collect_bundle(&inner, home, &owned, &collection, again).await.map_err(to_failure)
+    };
+    context.step_with("collect", record_with_outcome(), collect).await
 }
 
 /// Makes the runtime copy the changes, and makes a bundle of the copy.
-async fn keep(
+async fn collect_bundle(
     inner: &Inner,
     home: &Home,
-    owned: &Owned,
+    owned: &OwnedSandbox,
     collection: &Collection,
     again: bool,
 ) -> Result<CollectedChanges> {
     if again {
         let collection = collection.clone();
-        if let Some(answer) = on_files(home, move |bundles| bundles.collected(&collection)).await? {
+        if let Some(answer) =
+            with_bundles(home, move |bundles| bundles.find_collected(&collection)).await?
+        {
             return Ok(answer);
         }
     }
-    let gathering = on_files(home, |bundles| bundles.gather()).await?;
+    let gathering = with_bundles(home, |bundles| bundles.start_collection()).await?;
     let runtime = inner.runtime(&owned.runtime)?;
     let changes = async {
         match &owned.files {
@@ -84,13 +88,15 @@ async fn keep(
             None => runtime.changes(&owned.id, gathering.layer()).await,
         }
     };
-    let gathered = inner.terminations.unless(&owned.id, inner.within(changes)).await?;
-    let gathered = gathered.map_err(|error| of_runtime(&error))?;
+    let gathered =
+        inner.terminations.run_unless_terminated(&owned.id, inner.with_deadline(changes)).await?;
+    let gathered = gathered.map_err(|error| runtime_problem(&error))?;
     let collection = collection.clone();
-    on_files(home, move |bundles| bundles.keep(gathering, gathered, &collection)).await
+    with_bundles(home, move |bundles| bundles.store_collected(gathering, gathered, &collection))
+        .await
 }
 
-fn workspace(owned: &Owned) -> Result<&Workspace> {
+fn workspace(owned: &OwnedSandbox) -> Result<&Workspace> {
     owned.request.workspace.as_ref().ok_or_else(|| {
         invalid(format!("the sandbox {} has no workspace", owned.id))
             .remedied_by("stockade create --workspace DIR")
@@ -98,14 +104,14 @@ fn workspace(owned: &Owned) -> Result<&Workspace> {
 }
 
 /// The excluded paths: those of the request, and those that the sandbox's rules make unreadable.
-fn excluded(owned: &Owned, asked: &[Bytes]) -> Result<Vec<RelativePath>> {
+fn excluded(owned: &OwnedSandbox, paths_to_exclude: &[Bytes]) -> Result<Vec<RelativePath>> {
     let Workspace { host, inside } = workspace(owned)?;
-    let mut excluded = paths(host.as_os_str().as_encoded_bytes(), asked)?;
-    if excluded.len() < asked.len() {
+    let mut excluded = paths(host.as_os_str().as_encoded_bytes(), paths_to_exclude)?;
+    if excluded.len() < paths_to_exclude.len() {
         return Err(invalid("the whole workspace is excluded"));
     }
     owned.allows(Level::Read, inside.as_os_str().as_encoded_bytes())?;
-    for rule in owned.rules.as_slice().map_err(|error| of_access(&error))? {
+    for rule in owned.rules.as_slice().map_err(|error| access_problem(&error))? {
         let is_denied = rule.effect == Effect::Deny && Level::Read.includes(rule.level);
         if is_denied && let Ok(below) = Path::new(&rule.path).strip_prefix(inside) {
             let below = below.as_os_str().as_encoded_bytes();

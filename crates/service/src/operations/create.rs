@@ -9,13 +9,13 @@ use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
 use stockade_runtime::Error;
 
-use super::{life, watch, with_next};
+use super::{lifecycle, record_with_next, watch};
 use crate::clock::{now_ms, timestamp};
 use crate::events;
-use crate::failure::{no_sandbox, of_runtime, of_store, to_failure};
+use crate::failure::{no_sandbox, runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 use crate::spec;
 use crate::store::json;
@@ -31,38 +31,38 @@ pub(crate) async fn create(
     mut request: CreateSandbox,
 ) -> Result<Sandbox> {
     let workflow = operation::workflow_id(caller)?;
-    super::snapshot::go_on_from(service, caller, &mut request).await?;
-    let row = plan(service, caller, &workflow, request)?;
+    super::snapshot::inherit_workspace(service, caller, &mut request).await?;
+    let row = new_row(service, caller, &workflow, request)?;
     if row.request.network.is_some() && !operation::is_known(&service.engine, caller).await? {
         let runtime = service.inner.runtime(&row.runtime)?;
-        service.inner.egress.admits(&**runtime).await?;
+        service.inner.egress.check_supported(&**runtime).await?;
     }
     if let Some(snapshot) = spec::snapshot(&row.request) {
-        super::snapshot::admit(service, caller, snapshot).await?;
+        super::snapshot::check_owner(service, caller, snapshot).await?;
     }
     let options = StartOptions {
         id: Some(workflow.clone()),
-        with: vec![sandboxes::insert(&row, service.inner.options.quotas.sandboxes)],
+        statements: vec![sandboxes::insert(&row, service.inner.options.quotas.sandboxes)],
         ..StartOptions::default()
     };
-    let asked = blake3::hash(json(&row.request).as_bytes()).to_hex().to_string();
-    let input = Asked { id: row.id.clone(), asked };
+    let request_hash = blake3::hash(json(&row.request).as_bytes()).to_hex().to_string();
+    let input = CreateInput { id: row.id.clone(), asked: request_hash };
     let handle = match operation::start(&service.engine, NAME, caller, &input, options).await {
         Ok(handle) => handle,
         Err(problem) if problem.code == Code::Conflict => {
-            return Err(refused(service, &row, &workflow, problem).await);
+            return Err(explain_conflict(service, &row, &workflow, problem).await);
         }
         Err(problem) => return Err(problem),
     };
-    let made = handle.get_result().await.map_err(of_store);
+    let created = handle.get_result().await.map_err(store_problem);
     // Its watcher saw it during its creation; only a running sandbox can be idle.
     service.inner.wake(&row.id);
-    made
+    created
 }
 
 /// The input of the workflow.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct CreateInput {
     id: SandboxId,
     /// The hash of the request, which distinguishes it from another one under the same key. The
     /// request itself is stored only in the sandbox's row.
@@ -71,7 +71,7 @@ pub(crate) struct Asked {
 }
 
 /// The row of a new sandbox.
-fn plan(
+fn new_row(
     service: &Service,
     caller: &Caller,
     workflow: &WorkflowId,
@@ -81,7 +81,7 @@ fn plan(
     spec::check(&request)?;
     let runtime = match request.runtime.as_deref() {
         None => inner.default_runtime,
-        Some(name) => inner.selected(name)?,
+        Some(name) => inner.runtime_name(name)?,
     };
     let ttl = spec::ttl(request.expiry, inner.options.default_ttl)?;
     // From here on a change of the default has no effect.
@@ -91,7 +91,7 @@ fn plan(
     let ms = |length: std::time::Duration| i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
     let rules = Rules::from_values(request.access_rules.clone());
     Ok(SandboxRow {
-        id: request.id.clone().map_or_else(|| made_up(workflow), Ok)?,
+        id: request.id.clone().map_or_else(|| derive_id(workflow), Ok)?,
         owner: caller.owner.clone(),
         state: if request.stopped { State::New } else { State::Creating },
         reason: None,
@@ -119,13 +119,13 @@ fn plan(
 
 /// An id for a sandbox whose request has none: 12 hexadecimal digits (as Orbiter's), derived from
 /// the id of the workflow, so that a repeated request with the same key returns the same sandbox.
-fn made_up(workflow: &WorkflowId) -> Result<SandboxId> {
+fn derive_id(workflow: &WorkflowId) -> Result<SandboxId> {
     let hash = blake3::hash(workflow.as_str().as_bytes()).to_hex();
     SandboxId::new(&hash[..12]).map_err(|error| crate::failure::invalid(error.to_string()))
 }
 
 /// The problem for a row that could not be inserted.
-async fn refused(
+async fn explain_conflict(
     service: &Service,
     row: &SandboxRow,
     workflow: &WorkflowId,
@@ -160,11 +160,11 @@ async fn refused(
 pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
-    input: Input<Asked>,
+    input: Input<CreateInput>,
 ) -> std::result::Result<Sandbox, Failure> {
     let id = &input.request.id;
-    context.hold(inner.drive(id).await.map_err(to_failure)?);
-    let owned = mine(&inner, &context, &input.owner, id).await?;
+    context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
+    let owned = check_owner(&inner, &context, &input.owner, id).await?;
     let payload = Payload::SandboxCreated(Created {
         image: owned.image.clone(),
         expires_at: owned.expires_at.map(timestamp),
@@ -178,22 +178,25 @@ pub(crate) async fn perform(
     }
     let again = context.run_number() > 1;
     // Recorded together with the end: a repeated execution finds the existing sandbox.
-    let made = context.step_with("create", with_next(), async |_| {
-        let made = inner.terminations.unless(id, make(&inner, &owned, again)).await;
-        made.and_then(|made| made).map_err(to_failure)
+    let created = context.step_with("create", record_with_next(), async |_| {
+        let created = inner
+            .terminations
+            .run_unless_terminated(id, create_in_runtime(&inner, &owned, again))
+            .await;
+        created.and_then(|made| made).map_err(to_failure)
     });
-    let (watched, made) = tokio::join!(watched, made);
+    let (watched, created) = tokio::join!(watched, created);
     watched?;
-    match made {
+    match created {
         Ok(isolation) => {
             let mut row = (*owned).clone();
             context.finish_with(vec![row.change(State::Running, None), event]);
             Ok(row.to_sandbox(Some(isolation)))
         }
         Err(failure) => {
-            if !life::is_doomed(&failure) {
+            if !lifecycle::is_terminating(&failure) {
                 // The reaper finds resources that cannot be released now.
-                let _ = inner.free(&owned).await;
+                let _ = inner.remove_from_runtime(&owned).await;
             }
             let mut row = (*owned).clone();
             context.finish_with_on_failure(vec![
@@ -206,39 +209,41 @@ pub(crate) async fn perform(
 
 /// Makes the runtime create it, or finds what an earlier execution had created, and serves its
 /// network.
-async fn make(inner: &Inner, row: &SandboxRow, again: bool) -> Result<Isolation> {
-    let spec = spec::runtime(row, &inner.id)?;
+async fn create_in_runtime(inner: &Inner, row: &SandboxRow, again: bool) -> Result<Isolation> {
+    let spec = spec::sandbox_spec(row, &inner.id)?;
     let runtime = inner.runtime(&row.runtime)?;
-    let failed = |error: Error| of_runtime(&error);
-    let mut status = inner.within(runtime.create(&row.id, &spec)).await.map_err(failed)?;
+    let failed = |error: Error| runtime_problem(&error);
+    let mut status = inner.with_deadline(runtime.create(&row.id, &spec)).await.map_err(failed)?;
     if status.state == stockade_runtime::State::Ended {
         // Its lease ended before this process resumed the creation.
-        inner.within(runtime.cleanup(&row.id)).await.map_err(failed)?;
-        status = inner.within(runtime.create(&row.id, &spec)).await.map_err(failed)?;
+        inner.with_deadline(runtime.cleanup(&row.id)).await.map_err(failed)?;
+        status = inner.with_deadline(runtime.create(&row.id, &spec)).await.map_err(failed)?;
     }
     if again {
         // Some of its lease has passed since the request.
         let lease = spec::lease(row.expires_at, now_ms());
-        inner.within(runtime.renew(&row.id, lease)).await.map_err(failed)?;
+        inner.with_deadline(runtime.renew(&row.id, lease)).await.map_err(failed)?;
     }
     inner.serve_network(row).await?;
     Ok(status.isolation)
 }
 
 /// The owner check of a sandbox that is being created, and of the snapshot that it starts from.
-async fn mine(
+async fn check_owner(
     inner: &Inner,
     context: &Context,
     owner: &OwnerId,
     id: &SandboxId,
-) -> std::result::Result<Owned, Failure> {
+) -> std::result::Result<OwnedSandbox, Failure> {
     let check = async |_| {
-        let owned = Owned::check(&*inner.store, owner, id).await.map_err(to_failure)?;
+        let owned = OwnedSandbox::check(&*inner.store, owner, id).await.map_err(to_failure)?;
         if owned.state.is_terminal() {
             return Err(to_failure(no_sandbox(id)));
         }
         if let Some(snapshot) = spec::snapshot(&owned.request) {
-            super::snapshot::own(&*inner.store, owner, snapshot).await.map_err(to_failure)?;
+            super::snapshot::find_owned(&*inner.store, owner, snapshot)
+                .await
+                .map_err(to_failure)?;
         }
         Ok(owned)
     };

@@ -11,11 +11,11 @@ use stockade_core::access::{Effect, Level};
 use stockade_durable::{Context, Failure, Step};
 use stockade_runtime::SandboxPath;
 
-use super::bundles::place_of;
-use crate::failure::{invalid, of_access, of_path, of_runtime, to_failure};
+use super::bundles::require_home;
+use crate::failure::{access_problem, invalid, path_problem, runtime_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 
 /// The workflow's name.
@@ -27,9 +27,9 @@ pub(crate) async fn collect(
     caller: &Caller,
     request: CollectDirectory,
 ) -> Result<()> {
-    let used = service.used(caller, &request.sandbox_id).await?;
-    place_of(&service.inner, &caller.owner)?;
-    checked(&used, &request)?;
+    let used = service.use_sandbox(caller, &request.sandbox_id).await?;
+    require_home(&service.inner, &caller.owner)?;
+    check_request(&used, &request)?;
     operation::run(&service.engine, NAME, caller, &request).await
 }
 
@@ -41,9 +41,9 @@ pub(crate) async fn perform(
     input: Input<CollectDirectory>,
 ) -> std::result::Result<(), Failure> {
     let request = &input.request;
-    let used = inner.using(&context, &input.owner, &request.sandbox_id, None).await?;
-    place_of(&inner, &input.owner).map_err(to_failure)?;
-    let path = checked(&used, request).map_err(to_failure)?;
+    let used = inner.use_in_workflow(&context, &input.owner, &request.sandbox_id, None).await?;
+    require_home(&inner, &input.owner).map_err(to_failure)?;
+    let path = check_request(&used, request).map_err(to_failure)?;
     let to = Path::new(OsStr::from_bytes(&request.to.0));
     let again = context.run_number() > 1;
     context
@@ -53,21 +53,24 @@ pub(crate) async fn perform(
             }
             let runtime = inner.runtime(&used.runtime).map_err(to_failure)?;
             let copied = runtime.collect(&used.id, &path, to, request.limit_bytes);
-            let copied = inner.terminations.unless(&used.id, inner.within(copied)).await;
-            copied.map_err(to_failure)?.map_err(|error| to_failure(of_runtime(&error)))
+            let copied = inner
+                .terminations
+                .run_unless_terminated(&used.id, inner.with_deadline(copied))
+                .await;
+            copied.map_err(to_failure)?.map_err(|error| to_failure(runtime_problem(&error)))
         })
         .await
 }
 
 /// The path inside, if all files below it may be read.
-fn checked(owned: &Owned, request: &CollectDirectory) -> Result<SandboxPath> {
+fn check_request(owned: &OwnedSandbox, request: &CollectDirectory) -> Result<SandboxPath> {
     let path = SandboxPath::new(OsStr::from_bytes(&request.path.0));
-    let path = path.map_err(|error| of_path(&error))?;
+    let path = path.map_err(|error| path_problem(&error))?;
     if !request.to.0.starts_with(b"/") {
         return Err(invalid("the path on the host must be absolute"));
     }
     owned.allows(Level::Read, &request.path.0)?;
-    let rules = owned.rules.as_slice().map_err(|error| of_access(&error))?;
+    let rules = owned.rules.as_slice().map_err(|error| access_problem(&error))?;
     let hidden = rules.iter().find(|rule| {
         rule.effect == Effect::Deny && Path::new(&rule.path).starts_with(path.as_path())
     });

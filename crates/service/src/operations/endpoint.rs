@@ -6,19 +6,19 @@ use std::sync::Arc;
 use http_body_util::BodyExt as _;
 use serde::{Deserialize, Serialize};
 use stockade_api::{
-    Caller, Connect, Duplex, Endpoint, HttpAnswer, HttpRequest, Method, ResolveEndpoint, Result,
+    Caller, Connect, Duplex, Endpoint, HttpRequest, HttpResponse, Method, ResolveEndpoint, Result,
 };
 use stockade_core::{Code, Problem};
 use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Error, Target};
 
-use super::{exchange, with_next};
-use crate::connection::UsedConnection;
-use crate::failure::{of_runtime, of_store, to_failure};
+use super::{exchange, record_with_next};
+use crate::connection::SandboxConnection;
+use crate::failure::{runtime_problem, store_problem, to_failure};
 use crate::handoff::{Handoff, Once};
 use crate::inner::Inner;
 use crate::operation::Input;
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 use crate::spec;
 
@@ -34,12 +34,12 @@ pub(crate) async fn resolve(
     caller: &Caller,
     request: ResolveEndpoint,
 ) -> Result<Endpoint> {
-    let owned = service.used(caller, &request.id).await?;
+    let owned = service.use_sandbox(caller, &request.id).await?;
     let runtime = service.inner.runtime(&owned.runtime)?;
     let listening = match runtime.connect(&owned.id, &Target::Tcp(request.port)).await {
         Ok(_) => true,
         Err(Error::Connect { .. }) => false,
-        Err(error) => return Err(of_runtime(&error)),
+        Err(error) => return Err(runtime_problem(&error)),
     };
     Ok(Endpoint { sandbox_id: request.id, port: request.port, listening })
 }
@@ -50,17 +50,17 @@ pub(crate) async fn connect(
     caller: &Caller,
     request: Connect,
 ) -> Result<Box<dyn Duplex>> {
-    let used = service.used(caller, &request.sandbox_id).await?;
+    let used = service.use_sandbox(caller, &request.sandbox_id).await?;
     let runtime = service.inner.runtime(&used.runtime)?;
     let connected = runtime.connect(&used.id, &Target::Tcp(request.port)).await;
-    let connection = connected.map_err(|error| of_runtime(&error))?;
+    let connection = connected.map_err(|error| runtime_problem(&error))?;
     // It counts as a use until it is closed.
-    Ok(Box::new(UsedConnection::new(connection, used)))
+    Ok(Box::new(SandboxConnection::new(connection, used)))
 }
 
 /// The input of the workflow: no value that may hold a secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct RequestInput {
     sandbox_id: stockade_core::SandboxId,
     port: u16,
     method: Method,
@@ -71,10 +71,10 @@ pub(crate) async fn request(
     service: &Service,
     caller: &Caller,
     request: HttpRequest,
-) -> Result<HttpAnswer> {
-    let _used = service.used(caller, &request.sandbox_id).await?;
+) -> Result<HttpResponse> {
+    let _used = service.use_sandbox(caller, &request.sandbox_id).await?;
     exchange::check(&request)?;
-    let asked = Asked {
+    let input = RequestInput {
         sandbox_id: request.sandbox_id.clone(),
         port: request.port,
         method: request.method,
@@ -82,8 +82,8 @@ pub(crate) async fn request(
     let (sender, answer) = tokio::sync::oneshot::channel();
     let handoff = Handoff { request: Some((Box::new(request), sender)), ..Handoff::default() };
     let options = StartOptions::default();
-    let started = service.start_with(NAME, caller, &asked, handoff, options);
-    let _: u16 = started.await?.get_result().await.map_err(of_store)?;
+    let started = service.start_with(NAME, caller, &input, handoff, options);
+    let _: u16 = started.await?.get_result().await.map_err(store_problem)?;
     answer.await.map_err(|_| {
         Problem::new(Code::Conflict, "the response of an earlier request is not stored")
             .remedied_by("send the request under another idempotency key")
@@ -94,14 +94,14 @@ pub(crate) async fn request(
 pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
-    input: Input<Asked>,
+    input: Input<RequestInput>,
 ) -> std::result::Result<u16, Failure> {
     let id = &input.request.sandbox_id;
-    let handed = Once::new(inner.handoffs.take(context.id()).and_then(|handed| handed.request));
-    let owned = inner.using(&context, &input.owner, id, None).await?;
+    let handoff = Once::new(inner.handoffs.take(context.id()).and_then(|handed| handed.request));
+    let owned = inner.use_in_workflow(&context, &input.owner, id, None).await?;
     let status = context
-        .step_with("request", with_next(), async |_: Step| {
-            let Some((request, answer)) = handed.take() else {
+        .step_with("request", record_with_next(), async |_: Step| {
+            let Some((request, answer)) = handoff.take() else {
                 return Err(to_failure(interrupted()));
             };
             let answered = send(&inner, &owned, *request).await.map_err(to_failure)?;
@@ -121,7 +121,7 @@ fn interrupted() -> Problem {
         .because("requests to ports are not recorded and never repeated")
 }
 
-async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<HttpAnswer> {
+async fn send(inner: &Inner, owned: &OwnedSandbox, request: HttpRequest) -> Result<HttpResponse> {
     let timeout =
         request.timeout_seconds.map(spec::duration).transpose()?.unwrap_or(exchange::TIMEOUT);
     let exchanged = tokio::time::timeout(timeout, answer(inner, owned, request)).await;
@@ -130,15 +130,15 @@ async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Http
     })
 }
 
-async fn answer(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<HttpAnswer> {
+async fn answer(inner: &Inner, owned: &OwnedSandbox, request: HttpRequest) -> Result<HttpResponse> {
     let (port, limit) = (request.port, request.limit_bytes.unwrap_or(LIMIT_BYTES));
     let markdown = request.markdown;
     let mut answer = exchange::send(inner, owned, request).await?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let (mut bytes, mut truncated) = (Vec::new(), false);
     while let Some(frame) = answer.body.frame().await {
-        let frame =
-            frame.map_err(|error| exchange::failed(port, "interrupted its response", &error))?;
+        let frame = frame
+            .map_err(|error| exchange::port_problem(port, "interrupted its response", &error))?;
         let Ok(data) = frame.into_data() else { continue };
         let room = limit.saturating_sub(bytes.len());
         bytes.extend_from_slice(&data[..data.len().min(room)]);
@@ -152,7 +152,7 @@ async fn answer(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Ht
     let markdown = markdown && html;
     let body = if markdown { to_markdown(&bytes)? } else { bytes };
     let status = answer.head.status.as_u16();
-    Ok(HttpAnswer { status, headers, body: body.into(), truncated, markdown })
+    Ok(HttpResponse { status, headers, body: body.into(), truncated, markdown })
 }
 
 /// Converts HTML to Markdown, without scripts and styles.

@@ -3,7 +3,7 @@
 use stockade_api::{Caller, Items, ReadEvents, RecordedEvent, Result};
 use tokio::sync::mpsc;
 
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 use crate::store::events;
 
@@ -17,7 +17,7 @@ pub(crate) async fn read(
     request: ReadEvents,
 ) -> Result<Items<RecordedEvent>> {
     if let Some(id) = &request.sandbox_id {
-        Owned::check(&*service.inner.store, &caller.owner, id).await?;
+        OwnedSandbox::check(&*service.inner.store, &caller.owner, id).await?;
     }
     let (service, owner) = (service.clone(), caller.owner.clone());
     let (sender, receiver) = mpsc::channel(64);

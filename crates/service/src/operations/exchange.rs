@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use stockade_api::body::Received;
+use stockade_api::body::BodyReader;
 use stockade_api::{
     Caller, FileContent, HttpHead, HttpRequest, HttpStream, Method, OpenWebSocket, Result,
     WebSocket,
@@ -20,10 +20,10 @@ use stockade_runtime::{Connection, Target};
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 use super::AbortOnDrop;
-use crate::connection::UsedConnection;
-use crate::failure::{invalid, of_runtime};
+use crate::connection::SandboxConnection;
+use crate::failure::{invalid, runtime_problem};
 use crate::inner::Inner;
-use crate::owned::{Owned, Used};
+use crate::owned_sandbox::{ActiveSandbox, OwnedSandbox};
 use crate::service::Service;
 use crate::{handshake as websocket, spec};
 
@@ -31,28 +31,29 @@ use crate::{handshake as websocket, spec};
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A response with the connection that carries its body.
-pub(crate) struct Answer {
+pub(crate) struct PortResponse {
     pub(crate) head: hyper::http::response::Parts,
     pub(crate) body: Incoming,
     connection: AbortOnDrop<()>,
 }
 
 /// The problem for a port that failed.
-pub(crate) fn failed(port: u16, what: &str, error: &dyn std::fmt::Display) -> Problem {
+pub(crate) fn port_problem(port: u16, what: &str, error: &dyn std::fmt::Display) -> Problem {
     Problem::new(Code::Unreachable, format!("port {port} {what}")).because(error.to_string())
 }
 
 /// Opens an HTTP connection to a port.
 async fn open(
     inner: &Inner,
-    owned: &Owned,
+    owned: &OwnedSandbox,
     port: u16,
 ) -> Result<(SendRequest<Full<Bytes>>, AbortOnDrop<()>)> {
     let runtime = inner.runtime(&owned.runtime)?;
     let connected = runtime.connect(&owned.id, &Target::Tcp(port)).await;
-    let connection: Box<dyn Connection> = connected.map_err(|error| of_runtime(&error))?;
+    let connection: Box<dyn Connection> = connected.map_err(|error| runtime_problem(&error))?;
     let opened = handshake(TokioIo::new(connection)).await;
-    let (sender, driver) = opened.map_err(|error| failed(port, "does not speak HTTP", &error))?;
+    let (sender, driver) =
+        opened.map_err(|error| port_problem(port, "does not speak HTTP", &error))?;
     let driver = tokio::spawn(async move {
         // The response reports its result.
         let _ = driver.with_upgrades().await;
@@ -75,7 +76,11 @@ fn head(
 }
 
 /// Sends a request, and waits for the head of its response.
-pub(crate) async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> Result<Answer> {
+pub(crate) async fn send(
+    inner: &Inner,
+    owned: &OwnedSandbox,
+    request: HttpRequest,
+) -> Result<PortResponse> {
     let port = request.port;
     let (mut sender, connection) = open(inner, owned, port).await?;
     let method = method(request.method);
@@ -83,10 +88,10 @@ pub(crate) async fn send(inner: &Inner, owned: &Owned, request: HttpRequest) -> 
     let body = Full::new(Bytes::from(request.body.map(|body| body.0).unwrap_or_default()));
     let sent =
         head.body(body).map_err(|error| invalid(format!("the request is invalid: {error}")))?;
-    let answer = sender.send_request(sent).await;
-    let answer = answer.map_err(|error| failed(port, "did not answer", &error))?;
-    let (head, body) = answer.into_parts();
-    Ok(Answer { head, body, connection })
+    let response = sender.send_request(sent).await;
+    let response = response.map_err(|error| port_problem(port, "did not answer", &error))?;
+    let (head, body) = response.into_parts();
+    Ok(PortResponse { head, body, connection })
 }
 
 /// Fails for a request that cannot be sent.
@@ -123,12 +128,12 @@ pub(crate) fn headers(head: &hyper::http::response::Parts) -> BTreeMap<String, S
     headers
 }
 
-async fn in_time<T>(
+async fn with_timeout<T>(
     timeout_seconds: Option<f64>,
-    answer: impl Future<Output = Result<T>>,
+    response: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let timeout = timeout_seconds.map(spec::duration).transpose()?.unwrap_or(TIMEOUT);
-    tokio::time::timeout(timeout, answer).await.unwrap_or_else(|_| {
+    tokio::time::timeout(timeout, response).await.unwrap_or_else(|_| {
         Err(Problem::new(Code::TimedOut, format!("no response within {timeout:?}")))
     })
 }
@@ -139,24 +144,28 @@ pub(crate) async fn stream(
     caller: &Caller,
     request: HttpRequest,
 ) -> Result<HttpStream> {
-    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let used = service.inner.use_sandbox(&caller.owner, &request.sandbox_id).await?;
     check(&request)?;
     if request.markdown {
         return Err(invalid("a streamed body cannot be converted to Markdown"));
     }
     let limit = request.limit_bytes.unwrap_or(u64::MAX);
-    let answer = in_time(request.timeout_seconds, send(&service.inner, &used, request)).await?;
-    let head = HttpHead { status: answer.head.status.as_u16(), headers: headers(&answer.head) };
-    let body =
-        Body { received: Received::new(answer.body), _connection: answer.connection, _used: used };
+    let response =
+        with_timeout(request.timeout_seconds, send(&service.inner, &used, request)).await?;
+    let head = HttpHead { status: response.head.status.as_u16(), headers: headers(&response.head) };
+    let body = Body {
+        received: BodyReader::new(response.body),
+        _connection: response.connection,
+        _used: used,
+    };
     Ok(HttpStream { head, body: FileContent(Box::pin(body.take(limit))) })
 }
 
 /// A body as a byte stream; it counts as a use of its sandbox until it is dropped.
 struct Body {
-    received: Received<Incoming>,
+    received: BodyReader<Incoming>,
     _connection: AbortOnDrop<()>,
-    _used: Used,
+    _used: ActiveSandbox,
 }
 
 impl AsyncRead for Body {
@@ -175,23 +184,23 @@ pub(crate) async fn web_socket(
     caller: &Caller,
     request: WebSocket,
 ) -> Result<OpenWebSocket> {
-    let used = service.inner.used(&caller.owner, &request.sandbox_id).await?;
+    let used = service.inner.use_sandbox(&caller.owner, &request.sandbox_id).await?;
     if !request.path.starts_with('/') {
         return Err(invalid("the path of a WebSocket must start with `/`"));
     }
     let (protocol, connection) =
-        in_time(request.timeout_seconds, upgrade(&service.inner, &used, &request)).await?;
-    Ok(OpenWebSocket { protocol, connection: Box::new(UsedConnection::new(connection, used)) })
+        with_timeout(request.timeout_seconds, upgrade(&service.inner, &used, &request)).await?;
+    Ok(OpenWebSocket { protocol, connection: Box::new(SandboxConnection::new(connection, used)) })
 }
 
 /// The opening handshake (RFC 6455, section 4).
 async fn upgrade(
     inner: &Inner,
-    owned: &Owned,
+    owned: &OwnedSandbox,
     request: &WebSocket,
 ) -> Result<(Option<String>, Box<dyn Connection>)> {
     let WebSocket { port, path, headers, protocols, .. } = request;
-    let refused = |what: &str, why: &dyn std::fmt::Display| failed(*port, what, why);
+    let refused = |what: &str, why: &dyn std::fmt::Display| port_problem(*port, what, why);
     let (mut sender, driver) = open(inner, owned, *port).await?;
     let own = |name: &str| {
         let name = name.to_ascii_lowercase();
@@ -210,11 +219,11 @@ async fn upgrade(
     }
     let sent = head.body(Full::default());
     let sent = sent.map_err(|error| invalid(format!("the request is invalid: {error}")))?;
-    let answer = sender.send_request(sent).await;
-    let answer = answer.map_err(|error| refused("did not answer", &error))?;
-    let text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
-    if answer.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
-        return Err(refused("did not open a WebSocket", &answer.status()));
+    let response = sender.send_request(sent).await;
+    let response = response.map_err(|error| refused("did not answer", &error))?;
+    let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+    if response.status() != hyper::StatusCode::SWITCHING_PROTOCOLS {
+        return Err(refused("did not open a WebSocket", &response.status()));
     }
     if text("sec-websocket-accept") != Some(&websocket::accept(&key)) {
         return Err(refused(
@@ -229,7 +238,7 @@ async fn upgrade(
             &"it chose a protocol that was not offered",
         ));
     }
-    let upgraded = hyper::upgrade::on(answer).await;
+    let upgraded = hyper::upgrade::on(response).await;
     let upgraded = upgraded.map_err(|error| refused("did not open a WebSocket", &error))?;
     // It has handed over the connection, and ends by itself.
     drop(driver);
@@ -269,11 +278,11 @@ mod tests {
             let request = String::from_utf8(request).unwrap();
             let key = request.lines().find_map(|line| line.strip_prefix("sec-websocket-key: "));
             let accept = websocket::accept(key.unwrap());
-            let answer = format!(
+            let response = format!(
                 "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
                  sec-websocket-protocol: chat\r\nsec-websocket-accept: {accept}\r\n\r\nhello"
             );
-            connection.write_all(answer.as_bytes()).await.unwrap();
+            connection.write_all(response.as_bytes()).await.unwrap();
             let (mut from, mut to) = tokio::io::split(connection);
             tokio::io::copy(&mut from, &mut to).await.unwrap();
         });
@@ -287,11 +296,11 @@ mod tests {
         };
         let mut opened = service.web_socket(&me, request).await.unwrap();
         assert_eq!(opened.protocol.as_deref(), Some("chat"));
-        let mut heard = [0; 5];
-        opened.connection.read_exact(&mut heard).await.unwrap();
-        assert_eq!(&heard, b"hello");
+        let mut received = [0; 5];
+        opened.connection.read_exact(&mut received).await.unwrap();
+        assert_eq!(&received, b"hello");
         opened.connection.write_all(b"again").await.unwrap();
-        opened.connection.read_exact(&mut heard).await.unwrap();
-        assert_eq!(&heard, b"again");
+        opened.connection.read_exact(&mut received).await.unwrap();
+        assert_eq!(&received, b"again");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stockade_api::{
-    Bytes, Caller, CommandLine, Ending, Execute, Executed, OperationId, OutputEnd, Result,
+    Bytes, Caller, CommandLine, Ending, Execute, ExecuteResult, OperationId, OutputEnd, Result,
 };
 use stockade_core::access::Level;
 use stockade_core::event::{self, Payload};
@@ -20,11 +20,11 @@ use stockade_runtime::{
 use tokio::sync::mpsc;
 
 use crate::events;
-use crate::failure::{exec_id, invalid, of_runtime, of_store, to_failure};
+use crate::failure::{exec_id, invalid, runtime_problem, store_problem, to_failure};
 use crate::handoff::{Handoff, Once};
 use crate::inner::Inner;
 use crate::operation::Input;
-use crate::owned::{Owned, Used};
+use crate::owned_sandbox::{ActiveSandbox, OwnedSandbox};
 use crate::service::Service;
 use crate::store::json;
 use crate::{spec, tail::Tail};
@@ -37,51 +37,51 @@ pub(crate) const NAME: &str = "sandbox.execute";
 const STEP: u32 = 1;
 
 /// How much of each stream's tail is returned and recorded.
-const KEPT_BYTES: usize = 1 << 20;
+const STORED_BYTES: usize = 1 << 20;
 
 /// Runs a command and waits for its end.
 pub(crate) async fn execute(
     service: &Service,
     caller: &Caller,
     request: Execute,
-) -> Result<Executed> {
-    let used = service.used(caller, &request.sandbox_id).await?;
+) -> Result<ExecuteResult> {
+    let used = service.use_sandbox(caller, &request.sandbox_id).await?;
     command(&used, &request)?;
     if request.queued {
         return Err(invalid("`execute` cannot be queued: use `execute_stream`"));
     }
-    let handle = begin(service, NAME, caller, request, used).await?;
-    handle.get_result().await.map_err(of_store)
+    let handle = start_workflow(service, NAME, caller, request, used).await?;
+    handle.get_result().await.map_err(store_problem)
 }
 
 /// Starts the workflow of a command in a sandbox. The command's input is passed in memory.
-pub(crate) async fn begin(
+pub(crate) async fn start_workflow(
     service: &Service,
     name: &'static str,
     caller: &Caller,
     mut request: Execute,
-    used: Used,
+    used: ActiveSandbox,
 ) -> Result<Handle> {
     let stdin = request.stdin.take();
     let environment = std::mem::take(&mut request.environment);
     let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
-    let asked = Asked {
+    let input = ExecuteInput {
         stdin: stdin.as_ref().map(|bytes| hash(&bytes.0)),
         environment: (!environment.is_empty()).then(|| hash(json(&environment).as_bytes())),
         execute: request,
     };
-    let queue = asked.execute.queued.then_some(super::QUEUE);
+    let queue = input.execute.queued.then_some(super::QUEUE);
     let options = StartOptions { queue, ..StartOptions::default() };
     let stdin = stdin.map(|Bytes(bytes)| bytes);
     // A queued command reads the sandbox's state when it starts.
     let used = queue.is_none().then_some(used);
     let handoff = Handoff { stdin, used, environment: Some(environment), ..Handoff::default() };
-    service.start_with(name, caller, &asked, handoff, options).await
+    service.start_with(name, caller, &input, handoff, options).await
 }
 
 /// The input of the workflow.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct ExecuteInput {
     pub(crate) execute: Execute,
     /// The hash of the command's input, which is not recorded itself.
     pub(crate) stdin: Option<String>,
@@ -90,24 +90,24 @@ pub(crate) struct Asked {
     pub(crate) environment: Option<String>,
 }
 
-impl Asked {
+impl ExecuteInput {
     /// The command with its standard input and environment, which are passed in memory only. After
     /// a restart of the server they are lost: `None` if the command is already running (attach to
     /// it), and an error if it was never started.
     pub(crate) async fn command(
         &self,
         inner: &Inner,
-        owned: &Owned,
-        handed: &Once<Handoff>,
+        owned: &OwnedSandbox,
+        handoff: &Once<Handoff>,
         step: &Step,
     ) -> std::result::Result<Option<Command>, Failure> {
         let mut command = command(owned, &self.execute).map_err(to_failure)?;
-        let Handoff { stdin, environment, .. } = handed.take().unwrap_or_default();
+        let Handoff { stdin, environment, .. } = handoff.take().unwrap_or_default();
         let is_gone = |wanted: &Option<String>, is_there: bool| wanted.is_some() && !is_there;
         if is_gone(&self.stdin, stdin.is_some())
             || is_gone(&self.environment, environment.is_some())
         {
-            is_known(inner, owned, step).await?;
+            check_started(inner, owned, step).await?;
             return Ok(None);
         }
         command.input = stdin.map_or(StandardInput::Empty, StandardInput::Whole);
@@ -124,7 +124,7 @@ pub(crate) fn variables(
 }
 
 /// The command of a request, if the request is valid and the rules allow it.
-pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
+pub(crate) fn command(owned: &OwnedSandbox, request: &Execute) -> Result<Command> {
     let arguments: Vec<_> = match &request.command {
         CommandLine::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
         CommandLine::Program(words) => words.iter().map(Into::into).collect(),
@@ -135,7 +135,7 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
     if request.stdin.as_ref().is_some_and(|bytes| bytes.0.len() > WHOLE_INPUT_BYTES) {
         return Err(invalid(format!("`stdin` may have at most {WHOLE_INPUT_BYTES} bytes")));
     }
-    let path = |path: &String| SandboxPath::new(path).map_err(|error| of_runtime(&error));
+    let path = |path: &String| SandboxPath::new(path).map_err(|error| runtime_problem(&error));
     let working_directory = request.working_directory.as_ref().map(path).transpose()?;
     if let Some(directory) = &request.working_directory {
         owned.allows(Level::Execute, directory.as_bytes())?;
@@ -162,7 +162,7 @@ pub(crate) fn command(owned: &Owned, request: &Execute) -> Result<Command> {
 }
 
 /// The user that a command runs as.
-fn user(owned: &Owned, request: &Execute) -> Result<Option<User>> {
+fn user(owned: &OwnedSandbox, request: &Execute) -> Result<Option<User>> {
     match (&request.user, request.uid, request.gid) {
         (None, None, None) => Ok(None),
         (None, None, Some(_)) => Err(invalid("`gid` requires `uid`")),
@@ -182,34 +182,40 @@ fn user(owned: &Owned, request: &Execute) -> Result<Option<User>> {
 pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
-    input: Input<Asked>,
-) -> std::result::Result<Executed, Failure> {
+    input: Input<ExecuteInput>,
+) -> std::result::Result<ExecuteResult, Failure> {
     let request = &input.request.execute;
-    let mut handed = inner.handoffs.take(context.id());
-    let used = handed.as_mut().and_then(|handed| handed.used.take());
-    let handed = Once::new(handed);
-    let owned = inner.using(&context, &input.owner, &request.sandbox_id, used).await?;
-    let (id, executed): (ExecId, Executed) = context
-        .step_with("execute", super::with_answer(), async |step: Step| {
-            let command = input.request.command(&inner, &owned, &handed, &step).await?;
+    let mut handoff = inner.handoffs.take(context.id());
+    let used = handoff.as_mut().and_then(|handed| handed.used.take());
+    let handoff = Once::new(handoff);
+    let owned = inner.use_in_workflow(&context, &input.owner, &request.sandbox_id, used).await?;
+    let (id, executed): (ExecId, ExecuteResult) = context
+        .step_with("execute", super::record_with_outcome(), async |step: Step| {
+            let command = input.request.command(&inner, &owned, &handoff, &step).await?;
             let nothing = Offsets::default();
             let mut running =
                 Running::start(&inner, &context, &owned, command, nothing, &step).await?;
-            let (mut stdout, mut stderr) = (Tail::new(KEPT_BYTES), Tail::new(KEPT_BYTES));
+            let (mut stdout, mut stderr) = (Tail::new(STORED_BYTES), Tail::new(STORED_BYTES));
             let end = loop {
                 match running.next().await? {
-                    Heard::Bytes(Stream::Output, bytes) => stdout.push(&bytes),
-                    Heard::Bytes(Stream::Error, bytes) => stderr.push(&bytes),
-                    Heard::Lost(Stream::Output, length) => stdout.skip(length),
-                    Heard::Lost(Stream::Error, length) => stderr.skip(length),
-                    Heard::End(end) => break end,
+                    CommandEvent::Bytes(Stream::Output, bytes) => stdout.push(&bytes),
+                    CommandEvent::Bytes(Stream::Error, bytes) => stderr.push(&bytes),
+                    CommandEvent::Lost(Stream::Output, length) => stdout.skip(length),
+                    CommandEvent::Lost(Stream::Error, length) => stderr.skip(length),
+                    CommandEvent::End(end) => break end,
                 }
             };
             let (stdout_truncated, stderr_truncated) = (stdout.is_cut(), stderr.is_cut());
             let workflow_id = OperationId(context.id().as_str().to_owned());
             let (stdout, stderr) = (stdout.into_bytes().into(), stderr.into_bytes().into());
-            let executed =
-                Executed { workflow_id, end, stdout, stderr, stdout_truncated, stderr_truncated };
+            let executed = ExecuteResult {
+                workflow_id,
+                end,
+                stdout,
+                stderr,
+                stdout_truncated,
+                stderr_truncated,
+            };
             Ok((running.exec_id().clone(), executed))
         })
         .await?;
@@ -229,7 +235,7 @@ fn interrupted() -> Problem {
 pub(crate) fn finish(
     inner: &Arc<Inner>,
     context: &Context,
-    owned: &Owned,
+    owned: &OwnedSandbox,
     exec_id: &ExecId,
     end: &OutputEnd,
 ) {
@@ -258,11 +264,11 @@ pub(crate) fn finish(
 pub(crate) struct Running<'a> {
     inner: &'a Inner,
     context: &'a Context,
-    owned: &'a Owned,
+    owned: &'a OwnedSandbox,
     exec_id: ExecId,
     exec: Exec,
-    begun: Instant,
-    written: Offsets,
+    started: Instant,
+    offsets: Offsets,
     step: Step,
     killed: bool,
     /// The requested program and directory, to be named when they cannot be used; absent for a
@@ -272,7 +278,7 @@ pub(crate) struct Running<'a> {
 }
 
 /// An event of a command.
-pub(crate) enum Heard {
+pub(crate) enum CommandEvent {
     /// Bytes that it wrote.
     Bytes(Stream, Vec<u8>),
     /// Output that was lost before it was received.
@@ -287,15 +293,15 @@ impl<'a> Running<'a> {
     pub(crate) async fn start(
         inner: &'a Inner,
         context: &'a Context,
-        owned: &'a Owned,
+        owned: &'a OwnedSandbox,
         command: Option<Command>,
         known: Offsets,
         step: &Step,
     ) -> std::result::Result<Self, Failure> {
-        let failed = |error| to_failure(of_runtime(&error));
+        let failed = |error| to_failure(runtime_problem(&error));
         let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
         let exec_id = exec_id(&step.key).map_err(to_failure)?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let text = |text: &OsStr| text.to_string_lossy().into_owned();
         let program = command.as_ref().and_then(|command| command.arguments.first());
         let program = program.map(|program| text(program));
@@ -327,8 +333,8 @@ impl<'a> Running<'a> {
             owned,
             exec_id,
             exec,
-            begun,
-            written: known,
+            started,
+            offsets: known,
             step,
             killed,
             program,
@@ -348,7 +354,7 @@ impl<'a> Running<'a> {
 
     /// The next event. When the workflow is cancelled, the command is killed; when it must stop for
     /// another reason, this fails, and the command continues.
-    pub(crate) async fn next(&mut self) -> std::result::Result<Heard, Failure> {
+    pub(crate) async fn next(&mut self) -> std::result::Result<CommandEvent, Failure> {
         loop {
             let event = tokio::select! {
                 event = self.exec.events.next() => event,
@@ -359,14 +365,14 @@ impl<'a> Running<'a> {
             };
             match event.unwrap_or(Event::Ended(Ended::Unknown)) {
                 Event::Output { stream, bytes, .. } => {
-                    *self.count(stream) += bytes.len() as u64;
-                    return Ok(Heard::Bytes(stream, bytes));
+                    *self.offset_mut(stream) += bytes.len() as u64;
+                    return Ok(CommandEvent::Bytes(stream, bytes));
                 }
                 Event::Lost { stream, length, .. } => {
-                    *self.count(stream) += length;
-                    return Ok(Heard::Lost(stream, length));
+                    *self.offset_mut(stream) += length;
+                    return Ok(CommandEvent::Lost(stream, length));
                 }
-                Event::Ended(ending) => return Ok(Heard::End(self.end(&ending))),
+                Event::Ended(ending) => return Ok(CommandEvent::End(self.end(&ending))),
             }
         }
     }
@@ -385,10 +391,10 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    const fn count(&mut self, stream: Stream) -> &mut u64 {
+    const fn offset_mut(&mut self, stream: Stream) -> &mut u64 {
         match stream {
-            Stream::Output => &mut self.written.output,
-            Stream::Error => &mut self.written.error,
+            Stream::Output => &mut self.offsets.output,
+            Stream::Error => &mut self.offsets.error,
         }
     }
 
@@ -399,9 +405,9 @@ impl<'a> Running<'a> {
             exit_code: ended.exit_code().map(i32::from),
             signal: ended.signal(),
             reason: ended.reason(program, directory),
-            duration_ms: u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-            stdout_bytes: self.written.output,
-            stderr_bytes: self.written.error,
+            duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            stdout_bytes: self.offsets.output,
+            stderr_bytes: self.offsets.error,
         }
     }
 }
@@ -413,20 +419,20 @@ pub(crate) async fn is_cancelled(context: &Context) -> bool {
 }
 
 /// The command that a workflow of [`super::COMMANDS`] waits for.
-pub(crate) fn exec_of(workflow: &WorkflowId) -> Result<ExecId> {
+pub(crate) fn exec_id_for(workflow: &WorkflowId) -> Result<ExecId> {
     exec_id(&format!("{workflow}:{STEP}"))
 }
 
 /// Fails unless the command of a step was started before: the values that it needs are lost, so it
 /// cannot be started now.
-pub(crate) async fn is_known(
+pub(crate) async fn check_started(
     inner: &Inner,
-    owned: &Owned,
+    owned: &OwnedSandbox,
     step: &Step,
 ) -> std::result::Result<(), Failure> {
     let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
     let exec = exec_id(&step.key).map_err(to_failure)?;
-    let status = runtime.inspect(&owned.id).await.map_err(|e| to_failure(of_runtime(&e)))?;
+    let status = runtime.inspect(&owned.id).await.map_err(|e| to_failure(runtime_problem(&e)))?;
     if status.execs.iter().any(|known: &ExecStatus| known.id == exec) {
         Ok(())
     } else {

@@ -13,10 +13,10 @@ pub(crate) mod events;
 pub(crate) mod exchange;
 pub(crate) mod execute;
 pub(crate) mod files;
-pub(crate) mod life;
+pub(crate) mod lifecycle;
+pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod query;
-pub(crate) mod reach;
 pub(crate) mod restore;
 pub(crate) mod session;
 pub(crate) mod snapshot;
@@ -42,29 +42,29 @@ pub(crate) const COMMANDS: [&str; 3] = [execute::NAME, output::NAME, session::NA
 /// Registers every operation that is a workflow.
 pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     let builder = builder
-        .workflow(collect::NAME, with(inner, collect::perform))
-        .workflow(create::NAME, with(inner, create::perform))
-        .workflow(directory::NAME, with(inner, directory::perform))
-        .workflow(execute::NAME, with(inner, execute::perform))
-        .workflow(output::NAME, with(inner, output::perform))
-        .workflow(reach::NAME, with(inner, reach::perform))
-        .workflow(session::NAME, with(inner, session::perform))
-        .workflow(snapshot::NAME, with(inner, snapshot::perform))
-        .workflow(snapshot::REMOVE, with(inner, snapshot::perform_removal))
-        .workflow(endpoint::NAME, with(inner, endpoint::perform))
-        .workflow(tool::NAME, with(inner, tool::perform))
-        .workflow(files::NAME, with(inner, files::perform));
-    bundles::register(watch::register(life::register(builder, inner), inner), inner)
+        .workflow(collect::NAME, workflow_fn(inner, collect::perform))
+        .workflow(create::NAME, workflow_fn(inner, create::perform))
+        .workflow(directory::NAME, workflow_fn(inner, directory::perform))
+        .workflow(execute::NAME, workflow_fn(inner, execute::perform))
+        .workflow(output::NAME, workflow_fn(inner, output::perform))
+        .workflow(network::NAME, workflow_fn(inner, network::perform))
+        .workflow(session::NAME, workflow_fn(inner, session::perform))
+        .workflow(snapshot::NAME, workflow_fn(inner, snapshot::perform))
+        .workflow(snapshot::REMOVE, workflow_fn(inner, snapshot::perform_removal))
+        .workflow(endpoint::NAME, workflow_fn(inner, endpoint::perform))
+        .workflow(tool::NAME, workflow_fn(inner, tool::perform))
+        .workflow(files::NAME, workflow_fn(inner, files::perform));
+    bundles::register(watch::register(lifecycle::register(builder, inner), inner), inner)
 }
 
 /// The options of a step that may run again: it is recorded together with the next one, which saves
 /// a commit.
-pub(crate) fn with_next() -> StepOptions {
+pub(crate) fn record_with_next() -> StepOptions {
     StepOptions { record: Record::WithNext, ..StepOptions::default() }
 }
 
 /// The same for the step whose value is the operation's result, which is not stored twice.
-pub(crate) fn with_answer() -> StepOptions {
+pub(crate) fn record_with_outcome() -> StepOptions {
     StepOptions { record: Record::WithOutcome, ..StepOptions::default() }
 }
 
@@ -78,13 +78,13 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 /// The future of a workflow function.
-type Performing<O> = Pin<Box<dyn Future<Output = Result<O, Failure>> + Send>>;
+type WorkflowFuture<O> = Pin<Box<dyn Future<Output = Result<O, Failure>> + Send>>;
 
 /// Wraps a workflow function that needs the shared state of operations.
-pub(crate) fn with<T, O, F, Fut>(
+pub(crate) fn workflow_fn<T, O, F, Fut>(
     inner: &Arc<Inner>,
     perform: F,
-) -> impl Fn(Context, Input<T>) -> Performing<O> + Send + Sync + 'static
+) -> impl Fn(Context, Input<T>) -> WorkflowFuture<O> + Send + Sync + 'static
 where
     T: Serialize + DeserializeOwned + Send + 'static,
     O: Serialize + DeserializeOwned + Send + 'static,

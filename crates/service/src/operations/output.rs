@@ -12,8 +12,8 @@ use stockade_durable::{Context, Failure, Step, StreamWriter, WorkflowId};
 use stockade_runtime::{Offsets, Stream};
 use tokio::sync::mpsc;
 
-use super::execute::{self, Asked, Heard, Running, command};
-use crate::failure::{of_store, to_failure};
+use super::execute::{self, CommandEvent, ExecuteInput, Running, command};
+use crate::failure::{store_problem, to_failure};
 use crate::handoff::Once;
 use crate::inner::Inner;
 use crate::operation::{self, Input};
@@ -33,7 +33,7 @@ const KEY: &str = "output";
 const LIMIT_BYTES: u64 = 16 << 20;
 
 /// How many items a reader may be behind before the sender waits for it.
-const AHEAD: usize = 64;
+const CHANNEL_CAPACITY: usize = 64;
 
 /// How many items are read from the store at a time.
 const PAGE: u32 = 256;
@@ -44,9 +44,9 @@ pub(crate) async fn start(
     caller: &Caller,
     request: Execute,
 ) -> Result<OperationInfo> {
-    let used = service.used(caller, &request.sandbox_id).await?;
+    let used = service.use_sandbox(caller, &request.sandbox_id).await?;
     command(&used, &request)?;
-    let handle = execute::begin(service, NAME, caller, request, used).await?;
+    let handle = execute::start_workflow(service, NAME, caller, request, used).await?;
     let id = OperationId(handle.workflow_id().as_str().to_owned());
     operation::info(&service.engine, caller, &id).await
 }
@@ -55,7 +55,7 @@ pub(crate) async fn start(
 pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
-    input: Input<Asked>,
+    input: Input<ExecuteInput>,
 ) -> Result<OutputEnd, Failure> {
     let ended = follow(&inner, &context, input).await;
     // In every case readers of the stream reach its end.
@@ -66,28 +66,28 @@ pub(crate) async fn perform(
 async fn follow(
     inner: &Arc<Inner>,
     context: &Context,
-    input: Input<Asked>,
+    input: Input<ExecuteInput>,
 ) -> Result<OutputEnd, Failure> {
     let request = &input.request.execute;
-    let mut handed = inner.handoffs.take(context.id());
-    let used = handed.as_mut().and_then(|handed| handed.used.take());
-    let handed = Once::new(handed);
-    let owned = inner.using(context, &input.owner, &request.sandbox_id, used).await?;
+    let mut handoff = inner.handoffs.take(context.id());
+    let used = handoff.as_mut().and_then(|handed| handed.used.take());
+    let handoff = Once::new(handoff);
+    let owned = inner.use_in_workflow(context, &input.owner, &request.sandbox_id, used).await?;
     let (id, end): (ExecId, OutputEnd) = context
-        .step_with("execute", super::with_next(), async |step: Step| {
-            let recorded = recorded(context).await?;
+        .step_with("execute", super::record_with_next(), async |step: Step| {
+            let recorded = read_recorded(context).await?;
             if let Some(end) = recorded.end {
-                return Ok((execute::exec_of(context.id()).map_err(to_failure)?, end));
+                return Ok((execute::exec_id_for(context.id()).map_err(to_failure)?, end));
             }
-            let command = input.request.command(inner, &owned, &handed, &step).await?;
-            let known = recorded.known;
+            let command = input.request.command(inner, &owned, &handoff, &step).await?;
+            let known = recorded.offsets;
             let mut running = Running::start(inner, context, &owned, command, known, &step).await?;
             let mut writer = Writer::new(context.stream_writer(KEY), recorded);
             let end = loop {
                 match running.next().await? {
-                    Heard::Bytes(stream, bytes) => writer.bytes(stream, bytes).await?,
-                    Heard::Lost(stream, length) => writer.lost(stream, length).await?,
-                    Heard::End(end) => break end,
+                    CommandEvent::Bytes(stream, bytes) => writer.bytes(stream, bytes).await?,
+                    CommandEvent::Lost(stream, length) => writer.lost(stream, length).await?,
+                    CommandEvent::End(end) => break end,
                 }
             };
             writer.end(&end).await?;
@@ -101,7 +101,7 @@ async fn follow(
 /// One row of the stream: the public chunk, and for a process that resumes it, the offsets of the
 /// command's own streams that had been received when it was written.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct StoredOutput {
     #[serde(flatten)]
     chunk: OutputChunk,
     heard: Offsets,
@@ -110,13 +110,13 @@ struct Kept {
 /// What was recorded before this execution.
 #[derive(Debug, Default)]
 struct Recorded {
-    known: Offsets,
+    offsets: Offsets,
     /// How many bytes of output are stored.
-    kept: u64,
+    stored_bytes: u64,
     end: Option<OutputEnd>,
 }
 
-async fn recorded(context: &Context) -> Result<Recorded, Failure> {
+async fn read_recorded(context: &Context) -> Result<Recorded, Failure> {
     let mut recorded = Recorded::default();
     if context.run_number() == 1 {
         return Ok(recorded);
@@ -124,15 +124,15 @@ async fn recorded(context: &Context) -> Result<Recorded, Failure> {
     let (store, mut from) = (context.engine().store(), 0);
     loop {
         let page = store.stream(context.id(), KEY, from, PAGE).await;
-        let rows = page.map_err(|error| to_failure(of_store(error)))?.rows;
+        let rows = page.map_err(|error| to_failure(store_problem(error)))?.rows;
         let Some((last, _)) = rows.last() else { break };
         from = last + 1;
         for value in rows.into_iter().filter_map(|(_, value)| value) {
-            let Kept { chunk, heard } = serde_json::from_value(value)?;
-            recorded.known = heard;
+            let StoredOutput { chunk, heard } = serde_json::from_value(value)?;
+            recorded.offsets = heard;
             match chunk {
                 OutputChunk::Stdout { data } | OutputChunk::Stderr { data } => {
-                    recorded.kept += data.0.len() as u64;
+                    recorded.stored_bytes += data.0.len() as u64;
                 }
                 OutputChunk::Truncated { .. } => {}
                 OutputChunk::Exit(end) => recorded.end = Some(end),
@@ -146,29 +146,35 @@ async fn recorded(context: &Context) -> Result<Recorded, Failure> {
 struct Writer {
     stream: StreamWriter,
     /// The offsets of the command's streams that the rows cover.
-    heard: Offsets,
-    kept: u64,
+    offsets: Offsets,
+    stored_bytes: u64,
     /// Incomplete characters that wait for their remaining bytes.
-    texts: [Text; 2],
+    partial_texts: [Text; 2],
     /// The output beyond the limit.
     excess: Offsets,
 }
 
 impl Writer {
     fn new(stream: StreamWriter, recorded: Recorded) -> Self {
-        let Recorded { known, kept, .. } = recorded;
+        let Recorded { offsets: known, stored_bytes: kept, .. } = recorded;
         let texts = [Text::default(), Text::default()];
-        Self { stream, heard: known, kept, texts, excess: Offsets::default() }
+        Self {
+            stream,
+            offsets: known,
+            stored_bytes: kept,
+            partial_texts: texts,
+            excess: Offsets::default(),
+        }
     }
 
     async fn bytes(&mut self, stream: Stream, bytes: Vec<u8>) -> Result<(), Failure> {
         let length = bytes.len() as u64;
-        if self.kept >= LIMIT_BYTES {
-            *of(&mut self.excess, stream) += length;
+        if self.stored_bytes >= LIMIT_BYTES {
+            *offset_mut(&mut self.excess, stream) += length;
             return Ok(());
         }
-        self.kept += length;
-        let data = self.texts[stream as usize].push(bytes);
+        self.stored_bytes += length;
+        let data = self.partial_texts[stream as usize].push(bytes);
         self.data(stream, data).await
     }
 
@@ -176,7 +182,7 @@ impl Writer {
         if data.is_empty() {
             return Ok(());
         }
-        *of(&mut self.heard, stream) += data.len() as u64;
+        *offset_mut(&mut self.offsets, stream) += data.len() as u64;
         let data = data.into();
         self.row(match stream {
             Stream::Output => OutputChunk::Stdout { data },
@@ -186,21 +192,21 @@ impl Writer {
     }
 
     async fn lost(&mut self, stream: Stream, length: u64) -> Result<(), Failure> {
-        let rest = std::mem::take(&mut self.texts[stream as usize]).rest();
+        let rest = std::mem::take(&mut self.partial_texts[stream as usize]).finish();
         self.data(stream, rest).await?;
-        *of(&mut self.heard, stream) += length;
+        *offset_mut(&mut self.offsets, stream) += length;
         self.row(OutputChunk::Truncated { bytes: length }).await
     }
 
     async fn end(&mut self, end: &OutputEnd) -> Result<(), Failure> {
         for stream in [Stream::Output, Stream::Error] {
-            let rest = std::mem::take(&mut self.texts[stream as usize]).rest();
+            let rest = std::mem::take(&mut self.partial_texts[stream as usize]).finish();
             self.data(stream, rest).await?;
         }
         let bytes = self.excess.output + self.excess.error;
         if bytes > 0 {
-            self.heard.output += self.excess.output;
-            self.heard.error += self.excess.error;
+            self.offsets.output += self.excess.output;
+            self.offsets.error += self.excess.error;
             self.row(OutputChunk::Truncated { bytes }).await?;
         }
         self.row(OutputChunk::Exit(end.clone())).await?;
@@ -208,11 +214,11 @@ impl Writer {
     }
 
     async fn row(&mut self, chunk: OutputChunk) -> Result<(), Failure> {
-        self.stream.write(&Kept { chunk, heard: self.heard }).await
+        self.stream.write(&StoredOutput { chunk, heard: self.offsets }).await
     }
 }
 
-const fn of(offsets: &mut Offsets, stream: Stream) -> &mut u64 {
+const fn offset_mut(offsets: &mut Offsets, stream: Stream) -> &mut u64 {
     match stream {
         Stream::Output => &mut offsets.output,
         Stream::Error => &mut offsets.error,
@@ -227,16 +233,16 @@ pub(crate) async fn read(
 ) -> Result<Items<OutputItem>> {
     operation::info(&service.engine, caller, &request.workflow_id).await?;
     let id = WorkflowId::new(request.workflow_id.0.clone());
-    let id = id.map_err(|error| of_store(error.into()))?;
-    let (sender, receiver) = mpsc::channel(AHEAD);
+    let id = id.map_err(|error| store_problem(error.into()))?;
+    let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     let (service, caller) = (service.clone(), caller.clone());
     tokio::spawn(async move {
-        let told = if request.follow {
+        let sent = if request.follow {
             follow_rows(&service, &caller, &id, &request, &sender).await
         } else {
-            tell_rows(&service, &id, request.from, &sender).await
+            send_rows(&service, &id, request.from, &sender).await
         };
-        if let Err(problem) = told {
+        if let Err(problem) = sent {
             // The reader may have stopped.
             let _ = sender.send(Err(problem)).await;
         }
@@ -259,7 +265,7 @@ async fn follow_rows(
     let mut ended = false;
     loop {
         let next = tokio::select! {
-            next = reader.next() => next.map_err(of_store)?,
+            next = reader.next() => next.map_err(store_problem)?,
             () = sender.closed() => return Ok(()),
             _ = stopped.wait_for(|stopped| *stopped) => {
                 return Err(Problem::new(Code::Unreachable, "the server is shutting down")
@@ -267,7 +273,7 @@ async fn follow_rows(
             }
         };
         let Some((sequence, value)) = next else { break };
-        let item = told(sequence, value)?;
+        let item = to_item(sequence, value)?;
         ended = matches!(item.chunk, OutputChunk::Exit(_));
         if sender.send(Ok(item)).await.is_err() {
             return Ok(());
@@ -286,22 +292,23 @@ async fn follow_rows(
 }
 
 /// Sends the recorded output.
-async fn tell_rows(service: &Service, id: &WorkflowId, from: u64, sender: &Sender) -> Result<()> {
+async fn send_rows(service: &Service, id: &WorkflowId, from: u64, sender: &Sender) -> Result<()> {
     let mut from = from;
     loop {
-        let page = service.engine.store().stream(id, KEY, from, PAGE).await.map_err(of_store)?;
+        let page =
+            service.engine.store().stream(id, KEY, from, PAGE).await.map_err(store_problem)?;
         let Some((last, _)) = page.rows.last() else { return Ok(()) };
         from = last + 1;
         for (sequence, value) in page.rows {
             let Some(value) = value else { continue };
-            if sender.send(told(sequence, value)).await.is_err() {
+            if sender.send(to_item(sequence, value)).await.is_err() {
                 return Ok(());
             }
         }
     }
 }
 
-fn told(sequence: u64, value: serde_json::Value) -> Result<OutputItem> {
+fn to_item(sequence: u64, value: serde_json::Value) -> Result<OutputItem> {
     match serde_json::from_value(value) {
         Ok(chunk) => Ok(OutputItem { sequence, chunk }),
         Err(error) => Err(Problem::new(Code::DatabaseInvalid, "recorded output cannot be read")

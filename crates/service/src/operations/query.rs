@@ -7,7 +7,7 @@ use stockade_core::State;
 use stockade_runtime::{Error, Usage};
 
 use crate::failure::no_sandbox;
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 use crate::store::sandboxes::{self, Selection};
 
@@ -15,7 +15,7 @@ use crate::store::sandboxes::{self, Selection};
 const LIMIT: u32 = 1000;
 
 /// How long it may take to measure what a sandbox uses.
-const LOOK: Duration = Duration::from_secs(10);
+const USAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The status of a sandbox, also of a terminated one.
 pub(crate) async fn get(
@@ -23,14 +23,14 @@ pub(crate) async fn get(
     caller: &Caller,
     request: GetSandbox,
 ) -> Result<Sandbox> {
-    let owned = Owned::check(&*service.inner.store, &caller.owner, &request.id).await?;
+    let owned = OwnedSandbox::check(&*service.inner.store, &caller.owner, &request.id).await?;
     let mut sandbox = owned.to_sandbox(None);
     let is_there = matches!(owned.state, State::Running | State::Paused);
     if let Some(network) = &owned.request.network {
         let inner = &service.inner;
-        let mut reached = inner.egress.reached(&*inner.store, &owned.id, network).await?;
-        reached.closed.take_if(|_| !is_there);
-        sandbox.network = Some(reached);
+        let mut status = inner.egress.status(&*inner.store, &owned.id, network).await?;
+        status.closed.take_if(|_| !is_there);
+        sandbox.network = Some(status);
     }
     if is_there
         && let Ok(runtime) = service.inner.runtime(&owned.runtime)
@@ -38,7 +38,7 @@ pub(crate) async fn get(
     {
         if request.metrics {
             let running = status.execs.iter().filter(|exec| exec.ending.is_none()).count();
-            let used = tokio::time::timeout(LOOK, runtime.usage(&owned.id)).await;
+            let used = tokio::time::timeout(USAGE_TIMEOUT, runtime.usage(&owned.id)).await;
             let used = used.unwrap_or(Err(Error::Deadline("read the resource usage of a sandbox")));
             sandbox.metrics = Some(metrics(running as u64, used));
         }

@@ -16,6 +16,6 @@ pub(crate) async fn restore(
     if request.sandbox.image.is_some() {
         return Err(invalid("a restored sandbox cannot have an image: its snapshot is its image"));
     }
-    let image = Some(spec::of_snapshot(&request.snapshot_id));
+    let image = Some(spec::snapshot_image(&request.snapshot_id));
     create::create(service, caller, CreateSandbox { image, ..request.sandbox }).await
 }

@@ -13,19 +13,19 @@ use stockade_runtime::{Error, Input as Stdin, Offsets, StandardInput, Stream, Wi
 use tokio::sync::mpsc;
 
 use super::AbortOnDrop;
-use super::execute::{self, Heard, Running, command};
-use crate::failure::{invalid, of_store, to_failure};
+use super::execute::{self, CommandEvent, Running, command};
+use crate::failure::{invalid, store_problem, to_failure};
 use crate::handoff::{Handoff, Once, SessionStreams};
 use crate::inner::Inner;
 use crate::operation::Input;
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.session";
 
 /// How many events may wait for a slow caller; then the command waits.
-const AHEAD: usize = 16;
+const CHANNEL_CAPACITY: usize = 16;
 
 /// Starts a command and returns its streams.
 pub(crate) async fn open(
@@ -34,15 +34,15 @@ pub(crate) async fn open(
     mut request: OpenSession,
 ) -> Result<Session> {
     let sandbox = &request.execute.sandbox_id;
-    let used = service.used(caller, sandbox).await?;
+    let used = service.use_sandbox(caller, sandbox).await?;
     command(&used, &request.execute)?;
     if request.execute.stdin.is_some() || request.execute.queued {
         return Err(invalid(
             "a session's command cannot be queued, and cannot have `stdin`: its input comes from the session",
         ));
     }
-    let (events, heard) = mpsc::channel(AHEAD);
-    let (said, input) = mpsc::channel(AHEAD);
+    let (events, event_receiver) = mpsc::channel(CHANNEL_CAPACITY);
+    let (input_sender, input) = mpsc::channel(CHANNEL_CAPACITY);
     let problems = events.clone();
     let streams = SessionStreams { events, input };
     let environment = Some(std::mem::take(&mut request.execute.environment));
@@ -61,10 +61,10 @@ pub(crate) async fn open(
     // The end of the session is the end of the operation: a failure is sent as the last event.
     tokio::spawn(async move {
         if let Err(error) = handle.get_result::<OutputEnd>().await {
-            let _ = problems.send(Err(of_store(error))).await;
+            let _ = problems.send(Err(store_problem(error))).await;
         }
     });
-    Ok(Session { workflow_id: id, events: Items::new(heard), input: said })
+    Ok(Session { workflow_id: id, events: Items::new(event_receiver), input: input_sender })
 }
 
 /// The workflow.
@@ -74,40 +74,45 @@ pub(crate) async fn perform(
     input: Input<OpenSession>,
 ) -> std::result::Result<OutputEnd, Failure> {
     let OpenSession { execute: request, terminal, input: reads } = &input.request;
-    let handed = Once::new(inner.handoffs.take(context.id()));
-    let owned = inner.using(&context, &input.owner, &request.sandbox_id, None).await?;
+    let handoff = Once::new(inner.handoffs.take(context.id()));
+    let owned = inner.use_in_workflow(&context, &input.owner, &request.sandbox_id, None).await?;
     let (id, end): (ExecId, OutputEnd) = context
-        .step_with("session", super::with_next(), async |step: Step| {
+        .step_with("session", super::record_with_next(), async |step: Step| {
             let mut command = command(&owned, request).map_err(to_failure)?;
             command.terminal = terminal.map(size);
             if *reads {
                 command.input = StandardInput::Streamed;
             }
-            let handed = handed.take().unwrap_or_default();
-            command.environment.extend(execute::variables(&handed.environment.unwrap_or_default()));
-            let Some(live) = handed.session else {
+            let handoff = handoff.take().unwrap_or_default();
+            command
+                .environment
+                .extend(execute::variables(&handoff.environment.unwrap_or_default()));
+            let Some(live) = handoff.session else {
                 // The caller has lost the streams: the command is ended, if it was started.
                 let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-                let exec = execute::exec_of(context.id()).map_err(to_failure)?;
-                let _ = inner.within(runtime.kill(&owned.id, &exec)).await;
+                let exec = execute::exec_id_for(context.id()).map_err(to_failure)?;
+                let _ = inner.with_deadline(runtime.kill(&owned.id, &exec)).await;
                 return Err(to_failure(abandoned()));
             };
             let known = Offsets::default();
             let mut running =
                 Running::start(&inner, &context, &owned, Some(command), known, &step).await?;
             let stdin = running.input();
-            let said = listen(&inner, &owned, running.exec_id().clone(), stdin, live.input);
-            let listener = AbortOnDrop(tokio::spawn(said));
+            let forwarding =
+                forward_input(&inner, &owned, running.exec_id().clone(), stdin, live.input);
+            let listener = AbortOnDrop(tokio::spawn(forwarding));
             // Output that the caller did not receive when the session had to stop.
-            let mut unheard = 0;
+            let mut undelivered = 0;
             let end = loop {
                 let event = match running.next().await? {
-                    Heard::Bytes(Stream::Output, data) => {
+                    CommandEvent::Bytes(Stream::Output, data) => {
                         SessionEvent::Stdout { data: data.into() }
                     }
-                    Heard::Bytes(Stream::Error, data) => SessionEvent::Stderr { data: data.into() },
-                    Heard::Lost(_, bytes) => SessionEvent::Lost { bytes },
-                    Heard::End(end) => break end,
+                    CommandEvent::Bytes(Stream::Error, data) => {
+                        SessionEvent::Stderr { data: data.into() }
+                    }
+                    CommandEvent::Lost(_, bytes) => SessionEvent::Lost { bytes },
+                    CommandEvent::End(end) => break end,
                 };
                 let length = length_bytes(&event);
                 // A caller that has disconnected receives nothing; the command continues to its
@@ -116,15 +121,15 @@ pub(crate) async fn perform(
                     biased;
                     _ = live.events.send(Ok(event)) => {}
                     () = step.token.cancelled() => {
-                        unheard += length;
+                        undelivered += length;
                         running.stop().await?;
                     }
                 }
             };
             drop(listener);
             let last = async {
-                if unheard > 0 {
-                    let _ = live.events.send(Ok(SessionEvent::Lost { bytes: unheard })).await;
+                if undelivered > 0 {
+                    let _ = live.events.send(Ok(SessionEvent::Lost { bytes: undelivered })).await;
                 }
                 let _ = live.events.send(Ok(SessionEvent::Ended(end.clone()))).await;
             };
@@ -142,17 +147,17 @@ pub(crate) async fn perform(
 }
 
 /// Passes on the caller's input, until the caller has disconnected or the command has ended.
-fn listen(
+fn forward_input(
     inner: &Arc<Inner>,
-    owned: &Owned,
+    owned: &OwnedSandbox,
     exec: ExecId,
     stdin: Option<Stdin>,
-    mut said: mpsc::Receiver<SessionInput>,
+    mut input: mpsc::Receiver<SessionInput>,
 ) -> impl Future<Output = ()> + Send + 'static {
     let (inner, owned) = (inner.clone(), owned.clone());
     async move {
         let Ok(runtime) = inner.runtime(&owned.runtime) else { return };
-        while let Some(input) = said.recv().await {
+        while let Some(input) = input.recv().await {
             // Input for a command that has ended is dropped.
             let _ = match input {
                 SessionInput::Stdin { data } => match &stdin {

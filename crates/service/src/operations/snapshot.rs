@@ -8,13 +8,13 @@ use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId, SnapshotId};
 use stockade_durable::{Context, Failure, StartOptions, Step, Store};
 
 use crate::clock::{now_ms, timestamp};
-use crate::failure::{invalid, of_runtime, of_store, to_failure};
+use crate::failure::{invalid, runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 use crate::spec;
-use crate::store::snapshots::{self, Taken};
+use crate::store::snapshots::{self, IdStatus};
 
 /// The workflow that takes one.
 pub(crate) const NAME: &str = "sandbox.snapshot";
@@ -24,7 +24,7 @@ pub(crate) const REMOVE: &str = "sandbox.remove_snapshot";
 
 /// The input of the workflow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct SnapshotInput {
     sandbox_id: SandboxId,
     id: SnapshotId,
 }
@@ -35,7 +35,7 @@ pub(crate) async fn take(
     caller: &Caller,
     request: TakeSnapshot,
 ) -> Result<Snapshot> {
-    let _used = service.used(caller, &request.sandbox_id).await?;
+    let _used = service.use_sandbox(caller, &request.sandbox_id).await?;
     let workflow = operation::workflow_id(caller)?;
     let id = match request.id {
         Some(id) => id,
@@ -52,10 +52,13 @@ pub(crate) async fn take(
         created_at: now_ms(),
     };
     let row = snapshots::insert(&new, quota);
-    let options =
-        StartOptions { id: Some(workflow.clone()), with: vec![row], ..StartOptions::default() };
-    let asked = Asked { sandbox_id: request.sandbox_id, id: id.clone() };
-    let started = operation::start(&service.engine, NAME, caller, &asked, options).await;
+    let options = StartOptions {
+        id: Some(workflow.clone()),
+        statements: vec![row],
+        ..StartOptions::default()
+    };
+    let input = SnapshotInput { sandbox_id: request.sandbox_id, id: id.clone() };
+    let started = operation::start(&service.engine, NAME, caller, &input, options).await;
     let handle = match started {
         Err(problem) if problem.code == Code::Conflict => {
             let used = service.engine.info(&workflow).await.is_ok_and(|info| info.is_some());
@@ -64,44 +67,47 @@ pub(crate) async fn take(
                     .remedied_by("choose another id, or omit it")
             };
             let store = &*service.inner.store;
-            return Err(match snapshots::is_taken(store, &caller.owner, &id).await? {
+            return Err(match snapshots::id_status(store, &caller.owner, &id).await? {
                 _ if used => {
                     let message = "the idempotency key was used for another request";
                     Problem::new(Code::Conflict, message)
                 }
-                Taken::No => {
+                IdStatus::Free => {
                     let message = format!("the owner already has {quota} snapshots, the maximum");
                     Problem::new(Code::QuotaExceeded, message).remedied_by("stockade snapshots")
                 }
-                Taken::ByOwner => in_use("is already in use"),
+                IdStatus::UsedByOwner => in_use("is already in use"),
                 // Only the owner of an id learns that it exists.
-                Taken::ByOther => in_use("is not available"),
+                IdStatus::UsedByOther => in_use("is not available"),
             });
         }
         started => started?,
     };
-    handle.get_result().await.map_err(of_store)
+    handle.get_result().await.map_err(store_problem)
 }
 
 /// The workflow that takes one.
 pub(crate) async fn perform(
     inner: Arc<Inner>,
     context: Context,
-    input: Input<Asked>,
+    input: Input<SnapshotInput>,
 ) -> std::result::Result<Snapshot, Failure> {
-    let Asked { sandbox_id, id } = &input.request;
+    let SnapshotInput { sandbox_id, id } = &input.request;
     let forget = snapshots::remove(id, &input.owner);
     context.finish_with_on_failure(vec![forget]);
-    let _used = inner.using(&context, &input.owner, sandbox_id, None).await?;
-    context.hold(inner.drive(sandbox_id).await.map_err(to_failure)?);
+    let _used = inner.use_in_workflow(&context, &input.owner, sandbox_id, None).await?;
+    context.hold(inner.lock_sandbox(sandbox_id).await.map_err(to_failure)?);
     let owned = inner.acl(&context, &input.owner, sandbox_id, Operation::Use).await?;
     let taken: Snapshot = context
         .step("snapshot", async |_: Step| {
             let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-            let snapshot = inner.within(runtime.snapshot(sandbox_id, id));
-            let taken =
-                inner.terminations.unless(sandbox_id, snapshot).await.map_err(to_failure)?;
-            let taken = taken.map_err(|error| to_failure(of_runtime(&error)))?;
+            let snapshot = inner.with_deadline(runtime.snapshot(sandbox_id, id));
+            let taken = inner
+                .terminations
+                .run_unless_terminated(sandbox_id, snapshot)
+                .await
+                .map_err(to_failure)?;
+            let taken = taken.map_err(|error| to_failure(runtime_problem(&error)))?;
             Ok(Snapshot {
                 id: taken.id,
                 sandbox_id: taken.sandbox,
@@ -121,7 +127,7 @@ pub(crate) async fn list(service: &Service, caller: &Caller) -> Result<Vec<Snaps
 }
 
 /// The owner's snapshot with that id.
-pub(crate) async fn own(store: &dyn Store, owner: &OwnerId, id: &str) -> Result<Snapshot> {
+pub(crate) async fn find_owned(store: &dyn Store, owner: &OwnerId, id: &str) -> Result<Snapshot> {
     snapshots::find(store, owner, id).await?.ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no snapshot {id}"))
             .remedied_by("stockade snapshots")
@@ -130,8 +136,8 @@ pub(crate) async fn own(store: &dyn Store, owner: &OwnerId, id: &str) -> Result<
 
 /// Fails unless the snapshot belongs to the caller, or the same request was made before: the
 /// snapshot may have been removed since.
-pub(crate) async fn admit(service: &Service, caller: &Caller, id: &str) -> Result<()> {
-    match own(&*service.inner.store, &caller.owner, id).await {
+pub(crate) async fn check_owner(service: &Service, caller: &Caller, id: &str) -> Result<()> {
+    match find_owned(&*service.inner.store, &caller.owner, id).await {
         Err(_) if operation::is_known(&service.engine, caller).await? => Ok(()),
         found => found.map(drop),
     }
@@ -139,7 +145,7 @@ pub(crate) async fn admit(service: &Service, caller: &Caller, id: &str) -> Resul
 
 /// Removes a snapshot.
 pub(crate) async fn remove(service: &Service, caller: &Caller, id: SnapshotId) -> Result<()> {
-    admit(service, caller, id.as_str()).await?;
+    check_owner(service, caller, id.as_str()).await?;
     operation::run(&service.engine, REMOVE, caller, &id).await
 }
 
@@ -153,27 +159,27 @@ pub(crate) async fn perform_removal(
     let owner = &input.owner;
     context
         .volatile("acl", async |_: Step| {
-            own(&*inner.store, owner, id.as_str()).await.map_err(to_failure)
+            find_owned(&*inner.store, owner, id.as_str()).await.map_err(to_failure)
         })
         .await?;
     context
         .step("remove", async |_: Step| {
             for runtime in inner.runtimes.values() {
-                let removed = inner.within(runtime.remove_snapshot(id)).await;
-                removed.map_err(|error| to_failure(of_runtime(&error)))?;
+                let removed = inner.with_deadline(runtime.remove_snapshot(id)).await;
+                removed.map_err(|error| to_failure(runtime_problem(&error)))?;
             }
             Ok(())
         })
         .await?;
-    let gone = snapshots::remove(id, &input.owner);
-    context.finish_with(vec![gone]);
+    let removal = snapshots::remove(id, &input.owner);
+    context.finish_with(vec![removal]);
     Ok(())
 }
 
 /// If a sandbox starts from a snapshot and names no workspace, uses the workspace and working
 /// directory of the snapshot's sandbox, because the changes in the snapshot are relative to that
 /// workspace.
-pub(crate) async fn go_on_from(
+pub(crate) async fn inherit_workspace(
     service: &Service,
     caller: &Caller,
     request: &mut CreateSandbox,
@@ -182,8 +188,8 @@ pub(crate) async fn go_on_from(
         return Ok(());
     };
     let store = &*service.inner.store;
-    let Ok(snapshot) = own(store, &caller.owner, snapshot).await else { return Ok(()) };
-    let Ok(origin) = Owned::check(store, &caller.owner, &snapshot.sandbox_id).await else {
+    let Ok(snapshot) = find_owned(store, &caller.owner, snapshot).await else { return Ok(()) };
+    let Ok(origin) = OwnedSandbox::check(store, &caller.owner, &snapshot.sandbox_id).await else {
         return Ok(());
     };
     request.workspace.clone_from(&origin.request.workspace);

@@ -8,12 +8,12 @@ use stockade_core::{Code, Problem};
 use stockade_durable::{Context, Failure, StartOptions, Step, WorkflowId};
 use tokio::sync::oneshot;
 
-use super::{execute, with_answer};
-use crate::failure::{of_store, to_failure};
+use super::{execute, record_with_outcome};
+use crate::failure::{store_problem, to_failure};
 use crate::handoff::{Handoff, Once};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::owned::Owned;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 use crate::spec;
 use crate::tools::ToolCall;
@@ -30,26 +30,27 @@ pub(crate) async fn run(
     caller: &Caller,
     request: RunTool,
 ) -> Result<ToolResult> {
-    let owned = Owned::check(&*service.inner.store, &caller.owner, &request.sandbox_id).await?;
+    let owned =
+        OwnedSandbox::check(&*service.inner.store, &caller.owner, &request.sandbox_id).await?;
     if !owned.is_usable() && !owned.state.is_terminal() {
         let message = format!("the sandbox must be running to run a tool, and is {}", owned.state);
         return Err(Problem::new(Code::InvalidState, message)
             .remedied_by(format!("stockade show {}", owned.id)));
     }
-    let _used = service.used(caller, &request.sandbox_id).await?;
+    let _used = service.use_sandbox(caller, &request.sandbox_id).await?;
     let handler = service.inner.tools.find(&request.tool)?;
     spec::duration(request.timeout_seconds.unwrap_or(TIMEOUT_SECONDS))?;
     if handler.is_recorded() {
         return operation::run(&service.engine, NAME, caller, &request).await;
     }
     let RunTool { tool, arguments, .. } = request.clone();
-    let asked = RunTool { arguments: Map::new(), ..request };
+    let recorded_request = RunTool { arguments: Map::new(), ..request };
     let (sender, answer) = oneshot::channel();
     let call = Some((arguments.clone(), sender));
     let handoff = Handoff { call, ..Handoff::default() };
     let options = StartOptions::default();
-    let started = service.start_with(NAME, caller, &asked, handoff, options);
-    let done: ToolResult = started.await?.get_result().await.map_err(of_store)?;
+    let started = service.start_with(NAME, caller, &recorded_request, handoff, options);
+    let done: ToolResult = started.await?.get_result().await.map_err(store_problem)?;
     let result = answer.await.map_err(|_| {
         Problem::new(Code::Conflict, "the result of an earlier call is not stored")
             .remedied_by("call the tool under another idempotency key")
@@ -76,15 +77,15 @@ pub(crate) async fn perform(
     input: Input<RunTool>,
 ) -> std::result::Result<ToolResult, Failure> {
     let RunTool { sandbox_id, tool, arguments, timeout_seconds } = input.request;
-    let handed = Once::new(inner.handoffs.take(context.id()).and_then(|handed| handed.call));
-    let owned = inner.using(&context, &input.owner, &sandbox_id, None).await?;
+    let handoff = Once::new(inner.handoffs.take(context.id()).and_then(|handed| handed.call));
+    let owned = inner.use_in_workflow(&context, &input.owner, &sandbox_id, None).await?;
     let handler = inner.tools.find(&tool).map_err(to_failure)?;
     let seconds = timeout_seconds.unwrap_or(TIMEOUT_SECONDS);
     let timeout = spec::duration(seconds).map_err(to_failure)?;
     let (status, result) = context
-        .step_with("tool", with_answer(), async |step: Step| {
-            let caller = Caller::new(input.owner.clone()).once(step.key.clone());
-            let (arguments, answer) = match handed.take() {
+        .step_with("tool", record_with_outcome(), async |step: Step| {
+            let caller = Caller::new(input.owner.clone()).with_key(step.key.clone());
+            let (arguments, answer) = match handoff.take() {
                 Some((arguments, answer)) => (arguments, Some(answer)),
                 None if handler.is_recorded() => (arguments.clone(), None),
                 None => return Err(to_failure(interrupted())),
@@ -104,27 +105,27 @@ pub(crate) async fn perform(
             };
             // The operations that a tool starts have their own timeout; this one is for a tool that
             // only waits.
-            let begun = WorkflowOf(operation::workflow_id(&call.caller).map_err(to_failure)?);
-            let said = tokio::select! {
+            let workflow = ToolWorkflow(operation::workflow_id(&call.caller).map_err(to_failure)?);
+            let result = tokio::select! {
                 said = handler.call(call) => said,
                 () = tokio::time::sleep(timeout + ToolCall::GRACE) => {
-                    begun.cancel(&context).await;
+                    workflow.cancel(&context).await;
                     return Err(late());
                 }
                 () = step.token.cancelled() => {
                     if execute::is_cancelled(&context).await {
-                        begun.cancel(&context).await;
+                        workflow.cancel(&context).await;
                     }
                     return Err(Failure::new("interrupted", "the call was interrupted"));
                 }
             };
-            let (status, result) = match said {
+            let (status, result) = match result {
                 Ok(result) => ("ok", result),
                 Err(problem) if problem.code == Code::TimedOut => return Err(late()),
                 // A failure of the tool is its result.
                 Err(problem) => ("error", serde_json::json!({ "error": problem })),
             };
-            let kept = match answer {
+            let stored = match answer {
                 None => result,
                 Some(answer) => {
                     // The caller may have stopped waiting.
@@ -132,7 +133,7 @@ pub(crate) async fn perform(
                     Value::Null
                 }
             };
-            Ok((status.to_owned(), kept))
+            Ok((status.to_owned(), stored))
         })
         .await?;
     context.finish_with(vec![owned.touch()]);
@@ -140,9 +141,9 @@ pub(crate) async fn perform(
 }
 
 /// The operation that a tool starts under the key that it was given.
-struct WorkflowOf(WorkflowId);
+struct ToolWorkflow(WorkflowId);
 
-impl WorkflowOf {
+impl ToolWorkflow {
     /// Cancels it, if it was started.
     async fn cancel(&self, context: &Context) {
         let _ = context.engine().cancel(&self.0).await;

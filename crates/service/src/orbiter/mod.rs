@@ -5,6 +5,6 @@ mod object;
 mod settings;
 mod status;
 
-pub use object::{Builder, Scoped};
+pub use object::{Builder, ScopedSandbox};
 pub use settings::{Description, Settings};
 pub use status::{Call, Status};

@@ -14,7 +14,7 @@ use super::settings::{Description, Settings};
 use super::status::{Call, Status};
 
 /// A sandbox that is created when it is first started, and closed for good by [`Self::cleanup`].
-pub struct Scoped {
+pub struct ScopedSandbox {
     sandboxes: Arc<dyn Sandboxes>,
     caller: Caller,
     id: SandboxId,
@@ -23,29 +23,29 @@ pub struct Scoped {
     status: watch::Sender<Status>,
     /// Whether the sandbox was created, so that it can be restarted or ended. Locked during each
     /// call, which serializes the calls.
-    made: Mutex<bool>,
+    is_created: Mutex<bool>,
 }
 
-impl fmt::Debug for Scoped {
+impl fmt::Debug for ScopedSandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scoped").field("id", &self.id).field("status", &self.status()).finish()
     }
 }
 
-impl Scoped {
+impl ScopedSandbox {
     /// A sandbox in the status `init`: nothing is created yet.
     ///
     /// # Errors
     /// [`Code::InvalidInput`] for an invalid id, or a timeout that is not a positive number.
     pub fn new(sandboxes: Arc<dyn Sandboxes>, caller: Caller, settings: Settings) -> Result<Self> {
-        Self::on(sandboxes, caller, settings, CreateSandbox::default())
+        Self::with_request(sandboxes, caller, settings, CreateSandbox::default())
     }
 
     /// The same, with a given request instead of the defaults. The settings determine its id.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn on(
+    pub fn with_request(
         sandboxes: Arc<dyn Sandboxes>,
         caller: Caller,
         settings: Settings,
@@ -55,10 +55,10 @@ impl Scoped {
         if !(settings.timeout.is_finite() && settings.timeout > 0.0) {
             return Err(invalid(format!("{} is not a time in seconds", settings.timeout)));
         }
-        let id = settings.id(chance()).map_err(|error| invalid(error.to_string()))?;
+        let id = settings.id(random_bytes()).map_err(|error| invalid(error.to_string()))?;
         let request = CreateSandbox { id: Some(id.clone()), ..request };
         let status = watch::Sender::new(Status::Init);
-        Ok(Self { sandboxes, caller, id, settings, request, status, made: Mutex::new(false) })
+        Ok(Self { sandboxes, caller, id, settings, request, status, is_created: Mutex::new(false) })
     }
 
     /// Its id.
@@ -102,22 +102,22 @@ impl Scoped {
     /// "Cannot transition" if the table has no such transition; else why it could not be started,
     /// and its status is `error` then.
     pub async fn start(&self) -> Result<()> {
-        let mut made = self.made.lock().await;
+        let mut is_created = self.is_created.lock().await;
         let target = self.target(Call::Start)?;
-        let started = if *made { self.start_again().await } else { self.make().await };
-        *made = true;
+        let started = if *is_created { self.restart().await } else { self.create().await };
+        *is_created = true;
         self.status.send_replace(if started.is_ok() { target } else { Status::Error });
         started
     }
 
-    async fn make(&self) -> Result<()> {
+    async fn create(&self) -> Result<()> {
         self.sandboxes.create(&self.caller, self.request.clone()).await.map(drop)
     }
 
-    async fn start_again(&self) -> Result<()> {
+    async fn restart(&self) -> Result<()> {
         match self.sandboxes.start(&self.caller, self.by_id()).await {
             // The earlier failure happened before the sandbox was created.
-            Err(problem) if problem.code == Code::NotFound => self.make().await,
+            Err(problem) if problem.code == Code::NotFound => self.create().await,
             started => started.map(drop),
         }
     }
@@ -127,7 +127,7 @@ impl Scoped {
     /// # Errors
     /// "Cannot transition" if the table has no such transition; else why it could not be stopped.
     pub async fn stop(&self) -> Result<()> {
-        let _made = self.made.lock().await;
+        let _made = self.is_created.lock().await;
         let target = self.target(Call::Stop)?;
         self.sandboxes.stop(&self.caller, self.by_id()).await?;
         self.status.send_replace(target);
@@ -139,9 +139,9 @@ impl Scoped {
     /// # Errors
     /// "Cannot transition" when it is closed already; else why it could not be closed.
     pub async fn cleanup(&self) -> Result<()> {
-        let made = self.made.lock().await;
+        let is_created = self.is_created.lock().await;
         let target = self.target(Call::Cleanup)?;
-        if *made {
+        if *is_created {
             match self.sandboxes.kill(&self.caller, self.by_id()).await {
                 Err(problem) if problem.code == Code::NotFound => {}
                 killed => drop(killed?),
@@ -180,7 +180,7 @@ impl Scoped {
         self,
         work: impl AsyncFnOnce(&Self) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let mut scope = Scope(Some(Arc::new(self)));
+        let mut scope = ScopeGuard(Some(Arc::new(self)));
         let Some(sandbox) = scope.0.clone() else {
             return Err(Problem::new(Code::InvalidState, "the scope has ended").into());
         };
@@ -200,7 +200,7 @@ impl Scoped {
     }
 
     fn target(&self, call: Call) -> Result<Status> {
-        Ok(self.status().to(call.target())?)
+        Ok(self.status().transition_to(call.target())?)
     }
 
     fn by_id(&self) -> ById {
@@ -209,9 +209,9 @@ impl Scoped {
 }
 
 /// Cleans up after a use that was dropped or panicked.
-struct Scope(Option<Arc<Scoped>>);
+struct ScopeGuard(Option<Arc<ScopedSandbox>>);
 
-impl Drop for Scope {
+impl Drop for ScopeGuard {
     fn drop(&mut self) {
         if let Some(sandbox) = self.0.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -225,7 +225,7 @@ impl Drop for Scope {
 }
 
 /// Six random bytes.
-fn chance() -> [u8; 6] {
+fn random_bytes() -> [u8; 6] {
     let [a, b, c, d, e, f, ..] = RandomState::new().hash_one(std::process::id()).to_be_bytes();
     [a, b, c, d, e, f]
 }
@@ -236,7 +236,7 @@ pub struct Builder {
     caller: Caller,
     settings: Settings,
     extra: Map<String, Value>,
-    built: OnceLock<Arc<Scoped>>,
+    built: OnceLock<Arc<ScopedSandbox>>,
 }
 
 impl fmt::Debug for Builder {
@@ -295,11 +295,12 @@ impl Builder {
     ///
     /// # Errors
     /// [`Code::InvalidInput`] for an unknown setting, or one with an invalid value.
-    pub fn build(&self) -> Result<Arc<Scoped>> {
+    pub fn build(&self) -> Result<Arc<ScopedSandbox>> {
         if let Some(built) = self.built.get() {
             return Ok(built.clone());
         }
-        let scoped = Scoped::new(self.sandboxes.clone(), self.caller.clone(), self.merged()?)?;
+        let scoped =
+            ScopedSandbox::new(self.sandboxes.clone(), self.caller.clone(), self.merged()?)?;
         Ok(self.built.get_or_init(|| Arc::new(scoped)).clone())
     }
 
@@ -319,7 +320,7 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Self::build`] and [`Scoped::start`].
-    pub async fn start(&self) -> Result<Arc<Scoped>> {
+    pub async fn start(&self) -> Result<Arc<ScopedSandbox>> {
         let scoped = self.build()?;
         scoped.start().await?;
         Ok(scoped)

@@ -41,9 +41,9 @@ impl Settings {
     ///
     /// # Errors
     /// [`InvalidId`] for a requested id that is invalid.
-    pub fn id(&self, chance: [u8; 6]) -> Result<SandboxId, InvalidId> {
+    pub fn id(&self, random: [u8; 6]) -> Result<SandboxId, InvalidId> {
         if self.sandbox_id.is_empty() {
-            let digits = chance.iter().map(|byte| format!("{byte:02x}"));
+            let digits = random.iter().map(|byte| format!("{byte:02x}"));
             return SandboxId::new(digits.collect::<String>());
         }
         SandboxId::new(self.sandbox_id.as_str())

@@ -32,7 +32,7 @@ names! {
 
 impl Status {
     /// Orbiter's name of a state. A sandbox that is being created is not started yet, so `init`.
-    pub const fn of(state: State) -> Self {
+    pub const fn from_state(state: State) -> Self {
         match state {
             State::New | State::Creating => Self::Init,
             State::Running => Self::Running,
@@ -46,7 +46,7 @@ impl Status {
     ///
     /// # Errors
     /// [`CannotTransition`] otherwise, also from a status to itself.
-    pub fn to(self, to: Self) -> Result<Self, CannotTransition<Self>> {
+    pub fn transition_to(self, to: Self) -> Result<Self, CannotTransition<Self>> {
         let allowed = match (self, to) {
             (Self::Init | Self::Idle | Self::Error, Self::Running)
             | (Self::Running, Self::Idle)
@@ -89,7 +89,7 @@ mod tests {
     fn the_table_of_orbiter_holds_whole() {
         for (from, targets) in TABLE {
             for to in Status::ALL {
-                match from.to(*to) {
+                match from.transition_to(*to) {
                     Ok(reached) => assert!(targets.contains(to) && reached == *to, "{from} {to}"),
                     Err(error) => {
                         assert!(!targets.contains(to), "{from} {to}");
@@ -104,11 +104,11 @@ mod tests {
     #[test]
     fn what_the_machine_can_do_orbiter_can_see() {
         for from in State::ALL {
-            for to in from.next() {
-                let (seen_from, seen_to) = (Status::of(*from), Status::of(*to));
+            for to in from.successors() {
+                let (seen_from, seen_to) = (Status::from_state(*from), Status::from_state(*to));
                 // A start that fails is seen as `init` that turns to `error`.
                 let failed_start = (*from, *to) == (State::Creating, State::Error);
-                let allowed = seen_from == seen_to || seen_from.to(seen_to).is_ok();
+                let allowed = seen_from == seen_to || seen_from.transition_to(seen_to).is_ok();
                 assert!(allowed || failed_start, "{from} to {to}");
             }
         }
@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn each_state_has_its_status() {
-        let seen: Vec<_> = State::ALL.iter().map(|state| Status::of(*state).as_str()).collect();
+        let seen: Vec<_> =
+            State::ALL.iter().map(|state| Status::from_state(*state).as_str()).collect();
         assert_eq!(seen, ["init", "init", "running", "idle", "idle", "error", "closed"]);
         let targets: Vec<_> = Call::ALL.iter().map(|call| call.target().as_str()).collect();
         assert_eq!(targets, ["running", "idle", "closed"]);

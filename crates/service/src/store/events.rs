@@ -3,12 +3,12 @@
 use serde_json::json;
 use stockade_api::RecordedEvent;
 use stockade_core::event::{EventId, Kind};
-use stockade_core::network::Refused;
+use stockade_core::network::DeniedConnection;
 use stockade_core::{Code, ExecutionId, OwnerId, Problem, SandboxId};
 use stockade_durable::{Row, Statement, Store, Value};
 
 use crate::clock::timestamp;
-use crate::failure::of_store;
+use crate::failure::store_problem;
 
 /// Wakes the followers of the events.
 pub(crate) const TOPIC: &str = "sandbox-events";
@@ -49,7 +49,7 @@ pub(crate) fn insert(new: NewEvent<'_>) -> Statement {
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO NOTHING",
         new.parameters(),
     )
-    .touching(TOPIC)
+    .notifying(TOPIC)
 }
 
 /// Records an event, unless it is recorded, or its sandbox has the maximal number of events of its
@@ -63,7 +63,7 @@ pub(crate) fn insert_up_to(new: NewEvent<'_>, most: usize) -> Statement {
          WHERE sandbox_id = ?3 AND type = ?2) < ?8 ON CONFLICT (id) DO NOTHING",
         parameters,
     )
-    .touching(TOPIC)
+    .notifying(TOPIC)
 }
 
 /// At most this many events of an owner's sandboxes, or of one of them, after a number.
@@ -83,22 +83,22 @@ pub(crate) async fn page(
         sql.push_str(" AND sandbox_id = ?4");
     }
     sql.push_str(" ORDER BY seq LIMIT ?3");
-    let rows = store.query(Statement::new(sql, parameters)).await.map_err(of_store)?;
+    let rows = store.query(Statement::new(sql, parameters)).await.map_err(store_problem)?;
     rows.iter().map(read).collect()
 }
 
 /// The recorded denied connections of a sandbox, at most this many, in the order in which they were
 /// received. Unreadable ones are left out.
-pub(crate) async fn refusals(
+pub(crate) async fn denied_connections(
     store: &dyn Store,
     id: &SandboxId,
     most: usize,
-) -> Result<Vec<Refused>, Problem> {
+) -> Result<Vec<DeniedConnection>, Problem> {
     let select = Statement::new(
         "SELECT data FROM sandbox_events WHERE sandbox_id = ?1 AND type = ?2 ORDER BY seq LIMIT ?3",
         vec![id.as_str().into(), Kind::NetworkRefused.as_str().into(), limit(most)],
     );
-    let rows = store.query(select).await.map_err(of_store)?;
+    let rows = store.query(select).await.map_err(store_problem)?;
     let refused = |row: &Row| serde_json::from_str(row.text(0).ok()?).ok();
     Ok(rows.iter().filter_map(refused).collect())
 }
@@ -112,16 +112,16 @@ fn read(row: &Row) -> Result<RecordedEvent, Problem> {
         Problem::new(Code::DatabaseInvalid, "an event's record cannot be read")
             .because(error.to_string())
     };
-    let text = |index| row.text(index).map_err(of_store);
+    let text = |index| row.text(index).map_err(store_problem);
     let data: serde_json::Value = serde_json::from_str(text(7)?).map_err(|e| damaged(&e))?;
     serde_json::from_value(json!({
-        "seq": row.integer(0).map_err(of_store)?,
+        "seq": row.integer(0).map_err(store_problem)?,
         "id": text(1)?,
         "type": text(2)?,
         "sandboxId": text(3)?,
         "ownerId": text(4)?,
-        "executionId": row.optional_text(5).map_err(of_store)?,
-        "at": timestamp(row.integer(6).map_err(of_store)?),
+        "executionId": row.optional_text(5).map_err(store_problem)?,
+        "at": timestamp(row.integer(6).map_err(store_problem)?),
         "data": data,
     }))
     .map_err(|error| damaged(&error))

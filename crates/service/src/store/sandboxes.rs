@@ -10,7 +10,7 @@ use stockade_durable::{Row, Statement, Store, Value};
 
 use super::{json, sqlite};
 use crate::clock::now_ms;
-use crate::failure::of_store;
+use crate::failure::store_problem;
 
 /// The columns, in the order in which [`read`] reads them.
 const COLUMNS: &str = "id, owner_id, status, reason, image, visibility, requested_runtime, \
@@ -55,7 +55,7 @@ pub(crate) struct SandboxRow {
 pub(crate) async fn find(store: &dyn Store, id: &SandboxId) -> Result<Option<SandboxRow>, Problem> {
     let sql = select("WHERE id = ?1");
     let rows = store.query(Statement::new(sql, vec![id.as_str().into()])).await;
-    rows.map_err(of_store)?.first().map(read).transpose()
+    rows.map_err(store_problem)?.first().map(read).transpose()
 }
 
 /// Which sandboxes are listed.
@@ -100,13 +100,13 @@ pub(crate) async fn list(
     let last = parameters.len();
     condition.push_str(&format!(" ORDER BY created_at DESC, id DESC LIMIT ?{last}"));
     let rows = store.query(Statement::new(select(&condition), parameters)).await;
-    Ok(rows.map_err(of_store)?.iter().filter_map(|row| read(row).ok()).collect())
+    Ok(rows.map_err(store_problem)?.iter().filter_map(|row| read(row).ok()).collect())
 }
 
 /// The sandboxes that are not terminated, also those with unreadable records.
 pub(crate) async fn live(store: &dyn Store) -> Result<Vec<SandboxId>, Problem> {
     let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated'";
-    let rows = store.query(Statement::new(sql, vec![])).await.map_err(of_store)?;
+    let rows = store.query(Statement::new(sql, vec![])).await.map_err(store_problem)?;
     let ids = rows.iter().filter_map(|row| SandboxId::new(row.text(0).ok()?).ok());
     Ok(ids.collect())
 }
@@ -122,9 +122,10 @@ pub(crate) async fn is_unknown_snapshot(
         (SELECT count(*) FROM sandbox_instances WHERE id = ?1 AND files = ?2) \
         + (SELECT count(*) FROM sandbox_snapshots WHERE id = ?2)";
     let parameters = vec![sandbox.as_str().into(), snapshot.as_str().into()];
-    let rows = store.query(Statement::new(sql, parameters)).await.map_err(of_store)?;
+    let rows = store.query(Statement::new(sql, parameters)).await.map_err(store_problem)?;
     let Some(row) = rows.first() else { return Ok(false) };
-    let (ours, known) = (row.integer(0).map_err(of_store)?, row.integer(1).map_err(of_store)?);
+    let (ours, known) =
+        (row.integer(0).map_err(store_problem)?, row.integer(1).map_err(store_problem)?);
     Ok(ours > 0 && known == 0)
 }
 
@@ -217,10 +218,11 @@ fn read(row: &Row) -> Result<SandboxRow, Problem> {
     let missing = |what: &str| {
         Problem::new(Code::DatabaseInvalid, format!("a sandbox's record has no {what}"))
     };
-    let text = |index: usize| row.text(index).map(str::to_owned).map_err(of_store);
-    let optional = |index| row.optional_text(index).map(|t| t.map(str::to_owned)).map_err(of_store);
-    let integer = |index| row.integer(index).map_err(of_store);
-    let maybe = |index| row.optional_integer(index).map_err(of_store);
+    let text = |index: usize| row.text(index).map(str::to_owned).map_err(store_problem);
+    let optional =
+        |index| row.optional_text(index).map(|t| t.map(str::to_owned)).map_err(store_problem);
+    let integer = |index| row.integer(index).map_err(store_problem);
+    let maybe = |index| row.optional_integer(index).map_err(store_problem);
     // A value of a newer version, or written by another program: it is displayed, and the sandbox
     // can only be ended.
     let state = text(2)?.parse().ok();
@@ -240,7 +242,7 @@ fn read(row: &Row) -> Result<SandboxRow, Problem> {
         execution_id: optional(8)?.and_then(|id| ExecutionId::new(id).ok()),
         workflow_id: optional(9)?,
         workspace_id: optional(10)?,
-        rules: Rules::stored(&text(11)?),
+        rules: Rules::from_stored(&text(11)?),
         created_at: integer(12)?,
         expires_at: maybe(13)?,
         terminated_at: maybe(14)?,

@@ -6,7 +6,7 @@ use stockade_core::{Code, OwnerId, Problem, SandboxId, SnapshotId};
 use stockade_durable::{Row, Statement, Store, Value};
 
 use crate::clock::timestamp;
-use crate::failure::of_store;
+use crate::failure::store_problem;
 
 /// The columns, in the order in which [`read`] reads them.
 const COLUMNS: &str = "id, sandbox_id, created_at, size_bytes";
@@ -72,25 +72,25 @@ pub(crate) async fn find(
 }
 
 /// Whether an id is taken, also by a snapshot that is not complete, and whether by this owner.
-pub(crate) async fn is_taken(
+pub(crate) async fn id_status(
     store: &dyn Store,
     owner: &OwnerId,
     id: &SnapshotId,
-) -> Result<Taken, Problem> {
+) -> Result<IdStatus, Problem> {
     let sql = "SELECT owner_id FROM sandbox_snapshots WHERE id = ?1";
     let rows =
-        store.query(Statement::new(sql, vec![id.as_str().into()])).await.map_err(of_store)?;
-    let Some(row) = rows.first() else { return Ok(Taken::No) };
-    let is_own = row.text(0).map_err(of_store)? == owner.as_str();
-    Ok(if is_own { Taken::ByOwner } else { Taken::ByOther })
+        store.query(Statement::new(sql, vec![id.as_str().into()])).await.map_err(store_problem)?;
+    let Some(row) = rows.first() else { return Ok(IdStatus::Free) };
+    let is_own = row.text(0).map_err(store_problem)? == owner.as_str();
+    Ok(if is_own { IdStatus::UsedByOwner } else { IdStatus::UsedByOther })
 }
 
 /// The owner of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
-    No,
-    ByOwner,
-    ByOther,
+pub(crate) enum IdStatus {
+    Free,
+    UsedByOwner,
+    UsedByOther,
 }
 
 async fn select(
@@ -100,16 +100,16 @@ async fn select(
 ) -> Result<Vec<Snapshot>, Problem> {
     let sql = format!("SELECT {COLUMNS} FROM sandbox_snapshots WHERE {condition}");
     let rows = store.query(Statement::new(sql, parameters)).await;
-    rows.map_err(of_store)?.iter().map(read).collect()
+    rows.map_err(store_problem)?.iter().map(read).collect()
 }
 
 fn read(row: &Row) -> Result<Snapshot, Problem> {
     let damaged = |_| Problem::new(Code::DatabaseInvalid, "a snapshot's record cannot be read");
-    let size = row.optional_integer(3).map_err(of_store)?.unwrap_or(0);
+    let size = row.optional_integer(3).map_err(store_problem)?.unwrap_or(0);
     Ok(Snapshot {
-        id: SnapshotId::new(row.text(0).map_err(of_store)?).map_err(damaged)?,
-        sandbox_id: SandboxId::new(row.text(1).map_err(of_store)?).map_err(damaged)?,
-        created_at: timestamp(row.integer(2).map_err(of_store)?),
+        id: SnapshotId::new(row.text(0).map_err(store_problem)?).map_err(damaged)?,
+        sandbox_id: SandboxId::new(row.text(1).map_err(store_problem)?).map_err(damaged)?,
+        created_at: timestamp(row.integer(2).map_err(store_problem)?),
         size_bytes: u64::try_from(size).unwrap_or(0),
     })
 }

@@ -83,8 +83,8 @@ impl<T> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self, how: Result<(), Error>) {
-        self.state().end.get_or_insert(how);
+    fn end(&self, outcome: Result<(), Error>) {
+        self.state().end.get_or_insert(outcome);
         self.changed.notify_waiters();
     }
 }
@@ -103,9 +103,11 @@ impl<T: Size> Writer<T> {
             Cursor { sequence: sequence + 1, bytes: state.next.bytes + value.size_bytes() };
         state.items.push_back(value);
         while state.items.len() > 1 && state.next.bytes - state.first.bytes > self.0.kept_bytes {
-            let gone = state.items.pop_front().map_or(0, |item| item.size_bytes());
-            state.first =
-                Cursor { sequence: state.first.sequence + 1, bytes: state.first.bytes + gone };
+            let dropped_bytes = state.items.pop_front().map_or(0, |item| item.size_bytes());
+            state.first = Cursor {
+                sequence: state.first.sequence + 1,
+                bytes: state.first.bytes + dropped_bytes,
+            };
         }
         drop(state);
         self.0.changed.notify_waiters();
@@ -145,7 +147,7 @@ impl<T> Channel<T> {
     /// A reader from a position on; `Cursor::default()` is the start.
     pub fn subscribe(&self, from: Cursor) -> Reader<T> {
         self.0.state().readers += 1;
-        Reader { shared: Arc::clone(&self.0), next: from, told_error: false }
+        Reader { shared: Arc::clone(&self.0), next: from, error_reported: false }
     }
 
     /// How many readers there are.
@@ -159,7 +161,7 @@ impl<T> Channel<T> {
 pub struct Reader<T> {
     shared: Arc<Shared<T>>,
     next: Cursor,
-    told_error: bool,
+    error_reported: bool,
 }
 
 impl<T: Size + Clone> Reader<T> {
@@ -171,7 +173,7 @@ impl<T: Size + Clone> Reader<T> {
             // Registered before the check, so that an item that is added in between wakes it.
             let mut changed = std::pin::pin!(shared.changed.notified());
             changed.as_mut().enable();
-            if let Some(answer) = self.look() {
+            if let Some(answer) = self.poll() {
                 return answer;
             }
             changed.await;
@@ -179,7 +181,7 @@ impl<T: Size + Clone> Reader<T> {
     }
 
     /// The result that is available now; `None` when there is none.
-    fn look(&mut self) -> Option<Option<Result<Item<T>, Error>>> {
+    fn poll(&mut self) -> Option<Option<Result<Item<T>, Error>>> {
         let state = self.shared.state();
         if self.next.sequence < state.first.sequence {
             let bytes = state.first.bytes.saturating_sub(self.next.bytes);
@@ -194,8 +196,8 @@ impl<T: Size + Clone> Reader<T> {
             return Some(Some(Ok(Item::Value { sequence, value: value.clone() })));
         }
         match state.end.as_ref()? {
-            Err(error) if !self.told_error => {
-                self.told_error = true;
+            Err(error) if !self.error_reported => {
+                self.error_reported = true;
                 Some(Some(Err(error.clone())))
             }
             _ => Some(None),
@@ -257,8 +259,8 @@ mod tests {
             writer.send(text.into());
         }
         writer.close();
-        let gone = Ok(Item::Truncated { bytes: 5 });
-        assert_eq!(rest(&mut slow).await, [gone, value(2, "cc"), value(3, "d")]);
+        let truncated = Ok(Item::Truncated { bytes: 5 });
+        assert_eq!(rest(&mut slow).await, [truncated, value(2, "cc"), value(3, "d")]);
     }
 
     #[tokio::test]

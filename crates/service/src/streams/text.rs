@@ -19,13 +19,13 @@ pub enum Encoding {
 pub struct Decoder {
     encoding: Encoding,
     /// An incomplete character; at most three bytes.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
 }
 
 impl Decoder {
     /// A decoder at the start of a stream.
     pub const fn new(encoding: Encoding) -> Self {
-        Self { encoding, begun: Vec::new() }
+        Self { encoding, partial: Vec::new() }
     }
 
     /// The text of the next part, without an incomplete character at its end.
@@ -33,22 +33,22 @@ impl Decoder {
         if self.encoding == Encoding::Base64 {
             return STANDARD.encode(bytes);
         }
-        self.begun.extend_from_slice(bytes);
-        let whole = self.begun.len() - begun_at_the_end(&self.begun);
-        let rest = self.begun.split_off(whole);
-        let text = String::from_utf8_lossy(&self.begun).into_owned();
-        self.begun = rest;
+        self.partial.extend_from_slice(bytes);
+        let whole = self.partial.len() - partial_length(&self.partial);
+        let rest = self.partial.split_off(whole);
+        let text = String::from_utf8_lossy(&self.partial).into_owned();
+        self.partial = rest;
         text
     }
 
     /// The remaining text at the end of the stream.
     pub fn finish(self) -> String {
-        String::from_utf8_lossy(&self.begun).into_owned()
+        String::from_utf8_lossy(&self.partial).into_owned()
     }
 }
 
 /// How many bytes at the end may be an incomplete character.
-fn begun_at_the_end(bytes: &[u8]) -> usize {
+fn partial_length(bytes: &[u8]) -> usize {
     (1..=bytes.len().min(3))
         .find(|length| {
             let tail = &bytes[bytes.len() - length..];

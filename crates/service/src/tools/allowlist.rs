@@ -7,7 +7,7 @@ use serde_json::Value;
 use stockade_api::{CommandLine, Result};
 use stockade_core::{Code, Problem};
 
-use super::words::{Word, words};
+use super::tokens::{Token, tokenize};
 use super::{Handler, ToolCall, built_in};
 
 /// The default list of allowed programs.
@@ -50,13 +50,13 @@ impl AllowlistTool {
             Problem::new(Code::AccessDenied, message)
                 .remedied_by(format!("use one of: {}", self.allowed.join(", ")))
         };
-        let words = words(line);
+        let words = tokenize(line);
         if words.iter().skip(1).any(|word| word.first) {
             return Err(refused(
                 "a line must be one program with arguments: no shell interprets it".to_owned(),
             ));
         }
-        let words: Vec<_> = words.into_iter().map(|Word { text, .. }| text).collect();
+        let words: Vec<_> = words.into_iter().map(|Token { text, .. }| text).collect();
         let Some(program) = words.first() else {
             return Err(Problem::new(Code::InvalidInput, "the command is empty"));
         };

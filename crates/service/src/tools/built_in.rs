@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_api::{
-    CommandLine, Ending, Execute, Executed, FileContent, FileKind, ListDirectory, ReadFile, Result,
-    WriteFile,
+    CommandLine, Ending, Execute, ExecuteResult, FileContent, FileKind, ListDirectory, ReadFile,
+    Result, WriteFile,
 };
 use stockade_core::{Code, Problem};
 use tokio::io::AsyncReadExt as _;
@@ -88,7 +88,7 @@ pub(super) async fn run_with(
     let mut execute = Execute::new(call.sandbox_id.clone(), line);
     execute.environment = environment;
     execute.timeout_seconds = Some(call.timeout.as_secs_f64());
-    let Executed { end, stdout, stderr, stdout_truncated, stderr_truncated, .. } =
+    let ExecuteResult { end, stdout, stderr, stdout_truncated, stderr_truncated, .. } =
         call.service.execute(&call.caller, execute).await?;
     if end.ending == Ending::TimedOut {
         return Err(Problem::new(Code::TimedOut, "the command timed out"));

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::built_in::FILE_BYTES;
 use super::{Handler, ToolCall};
-use crate::failure::of_path;
+use crate::failure::path_problem;
 use crate::paths::{as_bytes, as_path};
 
 /// Reads, writes and lists files: the arguments are an `action` (`read`, `write` or `list`), a
@@ -51,7 +51,7 @@ impl FilesystemTool {
             return Err(outside());
         }
         let (owner, sandbox) = (&call.caller.owner, &call.sandbox_id);
-        let path = SandboxPath::new(&plain).map_err(|error| of_path(&error))?;
+        let path = SandboxPath::new(&plain).map_err(|error| path_problem(&error))?;
         let found = call.paths.resolve(owner, sandbox, &path).await?;
         for root in &self.roots {
             let root = call.paths.resolve(owner, sandbox, root).await?;

@@ -4,7 +4,7 @@ mod allowlist;
 mod built_in;
 mod filesystem;
 mod terminal;
-mod words;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -86,10 +86,10 @@ impl ToolCall {
 
 /// The tools of a service.
 #[derive(Debug)]
-pub(crate) struct Tools(RwLock<BTreeMap<String, Registered>>);
+pub(crate) struct Tools(RwLock<BTreeMap<String, RegisteredTool>>);
 
 #[derive(Debug, Clone)]
-struct Registered {
+struct RegisteredTool {
     description: String,
     handler: Arc<dyn Handler>,
     /// Whether it is built in, and returns when its replacement is removed.
@@ -101,13 +101,14 @@ impl Tools {
     pub(crate) fn built_in() -> Self {
         let entry = |(name, description, handler): (&str, &str, Arc<dyn Handler>)| {
             let description = description.to_owned();
-            (name.to_owned(), Registered { description, handler, built_in: true })
+            (name.to_owned(), RegisteredTool { description, handler, built_in: true })
         };
         Self(RwLock::new(built_in::all().into_iter().map(entry).collect()))
     }
 
     pub(crate) fn register(&self, name: &str, description: &str, handler: Arc<dyn Handler>) {
-        let entry = Registered { description: description.to_owned(), handler, built_in: false };
+        let entry =
+            RegisteredTool { description: description.to_owned(), handler, built_in: false };
         let mut tools = self.0.write().unwrap_or_else(PoisonError::into_inner);
         tools.insert(name.to_owned(), entry);
     }
@@ -122,7 +123,7 @@ impl Tools {
         let came_with = built_in::all().into_iter().find(|(known, ..)| *known == name);
         if let Some((_, description, handler)) = came_with {
             let description = description.to_owned();
-            tools.insert(name.to_owned(), Registered { description, handler, built_in: true });
+            tools.insert(name.to_owned(), RegisteredTool { description, handler, built_in: true });
         }
         Ok(())
     }
@@ -139,10 +140,10 @@ impl Tools {
 
     pub(crate) fn list(&self) -> Vec<Tool> {
         let tools = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let told = |(name, tool): (&String, &Registered)| Tool {
+        let to_tool = |(name, tool): (&String, &RegisteredTool)| Tool {
             name: name.clone(),
             description: tool.description.clone(),
         };
-        tools.iter().map(told).collect()
+        tools.iter().map(to_tool).collect()
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use stockade_api::{CommandLine, Result};
 use stockade_core::{Code, Problem};
 
-use super::words::{base, words};
+use super::tokens::{base, tokenize};
 use super::{Handler, ToolCall, built_in};
 
 /// The default list of blocked programs.
@@ -15,7 +15,7 @@ const BLOCKED: [&str; 15] = [
 ];
 
 /// Programs that run another program, named in their arguments.
-const CARRIERS: [&str; 12] = [
+const WRAPPERS: [&str; 12] = [
     "env", "exec", "command", "nohup", "nice", "time", "timeout", "xargs", "sh", "bash", "eval",
     "setsid",
 ];
@@ -42,7 +42,7 @@ impl TerminalTool {
     /// The blocked program that a line runs, if there is one.
     fn blocked<'a>(&'a self, line: &str) -> Option<&'a String> {
         let mut expected = false;
-        for word in words(line) {
+        for word in tokenize(line) {
             expected |= word.first;
             if !expected {
                 continue;
@@ -51,7 +51,7 @@ impl TerminalTool {
             let assigns = word.text.split_once('=').is_some_and(|(name, _)| {
                 !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
             });
-            if CARRIERS.contains(&name) || assigns || name.starts_with('-') {
+            if WRAPPERS.contains(&name) || assigns || name.starts_with('-') {
                 continue;
             }
             // The argument of `sh -c` is a whole line in one word.

@@ -26,14 +26,14 @@ fn unreachable() -> Error {
 }
 
 /// Requests an operation by its name.
-async fn ask(
+async fn call(
     harness: &Harness,
     operation: &'static str,
     request: serde_json::Value,
 ) -> Result<serde_json::Value, Problem> {
     let request = serde_json::to_vec(&request).unwrap();
-    let asked = harness.run(move |service| async move {
+    let response = harness.run(move |service| async move {
         dispatch(&service, &caller("u1"), operation, &request).await
     });
-    asked.await
+    response.await
 }

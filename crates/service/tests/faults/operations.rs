@@ -11,7 +11,7 @@ use stockade_service::Options;
 use tokio::sync::Semaphore;
 
 use crate::harness::{Harness, Side, caller, program};
-use crate::{ask, by_id};
+use crate::{by_id, call};
 
 #[tokio::test]
 async fn a_cancelled_operation_ends_its_command() {
@@ -19,7 +19,7 @@ async fn a_cancelled_operation_ends_its_command() {
     let id = harness.sandbox().await;
     let operation = harness.stream(program(&id, &["sleep", "1000"])).await;
     harness.eventually(async || (harness.fake.calls("execute") == 1).then_some(())).await;
-    let cancelled = ask(&harness, "cancel_operation", json!(operation)).await.unwrap();
+    let cancelled = call(&harness, "cancel_operation", json!(operation)).await.unwrap();
     assert_eq!(cancelled["status"], "cancelled");
     harness
         .eventually(async || {
@@ -32,18 +32,19 @@ async fn a_cancelled_operation_ends_its_command() {
     assert_eq!(harness.fake.inspect(&id).await.unwrap().execs, []);
     // An operation that creates, changes or watches a sandbox cannot be cancelled.
     let workflow = harness.status(&id).await.workflow_id.unwrap();
-    let ended = ask(&harness, "cancel_operation", json!(workflow)).await.unwrap();
+    let ended = call(&harness, "cancel_operation", json!(workflow)).await.unwrap();
     assert_eq!(ended["status"], "succeeded");
     harness.gate.hold("pause", Side::Before);
     let pause = by_id(&id);
-    let pausing = harness.spawn(|s| async move { s.pause(&caller("u1").once("k"), pause).await });
-    harness.gate.holds(1).await;
+    let pausing =
+        harness.spawn(|s| async move { s.pause(&caller("u1").with_key("k"), pause).await });
+    harness.gate.wait_for_held(1).await;
     let key = harness.service.engine().list(stockade_durable::Filter {
         name: Some("sandbox.pause".to_owned()),
         ..Default::default()
     });
     let workflow = key.await.unwrap()[0].id.as_str().to_owned();
-    let refused = ask(&harness, "cancel_operation", json!(workflow)).await.unwrap_err();
+    let refused = call(&harness, "cancel_operation", json!(workflow)).await.unwrap_err();
     assert_eq!(refused.code, Code::InvalidState);
     harness.gate.open();
     assert_eq!(pausing.await.unwrap().unwrap().state, State::Paused);
@@ -64,7 +65,7 @@ async fn a_cancelled_tool_ends_what_it_began() {
         ..Default::default()
     };
     let workflow = harness.service.engine().list(filter).await.unwrap()[0].id.clone();
-    ask(&harness, "cancel_operation", json!(workflow)).await.unwrap();
+    call(&harness, "cancel_operation", json!(workflow)).await.unwrap();
     assert_eq!(calling.await.unwrap().unwrap_err().code, Code::Cancelled);
     harness
         .eventually(async || {
@@ -93,7 +94,7 @@ async fn an_orderly_end_leaves_commands_to_the_next_service() {
     harness.run(|s| async move { s.shutdown(Duration::from_millis(50)).await }).await;
     harness.kill().await;
     door.add_permits(1);
-    let ended = harness.ended(&operation).await;
+    let ended = harness.result(&operation).await;
     assert_eq!(ended.status, OperationStatus::Succeeded);
     assert_eq!(ended.result.unwrap()["exitCode"], 0);
     assert_eq!(harness.fake.calls("kill"), 0);
@@ -128,7 +129,7 @@ async fn queued_commands_wait_for_their_turn_and_inline_ones_do_not() {
     assert_eq!(waits.status, OperationStatus::Waiting);
     door.add_permits(8);
     for operation in &operations {
-        assert_eq!(harness.ended(operation).await.status, OperationStatus::Succeeded);
+        assert_eq!(harness.result(operation).await.status, OperationStatus::Succeeded);
     }
     let mut execute = program(&id, &["true"]);
     execute.queued = true;

@@ -9,12 +9,12 @@ use stockade_durable::Filter;
 use stockade_service::{Home, Options, Service};
 use tempfile::TempDir;
 
-use crate::ask;
+use crate::call;
 use crate::harness::{self, Harness, caller};
 
 /// The ids of one owner's objects that an operation can concern.
 #[derive(Debug, Clone)]
-struct Things {
+struct Resources {
     sandbox: String,
     snapshot: String,
     operation: String,
@@ -22,8 +22,8 @@ struct Things {
 }
 
 /// The request of an operation; `None` if it concerns no object of an owner.
-fn about(operation: &str, things: &Things) -> Option<Value> {
-    let Things { sandbox, snapshot, operation: workflow, bundle } = things;
+fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
+    let Resources { sandbox, snapshot, operation: workflow, bundle } = resources;
     let path = |rest: Value| {
         let mut request = json!({"sandboxId": sandbox, "path": "/w/f"});
         request.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -71,76 +71,76 @@ fn read<T: DeserializeOwned>(request: Value) -> T {
 }
 
 /// Requests an operation that returns a stream, or needs one, and drops its result.
-async fn ask_long(
+async fn call_long(
     service: &Service,
     owner: &str,
     operation: &str,
-    asked: Value,
+    request: Value,
 ) -> Result<(), Problem> {
     let me = caller(owner);
     match operation {
-        "open_session" => service.open_session(&me, read(asked)).await.map(drop),
-        "read_output" => service.read_output(&me, read(asked)).await.map(drop),
-        "read_events" => service.read_events(&me, read(asked)).await.map(drop),
-        "read_file" => service.read_file(&me, read(asked)).await.map(drop),
+        "open_session" => service.open_session(&me, read(request)).await.map(drop),
+        "read_output" => service.read_output(&me, read(request)).await.map(drop),
+        "read_events" => service.read_events(&me, read(request)).await.map(drop),
+        "read_file" => service.read_file(&me, read(request)).await.map(drop),
         "write_file" => {
             let content = FileContent(Box::pin(std::io::Cursor::new(b"other".to_vec())));
-            service.write_file(&me, read(asked), content).await.map(drop)
+            service.write_file(&me, read(request), content).await.map(drop)
         }
-        "connect" => service.connect(&me, read(asked)).await.map(drop),
-        "http_stream" => service.http_stream(&me, read(asked)).await.map(drop),
-        "web_socket" => service.web_socket(&me, read(asked)).await.map(drop),
-        "diff_bundle" => service.diff_bundle(&me, read(asked)).await.map(drop),
+        "connect" => service.connect(&me, read(request)).await.map(drop),
+        "http_stream" => service.http_stream(&me, read(request)).await.map(drop),
+        "web_socket" => service.web_socket(&me, read(request)).await.map(drop),
+        "diff_bundle" => service.diff_bundle(&me, read(request)).await.map(drop),
         unknown => unreachable!("say here how {unknown:?} is asked for"),
     }
 }
 
-struct Scene {
+struct Setup {
     harness: Harness,
-    place: TempDir,
-    own: Things,
+    temp_dir: TempDir,
+    own: Resources,
 }
 
-impl Scene {
+impl Setup {
     /// A service in which `u1` has one object of each kind.
-    async fn set() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let (data, project) = (place.path().join("data"), place.path().join("project"));
+    async fn new() -> Self {
+        let temp_dir = tempfile::tempdir().unwrap();
+        let (data, project) = (temp_dir.path().join("data"), temp_dir.path().join("project"));
         std::fs::create_dir_all(project.join(".git")).unwrap();
         let home = Some(Home { path: data.clone(), owner: caller("u1").owner });
         let harness = Harness::with(Options { home, ..Options::default() }).await;
         let id = harness.sandbox().await;
         harness.write(&id, "/w/f", "text").await.unwrap();
-        let snapshot = ask(&harness, "snapshot", json!({"sandboxId": id})).await.unwrap();
-        let own = Things {
+        let snapshot = call(&harness, "snapshot", json!({"sandboxId": id})).await.unwrap();
+        let own = Resources {
             sandbox: id.to_string(),
             snapshot: snapshot["id"].as_str().unwrap().to_owned(),
             operation: harness.status(&id).await.workflow_id.unwrap(),
             bundle: harness::bundle(&data, &project, &["new"]),
         };
-        Self { harness, place, own }
+        Self { harness, temp_dir, own }
     }
 
     /// All objects of `u1`.
     async fn all(&self) -> Value {
         let mut all = json!({});
         for operation in ["list", "snapshots", "bundles"] {
-            all[operation] = ask(&self.harness, operation, json!({})).await.unwrap();
+            all[operation] = call(&self.harness, operation, json!({})).await.unwrap();
         }
         let id = self.own.sandbox.clone().try_into().unwrap();
         all["file"] = json!(self.harness.read(&id, "/w/f").await.unwrap());
         all["events"] = json!(self.harness.events().await);
-        all["applied"] = json!(self.place.path().join("project/new").exists());
+        all["applied"] = json!(self.temp_dir.path().join("project/new").exists());
         all
     }
 
-    async fn answer(&self, operation: &'static str, things: &Things) -> Result<(), Problem> {
-        let asked = about(operation, things).unwrap();
+    async fn answer(&self, operation: &'static str, resources: &Resources) -> Result<(), Problem> {
+        let request = request_for(operation, resources).unwrap();
         let service = self.harness.service.clone();
         match LONG.contains(&operation) {
-            true => ask_long(&service, "u2", operation, asked).await,
+            true => call_long(&service, "u2", operation, request).await,
             false => {
-                let bytes = serde_json::to_vec(&asked).unwrap();
+                let bytes = serde_json::to_vec(&request).unwrap();
                 dispatch(&service, &caller("u2"), operation, &bytes).await.map(drop)
             }
         }
@@ -149,18 +149,18 @@ impl Scene {
 
 #[tokio::test]
 async fn nobody_learns_of_what_is_anothers() {
-    let scene = Scene::set().await;
-    let nothing = Things {
+    let scene = Setup::new().await;
+    let nothing = Resources {
         sandbox: "000000000000".to_owned(),
         snapshot: "snap-000000000000".to_owned(),
         operation: "0".repeat(scene.own.operation.len()),
         bundle: "0".repeat(64),
     };
     let (before, calls) = (scene.all().await, scene.harness.runtime_calls());
-    let asked = PLAIN.iter().chain(LONG).copied();
-    for operation in asked.filter(|operation| about(operation, &nothing).is_some()) {
-        let told = |problem: Problem, things: &Things| {
-            let Things { sandbox, snapshot, operation, bundle } = things;
+    let request = PLAIN.iter().chain(LONG).copied();
+    for operation in request.filter(|operation| request_for(operation, &nothing).is_some()) {
+        let redacted = |problem: Problem, things: &Resources| {
+            let Resources { sandbox, snapshot, operation, bundle } = things;
             let mut text = serde_json::to_string(&problem).unwrap();
             for id in [bundle, snapshot, operation, sandbox] {
                 text = text.replace(id, "ID");
@@ -173,7 +173,7 @@ async fn nobody_learns_of_what_is_anothers() {
             "{operation}: {strange:?}"
         );
         let none = scene.answer(operation, &nothing).await.expect_err(operation);
-        assert_eq!(told(strange, &scene.own), told(none, &nothing), "{operation}");
+        assert_eq!(redacted(strange, &scene.own), redacted(none, &nothing), "{operation}");
     }
     assert_eq!(scene.harness.runtime_calls(), calls, "a runtime was asked");
     assert_eq!(scene.all().await, before);
@@ -181,18 +181,18 @@ async fn nobody_learns_of_what_is_anothers() {
 
 #[tokio::test]
 async fn lists_are_ones_own() {
-    let scene = Scene::set().await;
+    let scene = Setup::new().await;
     let mut lists = 0;
-    for operation in PLAIN.iter().filter(|name| about(name, &scene.own).is_none()) {
+    for operation in PLAIN.iter().filter(|name| request_for(name, &scene.own).is_none()) {
         if matches!(*operation, "create" | "propose_changes") {
             continue;
         }
-        let told = async |owner: &str| {
+        let list = async |owner: &str| {
             dispatch(&scene.harness.service, &caller(owner), operation, b"{}").await.unwrap()
         };
-        let (strange, none) = (told("u2").await, told("u3").await);
+        let (strange, none) = (list("u2").await, list("u3").await);
         assert_eq!(strange, none, "{operation}");
-        let Things { sandbox, snapshot, operation: _, bundle } = &scene.own;
+        let Resources { sandbox, snapshot, operation: _, bundle } = &scene.own;
         let text = strange.to_string();
         assert!(![sandbox, snapshot, bundle].iter().any(|id| text.contains(*id)), "{operation}");
         lists += 1;
@@ -203,6 +203,9 @@ async fn lists_are_ones_own() {
     let events = read(json!({}));
     let mut events = scene.harness.service.read_events(&caller("u2"), events).await.unwrap();
     assert!(events.next().await.is_none());
-    let made = scene.harness.service.engine().list(Filter::default()).await.unwrap();
-    assert!(made.iter().all(|info| info.owner.as_deref() != Some("u2")), "a stranger has a record");
+    let workflows = scene.harness.service.engine().list(Filter::default()).await.unwrap();
+    assert!(
+        workflows.iter().all(|info| info.owner.as_deref() != Some("u2")),
+        "a stranger has a record"
+    );
 }

@@ -7,7 +7,7 @@ use stockade_core::{Code, SandboxId, State};
 use stockade_service::{Options, Quotas};
 
 use crate::harness::{Harness, caller, program};
-use crate::{ask, by_id};
+use crate::{by_id, call};
 
 #[tokio::test]
 async fn two_who_race_for_an_id_or_a_name_get_one_sandbox() {
@@ -31,14 +31,14 @@ async fn two_who_race_for_an_id_or_a_name_get_one_sandbox() {
     let racers: Vec<_> = (0..8)
         .map(|_| {
             let request = CreateSandbox::default();
-            harness.spawn(|s| async move { s.create(&caller("u1").once("k"), request).await })
+            harness.spawn(|s| async move { s.create(&caller("u1").with_key("k"), request).await })
         })
         .collect();
     let mut ids = std::collections::BTreeSet::new();
     for racer in racers {
         ids.insert(racer.await.unwrap().unwrap().id);
     }
-    assert_eq!((ids.len(), harness.held().await), (1, 2));
+    assert_eq!((ids.len(), harness.sandbox_count().await), (1, 2));
 }
 
 #[tokio::test]
@@ -65,13 +65,13 @@ async fn a_command_whose_sandbox_is_killed_ends_and_is_told() {
     let execute = program(&id, &["sleep", "1000"]);
     let running = harness.spawn(|s| async move { s.execute(&caller("u1"), execute).await });
     harness.eventually(async || (harness.fake.calls("execute") == 1).then_some(())).await;
-    ask(&harness, "kill", json!({"id": id})).await.unwrap();
+    call(&harness, "kill", json!({"id": id})).await.unwrap();
     let executed = running.await.unwrap().unwrap();
     assert_eq!((executed.end.ending, executed.end.exit_code), (Ending::SandboxEnded, None));
-    let mut told = harness.kinds().await;
-    told.sort();
+    let mut kinds = harness.kinds().await;
+    kinds.sort();
     let expected = [Kind::SandboxCreated, Kind::SandboxKilled, Kind::CommandCompleted];
-    assert_eq!(told, expected);
+    assert_eq!(kinds, expected);
 }
 
 #[tokio::test]
@@ -95,27 +95,27 @@ async fn many_commands_run_at_once() {
 async fn nobody_gets_more_than_a_quota_and_others_get_theirs() {
     let quotas = Quotas { sandboxes: 3, snapshots: 1 };
     let harness = Harness::with(Options { quotas, ..Options::default() }).await;
-    let asked: Vec<_> = (0..10)
+    let creations: Vec<_> = (0..10)
         .map(|_| {
             harness
                 .spawn(|s| async move { s.create(&caller("u1"), CreateSandbox::default()).await })
         })
         .collect();
-    let mut made = Vec::new();
-    for asked in asked {
+    let mut created = Vec::new();
+    for asked in creations {
         match asked.await.unwrap() {
-            Ok(sandbox) => made.push(sandbox.id),
+            Ok(sandbox) => created.push(sandbox.id),
             Err(problem) => assert_eq!(problem.code, Code::QuotaExceeded),
         }
     }
-    assert_eq!(made.len(), 3);
+    assert_eq!(created.len(), 3);
     let theirs =
         harness.run(|s| async move { s.create(&caller("u2"), CreateSandbox::default()).await });
     theirs.await.unwrap();
-    ask(&harness, "snapshot", json!({"sandboxId": made[0]})).await.unwrap();
-    let refused = ask(&harness, "snapshot", json!({"sandboxId": made[0]})).await.unwrap_err();
+    call(&harness, "snapshot", json!({"sandboxId": created[0]})).await.unwrap();
+    let refused = call(&harness, "snapshot", json!({"sandboxId": created[0]})).await.unwrap_err();
     assert_eq!(refused.code, Code::QuotaExceeded);
-    ask(&harness, "kill", json!({"id": made[0]})).await.unwrap();
+    call(&harness, "kill", json!({"id": created[0]})).await.unwrap();
     harness.sandbox().await;
 }
 
@@ -127,12 +127,13 @@ async fn a_name_that_is_used_again_leaves_nothing_behind() {
         let mut execute = program(&id, &["cat"]);
         execute.stdin = Some(b"once".into());
         let done =
-            harness.run(|s| async move { s.execute(&caller("u1").once("k"), execute).await });
+            harness.run(|s| async move { s.execute(&caller("u1").with_key("k"), execute).await });
         assert_eq!(done.await.unwrap().stdout.lossy(), "once");
     }
     let mut execute = program(&id, &["cat"]);
     execute.stdin = Some(b"other".into());
-    let refused = harness.run(|s| async move { s.execute(&caller("u1").once("k"), execute).await });
+    let refused =
+        harness.run(|s| async move { s.execute(&caller("u1").with_key("k"), execute).await });
     assert_eq!(refused.await.unwrap_err().code, Code::Conflict);
     assert!(format!("{:?}", harness.service).contains("Handoffs(0)"));
 }
@@ -142,7 +143,7 @@ async fn a_name_that_is_used_again_leaves_nothing_behind() {
 async fn a_taken_id_is_told_to_its_owner_only() {
     let harness = Harness::new().await;
     let (id, snapshot) = (harness.sandbox().await, "kept");
-    ask(&harness, "snapshot", json!({"sandboxId": id, "id": snapshot})).await.unwrap();
+    call(&harness, "snapshot", json!({"sandboxId": id, "id": snapshot})).await.unwrap();
     let theirs =
         harness.run(|s| async move { s.create(&caller("u2"), CreateSandbox::default()).await });
     let theirs = theirs.await.unwrap().id;
@@ -150,8 +151,8 @@ async fn a_taken_id_is_told_to_its_owner_only() {
         let request = CreateSandbox { id: Some(id.clone()), ..CreateSandbox::default() };
         let refused = harness.run(|s| async move { s.create(&caller(owner), request).await });
         let refused = refused.await.unwrap_err();
-        let told = (refused.code, refused.message, refused.cause);
-        assert_eq!(told, (Code::Conflict, format!("the id {id} {expected}"), None));
+        let texts = (refused.code, refused.message, refused.cause);
+        assert_eq!(texts, (Code::Conflict, format!("the id {id} {expected}"), None));
         let sandbox = if owner == "u1" { &id } else { &theirs };
         let request = json!({"sandboxId": sandbox, "id": snapshot});
         let request = serde_json::to_vec(&request).unwrap();
@@ -159,7 +160,7 @@ async fn a_taken_id_is_told_to_its_owner_only() {
             stockade_api::dispatch(&s, &caller(owner), "snapshot", &request).await
         });
         let refused = refused.await.unwrap_err();
-        let told = (refused.code, refused.message, refused.cause);
-        assert_eq!(told, (Code::Conflict, format!("the id {snapshot} {expected}"), None));
+        let texts = (refused.code, refused.message, refused.cause);
+        assert_eq!(texts, (Code::Conflict, format!("the id {snapshot} {expected}"), None));
     }
 }

@@ -5,15 +5,15 @@ use stockade_api::{CreateSandbox, ListSandboxes, ReadEvents, Sandboxes as _};
 use stockade_core::Code;
 use stockade_core::event::Kind;
 
-use crate::ask;
+use crate::call;
 use crate::harness::{Harness, caller};
 
 #[tokio::test]
 async fn a_list_is_read_page_by_page() {
     let harness = Harness::new().await;
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for _ in 0..7 {
-        made.push(harness.sandbox().await);
+        created.push(harness.sandbox().await);
     }
     let (mut listed, mut after) = (Vec::new(), None);
     loop {
@@ -26,9 +26,9 @@ async fn a_list_is_read_page_by_page() {
         after = listed.last().cloned();
     }
     listed.sort();
-    made.sort();
-    assert_eq!(listed, made);
-    let request = ListSandboxes { after: Some(made[0].clone()), ..ListSandboxes::default() };
+    created.sort();
+    assert_eq!(listed, created);
+    let request = ListSandboxes { after: Some(created[0].clone()), ..ListSandboxes::default() };
     assert_eq!(
         harness.service.list(&caller("u2"), request).await.unwrap_err().code,
         Code::NotFound
@@ -45,15 +45,15 @@ async fn events_are_followed_from_an_offset() {
     let mut followed = read.await.unwrap();
     harness.sandbox().await;
     for operation in ["pause", "resume", "kill"] {
-        ask(&harness, operation, json!({"id": id})).await.unwrap();
+        call(&harness, operation, json!({"id": id})).await.unwrap();
     }
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..3 {
         let event = followed.next().await.unwrap().unwrap();
         assert!(event.seq > first.seq);
-        told.push(event.payload.kind());
+        received.push(event.payload.kind());
     }
-    assert_eq!(told, [Kind::SandboxPaused, Kind::SandboxResumed, Kind::SandboxKilled]);
+    assert_eq!(received, [Kind::SandboxPaused, Kind::SandboxResumed, Kind::SandboxKilled]);
     let ids: std::collections::BTreeSet<_> =
         harness.events().await.into_iter().map(|event| event.id).collect();
     assert_eq!(ids.len(), 5, "each has an id of its own");
@@ -85,11 +85,11 @@ async fn damaged_rows_are_good_for_nothing_and_in_nobodys_way() {
     let list = harness.service.list(&caller("u1"), ListSandboxes::default()).await.unwrap();
     assert_eq!(list.sandboxes.len(), 3);
     harness.service.sweep().await;
-    assert_eq!(harness.held().await, 3, "what cannot be read is not removed");
+    assert_eq!(harness.sandbox_count().await, 3, "what cannot be read is not removed");
     for id in &ids {
-        ask(&harness, "kill", json!({"id": id})).await.unwrap();
+        call(&harness, "kill", json!({"id": id})).await.unwrap();
     }
-    assert_eq!(harness.held().await, 0);
+    assert_eq!(harness.sandbox_count().await, 0);
 }
 
 #[tokio::test]
@@ -114,13 +114,13 @@ async fn a_list_is_of_what_has_all_of_the_metadata() {
         (json!({"team": "green"}), vec![]),
         (json!({odd: 1.to_string()}), vec![&both]),
     ] {
-        let list = ask(&harness, "list", json!({"metadata": metadata})).await.unwrap();
+        let list = call(&harness, "list", json!({"metadata": metadata})).await.unwrap();
         let ids: Vec<_> = list["sandboxes"].as_array().unwrap().iter().collect();
         let ids: Vec<_> = ids.into_iter().map(|sandbox| sandbox["id"].as_str().unwrap()).collect();
         let expected: Vec<_> = expected.into_iter().map(|id| id.as_str()).collect();
         assert_eq!((ids, &list["more"]), (expected, &json!(false)), "{metadata}");
     }
     let request = json!({"metadata": {"team": "red"}, "limit": 1});
-    let page = ask(&harness, "list", request).await.unwrap();
+    let page = call(&harness, "list", request).await.unwrap();
     assert_eq!((&page["sandboxes"][0]["id"], &page["more"]), (&json!(red), &json!(true)));
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 use stockade_api::{CreateSandbox, OpenSession, Sandboxes as _, SessionEvent};
 use stockade_core::Code;
 
-use crate::ask;
+use crate::call;
 use crate::harness::{Harness, caller, program};
 
 #[tokio::test]
@@ -22,14 +22,14 @@ async fn contents_are_nowhere_in_the_database() {
     assert_eq!(harness.read(&id, "/w/f").await.unwrap(), SECRET);
     never("what is written to a file and read");
     let edits = json!([{"path": "/w/f", "old": SECRET, "new": format!("{SECRET}!")}]);
-    ask(&harness, "replace_text", json!({"sandboxId": id, "edits": edits})).await.unwrap();
+    call(&harness, "replace_text", json!({"sandboxId": id, "edits": edits})).await.unwrap();
     never("what is replaced");
     for (tool, arguments) in [
         ("file_write", json!({"path": "/w/g", "content": SECRET})),
         ("file_read", json!({"path": "/w/g"})),
     ] {
         let request = json!({"sandboxId": id, "tool": tool, "arguments": arguments});
-        let answer = ask(&harness, "run_tool", request).await.unwrap();
+        let answer = call(&harness, "run_tool", request).await.unwrap();
         assert_eq!(answer["status"], "ok");
         never(tool);
     }
@@ -37,7 +37,7 @@ async fn contents_are_nowhere_in_the_database() {
         "sandboxId": id, "port": 80, "method": "POST", "path": format!("/{SECRET}"),
         "headers": {"authorization": SECRET}, "body": SECRET,
     });
-    assert_eq!(ask(&harness, "http_request", request).await.unwrap_err().code, Code::Unreachable);
+    assert_eq!(call(&harness, "http_request", request).await.unwrap_err().code, Code::Unreachable);
     never("what is sent to a port");
     assert!(harness.database_holds("sandbox.run_tool"), "there is something to be found");
 }
@@ -56,16 +56,18 @@ async fn variables_are_nowhere_else() {
     });
     let mut execute = program(&id, &["env"]);
     execute.environment.insert("TOKEN".to_owned(), SECRET.to_owned());
-    let asked = execute.clone();
-    let done = harness.run(|s| async move { s.execute(&caller("u1").once("k"), asked).await });
+    let repeated = execute.clone();
+    let done =
+        harness.run(|s| async move { s.execute(&caller("u1").with_key("k"), repeated).await });
     assert_eq!(done.await.unwrap().end.exit_code, Some(0), "the command has it");
     // The comparison of requests includes variables, although they are not recorded.
     let mut other = execute.clone();
     other.environment.insert("TOKEN".to_owned(), "other".to_owned());
-    let refused = harness.run(|s| async move { s.execute(&caller("u1").once("k"), other).await });
+    let refused =
+        harness.run(|s| async move { s.execute(&caller("u1").with_key("k"), other).await });
     assert_eq!(refused.await.unwrap_err().code, Code::Conflict);
     let operation = harness.stream(execute.clone()).await;
-    assert_eq!(harness.ended(&operation).await.result.unwrap()["exitCode"], 0);
+    assert_eq!(harness.result(&operation).await.result.unwrap()["exitCode"], 0);
     let request = OpenSession { execute, terminal: None, input: false };
     let opened = harness.run(|s| async move { s.open_session(&caller("u1"), request).await });
     let mut session = opened.await.unwrap();
@@ -88,9 +90,9 @@ async fn variables_are_nowhere_else() {
         let rows = harness.texts(sql).await;
         assert!(!rows.is_empty() && rows.iter().all(|row| !row.contains(SECRET)), "{sql}");
     }
-    ask(&harness, "stop", json!({"id": id})).await.unwrap();
-    ask(&harness, "start", json!({"id": id})).await.unwrap();
-    ask(&harness, "kill", json!({"id": id})).await.unwrap();
+    call(&harness, "stop", json!({"id": id})).await.unwrap();
+    call(&harness, "start", json!({"id": id})).await.unwrap();
+    call(&harness, "kill", json!({"id": id})).await.unwrap();
     let specs = harness.texts("SELECT spec FROM sandbox_instances").await;
     assert!(specs.iter().all(|spec| !spec.contains(SECRET)), "nothing is started with it any more");
 }

@@ -8,7 +8,7 @@ use stockade_core::event::Kind;
 use stockade_core::{Code, State};
 use stockade_service::Options;
 
-use crate::ask;
+use crate::call;
 use crate::harness::{Harness, caller, program};
 
 #[tokio::test]
@@ -38,12 +38,12 @@ async fn an_idle_sandbox_is_paused_and_resumed_by_its_next_use() {
     }
     // A sandbox that its owner paused stays paused.
     harness.until(&id, State::Paused).await;
-    ask(&harness, "resume", json!({"id": id})).await.unwrap();
-    ask(&harness, "pause", json!({"id": id})).await.unwrap();
-    let refused = ask(&harness, "execute", json!({"sandboxId": id, "command": ["true"]})).await;
+    call(&harness, "resume", json!({"id": id})).await.unwrap();
+    call(&harness, "pause", json!({"id": id})).await.unwrap();
+    let refused = call(&harness, "execute", json!({"sandboxId": id, "command": ["true"]})).await;
     assert_eq!(refused.unwrap_err().code, Code::InvalidState);
-    let told = harness.kinds().await;
-    let count = |kind| told.iter().filter(|told| **told == kind).count();
+    let kinds = harness.kinds().await;
+    let count = |kind| kinds.iter().filter(|told| **told == kind).count();
     assert_eq!((count(Kind::SandboxPaused), count(Kind::SandboxResumed)), (5, 4));
 }
 
@@ -83,8 +83,8 @@ async fn a_life_ends_also_while_it_is_paused() {
     let harness = Harness::new().await;
     let request = CreateSandbox { expiry: Expiry::Seconds(0.5), ..CreateSandbox::default() };
     let id = harness.create(request).await.unwrap().id;
-    ask(&harness, "pause", json!({"id": id})).await.unwrap();
+    call(&harness, "pause", json!({"id": id})).await.unwrap();
     let ended = harness.until(&id, State::Terminated).await;
     assert_eq!(ended.reason.as_deref(), Some("expired"));
-    assert_eq!(harness.held().await, 0);
+    assert_eq!(harness.sandbox_count().await, 0);
 }

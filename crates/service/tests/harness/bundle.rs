@@ -19,14 +19,15 @@ pub(crate) fn bundle(data: &Path, project: &Path, files: &[&str]) -> String {
     let started = Timestamp { seconds: now.as_second(), nanoseconds: 0 };
     let command = ["make".to_owned()];
     let view = View::create(&home, &project, ViewKind::Copy, None, &command, started).unwrap();
-    let place = data.join("views").join(view.id()).join("copy");
+    let copy_path = data.join("views").join(view.id()).join("copy");
     for name in files {
-        std::fs::write(place.join(name), format!("{name}\n")).unwrap();
+        std::fs::write(copy_path.join(name), format!("{name}\n")).unwrap();
         let mode = std::fs::Permissions::from_mode(0o644);
-        std::fs::set_permissions(place.join(name), mode).unwrap();
+        std::fs::set_permissions(copy_path.join(name), mode).unwrap();
     }
     let limits = review::limits(None);
-    let made = review::of_view(&home, &project, &view, 0, &limits, &mut Vec::new()).unwrap();
+    let new_bundle =
+        review::bundle_view(&home, &project, &view, 0, &limits, &mut Vec::new()).unwrap();
     view.remove().unwrap();
-    made.unwrap().id().to_owned()
+    new_bundle.unwrap().id().to_owned()
 }

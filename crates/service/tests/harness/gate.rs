@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stockade_bundle::view::Gathered;
+use stockade_bundle::view::LayerChanges;
 use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
@@ -25,33 +25,33 @@ pub(crate) enum Side {
     /// Before its effect.
     Before,
     /// After its effect, before its result is returned.
-    Behind,
+    After,
 }
 
 /// Holds the calls of one operation, until it is opened.
 #[derive(Debug, Clone)]
-pub(crate) struct Gate(watch::Sender<Held>);
+pub(crate) struct Gate(watch::Sender<GateState>);
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Held {
-    place: Option<(&'static str, Side)>,
+struct GateState {
+    target: Option<(&'static str, Side)>,
     count: usize,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        Self(watch::Sender::new(Held::default()))
+        Self(watch::Sender::new(GateState::default()))
     }
 }
 
 impl Gate {
     /// Holds the calls of an operation, by the name of its method, from now on.
     pub(crate) fn hold(&self, operation: &'static str, side: Side) {
-        self.0.send_replace(Held { place: Some((operation, side)), count: 0 });
+        self.0.send_replace(GateState { target: Some((operation, side)), count: 0 });
     }
 
     /// Waits until this many calls are held.
-    pub(crate) async fn holds(&self, count: usize) {
+    pub(crate) async fn wait_for_held(&self, count: usize) {
         let mut held = self.0.subscribe();
         let reached = held.wait_for(|held| held.count >= count);
         tokio::time::timeout(super::PATIENCE, reached).await.unwrap().unwrap();
@@ -59,11 +59,11 @@ impl Gate {
 
     /// Releases all calls.
     pub(crate) fn open(&self) {
-        self.0.send_replace(Held::default());
+        self.0.send_replace(GateState::default());
     }
 
     async fn pass(&self, operation: &'static str, side: Side) {
-        let is_held = |held: &Held| held.place == Some((operation, side));
+        let is_held = |held: &GateState| held.target == Some((operation, side));
         if !is_held(&self.0.borrow()) {
             return;
         }
@@ -75,33 +75,33 @@ impl Gate {
 /// The runtime. Its commands run in the async runtime that created it, not in the one that calls
 /// it.
 #[derive(Debug)]
-pub(crate) struct Gated {
+pub(crate) struct GatedRuntime {
     fake: Fake,
     gate: Gate,
     home: Handle,
 }
 
-impl Gated {
+impl GatedRuntime {
     /// A runtime whose commands run in the async runtime of the caller.
     pub(crate) fn new(fake: Fake, gate: Gate) -> Self {
         Self { fake, gate, home: Handle::current() }
     }
 
-    async fn through<T>(&self, name: &'static str, call: impl Future<Output = T> + Send) -> T {
+    async fn gated_call<T>(&self, name: &'static str, call: impl Future<Output = T> + Send) -> T {
         self.gate.pass(name, Side::Before).await;
-        let answer = AtHome { call: Box::pin(call), home: &self.home }.await;
-        self.gate.pass(name, Side::Behind).await;
+        let answer = InRuntime { call: Box::pin(call), home: &self.home }.await;
+        self.gate.pass(name, Side::After).await;
         answer
     }
 }
 
 /// A call whose tasks are spawned in another async runtime.
-struct AtHome<'a, F> {
+struct InRuntime<'a, F> {
     call: Pin<Box<F>>,
     home: &'a Handle,
 }
 
-impl<F: Future> Future for AtHome<'_, F> {
+impl<F: Future> Future for InRuntime<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
@@ -111,7 +111,7 @@ impl<F: Future> Future for AtHome<'_, F> {
 }
 
 #[async_trait]
-impl Runtime for Gated {
+impl Runtime for GatedRuntime {
     fn name(&self) -> &'static str {
         "fake"
     }
@@ -121,15 +121,15 @@ impl Runtime for Gated {
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Status> {
-        self.through("create", self.fake.create(id, spec)).await
+        self.gated_call("create", self.fake.create(id, spec)).await
     }
 
     async fn ship(&self, id: &SandboxId, from: &Path, to: &SandboxPath) -> Result<()> {
-        self.through("ship", self.fake.ship(id, from, to)).await
+        self.gated_call("ship", self.fake.ship(id, from, to)).await
     }
 
     async fn execute(&self, id: &SandboxId, exec: &ExecId, command: &Command) -> Result<Exec> {
-        self.through("execute", self.fake.execute(id, exec, command)).await
+        self.gated_call("execute", self.fake.execute(id, exec, command)).await
     }
 
     async fn collect(
@@ -139,91 +139,91 @@ impl Runtime for Gated {
         to: &Path,
         limit_bytes: u64,
     ) -> Result<()> {
-        self.through("collect", self.fake.collect(id, from, to, limit_bytes)).await
+        self.gated_call("collect", self.fake.collect(id, from, to, limit_bytes)).await
     }
 
     async fn cleanup(&self, id: &SandboxId) -> Result<()> {
-        self.through("cleanup", self.fake.cleanup(id)).await
+        self.gated_call("cleanup", self.fake.cleanup(id)).await
     }
 
     async fn attach(&self, id: &SandboxId, exec: &ExecId, from: Offsets) -> Result<Exec> {
-        self.through("attach", self.fake.attach(id, exec, from)).await
+        self.gated_call("attach", self.fake.attach(id, exec, from)).await
     }
 
     async fn signal(&self, id: &SandboxId, exec: &ExecId, signal: i32) -> Result<()> {
-        self.through("signal", self.fake.signal(id, exec, signal)).await
+        self.gated_call("signal", self.fake.signal(id, exec, signal)).await
     }
 
     async fn kill(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
-        self.through("kill", self.fake.kill(id, exec)).await
+        self.gated_call("kill", self.fake.kill(id, exec)).await
     }
 
     async fn resize(&self, id: &SandboxId, exec: &ExecId, size: WindowSize) -> Result<()> {
-        self.through("resize", self.fake.resize(id, exec, size)).await
+        self.gated_call("resize", self.fake.resize(id, exec, size)).await
     }
 
     async fn acknowledge(&self, id: &SandboxId, exec: &ExecId) -> Result<()> {
-        self.through("acknowledge", self.fake.acknowledge(id, exec)).await
+        self.gated_call("acknowledge", self.fake.acknowledge(id, exec)).await
     }
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage> {
-        self.through("usage", self.fake.usage(id)).await
+        self.gated_call("usage", self.fake.usage(id)).await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Status> {
-        self.through("inspect", self.fake.inspect(id)).await
+        self.gated_call("inspect", self.fake.inspect(id)).await
     }
 
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>> {
-        self.through("list", self.fake.list(labels)).await
+        self.gated_call("list", self.fake.list(labels)).await
     }
 
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()> {
-        self.through("renew", self.fake.renew(id, lease)).await
+        self.gated_call("renew", self.fake.renew(id, lease)).await
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<()> {
-        self.through("pause", self.fake.pause(id)).await
+        self.gated_call("pause", self.fake.pause(id)).await
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<()> {
-        self.through("resume", self.fake.resume(id)).await
+        self.gated_call("resume", self.fake.resume(id)).await
     }
 
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
-        self.through("snapshot", self.fake.snapshot(id, snapshot)).await
+        self.gated_call("snapshot", self.fake.snapshot(id, snapshot)).await
     }
 
-    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<Gathered> {
-        self.through("changes", self.fake.changes(id, to)).await
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<LayerChanges> {
+        self.gated_call("changes", self.fake.changes(id, to)).await
     }
 
-    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<Gathered> {
-        self.through("snapshot_changes", self.fake.snapshot_changes(snapshot, to)).await
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<LayerChanges> {
+        self.gated_call("snapshot_changes", self.fake.snapshot_changes(snapshot, to)).await
     }
 
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<()> {
-        self.through("remove_snapshot", self.fake.remove_snapshot(snapshot)).await
+        self.gated_call("remove_snapshot", self.fake.remove_snapshot(snapshot)).await
     }
 
     async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
-        self.through("snapshots", self.fake.snapshots()).await
+        self.gated_call("snapshots", self.fake.snapshots()).await
     }
 
     async fn connect(&self, id: &SandboxId, target: &Target) -> Result<Box<dyn Connection>> {
-        self.through("connect", self.fake.connect(id, target)).await
+        self.gated_call("connect", self.fake.connect(id, target)).await
     }
 
     async fn listeners(&self, id: &SandboxId) -> Result<EgressListeners> {
-        self.through("listeners", self.fake.listeners(id)).await
+        self.gated_call("listeners", self.fake.listeners(id)).await
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {
-        self.through("stat", self.fake.stat(id, path)).await
+        self.gated_call("stat", self.fake.stat(id, path)).await
     }
 
     async fn read_directory(&self, id: &SandboxId, path: &SandboxPath) -> Result<Vec<FileInfo>> {
-        self.through("read_directory", self.fake.read_directory(id, path)).await
+        self.gated_call("read_directory", self.fake.read_directory(id, path)).await
     }
 
     async fn read_file(
@@ -232,7 +232,7 @@ impl Runtime for Gated {
         path: &SandboxPath,
         range: ReadRange,
     ) -> Result<Content> {
-        self.through("read_file", self.fake.read_file(id, path, range)).await
+        self.gated_call("read_file", self.fake.read_file(id, path, range)).await
     }
 
     async fn write_file(
@@ -242,7 +242,7 @@ impl Runtime for Gated {
         content: Content,
         options: WriteOptions,
     ) -> Result<u64> {
-        self.through("write_file", self.fake.write_file(id, path, content, options)).await
+        self.gated_call("write_file", self.fake.write_file(id, path, content, options)).await
     }
 
     async fn make_directory(
@@ -251,7 +251,7 @@ impl Runtime for Gated {
         path: &SandboxPath,
         options: WriteOptions,
     ) -> Result<()> {
-        self.through("make_directory", self.fake.make_directory(id, path, options)).await
+        self.gated_call("make_directory", self.fake.make_directory(id, path, options)).await
     }
 
     async fn set_attributes(
@@ -261,14 +261,14 @@ impl Runtime for Gated {
         mode: Option<u32>,
         owner: Option<User>,
     ) -> Result<()> {
-        self.through("set_attributes", self.fake.set_attributes(id, path, mode, owner)).await
+        self.gated_call("set_attributes", self.fake.set_attributes(id, path, mode, owner)).await
     }
 
     async fn rename(&self, id: &SandboxId, from: &SandboxPath, to: &SandboxPath) -> Result<()> {
-        self.through("rename", self.fake.rename(id, from, to)).await
+        self.gated_call("rename", self.fake.rename(id, from, to)).await
     }
 
     async fn remove(&self, id: &SandboxId, path: &SandboxPath) -> Result<()> {
-        self.through("remove", self.fake.remove(id, path)).await
+        self.gated_call("remove", self.fake.remove(id, path)).await
     }
 }

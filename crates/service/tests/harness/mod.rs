@@ -29,7 +29,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinHandle;
 
 pub(crate) use bundle::bundle;
-use gate::Gated;
+use gate::GatedRuntime;
 pub(crate) use gate::{Gate, Side};
 
 /// How long a test waits for an expected event.
@@ -102,7 +102,7 @@ impl Harness {
     }
 
     /// Requests an operation by its name, with the caller's idempotency key unless that is empty.
-    pub(crate) async fn ask(
+    pub(crate) async fn call(
         &self,
         owner: &'static str,
         key: &'static str,
@@ -112,22 +112,22 @@ impl Harness {
         let request = serde_json::to_vec(&request).unwrap();
         let caller = match key {
             "" => caller(owner),
-            key => caller(owner).once(key),
+            key => caller(owner).with_key(key),
         };
-        let asked = self.run(move |service| async move {
+        let response = self.run(move |service| async move {
             stockade_api::dispatch(&service, &caller, operation, &request).await
         });
-        asked.await
+        response.await
     }
 
     /// Kills the service, and launches another one.
     pub(crate) async fn kill(&mut self) {
-        self.end().await;
-        self.begin().await;
+        self.stop().await;
+        self.start().await;
     }
 
     /// Kills the service, and drops the calls that the gate held.
-    pub(crate) async fn end(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         let process = self.process.take().unwrap();
         tokio::task::spawn_blocking(move || process.shutdown_timeout(PATIENCE)).await.unwrap();
         self.gate.open();
@@ -135,7 +135,7 @@ impl Harness {
     }
 
     /// Launches a service in place of the last one.
-    pub(crate) async fn begin(&mut self) {
+    pub(crate) async fn start(&mut self) {
         let Self { directory, fake, gate, options, .. } = self;
         let (process, store, service) = launch(directory, fake, gate, options).await;
         (self.process, self.store, self.service) = (Some(process), store, service);
@@ -159,7 +159,7 @@ impl Harness {
     }
 
     /// Waits for the end of an operation of `u1`.
-    pub(crate) async fn ended(&self, id: &OperationId) -> OperationInfo {
+    pub(crate) async fn result(&self, id: &OperationId) -> OperationInfo {
         let id = id.clone();
         let waited =
             self.run(|service| async move { service.wait_operation(&caller("u1"), id).await });
@@ -178,10 +178,10 @@ impl Harness {
     }
 
     /// Waits until `look` returns a value.
-    pub(crate) async fn eventually<T>(&self, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    pub(crate) async fn eventually<T>(&self, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
         let seen = async {
             loop {
-                if let Some(answer) = look().await {
+                if let Some(answer) = condition().await {
                     break answer;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -209,7 +209,7 @@ impl Harness {
     }
 
     /// How many sandboxes the runtime holds.
-    pub(crate) async fn held(&self) -> usize {
+    pub(crate) async fn sandbox_count(&self) -> usize {
         use stockade_runtime::Runtime as _;
         self.fake.list(&std::collections::BTreeMap::new()).await.unwrap().len()
     }
@@ -303,7 +303,7 @@ async fn launch(
     let mut process = tokio::runtime::Builder::new_multi_thread();
     let process = process.worker_threads(2).enable_all().build().unwrap();
     let path = directory.path().join("stockade.db");
-    let gated = Arc::new(Gated::new(fake.clone(), gate.clone()));
+    let gated = Arc::new(GatedRuntime::new(fake.clone(), gate.clone()));
     let options = options.clone();
     let launched = process.spawn(async move {
         let synchronous = Synchronous::Normal;

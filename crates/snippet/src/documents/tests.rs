@@ -52,7 +52,7 @@ fn places_are_those_of_the_document() {
     let document = "# T\r\n\r\n- item\r\n\r\n  ```ts\r\n  const é = 1;\r\n\r\n    boom();\r\n  ```\r\n\
                     \r\n> ```ts file=src/a.ts\r\n> first();\r\n> second();\r\n> ```\r\n";
     let found = examples(document);
-    let placed = |at: usize, text: &str| found[at].placed(text, "docs/a.md", document);
+    let placed = |at: usize, text: &str| found[at].relocate(text, "docs/a.md", document);
     assert_eq!(placed(0, "x\n    at f (src/main.ts:3:3)"), "x\n    at f (docs/a.md:8:5)");
     assert_eq!(placed(0, "src/main.ts:1:7 — é"), "docs/a.md:6:9 — é");
     assert_eq!(placed(0, "src/main.ts:99:1"), "docs/a.md:9:1");

@@ -31,7 +31,7 @@ pub enum Error {
     },
     /// A link leads out of the directory.
     #[error("{0} is or leads through a link that leaves the directory of packages")]
-    Leaves(String),
+    OutsideDirectory(String),
     /// A package does not exist.
     #[error("{0} is not installed")]
     NotInstalled(String),
@@ -85,7 +85,7 @@ pub enum Error {
 
 impl Error {
     /// Whether it concerns the directory as a whole, not one package in it.
-    pub(super) const fn is_of_all(&self) -> bool {
+    pub(super) const fn affects_all(&self) -> bool {
         matches!(self, Self::Open(..) | Self::Empty(_) | Self::TooManyFiles(_) | Self::TooLarge(_))
     }
 }

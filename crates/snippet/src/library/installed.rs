@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use stockade_script::{LibraryModule, LibraryPackage, LibrarySet, SourceFile, survey, uses_free};
+use stockade_script::{
+    LibraryModule, LibraryPackage, LibrarySet, SourceFile, survey, uses_free_name,
+};
 
 use super::error::Error;
 use super::resolve::{File, Resolver, split};
@@ -17,14 +19,14 @@ const STACK_BYTES: usize = 256 << 20;
 
 /// The prefix of a file that reads `process.env.NODE_ENV`, which bundlers define for browsers: a
 /// `process` of its own, with an empty environment.
-const MODE: &str = "const process = { env: {} }; ";
+const NODE_ENV_SHIM: &str = "const process = { env: {} }; ";
 
 /// The prefix of library file names; no file of a payload can have such a name.
 const PREFIX: &str = "library:";
 
 /// Which modules of the packages are read.
 #[derive(Debug, Clone, Copy)]
-pub enum Wanted<'w> {
+pub enum Selection<'w> {
     /// All that they export by name.
     All,
     /// The targets of these imports, if they are allowed.
@@ -37,14 +39,14 @@ pub enum Wanted<'w> {
 /// # Errors
 /// If the directory cannot be read, has none of the packages, or lacks one that was requested by
 /// name; if there is more data than the limit.
-pub fn installed(
+pub fn load_installed(
     directory: &Path,
     imports: &Imports,
-    wanted: Wanted<'_>,
+    selection: Selection<'_>,
 ) -> Result<LibrarySet, Error> {
     let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
     std::thread::scope(|scope| {
-        let reading = thread.spawn_scoped(scope, || read(directory, imports, wanted));
+        let reading = thread.spawn_scoped(scope, || read(directory, imports, selection));
         match reading.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(read)) => read,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
@@ -53,7 +55,11 @@ pub fn installed(
     })
 }
 
-fn read(directory: &Path, imports: &Imports, wanted: Wanted<'_>) -> Result<LibrarySet, Error> {
+fn read(
+    directory: &Path,
+    imports: &Imports,
+    selection: Selection<'_>,
+) -> Result<LibrarySet, Error> {
     let tree = Tree::open(directory)?;
     let mut loader = Loader { resolver: Resolver::new(tree), nodes: BTreeMap::new() };
     let mut set = LibrarySet { name: "installed".to_owned(), ..LibrarySet::default() };
@@ -62,25 +68,28 @@ fn read(directory: &Path, imports: &Imports, wanted: Wanted<'_>) -> Result<Libra
     for (allowed, is_required) in imports.packages() {
         let (name, named) = split(&allowed).ok_or_else(|| Error::NotInstalled(allowed.clone()))?;
         let found = match loader.resolver.package("", name) {
-            Err(error) if error.is_of_all() || is_required => return Err(error),
+            Err(error) if error.affects_all() || is_required => return Err(error),
             Ok(None) if is_required => return Err(Error::NotInstalled(name.to_owned())),
             found => {
                 found.and_then(|found| found.ok_or_else(|| Error::NotInstalled(name.to_owned())))
             }
         };
         is_empty &= found.is_err();
-        let subpaths = match (wanted, &found) {
-            (Wanted::Imports(wanted), _) => {
-                wanted.iter().filter_map(|import| of_package(import, name, &allowed)).collect()
-            }
-            (Wanted::All, Ok(found)) if named == "." => found.manifest.subpaths(),
-            (Wanted::All, _) => vec![named],
+        let subpaths = match (selection, &found) {
+            (Selection::Imports(selection), _) => selection
+                .iter()
+                .filter_map(|import| package_subpath(import, name, &allowed))
+                .collect(),
+            (Selection::All, Ok(found)) if named == "." => found.manifest.subpaths(),
+            (Selection::All, _) => vec![named],
         };
         for subpath in &subpaths {
             let specifier = format!("{name}{}", subpath.trim_start_matches('.'));
             let file = match &found {
-                Ok(found) => loader.resolver.exported(found, name, subpath).map_err(|e| told(&e)),
-                Err(error) => Err(told(error)),
+                Ok(found) => {
+                    loader.resolver.exported(found, name, subpath).map_err(|e| error_chain(&e))
+                }
+                Err(error) => Err(error_chain(error)),
             };
             match file {
                 Ok(file) => drop(entries.insert(specifier, file)),
@@ -109,7 +118,7 @@ fn read(directory: &Path, imports: &Imports, wanted: Wanted<'_>) -> Result<Libra
 }
 
 /// The subpath of a package that an import refers to, if `allowed` includes it.
-fn of_package(import: &str, name: &str, allowed: &str) -> Option<String> {
+fn package_subpath(import: &str, name: &str, allowed: &str) -> Option<String> {
     let below = import.strip_prefix(allowed)?;
     let (found, subpath) = split(import)?;
     let is_allowed = below.is_empty() || below.starts_with('/');
@@ -146,7 +155,7 @@ impl Loader {
             match self.closure(&file.path) {
                 Ok(files) => {
                     needed.extend(files);
-                    set.modules.push(self.entrance(&specifier, &file.path));
+                    set.modules.push(self.entry_module(&specifier, &file.path));
                 }
                 Err(why) => drop(set.absent.insert(specifier, why)),
             }
@@ -164,8 +173,8 @@ impl Loader {
                 continue;
             }
             let node = match self.node(&file, &mut pending) {
-                Err(error) if error.is_of_all() => return Err(error),
-                node => node.map_err(|error| told(&error)),
+                Err(error) if error.affects_all() => return Err(error),
+                node => node.map_err(|error| error_chain(&error)),
             };
             self.nodes.insert(file.path, node);
         }
@@ -190,8 +199,8 @@ impl Loader {
             let source = format!("export default {value};");
             return Ok(Node { source, has_default: true, imports: Vec::new(), lazy: Vec::new() });
         }
-        let written = SourceFile { path: path.clone(), source };
-        let survey = survey(&written).map_err(Error::Syntax);
+        let file_source = SourceFile { path: path.clone(), source };
+        let survey = survey(&file_source).map_err(Error::Syntax);
         let is_module = file.is_module
             || path.ends_with(".mjs")
             || survey.as_ref().is_ok_and(|survey| survey.is_module)
@@ -202,19 +211,19 @@ impl Loader {
         let survey = survey?;
         let mut imports = Vec::new();
         for specifier in survey.imports {
-            let meant = match self.resolver.resolve(path, &specifier) {
-                Err(error) if error.is_of_all() => return Err(error),
-                meant => meant.map_err(|error| told(&error)),
+            let target = match self.resolver.resolve(path, &specifier) {
+                Err(error) if error.affects_all() => return Err(error),
+                target => target.map_err(|error| error_chain(&error)),
             };
-            if let Ok(file) = &meant {
+            if let Ok(file) = &target {
                 pending.push(file.clone());
             }
-            imports.push((specifier, meant.map(|file| file.path)));
+            imports.push((specifier, target.map(|file| file.path)));
         }
         let mut lazy = Vec::new();
         for specifier in survey.lazy {
             match self.resolver.resolve(path, &specifier) {
-                Err(error) if error.is_of_all() => return Err(error),
+                Err(error) if error.affects_all() => return Err(error),
                 Err(_) => {}
                 Ok(file) => {
                     lazy.push((specifier, file.path.clone()));
@@ -223,8 +232,8 @@ impl Loader {
             }
         }
         let has_default = survey.has_default;
-        let before = if asks_for_its_mode(&written) { MODE } else { "" };
-        Ok(Node { source: format!("{before}{}", written.source), has_default, imports, lazy })
+        let before = if reads_node_env(&file_source) { NODE_ENV_SHIM } else { "" };
+        Ok(Node { source: format!("{before}{}", file_source.source), has_default, imports, lazy })
     }
 
     /// All static dependencies of a file, or why some are unavailable.
@@ -238,10 +247,10 @@ impl Loader {
             let node = match self.nodes.get(path) {
                 Some(Ok(node)) => node,
                 Some(Err(why)) => return Err(why.clone()),
-                None => return Err(told(&Error::NoFile(path.to_owned()))),
+                None => return Err(error_chain(&Error::NoFile(path.to_owned()))),
             };
-            for (_, meant) in &node.imports {
-                pending.push(meant.as_ref().map_err(Clone::clone)?);
+            for (_, target) in &node.imports {
+                pending.push(target.as_ref().map_err(Clone::clone)?);
             }
         }
         Ok(found)
@@ -252,8 +261,8 @@ impl Loader {
         let mut pending: Vec<String> = needed.iter().cloned().collect();
         while let Some(path) = pending.pop() {
             let Some(Ok(node)) = self.nodes.get(&path) else { continue };
-            for (_, meant) in &node.lazy {
-                for file in self.closure(meant).into_iter().flatten() {
+            for (_, target) in &node.lazy {
+                for file in self.closure(target).into_iter().flatten() {
                     if needed.insert(file.clone()) {
                         pending.push(file);
                     }
@@ -263,10 +272,10 @@ impl Loader {
     }
 
     /// The module through which snippets import a file.
-    fn entrance(&self, specifier: &str, path: &str) -> LibraryModule {
+    fn entry_module(&self, specifier: &str, path: &str) -> LibraryModule {
         let has_default = matches!(self.nodes.get(path), Some(Ok(node)) if node.has_default);
         let default = if has_default { "export { default } from \"it\";\n" } else { "" };
-        let mut imports = BTreeMap::from([("it".to_owned(), name(path))]);
+        let mut imports = BTreeMap::from([("it".to_owned(), module_name(path))]);
         let source = if specifier == CORE {
             imports.insert(SYSTEMS.to_owned(), SYSTEMS.to_owned());
             include_str!("watched.js").to_owned()
@@ -279,31 +288,31 @@ impl Loader {
     /// A file as a module of the set.
     fn module(&self, path: &str, needed: &BTreeSet<String>) -> Option<LibraryModule> {
         let Some(Ok(node)) = self.nodes.get(path) else { return None };
-        let found = |(text, meant): &'_ (String, Result<String, String>)| {
-            Some((text.clone(), meant.clone().ok()?))
+        let found = |(text, target): &'_ (String, Result<String, String>)| {
+            Some((text.clone(), target.clone().ok()?))
         };
         let imports = node.imports.iter().filter_map(found).chain(node.lazy.iter().cloned());
-        let imports = imports.filter(|(_, meant)| needed.contains(meant));
+        let imports = imports.filter(|(_, target)| needed.contains(target));
         Some(LibraryModule {
-            specifier: name(path),
+            specifier: module_name(path),
             source: node.source.clone(),
-            imports: imports.map(|(text, meant)| (text, name(&meant))).collect(),
+            imports: imports.map(|(text, target)| (text, module_name(&target))).collect(),
             exported: false,
         })
     }
 }
 
 /// Whether a file uses `process.env.NODE_ENV` and nothing else of the `process` of Node.js.
-fn asks_for_its_mode(file: &SourceFile) -> bool {
+fn reads_node_env(file: &SourceFile) -> bool {
     let source = &file.source;
     let is_env = |(at, _): (usize, &str)| source[at..].starts_with("process.env");
     source.contains("process.env.NODE_ENV")
         && source.match_indices("process.").all(is_env)
-        && uses_free(file, "process")
+        && uses_free_name(file, "process")
 }
 
 /// The module name of a file.
-fn name(path: &str) -> String {
+fn module_name(path: &str) -> String {
     format!("{PREFIX}{path}")
 }
 
@@ -312,7 +321,7 @@ fn is_code(path: &str) -> bool {
 }
 
 /// An error with its causes.
-fn told(error: &Error) -> String {
+fn error_chain(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),

@@ -32,20 +32,20 @@ enum Target {
     First(Vec<Self>),
     Conditions(Vec<(String, Self)>),
     /// Explicitly blocked, or invalid.
-    Nothing,
+    Null,
 }
 
 /// The target of an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(super) enum ImportTarget {
     /// A file of the package, by its full path below it.
     File(String),
     /// A file of the package whose extension may be missing, or a directory.
-    Loose(String),
+    Legacy(String),
     /// A file of the package that is a module whatever its extension.
     Module(String),
     /// Another specifier that must be resolved.
-    Other(String),
+    External(String),
 }
 
 impl Manifest {
@@ -64,7 +64,7 @@ impl Manifest {
                 ("type", Target::Text(text)) => manifest.is_module = text == "module",
                 ("module", Target::Text(text)) => manifest.module = Some(text),
                 ("main", Target::Text(text)) => manifest.main = Some(text),
-                ("exports", value) if value != Target::Nothing => manifest.exports = Some(value),
+                ("exports", value) if value != Target::Null => manifest.exports = Some(value),
                 ("imports", value @ Target::Conditions(_)) => manifest.imports = Some(value),
                 _ => {}
             }
@@ -73,11 +73,11 @@ impl Manifest {
     }
 
     /// The target of a subpath, `.` or `./x`; `None` if the package does not export it.
-    pub(super) fn exported(&self, subpath: &str) -> Option<Meant> {
-        let Some(exports) = &self.exports else { return self.loose(subpath) };
+    pub(super) fn exported(&self, subpath: &str) -> Option<ImportTarget> {
+        let Some(exports) = &self.exports else { return self.legacy_target(subpath) };
         let target = match exports {
             Target::Conditions(entries) if has_subpaths(entries) => {
-                return within(entries, subpath, Target::file);
+                return find_target(entries, subpath, Target::file);
             }
             whole => (subpath == ".").then_some(whole)?,
         };
@@ -85,15 +85,15 @@ impl Manifest {
     }
 
     /// The target in a package without `exports`.
-    fn loose(&self, subpath: &str) -> Option<Meant> {
+    fn legacy_target(&self, subpath: &str) -> Option<ImportTarget> {
         if subpath != "." {
-            return relative(subpath).map(Meant::Loose);
+            return relative(subpath).map(ImportTarget::Legacy);
         }
         if let Some(module) = &self.module {
-            return relative(&dotted(module)).map(Meant::Module);
+            return relative(&with_dot_slash(module)).map(ImportTarget::Module);
         }
         let main = self.main.as_deref().unwrap_or("index.js");
-        relative(&dotted(main)).map(Meant::Loose)
+        relative(&with_dot_slash(main)).map(ImportTarget::Legacy)
     }
 
     /// The subpaths that the package exports by name.
@@ -108,13 +108,13 @@ impl Manifest {
     }
 
     /// The target of an import within the package that begins with `#`.
-    pub(super) fn internal(&self, specifier: &str) -> Option<Meant> {
+    pub(super) fn internal(&self, specifier: &str) -> Option<ImportTarget> {
         let Some(Target::Conditions(entries)) = &self.imports else { return None };
-        within(entries, specifier, |text| {
+        find_target(entries, specifier, |text| {
             if text.starts_with("./") {
                 Target::file(text)
             } else {
-                Some(Meant::Other(text.to_owned()))
+                Some(ImportTarget::External(text.to_owned()))
             }
         })
     }
@@ -125,11 +125,11 @@ fn has_subpaths(entries: &[(String, Target)]) -> bool {
 }
 
 /// The entry for a name: an exact match, else the longest matching pattern.
-fn within(
+fn find_target(
     entries: &[(String, Target)],
     name: &str,
-    file: impl Fn(&str) -> Option<Meant>,
-) -> Option<Meant> {
+    file: impl Fn(&str) -> Option<ImportTarget>,
+) -> Option<ImportTarget> {
     let whole = entries.iter().find(|(key, _)| key == name && !key.contains('*'));
     if let Some((_, target)) = whole {
         return target.pick("", &file);
@@ -145,12 +145,20 @@ fn within(
 
 impl Target {
     /// The target, by the first matching condition in the order of the package.
-    fn pick(&self, star: &str, file: &impl Fn(&str) -> Option<Meant>) -> Option<Meant> {
+    fn pick(
+        &self,
+        star: &str,
+        file: &impl Fn(&str) -> Option<ImportTarget>,
+    ) -> Option<ImportTarget> {
         self.decide(star, file).flatten()
     }
 
     /// An inner `None` is a final decision as well: there is no target.
-    fn decide(&self, star: &str, file: &impl Fn(&str) -> Option<Meant>) -> Option<Option<Meant>> {
+    fn decide(
+        &self,
+        star: &str,
+        file: &impl Fn(&str) -> Option<ImportTarget>,
+    ) -> Option<Option<ImportTarget>> {
         match self {
             Self::Text(text) => Some(file(&text.replace('*', star))),
             Self::First(targets) => {
@@ -160,18 +168,18 @@ impl Target {
                 let holds = condition == "default" || CONDITIONS.contains(&condition.as_str());
                 if holds { target.decide(star, file) } else { None }
             }),
-            Self::Nothing => Some(None),
+            Self::Null => Some(None),
         }
     }
 
     /// A file of the package: a path that starts with `./` and stays below.
-    fn file(text: &str) -> Option<Meant> {
-        relative(text).map(Meant::File)
+    fn file(text: &str) -> Option<ImportTarget> {
+        relative(text).map(ImportTarget::File)
     }
 }
 
 /// The path in `main`, with the `./` that may be missing.
-fn dotted(path: &str) -> String {
+fn with_dot_slash(path: &str) -> String {
     if path.starts_with("./") { path.to_owned() } else { format!("./{path}") }
 }
 
@@ -202,23 +210,23 @@ impl<'de> Visitor<'de> for Targets {
     }
 
     fn visit_unit<E>(self) -> Result<Target, E> {
-        Ok(Target::Nothing)
+        Ok(Target::Null)
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Target, E> {
-        Ok(Target::Nothing)
+        Ok(Target::Null)
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<Target, E> {
-        Ok(Target::Nothing)
+        Ok(Target::Null)
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<Target, E> {
-        Ok(Target::Nothing)
+        Ok(Target::Null)
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<Target, E> {
-        Ok(Target::Nothing)
+        Ok(Target::Null)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Target, A::Error> {
@@ -246,8 +254,8 @@ mod tests {
         Manifest::parse(text).unwrap()
     }
 
-    fn file(path: &str) -> Option<Meant> {
-        Some(Meant::File(path.to_owned()))
+    fn file(path: &str) -> Option<ImportTarget> {
+        Some(ImportTarget::File(path.to_owned()))
     }
 
     #[test]
@@ -288,12 +296,12 @@ mod tests {
     #[test]
     fn a_package_without_exports_shows_everything() {
         let old = manifest("{\"main\": \"lib/index\", \"type\": \"commonjs\", \"private\": true}");
-        assert_eq!(old.exported("."), Some(Meant::Loose("lib/index".to_owned())));
-        assert_eq!(old.exported("./lib/x.js"), Some(Meant::Loose("lib/x.js".to_owned())));
+        assert_eq!(old.exported("."), Some(ImportTarget::Legacy("lib/index".to_owned())));
+        assert_eq!(old.exported("./lib/x.js"), Some(ImportTarget::Legacy("lib/x.js".to_owned())));
         assert_eq!(old.exported("./../x.js"), None);
-        assert_eq!(manifest("{}").exported("."), Some(Meant::Loose("index.js".to_owned())));
+        assert_eq!(manifest("{}").exported("."), Some(ImportTarget::Legacy("index.js".to_owned())));
         let bundled = manifest("{\"main\": \"a.cjs\", \"module\": \"./es/a.js\"}");
-        assert_eq!(bundled.exported("."), Some(Meant::Module("es/a.js".to_owned())));
+        assert_eq!(bundled.exported("."), Some(ImportTarget::Module("es/a.js".to_owned())));
     }
 
     #[test]
@@ -315,7 +323,7 @@ mod tests {
         );
         assert_eq!(own.internal("#a"), file("a.js"));
         assert_eq!(own.internal("#p/q"), file("p/q.js"));
-        assert_eq!(own.internal("#dep"), Some(Meant::Other("other/x".to_owned())));
+        assert_eq!(own.internal("#dep"), Some(ImportTarget::External("other/x".to_owned())));
         assert_eq!(own.internal("#none"), None);
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stockade_script::joined;
+use stockade_script::join_relative;
 
 use super::error::Error;
-use super::manifest::{Manifest, Meant};
-use super::tree::{Found, Tree};
+use super::manifest::{ImportTarget, Manifest};
+use super::tree::{PackageFile, Tree};
 
 /// The suffixes that are tried for a path if a package lets importers omit the extension.
 const ENDINGS: &[&str] = &["", ".mjs", ".js", "/index.mjs", "/index.js"];
@@ -41,7 +41,7 @@ impl Resolver {
     }
 
     /// Reads a resolved file.
-    pub(super) fn read(&mut self, path: &str) -> Result<Found, Error> {
+    pub(super) fn read(&mut self, path: &str) -> Result<PackageFile, Error> {
         self.tree.read(path)?.ok_or_else(|| Error::NoFile(path.to_owned()))
     }
 
@@ -52,17 +52,20 @@ impl Resolver {
             specifier: specifier.to_owned(),
         };
         if specifier.starts_with("./") || specifier.starts_with("../") {
-            let path = joined(parent(importer), specifier).ok_or_else(|| missing(importer))?;
-            return self.loose(&path, false);
+            let path =
+                join_relative(parent(importer), specifier).ok_or_else(|| missing(importer))?;
+            return self.legacy_file(&path, false);
         }
         let own = self.package_of(importer)?;
         if specifier.starts_with('#') {
             let own = own.ok_or_else(|| missing(importer))?;
-            let meant = own.manifest.internal(specifier).ok_or_else(|| missing(importer))?;
-            return match meant {
+            let target = own.manifest.internal(specifier).ok_or_else(|| missing(importer))?;
+            return match target {
                 // Only one step: the result must not be such a specifier again.
-                Meant::Other(other) if !other.starts_with('#') => self.resolve(importer, &other),
-                meant => self.file(&own.directory, meant),
+                ImportTarget::External(other) if !other.starts_with('#') => {
+                    self.resolve(importer, &other)
+                }
+                target => self.file(&own.directory, target),
             };
         }
         if specifier.starts_with("node:") {
@@ -85,11 +88,11 @@ impl Resolver {
         name: &str,
         subpath: &str,
     ) -> Result<File, Error> {
-        let meant = package.manifest.exported(subpath).ok_or_else(|| Error::NotExported {
+        let target = package.manifest.exported(subpath).ok_or_else(|| Error::NotExported {
             package: name.to_owned(),
             subpath: subpath.to_owned(),
         })?;
-        self.file(&package.directory, meant)
+        self.file(&package.directory, target)
     }
 
     /// The package of a name, as seen from a directory.
@@ -144,20 +147,22 @@ impl Resolver {
         Ok(known.map(|manifest| Package { directory, manifest }))
     }
 
-    fn file(&self, directory: &str, meant: Meant) -> Result<File, Error> {
+    fn file(&self, directory: &str, target: ImportTarget) -> Result<File, Error> {
         let below = |path: &str| format!("{directory}/{path}");
-        match meant {
-            Meant::File(path) => match self.tree.find(&below(&path))? {
+        match target {
+            ImportTarget::File(path) => match self.tree.find(&below(&path))? {
                 Some(path) => Ok(File { path, is_module: false }),
                 None => Err(Error::NoFile(below(&path))),
             },
-            Meant::Module(path) => self.loose(&below(&path), true),
-            Meant::Loose(path) | Meant::Other(path) => self.loose(&below(&path), false),
+            ImportTarget::Module(path) => self.legacy_file(&below(&path), true),
+            ImportTarget::Legacy(path) | ImportTarget::External(path) => {
+                self.legacy_file(&below(&path), false)
+            }
         }
     }
 
     /// A file by a path whose extension may be missing.
-    fn loose(&self, path: &str, is_module: bool) -> Result<File, Error> {
+    fn legacy_file(&self, path: &str, is_module: bool) -> Result<File, Error> {
         for ending in ENDINGS {
             if let Some(path) = self.tree.find(&format!("{path}{ending}"))? {
                 return Ok(File { path, is_module });
@@ -168,7 +173,7 @@ impl Resolver {
 }
 
 /// Whether a text is an import of a package, `name` or `@scope/name`, or of a subpath of it.
-pub fn is_of_package(text: &str) -> bool {
+pub fn is_package_specifier(text: &str) -> bool {
     split(text).is_some_and(|(_, subpath)| !subpath.ends_with('/'))
 }
 
@@ -213,7 +218,15 @@ mod tests {
         {
             assert_eq!(of(wrong), None, "{wrong}");
         }
-        assert!(is_of_package("@a/b") && is_of_package("@a/b/c") && is_of_package("a/b"));
-        assert!(!is_of_package("a/") && !is_of_package("./a") && !is_of_package("@a"));
+        assert!(
+            is_package_specifier("@a/b")
+                && is_package_specifier("@a/b/c")
+                && is_package_specifier("a/b")
+        );
+        assert!(
+            !is_package_specifier("a/")
+                && !is_package_specifier("./a")
+                && !is_package_specifier("@a")
+        );
     }
 }

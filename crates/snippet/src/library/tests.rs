@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use stockade_script::LibrarySet;
 use tempfile::TempDir;
 
-use super::{Error, Wanted, installed, quoted};
+use super::{Error, Selection, import_scan, load_installed};
 use crate::imports::Imports;
 use crate::payload::Input;
 use crate::run::execute;
@@ -30,7 +30,7 @@ fn imports(packages: &[&str]) -> Imports {
 }
 
 fn set(directory: &TempDir, names: &[&str]) -> Result<LibrarySet, Error> {
-    installed(directory.path(), &imports(names), Wanted::All)
+    load_installed(directory.path(), &imports(names), Selection::All)
 }
 
 fn run(directory: &TempDir, names: &[&str], source: &str) -> Transcript {
@@ -101,7 +101,7 @@ fn links_within_the_directory_are_followed() {
 
     let outside = packages(&[("c/package.json", "{}"), ("c/index.js", "export const c = 1;")]);
     symlink(outside.path().join("c"), directory.path().join("c")).unwrap();
-    assert!(matches!(set(&directory, &["a", "c"]), Err(Error::Leaves(_))));
+    assert!(matches!(set(&directory, &["a", "c"]), Err(Error::OutsideDirectory(_))));
 }
 
 #[test]
@@ -153,10 +153,11 @@ fn only_what_is_wanted_is_read() {
     ]);
     let set = |names: &[&str], source: &str| {
         let mut wanted = Default::default();
-        quoted::imports(source, &mut wanted);
-        installed(directory.path(), &imports(names), Wanted::Imports(&wanted)).unwrap()
+        import_scan::imports(source, &mut wanted);
+        load_installed(directory.path(), &imports(names), Selection::Imports(&wanted)).unwrap()
     };
-    let exported = |set: &LibrarySet| set.exported().map(ToOwned::to_owned).collect::<Vec<_>>();
+    let exported =
+        |set: &LibrarySet| set.exported_specifiers().map(ToOwned::to_owned).collect::<Vec<_>>();
     let one =
         set(&["a", "b"], "import \"a/one\"; import \"a/none\"; import \"@directive-run/ai\";");
     assert_eq!(exported(&one), ["a/one", "@directive-run/core"]);
@@ -165,7 +166,7 @@ fn only_what_is_wanted_is_read() {
     assert_eq!(one.packages.len(), 2);
     // A subpath that is allowed by name is available without a request, and its siblings may not be
     // imported.
-    let all = installed(directory.path(), &imports(&["a/one"]), Wanted::All).unwrap();
+    let all = load_installed(directory.path(), &imports(&["a/one"]), Selection::All).unwrap();
     assert_eq!(exported(&all), ["a/one", "@directive-run/core"]);
     assert!(imports(&["a/one"]).refusal("a").is_some());
     assert_eq!(exported(&set(&["a", "a/one"], "\"a/one\"")), ["a/one", "@directive-run/core"]);
@@ -180,7 +181,10 @@ fn a_directory_without_what_is_asked_for_is_refused() {
     assert!(error(&[]).ends_with("has none of the packages that snippets may import"));
     assert!(error(&["bad"]).starts_with("bad/package.json is invalid"));
     let nowhere = directory.path().join("nowhere");
-    assert!(matches!(installed(&nowhere, &imports(&[]), Wanted::All), Err(Error::Open(..))));
+    assert!(matches!(
+        load_installed(&nowhere, &imports(&[]), Selection::All),
+        Err(Error::Open(..))
+    ));
 }
 
 #[test]

@@ -15,20 +15,20 @@ const MAX_FILES: usize = 4_000;
 /// The most bytes that are read.
 const MAX_BYTES: u64 = 16 << 20;
 /// How often opening is retried after a concurrent rename.
-const TRIES: usize = 8;
+const ATTEMPTS: usize = 8;
 
 /// An open directory of packages.
 #[derive(Debug)]
 pub(super) struct Tree {
     directory: OwnedFd,
-    real: PathBuf,
+    root_path: PathBuf,
     files: usize,
     bytes: u64,
 }
 
 /// A file that was found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct PackageFile {
     /// Its path below the directory, without links.
     pub(super) path: String,
     /// Its text.
@@ -43,7 +43,7 @@ impl Tree {
         let opened = rustix::fs::open(directory, flags, Mode::empty());
         let opened = opened.map_err(|errno| failed(errno.into()))?;
         let real = real_path(&opened).map_err(failed)?;
-        Ok(Self { directory: opened, real, files: 0, bytes: 0 })
+        Ok(Self { directory: opened, root_path: real, files: 0, bytes: 0 })
     }
 
     /// The path without links of a regular file; `None` where there is none.
@@ -52,7 +52,7 @@ impl Tree {
     }
 
     /// Reads a regular file; `None` where there is none.
-    pub(super) fn read(&mut self, path: &str) -> Result<Option<Found>, Error> {
+    pub(super) fn read(&mut self, path: &str) -> Result<Option<PackageFile>, Error> {
         let Some((file, real)) = self.locate(path)? else { return Ok(None) };
         self.files += 1;
         if self.files > MAX_FILES {
@@ -66,7 +66,7 @@ impl Tree {
         if self.bytes > MAX_BYTES {
             return Err(Error::TooLarge(MAX_BYTES));
         }
-        Ok(Some(Found { path: real, text }))
+        Ok(Some(PackageFile { path: real, text }))
     }
 
     fn locate(&self, path: &str) -> Result<Option<(OwnedFd, String)>, Error> {
@@ -75,7 +75,7 @@ impl Tree {
         let failed = |errno: Errno| Error::Read { path: path.to_owned(), source: errno.into() };
         let open = || rustix::fs::openat2(&self.directory, path, flags, Mode::empty(), resolve);
         let mut opened = open();
-        for _ in 1..TRIES {
+        for _ in 1..ATTEMPTS {
             if !matches!(opened, Err(Errno::AGAIN)) {
                 break;
             }
@@ -84,7 +84,7 @@ impl Tree {
         let file = match opened {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NXIO) => return Ok(None),
-            Err(Errno::XDEV | Errno::LOOP) => return Err(Error::Leaves(path.to_owned())),
+            Err(Errno::XDEV | Errno::LOOP) => return Err(Error::OutsideDirectory(path.to_owned())),
             Err(errno) => return Err(failed(errno)),
         };
         let kind = rustix::fs::fstat(&file).map_err(failed)?.st_mode;
@@ -93,8 +93,8 @@ impl Tree {
         }
         let real =
             real_path(&file).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        let below = real.strip_prefix(&self.real).ok().and_then(Path::to_str);
-        let below = below.ok_or_else(|| Error::Leaves(path.to_owned()))?.to_owned();
+        let below = real.strip_prefix(&self.root_path).ok().and_then(Path::to_str);
+        let below = below.ok_or_else(|| Error::OutsideDirectory(path.to_owned()))?.to_owned();
         Ok(Some((file, below)))
     }
 }
@@ -131,7 +131,7 @@ mod tests {
         );
         for path in ["absolute/secret.js", "up/etc/passwd", "magic/etc/passwd", "loop/x", "../x.js"]
         {
-            assert!(matches!(tree.read(path), Err(Error::Leaves(_))), "{path}");
+            assert!(matches!(tree.read(path), Err(Error::OutsideDirectory(_))), "{path}");
         }
         assert_eq!(tree.read("a").unwrap(), None);
         assert_eq!(tree.find("b/x.js").unwrap(), None);

@@ -117,6 +117,6 @@ pub(super) fn is_allowed(name: &str) -> bool {
 }
 
 /// Whether access to a property of this name can only be an attempt to bypass the rules.
-pub(super) fn is_smuggled(name: &str) -> bool {
+pub(super) fn is_escape(name: &str) -> bool {
     name == "constructor" || is_denied(name)
 }

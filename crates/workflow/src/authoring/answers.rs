@@ -3,13 +3,13 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::graph::Update;
+use crate::graph::RenderUpdate;
 
 /// The answer of `render`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RenderAnswer {
     /// The rendering, if it was requested.
-    pub(crate) tree: Option<Update>,
+    pub(crate) tree: Option<RenderUpdate>,
     /// The tables that it depends on.
     pub(crate) read: Vec<String>,
     /// The schemas that no earlier answer contained.
@@ -20,14 +20,14 @@ pub(crate) struct RenderAnswer {
 #[derive(Debug, Deserialize)]
 pub(crate) struct OriginAnswer {
     /// The module that created it while the module was evaluated.
-    pub(crate) place: Option<ModulePlace>,
+    pub(crate) place: Option<ModuleLocation>,
     /// The element that has this workflow.
     pub(crate) node: Option<String>,
 }
 
 /// The place of a workflow in a program.
 #[derive(Debug, Deserialize)]
-pub(crate) struct ModulePlace {
+pub(crate) struct ModuleLocation {
     /// The module.
     pub(crate) module: String,
     /// The index of the workflow among those that the module created.

@@ -23,7 +23,7 @@ pub enum Error {
     Ended(String),
     /// The realm did not answer in time.
     #[error("the workflow file did not {what} within {} s", limit.as_secs())]
-    Late {
+    Timeout {
         /// The operation that was too slow.
         what: &'static str,
         /// The time limit.

@@ -17,7 +17,7 @@ pub(super) const ENVIRONMENT: &str = "stockade:environment";
 pub(super) const ZODS: &str = "stockade:zods";
 
 /// The global function with which the library sends the messages of a call.
-pub(super) const SAY: &str = "stockade.say";
+pub(super) const SEND_FUNCTION: &str = "stockade.say";
 
 const HOST: &str = "stockade:host";
 const KIT: &str = "stockade:kit";

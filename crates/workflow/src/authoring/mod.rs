@@ -20,16 +20,16 @@ pub use processes::Processes;
 pub use realm::{Console, Realm};
 pub use sources::Sources;
 
-pub(crate) use answers::{ModulePlace, OpenAnswer, OriginAnswer, RenderAnswer};
+pub(crate) use answers::{ModuleLocation, OpenAnswer, OriginAnswer, RenderAnswer};
 pub(crate) use modules::Program;
 pub(crate) use portable::{WorkflowOrigin, pack};
 pub(crate) use sources::Modules;
-pub(crate) use wire::{ChildRequest, Word};
+pub(crate) use wire::{ChildRequest, Message};
 
 /// Serves a realm on standard input and output until they are closed. Must be called before any other
 /// thread exists, in a process whose memory contains nothing that a workflow must not read.
 pub fn process() -> u8 {
-    match stockade_script::lasting::serve::<serve::RealmServer>() {
+    match stockade_script::persistent_realm::serve::<serve::RealmServer>() {
         Ok(code) => code,
         Err(error) => {
             let mut text = error.to_string();

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use stockade_script::{SourceFile, joined};
+use stockade_script::{SourceFile, join_relative};
 use stockade_snippet::library::Packages;
 
 use super::library::NAMES;
@@ -54,7 +54,7 @@ impl Program {
     pub(crate) fn of(file: &Path) -> Result<(Self, SourceFile), String> {
         match portable::read(file)? {
             Some((sources, entry)) => Ok((Self::Portable(sources), entry)),
-            None => Disk::around(file).map(|(disk, entry)| (Self::Disk(disk), entry)),
+            None => Disk::for_entry(file).map(|(disk, entry)| (Self::Disk(disk), entry)),
         }
     }
 
@@ -89,7 +89,7 @@ pub(crate) struct Disk {
 impl Disk {
     /// The files that a workflow can import: those of its project, which is the nearest directory above
     /// that has a `.git` or a `package.json`, or else those of its own directory.
-    fn around(file: &Path) -> Result<(Self, SourceFile), String> {
+    fn for_entry(file: &Path) -> Result<(Self, SourceFile), String> {
         let path = fs::canonicalize(file)
             .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let folder = path.parent().unwrap_or_else(|| Path::new("/"));
@@ -126,7 +126,7 @@ impl Disk {
 
     /// A file of a package, from the nearest `node_modules` above the workflow.
     fn package(&mut self, importer: &str, specifier: &str) -> Result<SourceFile, String> {
-        if let Some(why) = of_host(specifier) {
+        if let Some(why) = host_module_error(specifier) {
             return Err(why);
         }
         if self.packages.is_none() {
@@ -157,7 +157,7 @@ impl Disk {
     /// The file names that a relative import can resolve to, in order.
     fn candidates(&self, importer: &str, specifier: &str) -> Result<Vec<String>, String> {
         let folder = importer.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let name = joined(folder, specifier).ok_or_else(|| {
+        let name = join_relative(folder, specifier).ok_or_else(|| {
             format!("\"{specifier}\" leads outside of the project {}", self.root.display())
         })?;
         let mut names = vec![name.clone()];
@@ -195,7 +195,7 @@ impl Modules for Disk {
 }
 
 /// The error for an import of a module of Node.js or Bun; `None` for other specifiers.
-fn of_host(specifier: &str) -> Option<String> {
+fn host_module_error(specifier: &str) -> Option<String> {
     let is_host = specifier.starts_with("node:")
         || specifier.starts_with("bun:")
         || HOST.contains(&specifier.split('/').next().unwrap_or_default());
@@ -229,7 +229,7 @@ mod tests {
         write("p/data.json", "1");
         write("outside.ts", "no");
         std::os::unix::fs::symlink("../outside.ts", place.path().join("p/link.ts")).unwrap();
-        let (mut disk, entry) = Disk::around(&place.path().join("p/flows/main.tsx")).unwrap();
+        let (mut disk, entry) = Disk::for_entry(&place.path().join("p/flows/main.tsx")).unwrap();
         assert_eq!((entry.path.as_str(), entry.source.as_str()), ("flows/main.tsx", "main"));
         let mut found = |specifier: &str| disk.import("flows/main.tsx", specifier);
         assert_eq!(found("../lib/a").unwrap().path, "lib/a.ts");

@@ -19,7 +19,7 @@ const ENTRY_NAME: &str = "stockade:bundle.tsx";
 /// The file that holds the modules.
 const MODULES: &str = "bundle.json";
 /// The first line of the entry file, which marks a portable program.
-const MARK: &str = "// stockade: modules in bundle.json\n";
+const MARKER: &str = "// stockade: modules in bundle.json\n";
 /// The module with the states of workflows that are rendered again.
 const STATES: &str = "stockade:states.json";
 /// The largest file that is read.
@@ -31,7 +31,7 @@ pub(crate) enum WorkflowOrigin {
     /// The default export of the program's file.
     Entry,
     /// A workflow that a module created while it was evaluated.
-    Made {
+    FromModule {
         /// The module.
         module: String,
         /// The index of the workflow among those that the module created.
@@ -54,7 +54,7 @@ impl WorkflowOrigin {
     fn expression(&self, modules: &mut BTreeSet<String>, states: &mut Vec<Value>) -> String {
         match self {
             Self::Entry => "entry.default".to_owned(),
-            Self::Made { module, number } => {
+            Self::FromModule { module, number } => {
                 modules.insert(module.clone());
                 format!("made({}, {number})", Value::from(module.as_str()))
             }
@@ -67,11 +67,11 @@ impl WorkflowOrigin {
         }
     }
 
-    fn is_of_entry(&self) -> bool {
+    fn starts_at_entry(&self) -> bool {
         match self {
             Self::Entry => true,
-            Self::Made { .. } => false,
-            Self::Rendered { by, .. } => by.is_of_entry(),
+            Self::FromModule { .. } => false,
+            Self::Rendered { by, .. } => by.starts_at_entry(),
         }
     }
 }
@@ -81,13 +81,13 @@ impl WorkflowOrigin {
 pub(crate) fn pack(sources: &Sources, origin: &WorkflowOrigin) -> BTreeMap<String, Vec<u8>> {
     let (mut modules, mut states) = (BTreeSet::new(), Vec::new());
     let workflow = origin.expression(&mut modules, &mut states);
-    let mut text = format!("{MARK}import {{ made, rendered }} from \"stockade/child\";\n");
+    let mut text = format!("{MARKER}import {{ made, rendered }} from \"stockade/child\";\n");
     let mut links = Vec::new();
     let mut import = |line: String, specifier: &str, module: &str| {
         text.push_str(&line);
         links.push((ENTRY_NAME.to_owned(), specifier.to_owned(), module.to_owned()));
     };
-    if origin.is_of_entry() {
+    if origin.starts_at_entry() {
         import("import * as entry from \"./entry\";\n".to_owned(), "./entry", &sources.entry);
     }
     for (number, module) in modules.iter().enumerate() {
@@ -125,7 +125,7 @@ pub(super) fn read(file: &Path) -> Result<Option<(Sources, SourceFile)>, String>
         return Ok(None);
     }
     let source = read_file(file).map_err(cannot)?;
-    if !source.starts_with(MARK) {
+    if !source.starts_with(MARKER) {
         return Ok(None);
     }
     let modules = file.with_file_name(MODULES);

@@ -19,7 +19,7 @@ use crate::sync::lock;
 
 /// The delay between taking a process and starting the next one, which must not slow down the first
 /// one.
-const AFTERWARDS: Duration = Duration::from_millis(100);
+const PREPARE_DELAY: Duration = Duration::from_millis(100);
 
 /// Starts the processes of realms. Its clones share the same state.
 #[derive(Debug, Clone)]
@@ -66,10 +66,10 @@ impl Processes {
     /// Takes an unused process.
     pub(super) fn take(&self) -> Result<RealmProcess, Error> {
         if self.0.has_one_ready {
-            *lock(&self.0.next) = Some(tokio::spawn(afterwards(Arc::downgrade(&self.0))));
+            *lock(&self.0.next) = Some(tokio::spawn(prepare_later(Arc::downgrade(&self.0))));
         }
         let ready = lock(&self.0.ready).take();
-        match ready.and_then(RealmProcess::alive) {
+        match ready.and_then(RealmProcess::if_alive) {
             Some(started) => Ok(started),
             None => start(&self.0.program),
         }
@@ -94,13 +94,13 @@ impl Drop for Inner {
 }
 
 impl RealmProcess {
-    fn alive(mut self) -> Option<Self> {
+    fn if_alive(mut self) -> Option<Self> {
         matches!(self.process.try_wait(), Ok(None)).then_some(self)
     }
 }
 
-async fn afterwards(processes: Weak<Inner>) {
-    tokio::time::sleep(AFTERWARDS).await;
+async fn prepare_later(processes: Weak<Inner>) {
+    tokio::time::sleep(PREPARE_DELAY).await;
     if let Some(processes) = processes.upgrade() {
         processes.prepare();
     }

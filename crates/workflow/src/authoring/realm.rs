@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use stockade_script::realm::Failure;
-use stockade_script::worker::Raised;
-use stockade_script::{SourceFile, TOO_DEEP, lasting};
+use stockade_script::worker::Confinement;
+use stockade_script::{SourceFile, TOO_DEEP, persistent_realm};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
@@ -21,23 +21,23 @@ use tokio::task::JoinHandle;
 use super::error::Error;
 use super::processes::{Processes, RealmProcess};
 use super::sources::Modules;
-use super::wire::{FromRealm, Rejection, ToRealm, Word, WordOfCall};
-use crate::graph::{Fault, Place};
+use super::wire::{CallMessage, FromRealm, Message, Rejection, ToRealm};
+use crate::graph::{Fault, SourceLocation};
 use crate::sync::lock;
 
 /// The longest line that is read.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 /// The time limit for loading and running a program.
-const LOADING: Duration = Duration::from_secs(60);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many messages of a call can wait to be read. The library sends a few, and a heartbeat twice a
 /// second.
-const MAX_WORDS: usize = 64;
+const MAX_MESSAGES: usize = 64;
 /// The longest message of a call, as a line. The library has a lower limit.
-const MAX_WORD_BYTES: usize = 5 << 20;
+const MAX_MESSAGE_BYTES: usize = 5 << 20;
 /// How much of the process's standard error is included in messages, in bytes.
-const MAX_REMARK_BYTES: u64 = 4 << 10;
+const MAX_STDERR_BYTES: u64 = 4 << 10;
 /// How long to wait for the standard error, and for the end of the process.
-const REMARKING: Duration = Duration::from_secs(1);
+const STDERR_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Receives each line of the console: its level and its text.
 pub type Console = Arc<dyn Fn(&str, &str) + Send + Sync>;
@@ -50,27 +50,27 @@ type Waiting = Arc<Mutex<HashMap<u64, Waiter>>>;
 struct Waiter {
     outcome: oneshot::Sender<Result<Box<RawValue>, Failure>>,
     /// Receives the messages of the call, if it has any.
-    words: Option<mpsc::Sender<Word>>,
+    messages: Option<mpsc::Sender<Message>>,
 }
 
 /// A realm with a loaded program. Dropping this value ends its process.
 #[derive(Debug)]
 pub struct Realm {
-    raised: Raised,
+    confinement: Confinement,
     requests: mpsc::UnboundedSender<ToRealm>,
     waiting: Waiting,
     /// Why the process has ended; `None` while it runs.
     end: tokio::sync::watch::Receiver<Option<String>>,
     is_killed: AtomicBool,
     next: AtomicU64,
-    talk: Vec<JoinHandle<()>>,
+    io_tasks: Vec<JoinHandle<()>>,
     process: Mutex<Child>,
 }
 
 impl Drop for Realm {
     fn drop(&mut self) {
-        for talk in &self.talk {
-            talk.abort();
+        for io_tasks in &self.io_tasks {
+            io_tasks.abort();
         }
     }
 }
@@ -100,8 +100,8 @@ impl Realm {
                     }
                     FromRealm::Line { level, text } => console(&level, &text),
                     FromRealm::Loaded(loaded) => {
-                        loaded.map_err(rejected)?;
-                        return Ok(Raised { namespaces, landlock });
+                        loaded.map_err(rejection_error)?;
+                        return Ok(Confinement { namespaces, landlock });
                     }
                     FromRealm::Done { .. } | FromRealm::Raised { .. } | FromRealm::Said(_) => {
                         return Err(Error::Answer("an unexpected message".to_owned()));
@@ -109,25 +109,25 @@ impl Realm {
                 }
             }
         };
-        let raised = match tokio::time::timeout(LOADING, loading).await {
-            Ok(Ok(raised)) => raised,
-            Ok(Err(Error::Ended(_))) => return Err(unfinished(&mut process).await),
+        let confinement = match tokio::time::timeout(LOAD_TIMEOUT, loading).await {
+            Ok(Ok(confinement)) => confinement,
+            Ok(Err(Error::Ended(_))) => return Err(load_error(&mut process).await),
             Ok(Err(error)) => return Err(error),
-            Err(_) => return Err(Error::Late { what: "run", limit: LOADING }),
+            Err(_) => return Err(Error::Timeout { what: "run", limit: LOAD_TIMEOUT }),
         };
         let (requests, queue) = mpsc::unbounded_channel();
         let (ended, end) = tokio::sync::watch::channel(None);
         let waiting = Waiting::default();
         let receiving = receive(lines, Arc::clone(&waiting), console, ended);
-        let talk = vec![tokio::spawn(send_all(writer, queue)), tokio::spawn(receiving)];
+        let io_tasks = vec![tokio::spawn(send_all(writer, queue)), tokio::spawn(receiving)];
         let (is_killed, next) = (AtomicBool::new(false), AtomicU64::new(1));
         let process = Mutex::new(process);
-        Ok(Self { raised, requests, waiting, end, is_killed, next, talk, process })
+        Ok(Self { confinement, requests, waiting, end, is_killed, next, io_tasks, process })
     }
 
     /// The isolation of its process.
-    pub(crate) const fn raised(&self) -> Raised {
-        self.raised
+    pub(crate) const fn confinement(&self) -> Confinement {
+        self.confinement
     }
 
     /// A new call id.
@@ -143,7 +143,7 @@ impl Realm {
         function: &str,
         argument: Value,
     ) -> impl Future<Output = Result<T, Error>> + Send + use<T> {
-        self.called(id, function, argument, None)
+        self.start_call(id, function, argument, None)
     }
 
     /// Like `call`, but also returns the messages of the call while it runs.
@@ -152,20 +152,20 @@ impl Realm {
         id: u64,
         function: &str,
         argument: Value,
-    ) -> (impl Future<Output = Result<T, Error>> + Send + use<T>, mpsc::Receiver<Word>) {
-        let (words, heard) = mpsc::channel(MAX_WORDS);
-        (self.called(id, function, argument, Some(words)), heard)
+    ) -> (impl Future<Output = Result<T, Error>> + Send + use<T>, mpsc::Receiver<Message>) {
+        let (messages, heard) = mpsc::channel(MAX_MESSAGES);
+        (self.start_call(id, function, argument, Some(messages)), heard)
     }
 
-    fn called<T: DeserializeOwned>(
+    fn start_call<T: DeserializeOwned>(
         &self,
         id: u64,
         function: &str,
         argument: Value,
-        words: Option<mpsc::Sender<Word>>,
+        messages: Option<mpsc::Sender<Message>>,
     ) -> impl Future<Output = Result<T, Error>> + Send + use<T> {
         let (outcome, receiver) = oneshot::channel();
-        lock(&self.waiting).insert(id, Waiter { outcome, words });
+        lock(&self.waiting).insert(id, Waiter { outcome, messages });
         let request = ToRealm::Call { id, function: function.to_owned(), argument };
         let is_sent = self.requests.send(request).is_ok();
         let mut end = self.end.clone();
@@ -175,14 +175,14 @@ impl Realm {
                 Ok(outcome) = receiver, if is_sent => Some(outcome),
                 _ = end.wait_for(Option::is_some) => None,
             };
-            let outcome = outcome.ok_or_else(|| ended(&end))?;
+            let outcome = outcome.ok_or_else(|| ended_error(&end))?;
             let value = outcome.map_err(|failure| Error::Threw(Box::new(failure)))?;
             serde_json::from_str(value.get()).map_err(|error| Error::Answer(error.to_string()))
         }
     }
 
     /// Like `call`, with a time limit.
-    pub(crate) async fn call_within<T: DeserializeOwned>(
+    pub(crate) async fn call_with_timeout<T: DeserializeOwned>(
         &self,
         what: &'static str,
         limit: Duration,
@@ -190,7 +190,7 @@ impl Realm {
         argument: Value,
     ) -> Result<T, Error> {
         let call = self.call(self.id(), function, argument);
-        tokio::time::timeout(limit, call).await.map_err(|_| Error::Late { what, limit })?
+        tokio::time::timeout(limit, call).await.map_err(|_| Error::Timeout { what, limit })?
     }
 
     /// Calls a function, and ignores the answer.
@@ -220,16 +220,16 @@ impl Realm {
     }
 }
 
-fn ended(end: &tokio::sync::watch::Receiver<Option<String>>) -> Error {
+fn ended_error(end: &tokio::sync::watch::Receiver<Option<String>>) -> Error {
     Error::Ended(end.borrow().clone().unwrap_or_else(|| "without a message".to_owned()))
 }
 
 /// The reason why a process ended before its program was loaded.
-async fn unfinished(process: &mut Child) -> Error {
-    let remark = remark(process).await;
-    let ended = tokio::time::timeout(REMARKING, process.wait()).await;
+async fn load_error(process: &mut Child) -> Error {
+    let remark = read_stderr(process).await;
+    let ended = tokio::time::timeout(STDERR_TIMEOUT, process.wait()).await;
     if let Ok(Ok(status)) = ended
-        && lasting::signal(status).is_some_and(stockade_script::is_beyond_stack)
+        && persistent_realm::signal(status).is_some_and(stockade_script::is_stack_overflow)
     {
         return Error::Faults(vec![Fault { place: None, message: TOO_DEEP.to_owned() }]);
     }
@@ -237,21 +237,21 @@ async fn unfinished(process: &mut Child) -> Error {
 }
 
 /// The standard error of a process that has ended.
-async fn remark(process: &mut Child) -> String {
+async fn read_stderr(process: &mut Child) -> String {
     let mut text = Vec::new();
     if let Some(errors) = process.stderr.take() {
-        let mut errors = errors.take(MAX_REMARK_BYTES);
+        let mut errors = errors.take(MAX_STDERR_BYTES);
         let read = errors.read_to_end(&mut text);
         // Other processes may still have the pipe open.
-        let _ = tokio::time::timeout(REMARKING, read).await;
+        let _ = tokio::time::timeout(STDERR_TIMEOUT, read).await;
     }
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     if text.is_empty() { "it exited without a message".to_owned() } else { text }
 }
 
-fn rejected(rejection: Rejection) -> Error {
+fn rejection_error(rejection: Rejection) -> Error {
     let fault = |fault: stockade_script::Fault| Fault {
-        place: Some(Place { file: fault.path, line: fault.line, column: fault.column }),
+        place: Some(SourceLocation { file: fault.path, line: fault.line, column: fault.column }),
         message: fault.message,
     };
     match rejection {
@@ -310,13 +310,13 @@ async fn receive(
                     drop(waiter.outcome.send(outcome));
                 }
             }
-            Ok(FromRealm::Said(_)) if lines.line.len() > MAX_WORD_BYTES => {
+            Ok(FromRealm::Said(_)) if lines.line.len() > MAX_MESSAGE_BYTES => {
                 break "it sent a message that is too long".to_owned();
             }
-            Ok(FromRealm::Said(WordOfCall { call, word })) => {
+            Ok(FromRealm::Said(CallMessage { call, word: message })) => {
                 let waiting = lock(&waiting);
-                let words = waiting.get(&call).and_then(|waiter| waiter.words.as_ref());
-                if words.is_some_and(|words| is_full(&words.try_send(word))) {
+                let messages = waiting.get(&call).and_then(|waiter| waiter.messages.as_ref());
+                if messages.is_some_and(|messages| is_full(&messages.try_send(message))) {
                     break "it sent too many messages".to_owned();
                 }
             }

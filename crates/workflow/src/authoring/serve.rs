@@ -8,13 +8,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use stockade_script::lasting::Serve;
-use stockade_script::outside::Console;
-use stockade_script::realm::{Call, Ended, Failure, Limits, Program, Realm};
+use stockade_script::persistent_realm::Serve;
+use stockade_script::realm::{Call, Failure, Limits, Program, Realm, RunEnd};
+use stockade_script::realm_host::Console;
 use stockade_script::syntax::{Scoping, tree};
-use stockade_script::worker::Raised;
+use stockade_script::worker::Confinement;
 use stockade_script::{
-    Fault, Finding, Import, Inspector, Lazy, Module, SourceFile, compile_elements, survey,
+    Fault, Finding, Import, Inspector, LazyImport, Module, SourceFile, compile_elements, survey,
 };
 
 use super::library;
@@ -30,21 +30,21 @@ const OUTPUT_BYTES: usize = 64 << 20;
 /// The source text of all modules together.
 const CODE_BYTES: usize = 64 << 20;
 /// The time limit for running a program. The host has a shorter limit, and ends the process.
-const RUNNING: Duration = Duration::from_secs(60 * 60);
+const RUN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// The error for an `import()` whose file is not known before the program runs.
-const MADE: &str = "import() needs a literal name, as in import(\"./file.js\"), because a run stores all files that it may need";
+const NOT_LITERAL: &str = "import() needs a literal name, as in import(\"./file.js\"), because a run stores all files that it may need";
 
 /// Serves a realm.
 pub(super) struct RealmServer;
 
 impl Serve for RealmServer {
     /// Serves until the host closes the stream.
-    fn serve(raised: Raised) -> u8 {
-        let Raised { namespaces, landlock } = raised;
-        say(&FromRealm::Raised { namespaces, landlock });
+    fn serve(raised: Confinement) -> u8 {
+        let Confinement { namespaces, landlock } = raised;
+        send(&FromRealm::Raised { namespaces, landlock });
         // Everything that is the same for every program is done before the program is known.
-        let realm = made();
+        let realm = new_realm();
         let mut lines = Lines::default();
         let Some(ToRealm::Load { entry, environment }) = lines.next() else { return 0 };
         let loaded = realm.and_then(|realm| {
@@ -53,10 +53,10 @@ impl Serve for RealmServer {
         });
         match loaded {
             Ok(realm) => {
-                say(&FromRealm::Loaded(Ok(())));
-                work(&mut lines, &realm);
+                send(&FromRealm::Loaded(Ok(())));
+                serve_calls(&mut lines, &realm);
             }
-            Err(refused) => say(&FromRealm::Loaded(Err(refused))),
+            Err(refused) => send(&FromRealm::Loaded(Err(refused))),
         }
         0
     }
@@ -111,7 +111,7 @@ impl Lines {
 }
 
 /// Sends a message. Errors are ignored: only the host could be informed.
-fn say(message: &FromRealm) {
+fn send(message: &FromRealm) {
     let Ok(mut line) = serde_json::to_vec(message) else { return };
     line.push(b'\n');
     let mut output = io::stdout().lock();
@@ -122,8 +122,14 @@ fn say(message: &FromRealm) {
 struct AcceptAll;
 
 impl Inspector for AcceptAll {
-    fn written(&mut self, _: &tree::ast::Program<'_>, _: &mut Vec<Finding>) {}
-    fn transformed(&mut self, _: &tree::ast::Program<'_>, _: &Scoping, _: &mut Vec<Finding>) {}
+    fn inspect_source(&mut self, _: &tree::ast::Program<'_>, _: &mut Vec<Finding>) {}
+    fn inspect_transformed(
+        &mut self,
+        _: &tree::ast::Program<'_>,
+        _: &Scoping,
+        _: &mut Vec<Finding>,
+    ) {
+    }
 }
 
 /// Reads the entry and all modules that it imports.
@@ -145,19 +151,19 @@ fn load(
         if program.modules.contains_key(&file.path) {
             continue;
         }
-        let module = compiled(&file).map_err(Rejection::Faults)?;
+        let module = compile_file(&file).map_err(Rejection::Faults)?;
         for import in &module.imports {
             let specifier = import.specifier.as_str();
-            match found(lines, &module, specifier)? {
-                Found::Ours(ours) => link(&mut program, &module, specifier, ours),
-                Found::File(file) => {
+            match resolve(lines, &module, specifier)? {
+                Resolution::BuiltIn(ours) => link(&mut program, &module, specifier, ours),
+                Resolution::File(file) => {
                     if specifier == "zod" || specifier.starts_with("zod/") {
                         zods.push(file.path.clone());
                     }
                     link(&mut program, &module, specifier, &file.path);
                     waiting.push(file);
                 }
-                Found::Nothing(message) => {
+                Resolution::Missing(message) => {
                     let path = module.path.clone();
                     let (line, column) = (import.line, import.column);
                     return Err(Rejection::Missing(Fault { path, line, column, message }));
@@ -166,14 +172,14 @@ fn load(
         }
         for import in &module.lazy {
             let Some(specifier) = import.specifier.as_deref() else { continue };
-            match found(lines, &module, specifier)? {
-                Found::Ours(ours) => link(&mut program, &module, specifier, ours),
-                Found::File(file) => {
+            match resolve(lines, &module, specifier)? {
+                Resolution::BuiltIn(ours) => link(&mut program, &module, specifier, ours),
+                Resolution::File(file) => {
                     link(&mut program, &module, specifier, &file.path);
                     waiting.push(file);
                 }
                 // The import may never be evaluated.
-                Found::Nothing(why) => {
+                Resolution::Missing(why) => {
                     let place = format!("{}:{}:{}", module.path, import.line, import.column);
                     let import = (module.path.clone(), specifier.to_owned());
                     program.missing.insert(import, format!("{place} — {why}"));
@@ -182,38 +188,38 @@ fn load(
         }
         program.modules.insert(module.path.clone(), module);
     }
-    add_made(&mut program, environment, zods);
+    add_generated(&mut program, environment, zods);
     Ok(program)
 }
 
-fn link(program: &mut Program, module: &Module, specifier: &str, meant: &str) {
-    program.links.insert((module.path.clone(), specifier.to_owned()), meant.to_owned());
+fn link(program: &mut Program, module: &Module, specifier: &str, target: &str) {
+    program.links.insert((module.path.clone(), specifier.to_owned()), target.to_owned());
 }
 
 /// The resolution of an import.
-enum Found {
+enum Resolution {
     /// A module of the library.
-    Ours(&'static str),
+    BuiltIn(&'static str),
     /// A file.
     File(SourceFile),
     /// No file, for this reason.
-    Nothing(String),
+    Missing(String),
 }
 
-fn found(lines: &mut Lines, module: &Module, specifier: &str) -> Result<Found, Rejection> {
+fn resolve(lines: &mut Lines, module: &Module, specifier: &str) -> Result<Resolution, Rejection> {
     if let Some(ours) = library::built_in(specifier) {
-        return Ok(Found::Ours(ours));
+        return Ok(Resolution::BuiltIn(ours));
     }
     let (importer, specifier) = (module.path.clone(), specifier.to_owned());
-    say(&FromRealm::Import { importer, specifier });
+    send(&FromRealm::Import { importer, specifier });
     match lines.next() {
-        Some(ToRealm::Imported(Ok(file))) => Ok(Found::File(file)),
-        Some(ToRealm::Imported(Err(why))) => Ok(Found::Nothing(why)),
+        Some(ToRealm::Imported(Ok(file))) => Ok(Resolution::File(file)),
+        Some(ToRealm::Imported(Err(why))) => Ok(Resolution::Missing(why)),
         _ => Err(Rejection::Stuck("the host does not answer".to_owned())),
     }
 }
 
-fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
+fn compile_file(file: &SourceFile) -> Result<Module, Vec<Fault>> {
     if file.path.ends_with(".json") {
         return match serde_json::from_str::<Value>(&file.source) {
             Ok(value) => Ok(Module::plain(&file.path, format!("export default {value};"))),
@@ -231,39 +237,40 @@ fn compiled(file: &SourceFile) -> Result<Module, Vec<Fault>> {
         let import = |specifier| Import { specifier, names: Vec::new(), line: 1, column: 1 };
         let survey = survey(file).map_err(|fault| vec![fault])?;
         module.imports = survey.imports.into_iter().map(import).collect();
-        let lazy = |specifier| Lazy { specifier: Some(specifier), line: 1, column: 1 };
+        let lazy = |specifier| LazyImport { specifier: Some(specifier), line: 1, column: 1 };
         module.lazy = survey.lazy.into_iter().map(lazy).collect();
         return Ok(module);
     }
     let module = compile_elements(file, library::NAMES[1], &mut AcceptAll)?;
     // All modules of a run are stored with it, so they must be known before it starts.
     let made = module.lazy.iter().filter(|import| import.specifier.is_none());
-    let fault = |&Lazy { line, column, .. }: &Lazy| Fault {
+    let fault = |&LazyImport { line, column, .. }: &LazyImport| Fault {
         path: file.path.clone(),
         line,
         column,
-        message: MADE.to_owned(),
+        message: NOT_LITERAL.to_owned(),
     };
     let faults: Vec<Fault> = made.map(fault).collect();
     if faults.is_empty() { Ok(module) } else { Err(faults) }
 }
 
 /// Finds an import of a name that a file of the project, or the library, does not export.
-fn unexported(program: &Program) -> Option<Fault> {
+fn missing_export(program: &Program) -> Option<Fault> {
     let ours = |module: &&Module| !module.path.starts_with(PACKAGES);
     let mut exports: BTreeMap<&str, Option<Vec<String>>> = BTreeMap::new();
     for module in program.modules.values().filter(ours) {
         for import in module.imports.iter().filter(|import| !import.names.is_empty()) {
             let link = (module.path.clone(), import.specifier.clone());
-            let Some(meant) = program.links.get(&link).filter(|meant| !meant.starts_with(PACKAGES))
+            let Some(target) =
+                program.links.get(&link).filter(|meant| !meant.starts_with(PACKAGES))
             else {
                 continue;
             };
             let code = || {
-                let module = program.modules.get(meant).map(|module| module.code.as_str());
-                module.or_else(|| library::code(meant))
+                let module = program.modules.get(target).map(|module| module.code.as_str());
+                module.or_else(|| library::code(target))
             };
-            let known = exports.entry(meant).or_insert_with(|| exported(meant, code()?));
+            let known = exports.entry(target).or_insert_with(|| export_names(target, code()?));
             let Some(known) = known else { continue };
             if let Some(name) = import.names.iter().find(|name| !known.contains(name)) {
                 let specifier = &import.specifier;
@@ -285,14 +292,18 @@ fn unexported(program: &Program) -> Option<Fault> {
 }
 
 /// The names that a module exports; `None` if the module alone does not determine them.
-fn exported(path: &str, code: &str) -> Option<Vec<String>> {
+fn export_names(path: &str, code: &str) -> Option<Vec<String>> {
     let file = SourceFile { path: path.to_owned(), source: code.to_owned() };
     let survey = survey(&file).ok()?;
-    (!survey.passes_on).then_some(survey.exports)
+    (!survey.reexports_all).then_some(survey.exports)
 }
 
 /// Adds the modules whose text depends on the program.
-fn add_made(program: &mut Program, environment: &BTreeMap<String, String>, mut zods: Vec<String>) {
+fn add_generated(
+    program: &mut Program,
+    environment: &BTreeMap<String, String>,
+    mut zods: Vec<String>,
+) {
     let text = serde_json::to_string(environment).unwrap_or_default();
     let code = format!("globalThis.process = Object.freeze({{ env: Object.freeze({text}) }});");
     let made = Module::plain(library::ENVIRONMENT, code);
@@ -310,7 +321,7 @@ fn add_made(program: &mut Program, environment: &BTreeMap<String, String>, mut z
 }
 
 /// Creates a realm with the library.
-fn made() -> Result<Realm, Rejection> {
+fn new_realm() -> Result<Realm, Rejection> {
     let limits = Limits {
         heap_bytes: HEAP_BYTES,
         stack_bytes: ENGINE_STACK_BYTES,
@@ -319,10 +330,10 @@ fn made() -> Result<Realm, Rejection> {
     };
     let realm = Realm::new(&library::set(), &limits)
         .map_err(|error| Rejection::Stuck(error.to_string()))?;
-    let offered = realm.offer(library::SAY, |text| {
+    let offered = realm.set_global_function(library::SEND_FUNCTION, |text| {
         // Only the library can call this function. Messages that are not JSON are dropped.
         if let Ok(said) = serde_json::from_str(&text) {
-            say(&FromRealm::Said(said));
+            send(&FromRealm::Said(said));
         }
     });
     offered.map_err(|failure| Rejection::Stuck(failure.to_string()))?;
@@ -331,30 +342,30 @@ fn made() -> Result<Realm, Rejection> {
 
 fn run(realm: &Realm, program: Program) -> Result<(), Rejection> {
     let console = Console(|level: &str, text: &str| {
-        say(&FromRealm::Line { level: level.to_owned(), text: text.to_owned() });
+        send(&FromRealm::Line { level: level.to_owned(), text: text.to_owned() });
     });
-    if let Some(fault) = unexported(&program) {
+    if let Some(fault) = missing_export(&program) {
         return Err(Rejection::Faults(vec![fault]));
     }
-    match realm.run(program, library::START, RUNNING, Box::new(console)).ended {
-        Ended::Settled => Ok(()),
-        Ended::Threw(failure) => Err(Rejection::Threw(failure)),
-        Ended::TimedOut | Ended::NeverSettles => {
+    match realm.run(program, library::START, RUN_TIMEOUT, Box::new(console)).end {
+        RunEnd::Settled => Ok(()),
+        RunEnd::Threw(failure) => Err(Rejection::Threw(failure)),
+        RunEnd::TimedOut | RunEnd::NeverSettles => {
             Err(Rejection::Stuck("it awaits a promise that nothing can resolve".to_owned()))
         }
-        Ended::TooMuchCode(too_large) => Err(Rejection::Stuck(too_large.to_string())),
+        RunEnd::TooMuchCode(too_large) => Err(Rejection::Stuck(too_large.to_string())),
     }
 }
 
 /// Serves calls as they arrive, until the stream ends.
-fn work(lines: &mut Lines, realm: &Realm) {
+fn serve_calls(lines: &mut Lines, realm: &Realm) {
     let mut calls: Vec<(u64, Call)> = Vec::new();
     loop {
         while let Some(line) = lines.ready() {
             match line {
                 Some(ToRealm::Call { id, function, argument }) => {
                     let argument = argument.to_string();
-                    calls.push((id, realm.begin(library::START, &function, &argument)));
+                    calls.push((id, realm.start(library::START, &function, &argument)));
                 }
                 _ => return,
             }
@@ -370,12 +381,12 @@ fn work(lines: &mut Lines, realm: &Realm) {
                 };
                 RawValue::from_string(text).map_err(unread)
             });
-            say(&FromRealm::Done { id: *id, outcome });
+            send(&FromRealm::Done { id: *id, outcome });
             false
         });
         for failure in lost {
             let text = format!("unhandled rejection: {failure}");
-            say(&FromRealm::Line { level: "error".to_owned(), text });
+            send(&FromRealm::Line { level: "error".to_owned(), text });
         }
         if lines.ended {
             return;

@@ -61,7 +61,7 @@ pub(super) enum FromRealm {
         text: String,
     },
     /// A message of a running call.
-    Said(WordOfCall),
+    Said(CallMessage),
     /// A call has ended.
     Done {
         /// Identifies the call.
@@ -74,17 +74,17 @@ pub(super) enum FromRealm {
 /// A message of a running call.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct WordOfCall {
+pub(super) struct CallMessage {
     /// Identifies the call.
     pub(super) call: u64,
     /// The message.
-    pub(super) word: Word,
+    pub(super) word: Message,
 }
 
 /// The content of a message of a running call.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) enum Word {
+pub(crate) enum Message {
     /// The call is alive, with this progress.
     Heartbeat(Value),
     /// The call requests a child run.

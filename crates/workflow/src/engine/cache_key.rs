@@ -50,8 +50,8 @@ impl KeyContext<'_> {
                 let environment = blake3::hash(environment.as_bytes()).to_hex().to_string();
                 let command = self.command.as_ref().map(AgentCommand::identity);
                 // A prompt that a function makes is identified by the function.
-                let made = prompt.text().is_none().then_some([program, id]);
-                json!([kind, command, agent.image, environment, prompt.text(), made])
+                let function_key = prompt.text().is_none().then_some([program, id]);
+                json!([kind, command, agent.image, environment, prompt.text(), function_key])
             }
             Work::Subflow { input, .. } => json!([kind, program, id, input]),
             Work::Sandbox(sandbox) => {
@@ -109,7 +109,7 @@ mod tests {
         let mut journal = Journal::new("one", json!({"n": 1}));
         journal.rows.push(json!({"table": "a", "node": "x", "iteration": 0, "value": 1}));
         journal.rows.push(json!({"table": "a", "node": "y", "iteration": 0, "value": 2}));
-        let asker = KeyContext {
+        let context = KeyContext {
             run: "one",
             workflow: ("/w.tsx", "w"),
             program: "p",
@@ -118,14 +118,14 @@ mod tests {
             journal: &journal,
         };
         let (task, cache) = (compute("t"), Cache::default());
-        let first = asker.key(&task, &cache).unwrap();
+        let first = context.key(&task, &cache).unwrap();
         // The number in the rendering, the run id and the order do not affect the key.
         let same =
             Task { work: Work::Compute { function: Function(7), inputs: None }, ..task.clone() };
-        assert_eq!(asker.key(&same, &cache).unwrap(), first);
+        assert_eq!(context.key(&same, &cache).unwrap(), first);
         let mut turned = Journal::new("two", json!({"n": 1}));
         turned.rows = journal.rows.iter().rev().cloned().collect();
-        let other = KeyContext { run: "two", journal: &turned, ..asker.clone() };
+        let other = KeyContext { run: "two", journal: &turned, ..context.clone() };
         assert_eq!(other.key(&task, &cache).unwrap(), first);
 
         let by = |depends| Cache { depends, ..Cache::default() };
@@ -133,28 +133,28 @@ mod tests {
         let scoped = |scope| Cache { scope, ..Cache::default() };
         let mut more = turned;
         more.rows.pop();
-        let told = [
-            asker.key(&task, &named),
-            asker.key(&task, &scoped(Scope::Run)),
-            asker.key(&task, &scoped(Scope::Global)),
-            asker.key(&task, &by(Depends::Only(json!(1)))),
-            asker.key(&task, &by(Depends::Only(json!(2)))),
-            asker.key(&compute("u"), &cache),
-            asker.key(&Task { output: None, ..task.clone() }, &cache),
-            KeyContext { program: "q", ..asker.clone() }.key(&task, &cache),
-            KeyContext { environment: "{\"A\":\"b\"}", ..asker.clone() }.key(&task, &cache),
-            KeyContext { workflow: ("/v.tsx", "w"), ..asker.clone() }.key(&task, &cache),
-            KeyContext { workflow: ("/w.tsx", "v"), ..asker.clone() }.key(&task, &cache),
-            KeyContext { journal: &more, ..asker.clone() }.key(&task, &cache),
-            KeyContext { run: "two", ..asker.clone() }.key(&task, &scoped(Scope::Run)),
+        let changed_keys = [
+            context.key(&task, &named),
+            context.key(&task, &scoped(Scope::Run)),
+            context.key(&task, &scoped(Scope::Global)),
+            context.key(&task, &by(Depends::Only(json!(1)))),
+            context.key(&task, &by(Depends::Only(json!(2)))),
+            context.key(&compute("u"), &cache),
+            context.key(&Task { output: None, ..task.clone() }, &cache),
+            KeyContext { program: "q", ..context.clone() }.key(&task, &cache),
+            KeyContext { environment: "{\"A\":\"b\"}", ..context.clone() }.key(&task, &cache),
+            KeyContext { workflow: ("/v.tsx", "w"), ..context.clone() }.key(&task, &cache),
+            KeyContext { workflow: ("/w.tsx", "v"), ..context.clone() }.key(&task, &cache),
+            KeyContext { journal: &more, ..context.clone() }.key(&task, &cache),
+            KeyContext { run: "two", ..context.clone() }.key(&task, &scoped(Scope::Run)),
         ];
-        let mut keys: Vec<String> = told.into_iter().map(Result::unwrap).collect();
+        let mut keys: Vec<String> = changed_keys.into_iter().map(Result::unwrap).collect();
         keys.push(first);
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), 14);
         let unknown = by(Depends::Unknown("no".to_owned()));
-        assert_eq!(asker.key(&task, &unknown), Err("no".to_owned()));
+        assert_eq!(context.key(&task, &unknown), Err("no".to_owned()));
     }
 
     #[test]
@@ -167,9 +167,9 @@ mod tests {
             journal.rows.push(json!({"table": "t", "node": node, "iteration": 0, "value": value}));
             let workflow = ("f", "w");
             let (program, environment, command) = ("p", "{}", None);
-            let asker =
+            let context =
                 KeyContext { run: "r", workflow, program, environment, command, journal: &journal };
-            asker.key(&task, &by).unwrap()
+            context.key(&task, &by).unwrap()
         };
         assert_eq!(key("other", 1), key("other", 2));
         assert_ne!(key("a", 1), key("a", 2));

@@ -80,7 +80,7 @@ pub(crate) async fn collect(
     let mut tally = Tally::new();
     let mut last = (String::new(), -1, false);
     loop {
-        let page = events::list_of_sandboxes(store, owner, (&last.0, last.1), PAGE).await?;
+        let page = events::list_sandbox_events(store, owner, (&last.0, last.1), PAGE).await?;
         for SandboxEvent { run, seq, run_has_ended, event } in &page {
             if *run != last.0 {
                 tally.end_run(last.2);

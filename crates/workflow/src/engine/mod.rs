@@ -21,17 +21,17 @@ mod sandbox;
 mod schemas;
 mod start;
 mod state;
+mod task_error;
 mod timings;
 mod tool_limits;
-mod trouble;
 mod user_code;
 mod workflows;
 
-pub use commands::Inside;
+pub use commands::OuterSandbox;
 pub use commands::helper::process as command_process;
 pub use options::Options;
-pub use prepare::{child_program, preview, preview_built};
-pub use start::Begin;
+pub use prepare::{child_program, preview, preview_rust};
+pub use start::StartRun;
 pub use workflows::Workflows;
 
 pub use crate::store::MIGRATIONS;

@@ -65,15 +65,15 @@ pub(crate) fn list<'a>(
             let key = Key { node: task.id.clone(), iteration: task.iteration };
             let pause = paused.get(&key);
             let waits = match pause {
-                Some(pause) => of_child(&key, pause),
-                None if is_now(task) => vec![own(task, events.get(&key))],
+                Some(pause) => waits_of_child(&key, pause),
+                None if is_now(task) => vec![wait_of_task(task, events.get(&key))],
                 None => Vec::new(),
             };
             let is_now = is_now(task);
             let open = |(name, wait)| {
                 let question = matches!(wait, Wait::Approval { .. }).then(|| match pause {
-                    Some(_) => Question::OfChild(question_of_child(&key, task.attempts, &wait)),
-                    None => Question::OfTask(question(&key, task.attempts)),
+                    Some(_) => Question::Child(question_of_child(&key, task.attempts, &wait)),
+                    None => Question::Task(question(&key, task.attempts)),
                 });
                 let event = events.get(&key).filter(|_| matches!(wait, Wait::Signal { .. }));
                 let schema = event.map(|event| event["schema"].clone()).filter(|it| !it.is_null());
@@ -82,11 +82,11 @@ pub(crate) fn list<'a>(
             };
             found.extend(waits.into_iter().map(open));
         }
-        for (id, outer) in below(store, run, &tasks).await? {
+        for (id, outer) in open_children(store, run, &tasks).await? {
             let tasks = tasks::list(store, &id).await?;
             let inner = list(store, &id, tasks).await?;
             found.extend(
-                inner.into_iter().map(|it| OpenWait { wait: it.wait.within(&outer), ..it }),
+                inner.into_iter().map(|it| OpenWait { wait: it.wait.with_outer(&outer), ..it }),
             );
         }
         Ok(found)
@@ -94,17 +94,17 @@ pub(crate) fn list<'a>(
 }
 
 /// The unanswered waits of the child in a sandbox.
-fn of_child(key: &Key, pause: &Pause) -> Vec<(Option<String>, Wait)> {
+fn waits_of_child(key: &Key, pause: &Pause) -> Vec<(Option<String>, Wait)> {
     let is_answered = |wait: &&Wait| {
-        pause.answers.iter().any(|answer| answer.asked_by() == (wait.node(), wait.iteration()))
+        pause.answers.iter().any(|answer| answer.origin() == (wait.node(), wait.iteration()))
     };
-    let open = pause.waits.iter().filter(|wait| !wait.is_of_host() && !is_answered(wait));
-    let seen = open.map(|wait| wait.clone().within(&key.node));
+    let open = pause.waits.iter().filter(|wait| !wait.is_for_host() && !is_answered(wait));
+    let seen = open.map(|wait| wait.clone().with_outer(&key.node));
     seen.map(|wait| (wait.answer_name(), wait)).collect()
 }
 
 /// The wait of a task itself. `event` is its last `NodeWaiting`.
-fn own(task: &TaskInfo, event: Option<&Json>) -> (Option<String>, Wait) {
+fn wait_of_task(task: &TaskInfo, event: Option<&Json>) -> (Option<String>, Wait) {
     let (node, iteration, due_ms) = (task.id.clone(), task.iteration, task.wake_at);
     let text = |name: &str| {
         let text = event?[name].as_str()?;
@@ -136,7 +136,7 @@ fn own(task: &TaskInfo, event: Option<&Json>) -> (Option<String>, Wait) {
 }
 
 /// The unfinished children of a run, each with its address.
-async fn below(
+async fn open_children(
     store: &dyn Store,
     run: &str,
     tasks: &[TaskInfo],

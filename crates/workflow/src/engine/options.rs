@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use stockade_api::Sandboxes;
 
-use super::commands::{self, Inside};
+use super::commands::{self, OuterSandbox};
 use crate::authoring::Processes;
-use crate::built::Built;
+use crate::rust_workflow::Built;
 
 /// The configuration of an engine.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Options {
     pub sandboxes: Option<Arc<dyn Sandboxes>>,
     /// Where commands and agents are executed if `sandboxes` is absent: beside this process, which is
     /// in a sandbox itself. Set it only if the kernel confirms that.
-    pub inside: Option<Inside>,
+    pub outer_sandbox: Option<OuterSandbox>,
     /// A file with the user's own adapters of agents, which may be missing: an object from their names
     /// to adapters, in the format of `commands/adapters.json`.
     pub agents: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Options {
     pub providers: Option<PathBuf>,
     /// The workflows in Rust that this engine executes. Runs that another process left continue here
     /// only if their workflows are among these.
-    pub built: Vec<Built>,
+    pub rust_workflows: Vec<Built>,
 }
 
 impl Options {
@@ -49,22 +49,23 @@ impl Options {
             helper: Vec::new(),
             child_programs: Vec::new(),
             sandboxes: None,
-            inside: None,
+            outer_sandbox: None,
             agents: None,
             providers: None,
-            built: Vec::new(),
+            rust_workflows: Vec::new(),
         }
     }
 
     /// Whether commands may connect to a network: the network of the sandbox that encloses this
     /// process.
-    pub(super) fn reaches(&self) -> bool {
-        self.sandboxes.is_none() && self.inside.as_ref().is_some_and(Inside::reaches)
+    pub(super) fn has_network(&self) -> bool {
+        self.sandboxes.is_none()
+            && self.outer_sandbox.as_ref().is_some_and(OuterSandbox::has_network)
     }
 
     /// The directory that the commands and sandboxes of a workflow file work on.
     pub(super) fn project_of(&self, file: &Path) -> PathBuf {
-        let inside = self.inside.as_ref().and_then(Inside::project);
+        let inside = self.outer_sandbox.as_ref().and_then(OuterSandbox::project);
         inside.map_or_else(|| commands::project_of(file), Path::to_owned)
     }
 }

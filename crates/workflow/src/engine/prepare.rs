@@ -9,13 +9,13 @@ use stockade_core::{Code, Problem};
 
 use super::commands;
 use super::options::Options;
-use super::problem::of_user_code;
+use super::problem::from_user_code;
 use super::schemas::Schemas;
 use super::user_code::{Interface, Rendering, UserCode};
 use crate::authoring::{Error, Processes};
-use crate::built::Built;
 use crate::graph::{Graph, Task, Work, unknown};
 use crate::journal::Journal;
+use crate::rust_workflow::Built;
 
 /// The graph of the first rendering of a workflow file with an input.
 ///
@@ -47,15 +47,15 @@ pub async fn child_program(
 ) -> Result<BTreeMap<String, Vec<u8>>, Problem> {
     let (run, schemas) = ("preview", Schemas::default());
     let (user_code, _) = load(realms, file, run, input, environment, &schemas).await?;
-    user_code.child_program(run, sandbox).await.map_err(|error| of_user_code(file, error))
+    user_code.child_program(run, sandbox).await.map_err(|error| from_user_code(file, error))
 }
 
 /// The graph of the first rendering of a workflow in Rust with an input.
 ///
 /// # Errors
 /// [`Code::InvalidInput`] for a graph that cannot be executed, or an input that it does not accept.
-pub async fn preview_built(workflow: &Built, input: &Value) -> Result<Graph, Problem> {
-    let user_code = UserCode::built(workflow.clone());
+pub async fn preview_rust(workflow: &Built, input: &Value) -> Result<Graph, Problem> {
+    let user_code = UserCode::of_rust(workflow.clone());
     let (file, schemas) = (Path::new(workflow.name()), Schemas::default());
     let rendering = check(&user_code, file, "preview", input, &schemas).await?;
     Ok(Arc::unwrap_or_clone(rendering.graph))
@@ -71,7 +71,7 @@ pub(super) async fn load(
     schemas: &Schemas,
 ) -> Result<(UserCode, Rendering), Problem> {
     let user_code = UserCode::load(realms, file, environment.clone()).await;
-    let user_code = user_code.map_err(|error| of_user_code(file, error))?;
+    let user_code = user_code.map_err(|error| from_user_code(file, error))?;
     let rendering = check(&user_code, file, run, input, schemas).await?;
     Ok((user_code, rendering))
 }
@@ -84,7 +84,7 @@ pub(super) async fn check(
     input: &Value,
     schemas: &Schemas,
 ) -> Result<Rendering, Problem> {
-    let refused = |error| of_user_code(file, error);
+    let refused = |error| from_user_code(file, error);
     let journal = Arc::new(Mutex::new(Journal::new(run, input.clone())));
     let Interface { input: schema, .. } = user_code.open(&journal).await.map_err(refused)?;
     if let Some(schema) = schema
@@ -95,12 +95,12 @@ pub(super) async fn check(
     }
     let rendering = user_code.render(run).await.map_err(refused)?;
     if rendering.is_settled() {
-        unknown(&rendering.graph).map_err(|faults| of_user_code(file, Error::Faults(faults)))?;
+        unknown(&rendering.graph).map_err(|faults| from_user_code(file, Error::Faults(faults)))?;
     }
     for task in rendering.graph.tasks() {
         let schema = task.output.as_ref().and_then(|output| output.schema.as_ref());
         if let Some(Err(why)) = schema.map(|schema| schemas.check_schema(schema)) {
-            let message = format!("{}the output of task \"{}\"", at(task), task.id);
+            let message = format!("{}the output of task \"{}\"", location_prefix(task), task.id);
             return Err(Problem::new(Code::InvalidInput, message).because(why));
         }
     }
@@ -118,8 +118,10 @@ pub(super) fn check_executable(graph: &Graph, options: &Options) -> Result<(), P
 pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
     let what = match &task.work {
         Work::Command { agent, .. } => match commands::resolve(agent, options.agents.as_deref()) {
-            Ok(ready) if ready.network && !options.reaches() => commands::without_network(&task.id),
-            Ok(_) if options.sandboxes.is_none() && options.inside.is_none() => {
+            Ok(ready) if ready.network && !options.has_network() => {
+                commands::without_network(&task.id)
+            }
+            Ok(_) if options.sandboxes.is_none() && options.outer_sandbox.is_none() => {
                 commands::no_executor().message
             }
             Ok(_) => return None,
@@ -130,10 +132,10 @@ pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
         },
         _ => return None,
     };
-    Some(at(task) + &what)
+    Some(location_prefix(task) + &what)
 }
 
 /// The location of a task, as the prefix of a message.
-pub(super) fn at(task: &Task) -> String {
-    task.place.as_ref().map(|place| format!("{place} — ")).unwrap_or_default()
+pub(super) fn location_prefix(task: &Task) -> String {
+    task.location.as_ref().map(|location| format!("{location} — ")).unwrap_or_default()
 }

@@ -22,7 +22,7 @@ pub(super) fn workflow_changed(run: &Run) -> Problem {
 }
 
 /// The error for a failure of the user's code when a run is started.
-pub(super) fn of_user_code(file: &Path, error: Error) -> Problem {
+pub(super) fn from_user_code(file: &Path, error: Error) -> Problem {
     let file = file.display();
     match error {
         Error::Start(why) => {
@@ -54,7 +54,7 @@ pub(super) fn of_user_code(file: &Path, error: Error) -> Problem {
 }
 
 /// The error for a failure of the store or of the durable engine.
-pub(super) fn of_store(error: stockade_durable::Error) -> Problem {
+pub(super) fn from_store(error: stockade_durable::Error) -> Problem {
     use stockade_durable::Error as Durable;
     let code = match &error {
         Durable::Conflict { .. } => Code::Conflict,

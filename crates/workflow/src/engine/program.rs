@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use stockade_durable::Store;
 
 use crate::authoring::{Error, Sources};
-use crate::built::Built;
 use crate::graph::{Fault, nearest};
+use crate::rust_workflow::Built;
 use crate::store::programs;
 
 /// A program.
@@ -14,7 +14,7 @@ use crate::store::programs;
 #[serde(untagged)]
 pub(crate) enum Program {
     /// A workflow in Rust.
-    Built(BuiltName),
+    Rust(RustWorkflowName),
     /// A workflow file with all that it imports.
     Files(Sources),
 }
@@ -22,7 +22,7 @@ pub(crate) enum Program {
 /// Identifies a workflow in Rust.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct BuiltName {
+pub(crate) struct RustWorkflowName {
     /// Its name.
     pub(crate) built: String,
     /// Distinguishes it from earlier workflows with the same name.
@@ -43,7 +43,7 @@ impl Program {
     pub(crate) fn hash(&self) -> String {
         match self {
             Self::Files(sources) => sources.hash(),
-            Self::Built(BuiltName { built, version }) => {
+            Self::Rust(RustWorkflowName { built, version }) => {
                 let text = format!("built\0{}\0{built}{version}", built.len());
                 blake3::hash(text.as_bytes()).to_hex().to_string()
             }
@@ -51,7 +51,7 @@ impl Program {
     }
 }
 
-impl BuiltName {
+impl RustWorkflowName {
     /// The name of a workflow.
     pub(crate) fn of(workflow: &Built) -> Self {
         let (built, version) = (workflow.name().to_owned(), workflow.version().to_owned());
@@ -65,9 +65,9 @@ impl BuiltName {
         if found.version() == self.version {
             return Ok(found);
         }
-        let (name, began, now) = (&self.built, &self.version, found.version());
+        let (name, started_version, now) = (&self.built, &self.version, found.version());
         Err(fault(format!(
-            "workflow \"{name}\" now has version \"{now}\", but the run started with \"{began}\": resume it with --accept-workflow-change"
+            "workflow \"{name}\" now has version \"{now}\", but the run started with \"{started_version}\": resume it with --accept-workflow-change"
         )))
     }
 }

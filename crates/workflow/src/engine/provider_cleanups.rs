@@ -13,7 +13,7 @@ pub(crate) struct ProviderCleanups(watch::Sender<State>);
 #[derive(Debug, Default)]
 struct State {
     /// Attempts, by their names.
-    tries: HashSet<String>,
+    attempts: HashSet<String>,
     /// The runs that are being cancelled.
     cancelling: HashSet<String>,
 }
@@ -21,17 +21,17 @@ struct State {
 impl ProviderCleanups {
     /// Records that this process will clean up an attempt, no matter how the attempt ends.
     pub(crate) fn claim(&self, name: &str) {
-        self.0.send_if_modified(|state| state.tries.insert(name.to_owned()));
+        self.0.send_if_modified(|state| state.attempts.insert(name.to_owned()));
     }
 
     /// Records that an attempt is cleaned up.
     pub(crate) fn release(&self, name: &str) {
-        self.0.send_if_modified(|state| state.tries.remove(name));
+        self.0.send_if_modified(|state| state.attempts.remove(name));
     }
 
     /// Whether this process will clean up an attempt.
     pub(crate) fn has_claimed(&self, name: &str) -> bool {
-        self.0.borrow().tries.contains(name)
+        self.0.borrow().attempts.contains(name)
     }
 
     /// Subscribes to changes.
@@ -40,7 +40,7 @@ impl ProviderCleanups {
     }
 
     /// Marks a run as being cancelled, until the guard is dropped.
-    pub(crate) fn begin_cancel(&self, run: &str) -> CancelGuard<'_> {
+    pub(crate) fn start_cancel(&self, run: &str) -> CancelGuard<'_> {
         self.0.send_if_modified(|state| state.cancelling.insert(run.to_owned()));
         CancelGuard { cleanups: self, run: run.to_owned() }
     }
@@ -86,7 +86,7 @@ mod tests {
     async fn a_try_waits_while_its_run_is_being_cancelled() {
         let cleanups = ProviderCleanups::default();
         cleanups.wait_for_cancel("r").await;
-        let cancelling = cleanups.begin_cancel("r");
+        let cancelling = cleanups.start_cancel("r");
         let ends = async {
             tokio::task::yield_now().await;
             cleanups.claim("r-1");

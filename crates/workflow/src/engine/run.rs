@@ -12,7 +12,7 @@ use super::execution::{End, Execution};
 use super::options::Options;
 use super::program;
 use super::state::EngineState;
-use super::trouble::Trouble;
+use super::task_error::TaskError;
 use super::user_code::UserCode;
 use crate::engine::clock::now_ms;
 use crate::journal::Journal;
@@ -53,8 +53,8 @@ async fn run(
     let failed = |error: &Value| runs::end(&run, RunStatus::Failed, now_ms(), None, Some(error));
     let done = match prepare(&state, &context, &run, prepared).await {
         Ok(Ok(execution)) => execution.run_to_end().await,
-        Ok(Err(trouble)) => {
-            let error = trouble.to_json();
+        Ok(Err(task_error)) => {
+            let error = task_error.to_json();
             let end = failed(&error);
             Ok((End::Failed(error), vec![end]))
         }
@@ -88,15 +88,15 @@ async fn prepare(
     context: &Context,
     run: &str,
     prepared: Option<UserCode>,
-) -> Result<Result<Execution, Trouble>, Failure> {
+) -> Result<Result<Execution, TaskError>, Failure> {
     let store: &dyn Store = state.store();
-    let lost = || Failure::new("not_found", format!("there is no record of run {run}"));
-    let row = runs::find(store, run).await?.ok_or_else(lost)?;
+    let no_record = || Failure::new("not_found", format!("there is no record of run {run}"));
+    let row = runs::find(store, run).await?.ok_or_else(no_record)?;
     let user_code = match prepared {
         Some(user_code) => user_code,
         None => {
-            let program = program::stored(store, &row.run.program).await?.ok_or_else(lost)?;
-            let Options { realms, built, .. } = &state.options;
+            let program = program::stored(store, &row.run.program).await?.ok_or_else(no_record)?;
+            let Options { realms, rust_workflows: built, .. } = &state.options;
             match UserCode::of(program, realms, row.environment, built) {
                 Ok(user_code) => user_code,
                 Err(error) => return Ok(Err(error.into())),

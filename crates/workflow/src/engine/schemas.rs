@@ -46,12 +46,13 @@ impl Schemas {
     fn validator(&self, schema: &Value) -> Result<Arc<Validator>, String> {
         let text = schema.to_string();
         let mut ready = lock(&self.ready);
-        let made = ready.entry(text).or_insert_with(|| {
-            let made = jsonschema::validator_for(schema);
-            made.map(Arc::new)
+        let validator = ready.entry(text).or_insert_with(|| {
+            let validator = jsonschema::validator_for(schema);
+            validator
+                .map(Arc::new)
                 .map_err(|error| format!("its schema is not a valid JSON Schema: {error}"))
         });
-        made.clone()
+        validator.clone()
     }
 }
 
@@ -67,8 +68,8 @@ mod tests {
         let schema =
             json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}});
         assert_eq!(schemas.check(&schema, &json!({"a": "x"})), Ok(()));
-        let told = schemas.check(&schema, &json!({"a": 1})).unwrap_err();
-        assert!(told.starts_with("/a: ") && told.contains("string"), "{told}");
+        let message = schemas.check(&schema, &json!({"a": 1})).unwrap_err();
+        assert!(message.starts_with("/a: ") && message.contains("string"), "{message}");
         assert!(schemas.check(&schema, &json!({})).unwrap_err().starts_with("the value: "));
         assert!(
             schemas

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use stockade_api::{Caller, LATEST, Result, Run};
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::{StartOptions, Statement};
-use stockade_script::worker::Raised;
+use stockade_script::worker::Confinement;
 
 use super::options::Options;
 use super::prepare::{check, check_executable, load};
-use super::problem::{of_store, run_exists};
+use super::problem::{from_store, run_exists};
 use super::program::{self, Program};
 use super::run;
 use super::user_code::{Rendering, UserCode};
@@ -25,7 +25,7 @@ const MAX_ID_BYTES: usize = 128;
 
 /// A request to start a run of a workflow in Rust.
 #[derive(Debug, Clone, Default)]
-pub struct Begin {
+pub struct StartRun {
     /// The input of the workflow.
     pub input: Value,
     /// The id of the run; if absent, a new one is generated.
@@ -48,7 +48,7 @@ pub(super) struct RunRequest {
 /// The id of a run to be started.
 pub(super) enum RunId {
     /// The run was already started, with the same idempotency key.
-    Known(Box<Run>),
+    Existing(Box<Run>),
     /// No run has it.
     New(String),
 }
@@ -61,15 +61,20 @@ impl Workflows {
     /// # Errors
     /// As for [`up`](stockade_api::Workflows): the workflow does not exist, its graph cannot be
     /// executed, it does not accept the input, or the id is taken.
-    pub async fn begin(&self, caller: &Caller, workflow: &str, request: Begin) -> Result<Run> {
+    pub async fn start_run(
+        &self,
+        caller: &Caller,
+        workflow: &str,
+        request: StartRun,
+    ) -> Result<Run> {
         let id = match self.reserve_id(caller, request.run_id).await? {
-            RunId::Known(run) => return Ok(*run),
+            RunId::Existing(run) => return Ok(*run),
             RunId::New(id) => id,
         };
-        let found = program::find(workflow, &self.state.options.built);
+        let found = program::find(workflow, &self.state.options.rust_workflows);
         let found = found.map_err(|message| Problem::new(Code::NotFound, message))?;
-        let user_code = UserCode::built(found);
-        let Begin { input, project, max_concurrency, .. } = request;
+        let user_code = UserCode::of_rust(found);
+        let StartRun { input, project, max_concurrency, .. } = request;
         let (name, schemas) = (Path::new(workflow), &self.state.schemas);
         let rendering = check(&user_code, name, &id, &input, schemas).await?;
         let file = project.canonicalize().unwrap_or(project).join(workflow);
@@ -85,10 +90,10 @@ impl Workflows {
         requested: Option<String>,
     ) -> Result<RunId> {
         let id = match requested {
-            Some(id) => checked_id(id)?,
+            Some(id) => check_id(id)?,
             None => uuid::Uuid::now_v7().simple().to_string(),
         };
-        let Some(known) = runs::find(self.state.store(), &id).await.map_err(of_store)? else {
+        let Some(known) = runs::find(self.state.store(), &id).await.map_err(from_store)? else {
             return Ok(RunId::New(id));
         };
         let is_same =
@@ -96,7 +101,7 @@ impl Workflows {
         if !is_same {
             return Err(run_exists(&id));
         }
-        Ok(RunId::Known(Box::new(self.own(caller, &id).await?.run)))
+        Ok(RunId::Existing(Box::new(self.find_own(caller, &id).await?.run)))
     }
 
     /// Stores a run, and starts it.
@@ -114,7 +119,7 @@ impl Workflows {
         let name = rendering.graph.name.as_str();
         let mut started =
             json!({ "type": "RunStarted", "runId": id, "timestampMs": now, "name": name });
-        if let Some(Raised { namespaces, landlock }) = user_code.raised().await {
+        if let Some(Confinement { namespaces, landlock }) = user_code.confinement().await {
             started["isolation"] = json!({ "namespaces": namespaces, "landlock": landlock });
         }
         let row = NewRun {
@@ -128,26 +133,27 @@ impl Workflows {
             max_concurrency,
             idempotency_key: caller.idempotency_key.clone(),
         };
-        let with = vec![program, runs::insert(row, now), events::insert(&id, 0, now, &started)];
-        self.state.keep_prepared(&id, user_code);
-        let started = self.start(&caller.owner, &id, 1, with).await;
+        let statements =
+            vec![program, runs::insert(row, now), events::insert(&id, 0, now, &started)];
+        self.state.store_prepared(&id, user_code);
+        let started = self.start(&caller.owner, &id, 1, statements).await;
         if started.is_err() {
             drop(self.state.take_prepared(&id));
         }
         started?;
-        Ok(self.own(caller, &id).await?.run)
+        Ok(self.find_own(caller, &id).await?.run)
     }
 
     /// Loads the current version of the workflow of a run; returns it and its rendering.
-    pub(super) async fn load_again(&self, row: &RunRow) -> Result<(UserCode, Rendering)> {
-        let Options { realms, built, .. } = &self.state.options;
+    pub(super) async fn reload(&self, row: &RunRow) -> Result<(UserCode, Rendering)> {
+        let Options { realms, rust_workflows: built, .. } = &self.state.options;
         let (run, schemas) = (&row.run, &self.state.schemas);
         let file = Path::new(&run.file);
-        let stored = program::stored(self.state.store(), &run.program).await.map_err(of_store)?;
-        if let Some(Program::Built(name)) = stored {
+        let stored = program::stored(self.state.store(), &run.program).await.map_err(from_store)?;
+        if let Some(Program::Rust(name)) = stored {
             let found = program::find(&name.built, built);
             let user_code = found.map_err(|message| Problem::new(Code::NotFound, message))?;
-            let user_code = UserCode::built(user_code);
+            let user_code = UserCode::of_rust(user_code);
             let rendering = check(&user_code, file, &run.id, &run.input, schemas).await?;
             return Ok((user_code, rendering));
         }
@@ -163,13 +169,13 @@ impl Workflows {
         with: Vec<Statement>,
     ) -> Result<()> {
         let options = StartOptions {
-            id: Some(run::workflow_id(id, generation).map_err(of_store)?),
+            id: Some(run::workflow_id(id, generation).map_err(from_store)?),
             owner: Some(owner.as_str().to_owned()),
-            with,
+            statements: with,
             ..StartOptions::default()
         };
         let input = run::Input { run: id.to_owned() };
-        self.engine.start(run::NAME, &input, options).await.map_err(of_store)?;
+        self.engine.start(run::NAME, &input, options).await.map_err(from_store)?;
         Ok(())
     }
 }
@@ -184,7 +190,7 @@ pub(super) fn stored_program(user_code: &UserCode) -> Result<(String, Statement)
     Ok((hash, statement))
 }
 
-fn checked_id(id: String) -> Result<String> {
+fn check_id(id: String) -> Result<String> {
     let is_good = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
     let is_free = !id.is_empty() && id != LATEST;
     if is_free && id.len() <= MAX_ID_BYTES && id.chars().all(is_good) {

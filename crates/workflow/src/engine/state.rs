@@ -50,7 +50,7 @@ impl EngineState {
     }
 
     /// Keeps the user code of a run until the run starts.
-    pub(super) fn keep_prepared(&self, run: &str, user_code: UserCode) {
+    pub(super) fn store_prepared(&self, run: &str, user_code: UserCode) {
         lock(&self.prepared).insert(run.to_owned(), user_code);
     }
 
@@ -64,6 +64,6 @@ fn executor(options: &Options) -> Option<Arc<dyn Executor>> {
     if let Some(sandboxes) = options.sandboxes.clone() {
         return Some(Arc::new(SandboxExecutor::new(sandboxes)));
     }
-    options.inside.as_ref()?;
+    options.outer_sandbox.as_ref()?;
     Some(Arc::new(LocalExecutor::new(options.helper.clone())))
 }

@@ -74,10 +74,10 @@ mod tests {
         for operation in [Operation::Collect, Operation::Create, Operation::Collect] {
             timings.clone().measure(operation, async {}).await;
         }
-        let taken = timings.take().unwrap();
-        let names: Vec<&String> = taken.as_object().unwrap().keys().collect();
+        let durations = timings.take().unwrap();
+        let names: Vec<&String> = durations.as_object().unwrap().keys().collect();
         assert_eq!(names, ["collect", "create"]);
-        assert!(taken["collect"].as_f64().is_some_and(|ms| ms >= 0.0), "{taken}");
+        assert!(durations["collect"].as_f64().is_some_and(|ms| ms >= 0.0), "{durations}");
         assert_eq!(timings.take(), None);
     }
 }

@@ -11,8 +11,8 @@ use crate::graph::ToolLimits;
 /// The limits in the environment of a run. Values that are not positive numbers are ignored.
 pub(crate) fn limits(environment: &BTreeMap<String, String>) -> ToolLimits {
     let number = |name: &str| {
-        let said = environment.get(name)?.trim().parse::<u64>().ok();
-        said.filter(|number| *number > 0)
+        let value = environment.get(name)?.trim().parse::<u64>().ok();
+        value.filter(|number| *number > 0)
     };
     ToolLimits {
         output_bytes: number(MAX_OUTPUT_BYTES),
@@ -21,7 +21,7 @@ pub(crate) fn limits(environment: &BTreeMap<String, String>) -> ToolLimits {
 }
 
 /// The environment of a child run, with these additional limits for its tools.
-pub(crate) fn below(environment: &str, narrower: ToolLimits) -> String {
+pub(crate) fn narrow(environment: &str, narrower: ToolLimits) -> String {
     let mut all: BTreeMap<String, String> = serde_json::from_str(environment).unwrap_or_default();
     let ToolLimits { output_bytes, timeout } = limits(&all).narrowed(narrower);
     let timeout = timeout.map(|timeout| timeout.as_millis().max(1).to_string());
@@ -50,10 +50,10 @@ mod tests {
         let run =
             format!(r#"{{"A": "b", "{MAX_OUTPUT_BYTES}": " 10 ", "{TOOL_TIMEOUT_MS}": "5000"}}"#);
         assert_eq!(of(&run), (Some(10), Some(5000)));
-        assert_eq!(of(&below(&run, narrower(20, 300))), (Some(10), Some(300)));
-        assert_eq!(of(&below("{}", narrower(20, 300))), (Some(20), Some(300)));
-        assert_eq!(below("{}", ToolLimits::default()), "{}");
-        assert!(below(&run, ToolLimits::default()).contains(r#""A":"b""#));
+        assert_eq!(of(&narrow(&run, narrower(20, 300))), (Some(10), Some(300)));
+        assert_eq!(of(&narrow("{}", narrower(20, 300))), (Some(20), Some(300)));
+        assert_eq!(narrow("{}", ToolLimits::default()), "{}");
+        assert!(narrow(&run, ToolLimits::default()).contains(r#""A":"b""#));
         for odd in ["", "-1", "0", "1e9", "many"] {
             assert_eq!(of(&format!(r#"{{"{MAX_OUTPUT_BYTES}": "{odd}"}}"#)), (None, None), "{odd}");
         }

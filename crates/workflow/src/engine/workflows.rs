@@ -38,7 +38,7 @@ impl Workflows {
             .application_version(VERSION.to_owned())
             // A run records its progress in its own rows.
             .max_recovery_attempts(u32::MAX);
-        let engine = run::register(builder, &state).launch().await.map_err(problem::of_store)?;
+        let engine = run::register(builder, &state).launch().await.map_err(problem::from_store)?;
         let workflows = Self { engine, state };
         workflows.repair().await?;
         Ok(workflows)
@@ -63,7 +63,7 @@ impl Workflows {
         if self.state.provider_requests.load(Ordering::Relaxed) > 0 {
             return Ok(true);
         }
-        runs::has_active(self.state.store()).await.map_err(problem::of_store)
+        runs::has_active(self.state.store()).await.map_err(problem::from_store)
     }
 
     /// The sandboxes that are retained for waiting children. Nothing runs in them, so this process is
@@ -71,9 +71,9 @@ impl Workflows {
     ///
     /// # Errors
     /// If the store cannot be used.
-    pub async fn resting(&self) -> Result<BTreeSet<SandboxId>, Problem> {
+    pub async fn waiting_sandboxes(&self) -> Result<BTreeSet<SandboxId>, Problem> {
         let names =
-            sandboxes::names_of_waiting(self.state.store()).await.map_err(problem::of_store)?;
+            sandboxes::waiting_names(self.state.store()).await.map_err(problem::from_store)?;
         Ok(names.iter().filter_map(|name| sandbox::sandbox_id(name).ok()).collect())
     }
 

@@ -49,7 +49,7 @@ impl Node {
             max_iterations,
             fails_at_maximum: false,
             children: children.into_iter().collect(),
-            place: None,
+            location: None,
         })
     }
 }
@@ -68,7 +68,7 @@ impl Task {
             | Work::Agent { .. }
             | Work::Command { .. }
             | Work::Subflow { .. }
-            | Work::Sandbox(_) => Retry::USUAL,
+            | Work::Sandbox(_) => Retry::DEFAULT,
             Work::Static(_) | Work::Approval(_) | Work::Timer(_) | Work::Event(_) => Retry::NONE,
         };
         Self {
@@ -85,7 +85,7 @@ impl Task {
             cache: None,
             label: None,
             meta: Map::new(),
-            place: None,
+            location: None,
         }
     }
 
@@ -149,8 +149,8 @@ impl Task {
     pub fn needing(mut self, name: &str, task: &str) -> Self {
         let inputs = match &mut self.work {
             Work::Compute { inputs, .. }
-            | Work::Agent { prompt: Prompt::Made { inputs, .. }, .. }
-            | Work::Command { prompt: Prompt::Made { inputs, .. }, .. } => Some(inputs),
+            | Work::Agent { prompt: Prompt::Computed { inputs, .. }, .. }
+            | Work::Command { prompt: Prompt::Computed { inputs, .. }, .. } => Some(inputs),
             _ => None,
         };
         if let Some(inputs) = inputs {

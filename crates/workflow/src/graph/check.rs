@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::fault::{Fault, Place};
+use super::fault::{Fault, SourceLocation};
 use super::model::{Graph, Node, Order};
 use super::nearest::nearest;
 
@@ -31,11 +31,12 @@ pub fn unknown(graph: &Graph) -> Result<(), Vec<Fault>> {
     for task in tasks.iter().filter(|task| !task.is_skipped) {
         for id in task.after.iter().filter(|id| !known.contains(id.as_str())) {
             let others = known.iter().copied().filter(|other| *other != task.id);
-            let hint = nearest(id, others).map(|meant| format!(" — did you mean \"{meant}\"?"));
+            let hint =
+                nearest(id, others).map(|suggestion| format!(" — did you mean \"{suggestion}\"?"));
             let hint = hint.unwrap_or_default();
             let message =
                 format!("task \"{}\" waits for \"{id}\", which is not a task{hint}", task.id);
-            faults.push(Fault { place: task.place.clone(), message });
+            faults.push(Fault { place: task.location.clone(), message });
         }
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
@@ -45,23 +46,23 @@ fn duplicates(graph: &Graph) -> Vec<Fault> {
     let mut found = Vec::new();
     for node in &graph.body {
         node.visit(&mut |node| match node {
-            Node::Task(task) => found.push(("tasks", task.id.as_str(), task.place.as_ref())),
+            Node::Task(task) => found.push(("tasks", task.id.as_str(), task.location.as_ref())),
             Node::Loop(repeated) => {
-                found.push(("loops", repeated.id.as_str(), repeated.place.as_ref()));
+                found.push(("loops", repeated.id.as_str(), repeated.location.as_ref()));
             }
             Node::Group(_) => {}
         });
     }
-    let mut known: HashMap<(&str, &str), Option<&Place>> = HashMap::new();
+    let mut known: HashMap<(&str, &str), Option<&SourceLocation>> = HashMap::new();
     let mut faults = Vec::new();
-    for (what, id, place) in found {
+    for (what, id, location) in found {
         let Some(first) = known.get(&(what, id)) else {
-            known.insert((what, id), place);
+            known.insert((what, id), location);
             continue;
         };
         let first = first.map(|first| format!(", the first at {first}")).unwrap_or_default();
         let message = format!("two {what} have the id \"{id}\"{first}");
-        faults.push(Fault { place: place.cloned(), message });
+        faults.push(Fault { place: location.cloned(), message });
     }
     faults
 }
@@ -71,16 +72,16 @@ fn duplicates(graph: &Graph) -> Vec<Fault> {
 struct Waits<'a> {
     /// The id of the task at each vertex, if the vertex is a task.
     names: Vec<Option<&'a str>>,
-    places: Vec<Option<&'a Place>>,
+    locations: Vec<Option<&'a SourceLocation>>,
     /// The vertices that come before each vertex.
     before: Vec<Vec<usize>>,
     tasks: HashMap<&'a str, usize>,
 }
 
 impl<'a> Waits<'a> {
-    fn point(&mut self, name: Option<&'a str>, place: Option<&'a Place>) -> usize {
+    fn point(&mut self, name: Option<&'a str>, location: Option<&'a SourceLocation>) -> usize {
         self.names.push(name);
-        self.places.push(place);
+        self.locations.push(location);
         self.before.push(Vec::new());
         self.names.len() - 1
     }
@@ -89,7 +90,7 @@ impl<'a> Waits<'a> {
     fn add(&mut self, node: &'a Node, after: usize) -> usize {
         match node {
             Node::Task(task) => {
-                let point = self.point(Some(&task.id), task.place.as_ref());
+                let point = self.point(Some(&task.id), task.location.as_ref());
                 self.before[point].push(after);
                 self.tasks.insert(&task.id, point);
                 point
@@ -127,28 +128,28 @@ fn cycle(graph: &Graph) -> Option<Fault> {
             }
         }
     }
-    let path = round(&waits.before)?;
+    let path = find_cycle(&waits.before)?;
     let names: Vec<&str> = path.iter().filter_map(|point| waits.names[*point]).collect();
-    let place = path.iter().find_map(|point| waits.places[*point]).cloned();
+    let location = path.iter().find_map(|point| waits.locations[*point]).cloned();
     let message = match names.as_slice() {
         [only] => format!("task \"{only}\" waits for itself"),
         [first, .., last] => {
-            let way = names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
-            let way = way.join(" waits for ");
+            let path_text = names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
+            let path_text = path_text.join(" waits for ");
             let end = if first == last { "" } else { ", which waits for the first" };
-            format!("tasks wait for each other: {way}{end}")
+            format!("tasks wait for each other: {path_text}{end}")
         }
         [] => "tasks wait for each other".to_owned(),
     };
-    Some(Fault { place, message })
+    Some(Fault { place: location, message })
 }
 
 /// A path along the edges that returns to its start.
-fn round(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
+fn find_cycle(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
         Never,
-        OnTheWay,
+        InProgress,
         Done,
     }
     let mut seen = vec![Seen::Never; edges.len()];
@@ -158,24 +159,25 @@ fn round(edges: &[Vec<usize>]) -> Option<Vec<usize>> {
         }
         // The path from the start, with the next edge to follow from each vertex. It does not recurse,
         // because a sequence of many tasks is a long path.
-        let mut way = vec![(start, 0)];
-        seen[start] = Seen::OnTheWay;
-        while let Some((point, edge)) = way.last_mut() {
+        let mut stack = vec![(start, 0)];
+        seen[start] = Seen::InProgress;
+        while let Some((point, edge)) = stack.last_mut() {
             let Some(next) = edges[*point].get(*edge).copied() else {
                 seen[*point] = Seen::Done;
-                way.pop();
+                stack.pop();
                 continue;
             };
             *edge += 1;
             match seen[next] {
                 Seen::Done => {}
                 Seen::Never => {
-                    seen[next] = Seen::OnTheWay;
-                    way.push((next, 0));
+                    seen[next] = Seen::InProgress;
+                    stack.push((next, 0));
                 }
-                Seen::OnTheWay => {
-                    let begin = way.iter().position(|(point, _)| *point == next)?;
-                    let mut round: Vec<_> = way[begin..].iter().map(|(point, _)| *point).collect();
+                Seen::InProgress => {
+                    let begin = stack.iter().position(|(point, _)| *point == next)?;
+                    let mut round: Vec<_> =
+                        stack[begin..].iter().map(|(point, _)| *point).collect();
                     round.push(next);
                     return Some(round);
                 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A location in a file of the user.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file name, as it is displayed.
     pub file: String,
     /// The line, from 1.
@@ -15,7 +15,7 @@ pub struct Place {
     pub column: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.file, self.line, self.column)
     }
@@ -25,7 +25,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// Its location, if the workflow was read from a file.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     /// What is wrong, and what was probably meant.
     pub message: String,
 }

@@ -23,7 +23,7 @@ mod tests;
 pub use agent::{Command, Program, Variables};
 pub use cache::{Cache, Depends, Scope};
 pub use check::{check, unknown};
-pub use fault::{Fault, Place};
+pub use fault::{Fault, SourceLocation};
 pub use function::Function;
 pub use limits::ToolLimits;
 pub use model::{Graph, Group, Loop, Node, Order, Output, Prompt, Task, Work};
@@ -32,4 +32,4 @@ pub use sandbox::{OnLimit, Sandbox, Volume};
 pub use wait::{Approval, Event, OnDeny, OnTimeout, Timer};
 
 pub(crate) use nearest::nearest;
-pub(crate) use tree::{Error, Tree, Update};
+pub(crate) use tree::{Error, RenderUpdate, Tree};

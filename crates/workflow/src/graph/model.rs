@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::agent::Command;
 use super::cache::Cache;
-use super::fault::Place;
+use super::fault::SourceLocation;
 use super::function::Function;
 use super::retry::Retry;
 use super::sandbox::Sandbox;
@@ -69,7 +69,7 @@ pub struct Loop {
     /// The nodes of the current iteration.
     pub children: Vec<Node>,
     /// Its location in the source.
-    pub place: Option<Place>,
+    pub location: Option<SourceLocation>,
 }
 
 /// Work to be executed.
@@ -102,7 +102,7 @@ pub struct Task {
     /// Any data of the workflow's author.
     pub meta: Map<String, Value>,
     /// Its location in the source.
-    pub place: Option<Place>,
+    pub location: Option<SourceLocation>,
 }
 
 impl Task {
@@ -174,8 +174,8 @@ impl Work {
     pub const fn inputs(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Self::Compute { inputs, .. }
-            | Self::Agent { prompt: Prompt::Made { inputs, .. }, .. }
-            | Self::Command { prompt: Prompt::Made { inputs, .. }, .. } => inputs.as_ref(),
+            | Self::Agent { prompt: Prompt::Computed { inputs, .. }, .. }
+            | Self::Command { prompt: Prompt::Computed { inputs, .. }, .. } => inputs.as_ref(),
             _ => None,
         }
     }
@@ -187,7 +187,7 @@ pub enum Prompt {
     /// A constant text.
     Text(String),
     /// The result of a function, which is called with the outputs of other tasks.
-    Made {
+    Computed {
         /// The function.
         function: Function,
         /// The inputs of the function: a map from names to the ids of tasks.
@@ -200,7 +200,7 @@ impl Prompt {
     pub const fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text.as_str()),
-            Self::Made { .. } => None,
+            Self::Computed { .. } => None,
         }
     }
 
@@ -208,7 +208,7 @@ impl Prompt {
     pub const fn function(&self) -> Function {
         match self {
             Self::Text(_) => Function::NONE,
-            Self::Made { function, .. } => *function,
+            Self::Computed { function, .. } => *function,
         }
     }
 }

@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn what_was_meant_is_near() {
         let known = ["timeoutMs", "retries", "retryPolicy", "continueOnFail", "id"];
-        for (written, meant) in [
+        for (typed, expected) in [
             ("timeout", Some("timeoutMs")),
             ("timeoutMS", Some("timeoutMs")),
             ("retires", Some("retries")),
@@ -46,7 +46,7 @@ mod tests {
             ("volumes", None),
             ("x", None),
         ] {
-            assert_eq!(nearest(written, known), meant, "{written}");
+            assert_eq!(nearest(typed, known), expected, "{typed}");
         }
     }
 }

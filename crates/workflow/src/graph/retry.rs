@@ -28,9 +28,9 @@ pub enum Growth {
 
 impl Retry {
     /// No retries.
-    pub const NONE: Self = Self { limit: Some(0), ..Self::USUAL };
+    pub const NONE: Self = Self { limit: Some(0), ..Self::DEFAULT };
     /// Three retries, after one, two and four seconds.
-    pub const USUAL: Self = Self {
+    pub const DEFAULT: Self = Self {
         limit: Some(3),
         growth: Growth::Exponential,
         first: Duration::from_secs(1),

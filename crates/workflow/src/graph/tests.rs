@@ -8,27 +8,27 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A whole rendering, as a realm sends it.
-pub(super) fn told(root: &Value) -> Update {
-    fn tell(element: &Value, heads: &mut Vec<Value>, lists: &mut Vec<Value>) -> usize {
+pub(super) fn update_of(root: &Value) -> RenderUpdate {
+    fn add(element: &Value, heads: &mut Vec<Value>, lists: &mut Vec<Value>) -> usize {
         let number = heads.len();
         let mut head = element.clone();
         let children = head.as_object_mut().and_then(|head| head.remove("children"));
         heads.push(json!([number, head]));
         let children = children.as_ref().and_then(Value::as_array).into_iter().flatten();
-        let list: Vec<usize> = children.map(|child| tell(child, heads, lists)).collect();
+        let list: Vec<usize> = children.map(|child| add(child, heads, lists)).collect();
         if !list.is_empty() {
             lists.push(json!([number, list]));
         }
         number
     }
     let (mut heads, mut lists) = (Vec::new(), Vec::new());
-    let root = tell(root, &mut heads, &mut lists);
+    let root = add(root, &mut heads, &mut lists);
     let text = json!({ "isWhole": true, "root": root, "heads": heads, "lists": lists }).to_string();
     serde_json::from_str(&text).unwrap()
 }
 
 fn read(root: Value, schemas: &[Value]) -> Result<Graph, Vec<Fault>> {
-    match Tree::after(None, told(&root), schemas) {
+    match Tree::after(None, update_of(&root), schemas) {
         Ok(tree) => Ok(Graph::clone(tree.graph().unwrap())),
         Err(Error::Faults(faults)) => Err(faults),
         Err(error) => panic!("{error}"),
@@ -77,7 +77,7 @@ fn a_task_is_what_its_attributes_say() {
     assert_eq!(task.heartbeat_timeout, Some(Duration::from_millis(20)));
     assert!(task.continue_on_fail && !task.is_skipped);
     assert_eq!((task.name(), &task.meta["k"]), ("A", &json!(1)));
-    assert_eq!(task.place.unwrap().to_string(), "w.tsx:5:3");
+    assert_eq!(task.location.unwrap().to_string(), "w.tsx:5:3");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn what_is_wrong_has_its_place_and_the_name_that_was_meant() {
         props[name] = value;
         read_one(props).unwrap_err()
     };
-    for (name, given, told) in [
+    for (name, attributes, expected) in [
         ("id", json!(null), "w.tsx:5:3 — <Task> needs `id`"),
         ("id", json!(7), "w.tsx:5:3 — <Task> `id` must be a string, not 7"),
         (
@@ -110,18 +110,22 @@ fn what_is_wrong_has_its_place_and_the_name_that_was_meant() {
         ("retryPolicy", json!({"backoff": "random"}), "`retryPolicy.backoff` must be"),
         ("volumes", json!([]), "has no attribute `volumes` — it has agent, cache, children"),
     ] {
-        let found = with(name, given);
-        assert!(found.contains(told), "{name}: {found}");
+        let found = with(name, attributes);
+        assert!(found.contains(expected), "{name}: {found}");
     }
 }
 
 #[test]
 fn unknown_elements_are_refused() {
-    let told =
+    let expected =
         |kind: &str| read(workflow(json!([{"kind": kind}])), &[]).unwrap_err()[0].message.clone();
-    assert_eq!(told("Sequense"), "there is no element <Sequense> — did you mean <Sequence>?");
-    assert!(told("saga-thing").contains("there are Workflow, Task, Sequence"), "{}", told("x"));
-    assert!(told("workflow").contains("cannot be nested"));
+    assert_eq!(expected("Sequense"), "there is no element <Sequense> — did you mean <Sequence>?");
+    assert!(
+        expected("saga-thing").contains("there are Workflow, Task, Sequence"),
+        "{}",
+        expected("x")
+    );
+    assert!(expected("workflow").contains("cannot be nested"));
     let root = read(json!({"kind": "task"}), &[]).unwrap_err();
     assert_eq!(root[0].message, "the outermost element must be <Workflow>, not <Task>");
 }

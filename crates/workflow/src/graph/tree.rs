@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 64;
 /// A rendering as a realm sends it: the whole, or the differences to the last one.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Update {
+pub(crate) struct RenderUpdate {
     /// Whether it is a whole rendering, not an update.
     is_whole: bool,
     /// The outermost element.
@@ -44,7 +44,7 @@ pub(crate) enum Error {
     Faults(Vec<Fault>),
     /// The realm sent an invalid update.
     #[error("a rendering is inconsistent: {0}")]
-    Nonsense(String),
+    InvalidUpdate(String),
 }
 
 /// A rendering with the elements that it was read from.
@@ -90,14 +90,14 @@ impl Tree {
     /// All errors of the workflow, or the error that the update is invalid.
     pub(crate) fn after(
         before: Option<Self>,
-        told: Update,
+        update: RenderUpdate,
         schemas: &[Value],
     ) -> Result<Self, Error> {
-        let Update { is_whole, root, heads, lists } = told;
+        let RenderUpdate { is_whole, root, heads, lists } = update;
         let mut tree = match before {
             _ if is_whole => Self { root, ..Self::default() },
             Some(before) if before.root == root => before,
-            _ => return Err(nonsense("it refers to an unknown rendering")),
+            _ => return Err(invalid_update("it refers to an unknown rendering")),
         };
         if !is_whole && heads.is_empty() && lists.is_empty() {
             return Ok(tree);
@@ -105,17 +105,17 @@ impl Tree {
         tree.round += 1;
         let numbers: Vec<u64> = heads.iter().map(|(number, _)| *number).collect();
         let is_rearranged = is_whole || !lists.is_empty();
-        tree.note(heads, lists)?;
+        tree.store(heads, lists)?;
         tree.assemble(is_whole, is_rearranged, schemas)?;
         let is_lost = |number: &&u64| tree.items.get(number).is_none_or(|item| item.head.is_some());
         match numbers.iter().find(is_lost) {
-            Some(number) => Err(nonsense(format!("element {number} has no parent"))),
+            Some(number) => Err(invalid_update(format!("element {number} has no parent"))),
             None => Ok(tree),
         }
     }
 
     /// Stores heads and lists, without reading them.
-    fn note(
+    fn store(
         &mut self,
         heads: Vec<(u64, Box<RawValue>)>,
         lists: Vec<(u64, Vec<u64>)>,
@@ -124,17 +124,20 @@ impl Tree {
             self.sent_bytes += head.get().len();
             let item = self.items.entry(number).or_default();
             if item.head.replace(head).is_some() {
-                return Err(nonsense(format!("element {number} was sent twice")));
+                return Err(invalid_update(format!("element {number} was sent twice")));
             }
         }
         let mut known = HashSet::new();
         for (number, list) in lists {
             self.sent_bytes += size_of_val(list.as_slice());
             if !known.insert(number) {
-                return Err(nonsense(format!("the children of element {number} were sent twice")));
+                return Err(invalid_update(format!(
+                    "the children of element {number} were sent twice"
+                )));
             }
             let item = self.items.get_mut(&number);
-            item.ok_or_else(|| nonsense(format!("element {number} was never sent")))?.list = list;
+            item.ok_or_else(|| invalid_update(format!("element {number} was never sent")))?.list =
+                list;
         }
         Ok(())
     }
@@ -147,11 +150,11 @@ impl Tree {
     ) -> Result<(), Error> {
         let mut reader = Reader { schemas, is_cached: self.is_cached, faults: Vec::new() };
         let root = self.items.get_mut(&self.root);
-        let root = root.ok_or_else(|| nonsense("there is no root element"))?;
+        let root = root.ok_or_else(|| invalid_update("there is no root element"))?;
         root.round = self.round;
         if let Some(head) = root.head.take() {
             if !is_whole {
-                return Err(nonsense("its root element differs"));
+                return Err(invalid_update("its root element differs"));
             }
             let name = reader.workflow(element(&head)?).map_err(Error::Faults)?;
             (self.name, self.is_cached) = (name, reader.is_cached);
@@ -198,9 +201,10 @@ impl Assembly<'_> {
     /// The node of an element; `None` if it has errors.
     fn node(&mut self, number: u64, depth: usize) -> Result<Option<Node>, Error> {
         let item = self.items.get_mut(&number);
-        let item = item.ok_or_else(|| nonsense(format!("element {number} was never sent")))?;
+        let item =
+            item.ok_or_else(|| invalid_update(format!("element {number} was never sent")))?;
         if std::mem::replace(&mut item.round, self.round) == self.round {
-            return Err(nonsense(format!("element {number} has two parents")));
+            return Err(invalid_update(format!("element {number} has two parents")));
         }
         if let Some(head) = item.head.take() {
             let head = element(&head)?;
@@ -213,7 +217,7 @@ impl Assembly<'_> {
             self.is_rearranged |= is_rearranged;
             item.part = Some(part);
         } else if depth > MAX_DEPTH {
-            return Err(nonsense(format!("element {number} is nested too deeply")));
+            return Err(invalid_update(format!("element {number} is nested too deeply")));
         }
         let list = std::mem::take(&mut item.list);
         let mut node = match &item.part {
@@ -223,7 +227,7 @@ impl Assembly<'_> {
             }
             Some(Part::Loop(repeated)) => Node::Loop(repeated.clone()),
             Some(Part::Task(_)) => {
-                return Err(nonsense(format!("element {number} is not a group")));
+                return Err(invalid_update(format!("element {number} is not a group")));
             }
             None => return Ok(None),
         };
@@ -259,9 +263,9 @@ fn replaced(before: Option<Part>, now: Part) -> (Part, bool) {
 }
 
 fn element(head: &RawValue) -> Result<Element, Error> {
-    serde_json::from_str(head.get()).map_err(|error| nonsense(error.to_string()))
+    serde_json::from_str(head.get()).map_err(|error| invalid_update(error.to_string()))
 }
 
-fn nonsense(why: impl Into<String>) -> Error {
-    Error::Nonsense(why.into())
+fn invalid_update(why: impl Into<String>) -> Error {
+    Error::InvalidUpdate(why.into())
 }

@@ -19,17 +19,17 @@ impl fmt::Display for Key {
 
 /// The key of a task in these loops, the outermost first.
 pub(super) fn key(id: &str, scope: &[(&str, u32)]) -> Key {
-    let (inner, around) = match scope.split_last() {
-        Some((inner, around)) => (inner.1, around),
+    let (inner, outer) = match scope.split_last() {
+        Some((inner, outer)) => (inner.1, outer),
         None => (0, &[][..]),
     };
-    Key { node: scoped(id, around), iteration: inner }
+    Key { node: scoped(id, outer), iteration: inner }
 }
 
 /// An id combined with the iterations of these loops.
-pub(super) fn scoped(id: &str, around: &[(&str, u32)]) -> String {
+pub(super) fn scoped(id: &str, loops: &[(&str, u32)]) -> String {
     let mut name = id.to_owned();
-    for (outer, iteration) in around {
+    for (outer, iteration) in loops {
         name.push_str(&format!("@@{outer}={iteration}"));
     }
     name

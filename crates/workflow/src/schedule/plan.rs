@@ -55,7 +55,7 @@ pub struct Plan<'a> {
     /// Tasks that have failed permanently, which fails the run.
     pub failed: Vec<Key>,
     /// Whether everything has finished.
-    pub is_through: bool,
+    pub is_finished: bool,
 }
 
 /// What earlier plans with an index found to be permanently finished.
@@ -83,12 +83,12 @@ pub fn plan<'a>(
         progress,
         running: Vec::new(),
         scope: Vec::new(),
-        rooms: Vec::new(),
+        capacities: Vec::new(),
         plan: Plan::default(),
     };
     planner.find_running();
-    planner.open_room(limit, NodeId::ROOT);
-    planner.plan.is_through = planner.sequence(NodeId::ROOT, &graph.body, true);
+    planner.push_capacity(limit, NodeId::ROOT);
+    planner.plan.is_finished = planner.sequence(NodeId::ROOT, &graph.body, true);
     planner.plan
 }
 
@@ -102,7 +102,7 @@ struct Planner<'a, 'b> {
     /// The enclosing loops with their iterations, the outermost first.
     scope: Vec<(&'a str, u32)>,
     /// How many tasks may still start in each enclosing group that has a limit.
-    rooms: Vec<u32>,
+    capacities: Vec<u32>,
     plan: Plan<'a>,
 }
 
@@ -130,32 +130,32 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// Whether a node is finished; plans the tasks below it that can start, if `may_begin`.
-    fn node(&mut self, id: NodeId, node: &'a Node, may_begin: bool) -> bool {
+    fn node(&mut self, id: NodeId, node: &'a Node, may_start: bool) -> bool {
         match node {
-            Node::Task(task) => self.task(task, may_begin),
+            Node::Task(task) => self.task(task, may_start),
             Node::Group(Group { order: Order::Sequence, children }) => {
-                self.sequence(id, children, may_begin)
+                self.sequence(id, children, may_start)
             }
             Node::Group(Group { order: Order::Parallel { limit }, children }) => {
-                let rooms = self.rooms.len();
-                self.open_room(*limit, id);
+                let rooms = self.capacities.len();
+                self.push_capacity(*limit, id);
                 let mut is_through = true;
                 for (position, child) in children.iter().enumerate() {
-                    is_through &= self.branch(self.index.child(id, position), child, may_begin);
+                    is_through &= self.branch(self.index.child(id, position), child, may_start);
                 }
-                self.close_rooms(rooms);
+                self.reduce_capacities(rooms);
                 is_through
             }
-            Node::Loop(repeated) => self.repeated(id, repeated, may_begin),
+            Node::Loop(repeated) => self.repeated(id, repeated, may_start),
         }
     }
 
     /// Like `node`, for a node that runs in parallel with others.
-    fn branch(&mut self, id: NodeId, node: &'a Node, may_begin: bool) -> bool {
+    fn branch(&mut self, id: NodeId, node: &'a Node, may_start: bool) -> bool {
         if self.progress.finished.contains(&id) {
             return true;
         }
-        let is_through = self.node(id, node, may_begin);
+        let is_through = self.node(id, node, may_start);
         // In a loop, finished nodes start again.
         if is_through && self.scope.is_empty() {
             self.progress.finished.insert(id);
@@ -163,13 +163,13 @@ impl<'a> Planner<'a, '_> {
         is_through
     }
 
-    fn sequence(&mut self, id: NodeId, nodes: &'a [Node], may_begin: bool) -> bool {
+    fn sequence(&mut self, id: NodeId, nodes: &'a [Node], may_start: bool) -> bool {
         // In a loop, finished nodes start again.
         let is_kept = self.scope.is_empty();
         let known = self.progress.leading.get(&id).copied().filter(|_| is_kept);
         let mut leading = known.unwrap_or_default();
         while let Some(node) = nodes.get(leading) {
-            if !self.node(self.index.child(id, leading), node, may_begin) {
+            if !self.node(self.index.child(id, leading), node, may_start) {
                 break;
             }
             leading += 1;
@@ -180,17 +180,17 @@ impl<'a> Planner<'a, '_> {
         leading == nodes.len()
     }
 
-    fn repeated(&mut self, id: NodeId, repeated: &'a Loop, may_begin: bool) -> bool {
+    fn repeated(&mut self, id: NodeId, repeated: &'a Loop, may_start: bool) -> bool {
         let name = scoped(&repeated.id, &self.scope);
         let state = self.state(repeated);
         if state.has_ended {
             return true;
         }
         self.scope.push((&repeated.id, state.iteration));
-        let is_through = self.sequence(id, &repeated.children, may_begin && !repeated.until);
+        let is_through = self.sequence(id, &repeated.children, may_start && !repeated.until);
         let is_idle = self.running(id) == 0;
         self.scope.pop();
-        if may_begin && (is_through || (repeated.until && is_idle)) {
+        if may_start && (is_through || (repeated.until && is_idle)) {
             let next = if repeated.until {
                 LoopStep::End
             } else if state.iteration + 1 < repeated.max_iterations {
@@ -203,7 +203,7 @@ impl<'a> Planner<'a, '_> {
         false
     }
 
-    fn task(&mut self, task: &'a Arc<Task>, may_begin: bool) -> bool {
+    fn task(&mut self, task: &'a Arc<Task>, may_start: bool) -> bool {
         if task.is_skipped {
             return true;
         }
@@ -218,8 +218,8 @@ impl<'a> Planner<'a, '_> {
             }
             Some(Phase::Running | Phase::Waiting) => false,
             None => {
-                if may_begin {
-                    self.begin(key, task);
+                if may_start {
+                    self.start(key, task);
                 }
                 false
             }
@@ -227,7 +227,7 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// Plans a task, unless it depends on others or a limit is reached.
-    fn begin(&mut self, key: Key, task: &'a Arc<Task>) {
+    fn start(&mut self, key: Key, task: &'a Arc<Task>) {
         let mut missing = Vec::new();
         let mut waits = false;
         for id in &task.after {
@@ -246,8 +246,8 @@ impl<'a> Planner<'a, '_> {
         }
         if !missing.is_empty() {
             self.plan.blocked.push((task, missing));
-        } else if !waits && self.rooms.iter().all(|room| *room > 0) {
-            self.rooms.iter_mut().for_each(|room| *room -= 1);
+        } else if !waits && self.capacities.iter().all(|room| *room > 0) {
+            self.capacities.iter_mut().for_each(|room| *room -= 1);
             self.plan.ready.push((key, task));
         }
     }
@@ -256,16 +256,16 @@ impl<'a> Planner<'a, '_> {
         self.phases.iter().any(|(key, phase)| key.node == id && *phase == Phase::Done)
     }
 
-    fn open_room(&mut self, limit: Option<u32>, id: NodeId) {
+    fn push_capacity(&mut self, limit: Option<u32>, id: NodeId) {
         if let Some(limit) = limit {
             let running = self.running(id);
-            self.rooms.push(limit.saturating_sub(running));
+            self.capacities.push(limit.saturating_sub(running));
         }
     }
 
     /// Removes the limits of groups that were left.
-    fn close_rooms(&mut self, count: usize) {
-        self.rooms.truncate(count);
+    fn reduce_capacities(&mut self, count: usize) {
+        self.capacities.truncate(count);
     }
 
     /// How many tasks below a node are running.

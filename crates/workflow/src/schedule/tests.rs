@@ -32,8 +32,8 @@ fn order(graph: &Graph, limit: Option<u32>, batch: usize) -> Vec<String> {
         // The stored progress does not change the result.
         let anew = self::plan(graph, &phases, &loops, limit);
         assert_eq!((&plan.ready, &plan.loops), (&anew.ready, &anew.loops));
-        assert_eq!((&plan.failed, plan.is_through), (&anew.failed, anew.is_through));
-        if plan.is_through {
+        assert_eq!((&plan.failed, plan.is_finished), (&anew.failed, anew.is_finished));
+        if plan.is_finished {
             return began;
         }
         for (name, next) in &plan.loops {

@@ -32,9 +32,9 @@ impl Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Question {
     /// A question of a task itself. It is open as long as the task waits.
-    OfTask(String),
+    Task(String),
     /// A question of the child in the task's sandbox.
-    OfChild(String),
+    Child(String),
 }
 
 /// The answers to a run that no task has used, the oldest first.
@@ -73,7 +73,7 @@ pub(crate) fn insert_signal(
     let sql = "INSERT INTO run_answers (run_id, kind, name, correlation, payload, at) \
                VALUES (?1, 'signal', ?2, ?3, ?4, ?5)";
     let parameters = vec![run.into(), name.into(), correlation.into(), json(payload), at.into()];
-    let insert = Statement::new(sql, parameters).touching(ANSWERS_TOPIC);
+    let insert = Statement::new(sql, parameters).notifying(ANSWERS_TOPIC);
     once(run, idempotency_key, at).into_iter().chain([insert]).collect()
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn insert_decision(
     at: i64,
 ) -> Vec<Statement> {
     let (text, is_of_task) = match question {
-        Some(Question::OfTask(text)) => (Some(text.clone()), true),
-        Some(Question::OfChild(text)) => (Some(text.clone()), false),
+        Some(Question::Task(text)) => (Some(text.clone()), true),
+        Some(Question::Child(text)) => (Some(text.clone()), false),
         None => (None, false),
     };
     let sql = "INSERT INTO run_answers (run_id, kind, name, correlation, payload, at) \
@@ -106,7 +106,7 @@ pub(crate) fn insert_decision(
         at.into(),
         i64::from(is_of_task).into(),
     ];
-    let insert = Statement::new(sql, parameters).expecting(1).touching(ANSWERS_TOPIC);
+    let insert = Statement::new(sql, parameters).expecting(1).notifying(ANSWERS_TOPIC);
     once(run, idempotency_key, at).into_iter().chain([insert]).collect()
 }
 

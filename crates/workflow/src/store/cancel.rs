@@ -19,7 +19,7 @@ pub(crate) fn cancel_descendants(run: &str, at: i64) -> [Statement; 2] {
         is_below("id")
     );
     let parameters = || vec![run.into(), at.into()];
-    [Statement::new(tasks, parameters()), Statement::new(runs, parameters()).touching(RUNS_TOPIC)]
+    [Statement::new(tasks, parameters()), Statement::new(runs, parameters()).notifying(RUNS_TOPIC)]
 }
 
 /// Cancels a run with its tasks and all its descendants, unless it has ended.
@@ -27,6 +27,6 @@ pub(crate) fn cancel_tree(run: &str, at: i64) -> [Statement; 4] {
     let [tasks_below, runs_below] = cancel_descendants(run, at);
     let sql = "UPDATE runs SET status = 'cancelled', updated_at = ?2, finished_at = ?2 \
                WHERE id = ?1 AND finished_at IS NULL";
-    let itself = Statement::new(sql, vec![run.into(), at.into()]).touching(RUNS_TOPIC);
+    let itself = Statement::new(sql, vec![run.into(), at.into()]).notifying(RUNS_TOPIC);
     [tasks_below, runs_below, tasks::cancel(run, at), itself]
 }

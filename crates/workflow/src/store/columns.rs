@@ -40,6 +40,6 @@ pub(super) fn read_count(row: &Row, column: usize) -> Result<u32> {
 }
 
 /// The error for a word that is not a variant of an enum.
-pub(super) fn unknown_word(what: &str, word: &str) -> Error {
-    Error::Json { message: format!("{word:?} is not a {what}") }
+pub(super) fn unknown_value(what: &str, value: &str) -> Error {
+    Error::Json { message: format!("{value:?} is not a {what}") }
 }

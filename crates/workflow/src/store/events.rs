@@ -58,7 +58,7 @@ pub(crate) async fn last_waiting(store: &dyn Store, run: &str) -> Result<HashMap
 
 /// The events of sandboxes of an owner's runs that come after the event `seq` of `run`. Reads only runs
 /// that have had a sandbox.
-pub(crate) async fn list_of_sandboxes(
+pub(crate) async fn list_sandbox_events(
     store: &dyn Store,
     owner: &str,
     (run, seq): (&str, i64),
@@ -90,5 +90,5 @@ pub(crate) async fn list_of_sandboxes(
 /// Inserts an event.
 pub(crate) fn insert(run: &str, seq: i64, at: i64, event: &Json) -> Statement {
     let sql = "INSERT INTO run_events VALUES (?1, ?2, ?3, ?4)";
-    Statement::new(sql, vec![run.into(), seq.into(), at.into(), json(event)]).touching(RUNS_TOPIC)
+    Statement::new(sql, vec![run.into(), seq.into(), at.into(), json(event)]).notifying(RUNS_TOPIC)
 }

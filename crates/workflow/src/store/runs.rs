@@ -7,7 +7,7 @@ use stockade_api::{Run, RunStatus};
 use stockade_durable::{Row, Statement, Store};
 
 use super::columns::{
-    Result, optional_json, read_json, read_optional_json, read_optional_text, unknown_word,
+    Result, optional_json, read_json, read_optional_json, read_optional_text, unknown_value,
 };
 use super::topics::RUNS_TOPIC;
 use crate::schedule::Key;
@@ -42,7 +42,7 @@ pub(crate) struct RunOrigin {
 impl RunOrigin {
     /// Identifies one attempt of a task. A crash does not end an attempt: the name is the same in each
     /// process that executes it, and no other attempt of any run has it.
-    pub(crate) fn name_of_try(&self, run: &str, key: &Key, attempt: u32) -> String {
+    pub(crate) fn attempt_name(&self, run: &str, key: &Key, attempt: u32) -> String {
         let generation = self.generation;
         let text = format!("{run}\0{generation}\0{}\0{}\0{attempt}", key.node, key.iteration);
         blake3::hash(text.as_bytes()).to_hex()[..40].to_owned()
@@ -84,7 +84,7 @@ fn read(row: &Row) -> Result<RunRow> {
         id: row.text(0)?.to_owned(),
         name: row.text(1)?.to_owned(),
         file: row.text(2)?.to_owned(),
-        status: RunStatus::parse(word).ok_or_else(|| unknown_word("status of a run", word))?,
+        status: RunStatus::parse(word).ok_or_else(|| unknown_value("status of a run", word))?,
         input: read_json(row, 4)?,
         output: read_optional_json(row, 5)?,
         error: read_optional_json(row, 6)?,
@@ -223,7 +223,7 @@ pub(crate) fn insert_child(
                ?4, ?4 FROM runs WHERE id = ?2";
     let parameters =
         vec![id.into(), parent.into(), input.to_string().into(), at.into(), environment.into()];
-    Statement::new(sql, parameters).expecting(1).touching(RUNS_TOPIC)
+    Statement::new(sql, parameters).expecting(1).notifying(RUNS_TOPIC)
 }
 
 /// Makes an ended run `running` again, as this generation and with this program. A conflict unless the
@@ -233,7 +233,7 @@ pub(crate) fn resume(run: &str, generation: i64, program: &str, at: i64) -> Stat
                error = NULL, finished_at = NULL, updated_at = ?4 \
                WHERE id = ?1 AND generation = ?2 - 1 AND finished_at IS NOT NULL";
     let parameters = vec![run.into(), generation.into(), program.into(), at.into()];
-    Statement::new(sql, parameters).expecting(1).touching(RUNS_TOPIC)
+    Statement::new(sql, parameters).expecting(1).notifying(RUNS_TOPIC)
 }
 
 /// Makes an ended child run `running` again, as the next generation.
@@ -246,14 +246,14 @@ pub(crate) fn restart_child(run: &str, at: i64) -> Statement {
 /// Gives a run the name of its workflow.
 pub(crate) fn set_name(run: &str, name: &str) -> Statement {
     let sql = "UPDATE runs SET name = ?2 WHERE id = ?1 AND name <> ?2";
-    Statement::new(sql, vec![run.into(), name.into()]).touching(RUNS_TOPIC)
+    Statement::new(sql, vec![run.into(), name.into()]).notifying(RUNS_TOPIC)
 }
 
 /// Changes the status of a run, unless the run has ended.
 pub(crate) fn set_status(run: &str, status: RunStatus, at: i64) -> Statement {
     let sql = "UPDATE runs SET status = ?2, updated_at = ?3 \
                WHERE id = ?1 AND finished_at IS NULL";
-    Statement::new(sql, vec![run.into(), status.as_str().into(), at.into()]).touching(RUNS_TOPIC)
+    Statement::new(sql, vec![run.into(), status.as_str().into(), at.into()]).notifying(RUNS_TOPIC)
 }
 
 /// Ends a run.
@@ -273,5 +273,5 @@ pub(crate) fn end(
         optional_json(output),
         optional_json(error),
     ];
-    Statement::new(sql, parameters).touching(RUNS_TOPIC)
+    Statement::new(sql, parameters).notifying(RUNS_TOPIC)
 }

@@ -8,7 +8,7 @@ use stockade_durable::{Row, Statement, Store};
 
 use super::columns::{
     Result, json, optional_json, read_count, read_json, read_optional_json, read_optional_text,
-    unknown_word,
+    unknown_value,
 };
 use super::runs::RunOrigin;
 use crate::schedule::Key;
@@ -24,7 +24,7 @@ pub(crate) struct TaskRow {
     /// How often its work was started.
     pub(crate) executions: u32,
     /// Its index among the tasks of the run, in the order in which they started.
-    pub(crate) place: u32,
+    pub(crate) position: u32,
     pub(crate) table: Option<String>,
     pub(crate) output: Option<Json>,
     pub(crate) error: Option<Json>,
@@ -55,7 +55,7 @@ fn read_info(row: &Row) -> Result<TaskInfo> {
         iteration: read_count(row, 1)?,
         kind: row.text(2)?.to_owned(),
         label: row.text(3)?.to_owned(),
-        status: TaskStatus::parse(word).ok_or_else(|| unknown_word("status of a task", word))?,
+        status: TaskStatus::parse(word).ok_or_else(|| unknown_value("status of a task", word))?,
         attempts: read_count(row, 5)?,
         executions: read_count(row, 6)?,
         table: read_optional_text(row, 7)?,
@@ -78,7 +78,7 @@ fn read(row: &Row) -> Result<(Key, TaskRow)> {
         status: info.status,
         attempts: info.attempts,
         executions: info.executions,
-        place: read_count(row, 15)?,
+        position: read_count(row, 15)?,
         table: info.table,
         output: info.output,
         error: info.error,
@@ -104,7 +104,7 @@ pub(crate) async fn load(store: &dyn Store, run: &str) -> Result<HashMap<Key, Ta
 }
 
 /// The names of the running agent attempts in a run and in its descendants.
-pub(crate) async fn names_of_agent_tries(store: &dyn Store, run: &str) -> Result<Vec<String>> {
+pub(crate) async fn agent_attempt_names(store: &dyn Store, run: &str) -> Result<Vec<String>> {
     let sql = "SELECT run_id, node_id, iteration, attempts, generation \
                FROM run_tasks JOIN runs ON runs.id = run_tasks.run_id \
                WHERE run_tasks.kind = 'agent' AND run_tasks.status = 'running' \
@@ -113,7 +113,7 @@ pub(crate) async fn names_of_agent_tries(store: &dyn Store, run: &str) -> Result
     let name = |row: &Row| {
         let origin = RunOrigin { generation: row.integer(4)?, ..RunOrigin::default() };
         let key = Key { node: row.text(1)?.to_owned(), iteration: read_count(row, 2)? };
-        Ok(origin.name_of_try(row.text(0)?, &key, read_count(row, 3)?))
+        Ok(origin.attempt_name(row.text(0)?, &key, read_count(row, 3)?))
     };
     rows.iter().map(name).collect()
 }
@@ -140,7 +140,7 @@ pub(crate) fn upsert(run: &str, key: &Key, task: &TaskRow) -> Statement {
         task.status.as_str().into(),
         task.attempts.into(),
         task.executions.into(),
-        task.place.into(),
+        task.position.into(),
         task.table.clone().into(),
         optional_json(task.output.as_ref()),
         optional_json(task.error.as_ref()),

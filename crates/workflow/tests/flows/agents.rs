@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_api::{
-    Bytes, Caller, CommandLine, Connect, DiffBundle, Duplex, Ending, Execute, Executed,
+    Bytes, Caller, CommandLine, Connect, DiffBundle, Duplex, Ending, Execute, ExecuteResult,
     FileContent, HttpRequest, HttpStream, Items, OpenSession, OpenWebSocket, OperationId,
     OutputEnd, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
     Remote, Result, RunStatus, Sandbox, SandboxList, Session, Transport, WebSocket, WriteFile,
-    Written,
+    WriteResult,
 };
 use stockade_core::{Code, State};
-use stockade_workflow::engine::Inside;
+use stockade_workflow::engine::OuterSandbox;
 
 use tokio::io::AsyncReadExt as _;
 
@@ -21,32 +21,32 @@ use crate::world::World;
 /// Sandboxes that only record their requests. The output of their commands is the result of `answer`
 /// for their input.
 #[derive(Debug)]
-pub(crate) struct Fake {
-    asked: Mutex<Vec<(String, String, Value)>>,
+pub(crate) struct FakeSandboxes {
+    requests: Mutex<Vec<(String, String, Value)>>,
     answer: fn(u32, &str) -> (i32, String),
     executions: Mutex<u32>,
     /// The content that was last written into a file.
-    written: Mutex<String>,
+    file_text: Mutex<String>,
 }
 
-impl Fake {
+impl FakeSandboxes {
     pub(crate) fn new(answer: fn(u32, &str) -> (i32, String)) -> Arc<Self> {
         Arc::new(Self {
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             answer,
             executions: Mutex::default(),
-            written: Mutex::default(),
+            file_text: Mutex::default(),
         })
     }
 
     /// The operations that were requested, with their requests.
-    fn asked(&self) -> Vec<(String, Value)> {
-        let asked = self.asked.lock().unwrap();
+    fn requests(&self) -> Vec<(String, Value)> {
+        let asked = self.requests.lock().unwrap();
         asked.iter().map(|(operation, _, request)| (operation.clone(), request.clone())).collect()
     }
 
     fn keys(&self) -> Vec<String> {
-        self.asked.lock().unwrap().iter().map(|(_, key, _)| key.clone()).collect()
+        self.requests.lock().unwrap().iter().map(|(_, key, _)| key.clone()).collect()
     }
 
     fn execute(&self, request: Value) -> Result<Value> {
@@ -56,12 +56,12 @@ impl Fake {
             *executions += 1;
             *executions
         };
-        let read = self.written.lock().unwrap().clone();
+        let read = self.file_text.lock().unwrap().clone();
         let (exit_code, written) = (self.answer)(number, &read);
         if exit_code < 0 {
             return Err(Problem::new(Code::Cancelled, "the server ended"));
         }
-        let executed = Executed {
+        let executed = ExecuteResult {
             workflow_id: OperationId("x".to_owned()),
             end: OutputEnd {
                 ending: Ending::Exited,
@@ -98,16 +98,16 @@ fn bundle() -> Value {
 }
 
 #[derive(Debug)]
-pub(crate) struct Way(pub(crate) Arc<Fake>);
+pub(crate) struct FakeTransport(pub(crate) Arc<FakeSandboxes>);
 
-macro_rules! nothing {
+macro_rules! unimplemented_calls {
     ($( $name:ident($($kind:ty),*) -> $answer:ty; )*) => {
         #[async_trait]
-        impl Transport for Way {
+        impl Transport for FakeTransport {
             async fn call(&self, caller: &Caller, operation: &str, request: Value) -> Result<Value> {
                 let key = caller.idempotency_key.clone().unwrap_or_default();
                 let asked = (operation.to_owned(), key, request.clone());
-                self.0.asked.lock().unwrap().push(asked);
+                self.0.requests.lock().unwrap().push(asked);
                 match operation {
                     "execute" => self.0.execute(request),
                     "collect_changes" => {
@@ -122,15 +122,15 @@ macro_rules! nothing {
                 caller: &Caller,
                 request: WriteFile,
                 mut content: FileContent,
-            ) -> Result<Written> {
+            ) -> Result<WriteResult> {
                 let mut text = String::new();
                 content.0.read_to_string(&mut text).await.unwrap();
                 let key = caller.idempotency_key.clone().unwrap_or_default();
                 let asked = ("write_file".to_owned(), key, serde_json::to_value(request).unwrap());
-                self.0.asked.lock().unwrap().push(asked);
+                self.0.requests.lock().unwrap().push(asked);
                 let size_bytes = text.len() as u64;
-                *self.0.written.lock().unwrap() = text;
-                Ok(Written { size_bytes })
+                *self.0.file_text.lock().unwrap() = text;
+                Ok(WriteResult { size_bytes })
             }
             $(async fn $name(&self, _: &Caller $(, _: $kind)*) -> $answer {
                 unimplemented!()
@@ -139,7 +139,7 @@ macro_rules! nothing {
     };
 }
 
-nothing! {
+unimplemented_calls! {
     open_session(OpenSession) -> Result<Session>;
     read_output(ReadOutput) -> Result<Items<OutputItem>>;
     read_events(ReadEvents) -> Result<Items<RecordedEvent>>;
@@ -150,8 +150,8 @@ nothing! {
     diff_bundle(DiffBundle) -> Result<Items<PathDiff>>;
 }
 
-pub(crate) async fn world(fake: &Arc<Fake>) -> World {
-    World::with_sandboxes(Some(Arc::new(Remote(Way(Arc::clone(fake)))))).await
+pub(crate) async fn world(fake: &Arc<FakeSandboxes>) -> World {
+    World::with_sandboxes(Some(Arc::new(Remote(FakeTransport(Arc::clone(fake)))))).await
 }
 
 /// A workflow file with one task that calls an agent.
@@ -166,19 +166,19 @@ fn flow(agent: &str, rest: &str) -> String {
     )
 }
 
-fn says(_: u32, read: &str) -> (i32, String) {
+fn answer(_: u32, read: &str) -> (i32, String) {
     (0, format!("Of course:\n```json\n{}\n```\n", json!({ "said": read })))
 }
 
 #[tokio::test]
 async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
-    let fake = Fake::new(says);
+    let fake = FakeSandboxes::new(answer);
     let world = world(&fake).await;
     let source =
         flow("{ command: [\"agent\", \"-x\"], env: { TOKEN: \"hush\" }, timeoutMs: 5000 }", "");
     let run = world.run(&source, json!({ "word": "hi" })).await;
     assert_eq!(run.output, Some(json!({ "said": "Say hi" })), "{run:?}");
-    let asked = fake.asked();
+    let asked = fake.requests();
     let operations: Vec<_> = asked.iter().map(|(operation, _)| operation.as_str()).collect();
     assert_eq!(operations, ["create", "write_file", "execute", "collect_changes", "kill"]);
     let (create, execute) = (&asked[0].1, &asked[2].1);
@@ -197,10 +197,10 @@ async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
 #[tokio::test]
 async fn a_try_that_goes_on_elsewhere_has_the_same_name_and_another_try_has_not() {
     // The input of the first command is lost, the second command fails, the third answers.
-    let fake = Fake::new(|number, read| match number {
+    let fake = FakeSandboxes::new(|number, read| match number {
         1 => (-1, String::new()),
         2 => (1, "hush is what I was told".to_owned()),
-        _ => says(number, read),
+        _ => answer(number, read),
     });
     let world = world(&fake).await;
     let source = flow(
@@ -224,10 +224,10 @@ async fn a_try_that_goes_on_elsewhere_has_the_same_name_and_another_try_has_not(
 
 #[tokio::test]
 async fn what_is_no_answer_is_asked_for_again() {
-    let fake = Fake::new(|number, read| match number {
+    let fake = FakeSandboxes::new(|number, read| match number {
         1 => (0, "I would rather not.".to_owned()),
         2 => (0, "{\"other\": 1}".to_owned()),
-        _ => says(number, read),
+        _ => answer(number, read),
     });
     let world = world(&fake).await;
     let source = flow("{ command: \"agent\" }", "retryPolicy={{ initialDelayMs: 1 }}");
@@ -235,7 +235,7 @@ async fn what_is_no_answer_is_asked_for_again() {
     assert_eq!(run.status, RunStatus::Finished, "{run:?}");
     assert_eq!(world.tasks(&run).await[0].attempts, 3);
     // A missing program is not looked up again.
-    let missing = Fake::new(|_, _| (127, "agent: not found".to_owned()));
+    let missing = FakeSandboxes::new(|_, _| (127, "agent: not found".to_owned()));
     let world = self::world(&missing).await;
     let run = world.run(&source, json!({})).await;
     let error = run.error.clone().unwrap();
@@ -245,9 +245,9 @@ async fn what_is_no_answer_is_asked_for_again() {
 
 #[tokio::test]
 async fn answers_of_commands_are_kept_by_what_they_are_asked() {
-    let fake = Fake::new(says);
+    let fake = FakeSandboxes::new(answer);
     let world = world(&fake).await;
-    let count = || fake.asked().iter().filter(|(operation, _)| operation == "execute").count();
+    let count = || fake.requests().iter().filter(|(operation, _)| operation == "execute").count();
     let first = flow("{ command: \"agent\" }", "cache");
     let mut expected = 0;
     for (source, word, is_new) in [
@@ -270,7 +270,7 @@ async fn answers_of_commands_are_kept_by_what_they_are_asked() {
 
 #[tokio::test]
 async fn adapters_of_a_file_are_used_and_ours_need_a_network() {
-    let fake = Fake::new(|_, read| {
+    let fake = FakeSandboxes::new(|_, read| {
         (0, json!({ "text": json!({ "said": read }).to_string() }).to_string())
     });
     let world = world(&fake).await;
@@ -282,7 +282,7 @@ async fn adapters_of_a_file_are_used_and_ours_need_a_network() {
     let run = world.run(&source, json!({ "word": "hi" })).await;
     assert_eq!(run.output, Some(json!({ "said": "Say hi" })), "{run:?}");
     let command: CommandLine =
-        serde_json::from_value(fake.asked()[2].1["command"].clone()).unwrap();
+        serde_json::from_value(fake.requests()[2].1["command"].clone()).unwrap();
     let CommandLine::Program(words) = command else { panic!("{command:?}") };
     assert_eq!(words[words.len() - 4..], ["mine", "-m", "small", "--"]);
     for agent in ["\"codex\"", "new ClaudeCodeAgent({ model: \"opus\" })"] {
@@ -317,7 +317,7 @@ async fn commands_are_executed_nowhere_but_in_sandboxes() {
 
 /// A world whose engine is configured to be inside a sandbox.
 async fn inside() -> World {
-    World::with_options(|options| options.inside = Some(Inside::default())).await
+    World::with_options(|options| options.outer_sandbox = Some(OuterSandbox::default())).await
 }
 
 #[tokio::test]

@@ -11,29 +11,31 @@ use stockade_api::{
 };
 use stockade_core::Code;
 use stockade_workflow::authoring::Processes;
-use stockade_workflow::built::{Built, Call};
-use stockade_workflow::engine::{Begin, preview, preview_built};
+use stockade_workflow::engine::{StartRun, preview, preview_rust};
 use stockade_workflow::graph::{
     Approval, Command, Function, Graph, Node, Prompt, Retry, Task, Work,
 };
+use stockade_workflow::rust_workflow::{Built, Call};
 
-use crate::agents::{Fake, Way};
+use crate::agents::{FakeSandboxes, FakeTransport};
 use crate::world::{World, program};
 
 /// A world whose engine has these workflows, and sandboxes whose commands answer with their input.
 async fn world(built: Vec<Built>) -> World {
-    let fake = Fake::new(|_, read| (0, format!("Here:\n```json\n{{\"said\": \"{read}\"}}\n```\n")));
+    let fake = FakeSandboxes::new(|_, read| {
+        (0, format!("Here:\n```json\n{{\"said\": \"{read}\"}}\n```\n"))
+    });
     World::with_options(|options| {
-        options.sandboxes = Some(Arc::new(Remote(Way(fake))));
-        options.built = built;
+        options.sandboxes = Some(Arc::new(Remote(FakeTransport(fake))));
+        options.rust_workflows = built;
     })
     .await
 }
 
 impl World {
-    async fn begin(&self, name: &str, input: Value) -> Run {
-        let begin = Begin { input, project: self.path().to_owned(), ..Begin::default() };
-        self.workflows.begin(&self.caller, name, begin).await.unwrap()
+    async fn start(&self, name: &str, input: Value) -> Run {
+        let begin = StartRun { input, project: self.path().to_owned(), ..StartRun::default() };
+        self.workflows.start_run(&self.caller, name, begin).await.unwrap()
     }
 
     async fn approve(&self, run: &Run, task: &str) {
@@ -81,7 +83,7 @@ export default smithers((ctx) => (
 "#;
 
 /// The same workflow in Rust.
-fn same() -> Built {
+fn same_workflow() -> Built {
     let part = |task: Task| task.into_table("part", Some(json!({})));
     let inner = Built::new("inner", |_| {
         let twice = Task::compute("twice", Function::named("twice"));
@@ -97,7 +99,7 @@ fn same() -> Built {
         known.meta.insert("of".to_owned(), json!("us"));
         let parts = [2, 3, 4].map(|n| {
             let mut task = part(Task::compute(&format!("part-{n}"), Function::named("part")));
-            task.retry = Retry { limit: Some(1), ..Retry::USUAL };
+            task.retry = Retry { limit: Some(1), ..Retry::DEFAULT };
             task.timeout = Some(Duration::from_secs(60));
             Node::from(task)
         });
@@ -134,7 +136,8 @@ fn same() -> Built {
     })
     .with_function("bad", async |_| Err("no".into()))
     .with_function("sum", async |call: Call| {
-        let first = call.needed("first").and_then(|first| first["n"].as_u64()).ok_or("no first")?;
+        let first =
+            call.dependency("first").and_then(|first| first["n"].as_u64()).ok_or("no first")?;
         Ok(json!({ "sum": call.context().outputs("part").len() as u64 + first }))
     })
 }
@@ -148,7 +151,7 @@ fn plain(graph: Graph) -> Graph {
 fn plain_node(node: Node) -> Node {
     match node {
         Node::Task(task) => {
-            let mut task = Task { place: None, ..(*task).clone() };
+            let mut task = Task { location: None, ..(*task).clone() };
             match &mut task.work {
                 Work::Compute { function, .. } => *function = Function(1),
                 Work::Command { agent, .. } => agent.read = Function::NONE,
@@ -162,7 +165,7 @@ fn plain_node(node: Node) -> Node {
             Node::Group(group)
         }
         Node::Loop(mut repeated) => {
-            repeated.place = None;
+            repeated.location = None;
             repeated.children = repeated.children.into_iter().map(plain_node).collect();
             Node::Loop(repeated)
         }
@@ -171,7 +174,7 @@ fn plain_node(node: Node) -> Node {
 
 /// The stored state of a run and of its descendants, without names and times that always differ, and
 /// its events.
-async fn kept(world: &World, run: &Run) -> Value {
+async fn stored_rows(world: &World, run: &Run) -> Value {
     let tasks = world.tasks(run).await;
     let told = |task: &stockade_api::TaskInfo| {
         let mut told = serde_json::to_value(task).unwrap();
@@ -201,23 +204,23 @@ async fn kept(world: &World, run: &Run) -> Value {
 
 #[tokio::test]
 async fn a_file_and_rust_give_the_same_graph_and_the_same_rows() {
-    let world = world(vec![same()]).await;
+    let world = world(vec![same_workflow()]).await;
     let file = world.write("flow.tsx", TSX);
     let realms = Processes::new(vec![program().into()]);
     let written = preview(realms, &file, &json!({}), &Default::default()).await.unwrap();
-    let built = preview_built(&same(), &json!({})).await.unwrap();
+    let built = preview_rust(&same_workflow(), &json!({})).await.unwrap();
     assert_eq!(plain(written), plain(built));
     let mut found = Vec::new();
     for is_file in [true, false] {
         let run = match is_file {
             true => world.up(&file, json!({})).await.unwrap(),
-            false => world.begin("same", json!({})).await,
+            false => world.start("same", json!({})).await,
         };
         assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting, "{run:?}");
         world.approve(&run, "ok").await;
         let run = world.ended(&run.id).await;
         assert_eq!(run.output, Some(json!({ "sum": 9 })), "{run:?}");
-        found.push(kept(&world, &run).await);
+        found.push(stored_rows(&world, &run).await);
     }
     assert_eq!(found[0], found[1]);
 }
@@ -247,7 +250,7 @@ async fn a_run_goes_on_where_it_was_left() {
         }
     });
     let world = world(vec![workflow]).await;
-    let run = world.begin("left", json!({})).await;
+    let run = world.start("left", json!({})).await;
     while SECOND.load(Ordering::Relaxed) == 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -255,19 +258,19 @@ async fn a_run_goes_on_where_it_was_left() {
     let run = world.ended(&run.id).await;
     assert_eq!(run.output, Some(json!({ "done": true })), "{run:?}");
     assert_eq!((FIRST.load(Ordering::Relaxed), SECOND.load(Ordering::Relaxed)), (1, 2));
-    let told = world.told(&run).await;
+    let told = world.event_kinds(&run).await;
     assert_eq!(told[1], json!(["second", 0, "finished", 1, 2]));
     let keys = keys.lock().unwrap().clone();
     assert_eq!(keys, [keys[0].clone(), keys[0].clone()]);
 }
 
 /// One task with an agent in Rust, which fails this many times.
-fn failing(version: &str, tries: u32) -> Built {
+fn failing_workflow(version: &str, tries: u32) -> Built {
     let failed = AtomicU32::new(0);
     Built::new("failing", |_| {
-        let prompt = Prompt::Made { function: Function::named("prompt"), inputs: None };
+        let prompt = Prompt::Computed { function: Function::named("prompt"), inputs: None };
         let mut task = Task::agent("t", Function::named("agent"), prompt);
-        task.retry = Retry { limit: Some(1), first: Duration::from_millis(1), ..Retry::USUAL };
+        task.retry = Retry { limit: Some(1), first: Duration::from_millis(1), ..Retry::DEFAULT };
         let schema = json!({ "type": "object", "required": ["said"] });
         Graph::new("failing", [task.into_table("output", Some(schema)).into()])
     })
@@ -288,8 +291,8 @@ fn failing(version: &str, tries: u32) -> Built {
 
 #[tokio::test]
 async fn what_fails_is_told_and_another_version_is_accepted_or_not() {
-    let world = world(vec![failing("1", 9)]).await;
-    let run = world.begin("failing", json!({ "word": "hi" })).await;
+    let world = world(vec![failing_workflow("1", 9)]).await;
+    let run = world.start("failing", json!({ "word": "hi" })).await;
     let run = world.ended(&run.id).await;
     let told = |kind: &'static str| {
         let (world, run) = (&world, &run);
@@ -301,7 +304,7 @@ async fn what_fails_is_told_and_another_version_is_accepted_or_not() {
     };
     assert_eq!(told("NodeRetrying").await, "it panicked: it cannot");
     assert_eq!(told("NodeFailed").await, "no more");
-    let world = world.with_built(vec![failing("2", 0)]).await;
+    let world = world.with_built(vec![failing_workflow("2", 0)]).await;
     let resume = |accept_changes| ResumeRun { id: run.id.clone(), accept_changes };
     let refused = world.workflows.resume_run(&world.caller, resume(false)).await.unwrap_err();
     assert_eq!(refused.code, Code::Conflict, "{refused:?}");
@@ -319,9 +322,9 @@ async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
         })
     };
     let world = world(vec![waits()]).await;
-    let run = world.begin("waits", json!({})).await;
+    let run = world.start("waits", json!({})).await;
     assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
-    let world = world.with_built(vec![failing("1", 0)]).await;
+    let world = world.with_built(vec![failing_workflow("1", 0)]).await;
     let failed = world.ended(&run.id).await;
     let message = failed.error.unwrap()["message"].as_str().unwrap().to_owned();
     assert!(message.contains("no workflow \"waits\" is registered"), "{message}");
@@ -353,8 +356,8 @@ async fn what_can_never_be_done_is_refused_before_anything_is() {
     ])
     .await;
     let told = async |name: &str, input: Value| {
-        let begin = Begin { input, ..Begin::default() };
-        let refused = world.workflows.begin(&world.caller, name, begin).await.unwrap_err();
+        let begin = StartRun { input, ..StartRun::default() };
+        let refused = world.workflows.start_run(&world.caller, name, begin).await.unwrap_err();
         format!("{}: {}", refused.message, refused.cause.unwrap_or_default())
     };
     for (name, input, expected) in [
@@ -397,7 +400,7 @@ async fn a_closure_has_only_its_time() {
         Ok(json!({}))
     });
     let world = world(vec![workflow]).await;
-    let run = world.begin("late", json!({})).await;
+    let run = world.start("late", json!({})).await;
     let run = world.ended(&run.id).await;
     let tasks = world.tasks(&run).await;
     let code = |id: &str| {

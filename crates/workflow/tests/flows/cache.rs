@@ -36,7 +36,7 @@ async fn executions(world: &World, run: &Run) -> u32 {
 }
 
 /// How often a new run starts the task `t`.
-async fn begun(world: &World, source: &str, input: Value) -> u32 {
+async fn start(world: &World, source: &str, input: Value) -> u32 {
     let run = world.run(source, input).await;
     executions(world, &run).await
 }
@@ -57,10 +57,10 @@ async fn an_answer_is_taken_by_the_next_run_with_the_same_question() {
     assert_eq!(found("NodeFinished")["cacheHit"], true);
     assert!(events.iter().all(|event| event["type"] != "NodeStarted"), "{events:?}");
     // Another input and any other code have other keys.
-    assert_eq!(begun(&world, &source, json!({ "n": 2 })).await, 1);
+    assert_eq!(start(&world, &source, json!({ "n": 2 })).await, 1);
     let changed = source.replace("\"one\"", "\"two\"");
-    assert_eq!(begun(&world, &changed, json!({ "n": 1 })).await, 1);
-    assert_eq!(begun(&world, &source, json!({ "n": 1 })).await, 0);
+    assert_eq!(start(&world, &changed, json!({ "n": 1 })).await, 1);
+    assert_eq!(start(&world, &source, json!({ "n": 1 })).await, 0);
 }
 
 #[tokio::test]
@@ -68,8 +68,8 @@ async fn what_an_author_says_decides() {
     let world = World::new().await;
     let by = |by: &str| flow("", &task(by));
     let twice = async |source: &str| {
-        let first = begun(&world, source, json!({ "n": 1 })).await;
-        (first, begun(&world, source, json!({ "n": 1 })).await)
+        let first = start(&world, source, json!({ "n": 1 })).await;
+        (first, start(&world, source, json!({ "n": 1 })).await)
     };
     assert_eq!(twice(&by("{{ key: \"a\" }}")).await, (1, 0));
     assert_eq!(twice(&by("{{ key: \"a\", version: \"2\" }}")).await, (1, 0));
@@ -78,9 +78,9 @@ async fn what_an_author_says_decides() {
     assert_eq!(twice(&by("{{ scope: \"global\" }}")).await, (1, 0));
     // Only `by` affects the key, in addition to the code.
     let only = by("{{ by: (ctx) => ctx.input.n % 10 }}");
-    assert_eq!(begun(&world, &only, json!({ "n": 1 })).await, 1);
-    assert_eq!(begun(&world, &only, json!({ "n": 11 })).await, 0);
-    assert_eq!(begun(&world, &only, json!({ "n": 12 })).await, 1);
+    assert_eq!(start(&world, &only, json!({ "n": 1 })).await, 1);
+    assert_eq!(start(&world, &only, json!({ "n": 11 })).await, 0);
+    assert_eq!(start(&world, &only, json!({ "n": 12 })).await, 1);
     // If `by` fails, the output is not cached.
     assert_eq!(twice(&by("{{ by: (ctx) => ctx.gone.x }}")).await, (1, 1));
     // The key of a constant does not depend on the rest of the file.
@@ -95,32 +95,32 @@ async fn what_an_author_says_decides() {
 async fn an_answer_gets_too_old() {
     let world = World::new().await;
     let brief = flow("", &task("{{ ttlMs: 1 }}"));
-    assert_eq!(begun(&world, &brief, json!({})).await, 1);
+    assert_eq!(start(&world, &brief, json!({})).await, 1);
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!(begun(&world, &brief, json!({})).await, 1);
+    assert_eq!(start(&world, &brief, json!({})).await, 1);
     // The reader of the cache limits the lifetime too.
     let long = flow("", &task("{{ by: 1, ttlMs: 3_600_000 }}"));
-    assert_eq!(begun(&world, &long, json!({})).await, 1);
-    assert_eq!(begun(&world, &long, json!({})).await, 0);
+    assert_eq!(start(&world, &long, json!({})).await, 1);
+    assert_eq!(start(&world, &long, json!({})).await, 0);
 }
 
 #[tokio::test]
 async fn owners_and_failures_are_kept_apart() {
     let mut world = World::new().await;
     let source = flow("", &task("{true}"));
-    assert_eq!(begun(&world, &source, json!({})).await, 1);
+    assert_eq!(start(&world, &source, json!({})).await, 1);
     let own = world.caller.clone();
     world.caller = Caller::new(OwnerId::new("uid:1").unwrap());
-    assert_eq!(begun(&world, &source, json!({})).await, 1);
-    assert_eq!(begun(&world, &source, json!({})).await, 0);
+    assert_eq!(start(&world, &source, json!({})).await, 1);
+    assert_eq!(start(&world, &source, json!({})).await, 0);
     world.caller = own;
     let failing = flow(
         "",
         "<Task id=\"t\" output=\"output\" cache={{ by: 1 }} retries={1} retryPolicy={{ initialDelayMs: 1 }}>\
          {() => { calls += 1; if (calls < 2) throw new Error(\"no\"); return { calls }; }}</Task>",
     );
-    assert_eq!(begun(&world, &failing, json!({})).await, 2);
-    assert_eq!(begun(&world, &failing, json!({})).await, 0);
+    assert_eq!(start(&world, &failing, json!({})).await, 2);
+    assert_eq!(start(&world, &failing, json!({})).await, 0);
     let never = failing.replace("calls < 2", "true");
     for _ in 0..2 {
         let run = world.run(&never, json!({})).await;
@@ -138,7 +138,7 @@ async fn runs_at_once_keep_one_answer() {
         let run = world.settled(&run.unwrap().id).await;
         assert_eq!(run.output, Some(json!({ "n": 1, "word": "one" })), "{run:?}");
     }
-    assert_eq!(begun(&world, &flow("", &task("{true}")), json!({ "n": 1 })).await, 0);
+    assert_eq!(start(&world, &flow("", &task("{true}")), json!({ "n": 1 })).await, 0);
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn a_workflow_can_keep_all_of_its_tasks() {
          </Parallel>\
          <Task id=\"v\" output={outputs.output}>{() => ({ all: ctx.outputs(outputs.first).length })}</Task>";
     let source = flow(" cache", body);
-    assert_eq!(begun(&world, &source, json!({})).await, 1);
+    assert_eq!(start(&world, &source, json!({})).await, 1);
     let run = world.run(&source, json!({})).await;
     assert_eq!(run.output, Some(json!({ "all": 2 })), "{run:?}");
     let tasks = world.tasks(&run).await;

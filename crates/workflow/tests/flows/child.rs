@@ -14,14 +14,19 @@ use crate::zod;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-async fn made(world: &World, file: &str, input: &Value, id: &str) -> Result<Files, Problem> {
+async fn write_program(
+    world: &World,
+    file: &str,
+    input: &Value,
+    id: &str,
+) -> Result<Files, Problem> {
     let file = world.path().join(file);
     let environment = BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]);
     child_program(Processes::new(vec![program().into()]), &file, input, &environment, id).await
 }
 
 /// The output of the child in a world that contains its program and nothing else.
-async fn given(files: &Files, input: Value) -> Value {
+async fn run_child(files: &Files, input: Value) -> Value {
     assert!(files.keys().all(|name| ["bundle.tsx", "bundle.json"].contains(&name.as_str())));
     let elsewhere = World::new().await;
     for (name, content) in files {
@@ -62,11 +67,11 @@ async fn one_that_a_module_exports_needs_that_module_alone() {
         const { Workflow, smithers } = createSmithers({ output: {} });\n\
         export default smithers((ctx) => <Workflow name={secret}><Sandbox id=\"s\" workflow={child} output=\"output\" /></Workflow>);\n";
     world.write("flow.tsx", source);
-    let files = made(&world, "flow.tsx", &json!({}), "s").await.unwrap();
+    let files = write_program(&world, "flow.tsx", &json!({}), "s").await.unwrap();
     assert_eq!(modules(&files), ["(lib)/child.tsx", "shout.ts"]);
     let wanted = json!({ "said": "BO!", "greeting": "hello" });
-    assert_eq!(given(&files, json!({ "name": "bo" })).await, wanted);
-    let missing = made(&world, "flow.tsx", &json!({}), "other").await.unwrap_err();
+    assert_eq!(run_child(&files, json!({ "name": "bo" })).await, wanted);
+    let missing = write_program(&world, "flow.tsx", &json!({}), "other").await.unwrap_err();
     assert_eq!(missing.code, Code::InvalidInput, "{missing:?}");
     assert!(missing.cause.unwrap().contains("the element \"other\" has no workflow"));
 }
@@ -86,9 +91,9 @@ async fn one_that_a_module_keeps_for_itself_is_found_by_its_number() {
         </Workflow>);\n";
     world.write("flow.tsx", source);
     for (id, said) in [("a", "X ONE"), ("b", "X TWO")] {
-        let files = made(&world, "flow.tsx", &json!({}), id).await.unwrap();
+        let files = write_program(&world, "flow.tsx", &json!({}), id).await.unwrap();
         assert_eq!(modules(&files), ["flow.tsx", "library.tsx", "shout.ts"]);
-        assert_eq!(given(&files, json!({ "name": "x" })).await["said"], said);
+        assert_eq!(run_child(&files, json!({ "name": "x" })).await["said"], said);
     }
 }
 
@@ -107,14 +112,14 @@ async fn one_that_was_rendered_is_rendered_again_with_what_it_was_made_of() {
         </Workflow>);\n";
     world.write("flow.tsx", source);
     let input = json!({ "who": "bo" });
-    let files = made(&world, "flow.tsx", &input, "s").await.unwrap();
-    assert_eq!(given(&files, json!({})).await, json!({ "who": "bo", "said": "hi" }));
-    let files = made(&world, "flow.tsx", &input, "f").await.unwrap();
+    let files = write_program(&world, "flow.tsx", &input, "s").await.unwrap();
+    assert_eq!(run_child(&files, json!({})).await, json!({ "who": "bo", "said": "hi" }));
+    let files = write_program(&world, "flow.tsx", &input, "f").await.unwrap();
     let wanted = json!({ "who": "bo", "n": 1, "id": false });
-    assert_eq!(given(&files, json!({ "n": 1 })).await, wanted);
+    assert_eq!(run_child(&files, json!({ "n": 1 })).await, wanted);
     // Rows that the rendering did not read are missing, and the error states that.
-    let files = made(&world, "flow.tsx", &input, "x").await.unwrap();
-    let told = given(&files, json!({})).await;
+    let files = write_program(&world, "flow.tsx", &input, "x").await.unwrap();
+    let told = run_child(&files, json!({})).await;
     assert!(told.as_str().unwrap().contains("\"other\" are not available in this sandbox"));
 }
 
@@ -122,11 +127,11 @@ async fn one_that_was_rendered_is_rendered_again_with_what_it_was_made_of() {
 async fn the_seeds_complete_file_has_one_with_schemas_of_zod() {
     let test = "child::the_seeds_complete_file_has_one_with_schemas_of_zod";
     let Some(world) = zod::world(test).await else { return };
-    world.write("flow.tsx", zod::SEED);
+    world.write("flow.tsx", zod::COMPLETE);
     let input = json!({ "prompt": "hi" });
-    let files = made(&world, "flow.tsx", &input, "remote-summary").await.unwrap();
+    let files = write_program(&world, "flow.tsx", &input, "remote-summary").await.unwrap();
     let wanted = json!({ "summary": "Processed: hi" });
-    assert_eq!(given(&files, json!({ "prompt": "hi" })).await, wanted);
+    assert_eq!(run_child(&files, json!({ "prompt": "hi" })).await, wanted);
     let rendered = "import { createSmithers } from \"stockade\";\nimport { z } from \"zod\";\n\
         const { Workflow, Task, Sandbox, smithers, outputs } = createSmithers({\n\
           input: z.object({ who: z.string().default(\"me\") }), output: z.object({ text: z.string().default(\"!\") }),\n\
@@ -135,8 +140,8 @@ async fn the_seeds_complete_file_has_one_with_schemas_of_zod() {
           <Task id=\"t\" output={outputs.output}>{() => ({ text: ctx.input.who })}</Task>\n\
         </Sandbox></Workflow>);\n";
     world.write("flow.tsx", rendered);
-    let files = made(&world, "flow.tsx", &json!({}), "s").await.unwrap();
-    assert_eq!(given(&files, json!({})).await, json!({ "text": "me" }));
+    let files = write_program(&world, "flow.tsx", &json!({}), "s").await.unwrap();
+    assert_eq!(run_child(&files, json!({})).await, json!({ "text": "me" }));
 }
 
 #[tokio::test]
@@ -147,7 +152,7 @@ async fn a_program_is_what_it_was_when_it_was_made() {
         + "const { Workflow, Sandbox, smithers } = createSmithers({ output: {} });\n\
            export default smithers((ctx) => <Workflow name=\"w\"><Sandbox id=\"s\" workflow={child} output=\"output\" /></Workflow>);\n";
     world.write("flow.tsx", &source);
-    let mut files = made(&world, "flow.tsx", &json!({}), "s").await.unwrap();
+    let mut files = write_program(&world, "flow.tsx", &json!({}), "s").await.unwrap();
     // Files beside it have names that its imports would resolve to if they were looked up on disk.
     files.insert("shout.ts".to_owned(), b"export const shout = () => \"changed\";\n".to_vec());
     let elsewhere = World::new().await;

@@ -36,7 +36,7 @@ async fn values_and_functions_give_what_is_kept() {
     assert_eq!(run.status, RunStatus::Finished, "{run:?}");
     assert_eq!(run.output, Some(json!({ "sum": 7, "env": "hello" })));
     assert_eq!(
-        world.told(&run).await,
+        world.event_kinds(&run).await,
         [
             json!(["one", 0, "finished", 1, 1]),
             json!(["two", 0, "finished", 1, 1]),
@@ -61,7 +61,7 @@ async fn branches_follow_what_was_done() {
         )
         .await;
     assert_eq!(run.output, Some(json!({ "took": "yes" })), "{run:?}");
-    assert_eq!(world.told(&run).await.len(), 2);
+    assert_eq!(world.event_kinds(&run).await.len(), 2);
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn failures_are_tried_again_or_end_the_run() {
         );
     let run = world.run(&flaky, json!({})).await;
     assert_eq!(run.output, Some(json!({ "tries": 3 })), "{run:?}");
-    assert_eq!(world.told(&run).await, [json!(["flaky", 0, "finished", 3, 3])]);
+    assert_eq!(world.event_kinds(&run).await, [json!(["flaky", 0, "finished", 3, 3])]);
 
     let run = world
         .run(
@@ -109,7 +109,7 @@ async fn failures_are_tried_again_or_end_the_run() {
     assert!(error["message"].as_str().unwrap().starts_with("TypeError: "), "{error}");
     assert!(error["frames"][0].as_str().unwrap().contains("flow.tsx:7:"), "{error}");
     assert_eq!(
-        world.told(&run).await,
+        world.event_kinds(&run).await,
         [json!(["may", 0, "failed", 1, 1]), json!(["bad", 0, "failed", 1, 1])]
     );
 }
@@ -142,7 +142,7 @@ async fn what_is_no_output_is_refused_and_not_tried_again() {
     assert_eq!(error["code"], "INVALID_OUTPUT");
     assert!(error["message"].as_str().unwrap().starts_with("the output of task \"t\""), "{error}");
     assert_eq!(error["frames"], json!(["at flow.tsx:6:5"]));
-    assert_eq!(world.told(&run).await, [json!(["t", 0, "failed", 1, 1])]);
+    assert_eq!(world.event_kinds(&run).await, [json!(["t", 0, "failed", 1, 1])]);
     let run = world.run(source, json!({ "n": 7 })).await;
     assert_eq!(run.output, Some(json!({ "n": 7 })));
     let file = world.write("flow.tsx", source);
@@ -245,7 +245,7 @@ async fn a_task_can_need_a_word_before_it_is_begun() {
     let source = format!("let tries = 0;\n{source}");
     let run = world.run(&source, json!({})).await;
     assert_eq!(run.status, RunStatus::Waiting, "{run:?}");
-    assert_eq!(world.told(&run).await, [json!(["ask", 0, "waiting-approval", 0, 0])]);
+    assert_eq!(world.event_kinds(&run).await, [json!(["ask", 0, "waiting-approval", 0, 0])]);
     let decide = |run: &Run, approved| Decide {
         id: run.id.clone(),
         task: "ask".to_owned(),
@@ -262,7 +262,7 @@ async fn a_task_can_need_a_word_before_it_is_begun() {
     world.workflows.decide(&world.caller, decide(&run, false)).await.unwrap();
     let run = world.ended(&run.id).await;
     assert_eq!(run.error.as_ref().unwrap()["code"], "APPROVAL_DENIED", "{run:?}");
-    assert_eq!(world.told(&run).await, [json!(["ask", 0, "failed", 0, 0])]);
+    assert_eq!(world.event_kinds(&run).await, [json!(["ask", 0, "failed", 0, 0])]);
 }
 
 #[tokio::test]

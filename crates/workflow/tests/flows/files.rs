@@ -6,7 +6,7 @@ use stockade_api::{ListRuns, Workflows as _};
 use crate::world::World;
 
 /// The error for a file that cannot be started; asserts that nothing was started.
-async fn told(source: &str) -> String {
+async fn error_message(source: &str) -> String {
     let world = World::new().await;
     let file = world.write("flow.tsx", source);
     let problem = world.up(&file, json!({})).await.unwrap_err();
@@ -60,7 +60,7 @@ async fn what_is_wrong_is_told_with_its_place() {
         ),
         ("\nawait import('./gone');".to_owned(), "flow.tsx:2:7 — cannot find \"./gone\""),
     ] {
-        let told = told(&source).await;
+        let told = error_message(&source).await;
         assert!(told.contains(expected), "{source}\n--- told ---\n{told}");
     }
 }

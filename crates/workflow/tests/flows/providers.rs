@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use stockade_api::{Decide, Run, RunById, RunStatus, Wait, Workflows as _};
 
-use crate::agents::{self, Fake};
+use crate::agents::{self, FakeSandboxes};
 use crate::world::World;
 
 async fn world() -> World {
-    agents::world(&Fake::new(|_, _| (0, String::new()))).await
+    agents::world(&FakeSandboxes::new(|_, _| (0, String::new()))).await
 }
 
 /// A workflow with one sandbox that has these attributes, after the code `before`.
@@ -298,7 +298,7 @@ async fn a_provider_goes_on_after_a_crash_with_the_child_that_it_had() {
     let ended = world.ended(&run.id).await;
     let child = format!("{}:child:box:0", run.id);
     assert_eq!(ended.output, Some(json!({ "n": 7, "id": child })), "{ended:?}");
-    let tasks = waits_no_more(&world, &child).await;
+    let tasks = end_of(&world, &child).await;
     assert_eq!(tasks, json!([["first", 1], ["ok", 1]]));
     let lines = lines(&world, &ended).await;
     let cleaned = lines.iter().filter(|line| *line == "cleaned box").count();
@@ -306,7 +306,7 @@ async fn a_provider_goes_on_after_a_crash_with_the_child_that_it_had() {
 }
 
 /// The tasks of a run, and how often each was started.
-async fn waits_no_more(world: &World, run: &str) -> Value {
+async fn end_of(world: &World, run: &str) -> Value {
     let run = RunById { id: run.to_owned() };
     let tasks = world.workflows.inspect(&world.caller, run).await.unwrap().tasks;
     tasks.iter().map(|task| json!([task.id, task.executions])).collect()

@@ -13,15 +13,15 @@ use stockade_core::{OwnerId, Problem};
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
 use stockade_durable::{Error, Store};
 use stockade_workflow::authoring::Processes;
-use stockade_workflow::built::Built;
 use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};
+use stockade_workflow::rust_workflow::Built;
 
 /// The time limit for any wait, on a machine under heavy load.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A project and its engine.
 pub(crate) struct World {
-    place: tempfile::TempDir,
+    directory: tempfile::TempDir,
     pub(crate) workflows: Workflows,
     pub(crate) caller: Caller,
     options: Options,
@@ -44,32 +44,32 @@ impl World {
 
     /// A world whose engine has changed options.
     pub(crate) async fn with_options(change: impl FnOnce(&mut Options)) -> Self {
-        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut options = Options {
             executor_id: "test".to_owned(),
             realms: Processes::new(vec![program().into()]),
             helper: vec![program().into(), "command".into()],
             child_programs: Vec::new(),
             sandboxes: None,
-            inside: None,
-            agents: Some(place.path().join("agents.json")),
-            providers: Some(place.path().join("providers.json")),
-            built: Vec::new(),
+            outer_sandbox: None,
+            agents: Some(directory.path().join("agents.json")),
+            providers: Some(directory.path().join("providers.json")),
+            rust_workflows: Vec::new(),
         };
         change(&mut options);
-        let workflows = launch(place.path(), options.clone()).await;
+        let workflows = launch(directory.path(), options.clone()).await;
         let caller = Caller::new(OwnerId::new("uid:0").unwrap());
-        Self { place, workflows, caller, options }
+        Self { directory, workflows, caller, options }
     }
 
     /// The directory of the project.
     pub(crate) fn path(&self) -> &Path {
-        self.place.path()
+        self.directory.path()
     }
 
     /// Writes a file of the project.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.place.path().join(name);
+        let path = self.directory.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
         path
@@ -99,22 +99,22 @@ impl World {
                 changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, settled).await.unwrap()
+        tokio::time::timeout(TIMEOUT, settled).await.unwrap()
     }
 
     /// Waits until the tasks of a run, as the engine reports them, satisfy a condition.
-    pub(crate) async fn until(&self, run: &Run, is_so: impl Fn(&[Value]) -> bool) {
+    pub(crate) async fn until(&self, run: &Run, predicate: impl Fn(&[Value]) -> bool) {
         let mut changes = self.workflows.changes();
         let waits = async {
             loop {
                 changes.mark_unchanged();
-                if is_so(&self.told(run).await) {
+                if predicate(&self.event_kinds(run).await) {
                     return;
                 }
                 changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, waits).await.unwrap();
+        tokio::time::timeout(TIMEOUT, waits).await.unwrap();
     }
 
     /// Waits until a run has ended.
@@ -142,16 +142,16 @@ impl World {
     /// The same project and database with a new engine, which continues the runs that the last one
     /// left.
     pub(crate) async fn restarted(self) -> Self {
-        let Self { place, workflows, caller, options } = self;
+        let Self { directory, workflows, caller, options } = self;
         workflows.shutdown(Duration::ZERO).await;
         drop(workflows);
-        let workflows = launch(place.path(), options.clone()).await;
-        Self { place, workflows, caller, options }
+        let workflows = launch(directory.path(), options.clone()).await;
+        Self { directory, workflows, caller, options }
     }
 
     /// The same world with an engine that has other workflows in Rust.
     pub(crate) async fn with_built(mut self, built: Vec<Built>) -> Self {
-        self.options.built = built;
+        self.options.rust_workflows = built;
         self.restarted().await
     }
 
@@ -162,7 +162,7 @@ impl World {
     }
 
     /// The tasks of a run with their status, attempts and executions.
-    pub(crate) async fn told(&self, run: &Run) -> Vec<Value> {
+    pub(crate) async fn event_kinds(&self, run: &Run) -> Vec<Value> {
         let tasks = self.tasks(run).await;
         let told = |task: &TaskInfo| {
             json!([task.id, task.iteration, task.status, task.attempts, task.executions])
@@ -176,8 +176,8 @@ fn by_id(id: &str) -> RunById {
     RunById { id: id.to_owned() }
 }
 
-async fn launch(place: &Path, options: Options) -> Workflows {
-    let path = place.join("test.db");
+async fn launch(directory: &Path, options: Options) -> Workflows {
+    let path = directory.join("test.db");
     let store = StoreOptions { path, synchronous: Synchronous::Normal, migrations: MIGRATIONS };
     // The last engine may still have work that holds a reference.
     let mut tries = 0..500;

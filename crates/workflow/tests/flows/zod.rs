@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use stockade_api::{ListRuns, Workflows as _};
 
-use crate::agents::{self, Fake};
+use crate::agents::{self, FakeSandboxes};
 use crate::world::World;
 
 /// A world whose project has zod; `None` if zod is not installed, which is printed as the reason for
@@ -18,7 +18,7 @@ pub(crate) async fn world(test: &str) -> Option<World> {
         stockade_test_support::skip(&format!("flows::{test}"), reason);
         return None;
     }
-    let world = agents::world(&Fake::new(|_, _| (0, String::new()))).await;
+    let world = agents::world(&FakeSandboxes::new(|_, _| (0, String::new()))).await;
     symlink(packages, world.path().join("node_modules")).unwrap();
     Some(world)
 }
@@ -51,12 +51,12 @@ async fn schemas_of_zod_check_and_complete_what_tasks_give() {
 }
 
 /// Smithers, "Complete one-file provider and child workflow", byte for byte.
-pub(crate) const SEED: &str = include_str!("../../../../tests/cases/seeds/001-complete.tsx");
+pub(crate) const COMPLETE: &str = include_str!("../../../../tests/cases/seeds/001-complete.tsx");
 
 #[tokio::test]
 async fn the_seeds_complete_file_runs_as_it_stands() {
     let Some(world) = world("zod::the_seeds_complete_file_runs_as_it_stands").await else { return };
-    let run = world.run(SEED, json!({ "prompt": "hi" })).await;
+    let run = world.run(COMPLETE, json!({ "prompt": "hi" })).await;
     assert_eq!(run.output, Some(json!({ "summary": "Processed: hi" })), "{run:?}");
     let told: Vec<String> = world
         .events(&run)
@@ -90,7 +90,7 @@ async fn the_seeds_complete_file_runs_as_it_stands() {
     assert_eq!(child.output, run.output);
     // Its child workflow is an ordinary workflow, and does not need `{ output }`.
     let child =
-        SEED.replace("export default parent.smithers", "export const other = parent.smithers");
+        COMPLETE.replace("export default parent.smithers", "export const other = parent.smithers");
     let run =
         world.run(&(child + "\nexport default childWorkflow;"), json!({ "prompt": "hi" })).await;
     assert_eq!(run.output, Some(json!({ "summary": "Processed: hi" })), "{run:?}");

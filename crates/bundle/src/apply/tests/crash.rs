@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
-use super::fixture::{BUNDLE, Fixture, Item, Notes, Random, Tree, path, read, tree};
+use super::fixture::{BUNDLE, FileLedger, Fixture, Item, Random, Tree, path, read, tree};
 use crate::apply::recover::recover_observed;
 use crate::apply::{Error, Lock, Outcome, Request, Selection, Step, apply_observed, recover};
 use crate::beneath::Dir;
@@ -33,7 +33,8 @@ fn victim() {
     };
     let open = |name: &str| Dir::open(&directory.join(name)).unwrap();
     if action == "recover" {
-        recover_observed(&open("journals"), &Notes(directory.join("notes")), &mut observe).unwrap();
+        recover_observed(&open("journals"), &FileLedger(directory.join("notes")), &mut observe)
+            .unwrap();
         return;
     }
     let manifest = std::fs::read(directory.join("manifest.json")).unwrap();
@@ -43,7 +44,7 @@ fn victim() {
         blobs: &open("blobs"),
         project: &directory.join("project"),
         journals: &open("journals"),
-        ledger: &Notes(directory.join("notes")),
+        ledger: &FileLedger(directory.join("notes")),
         selection: &Selection::default(),
     };
     let result = apply_observed(&request, &mut observe);
@@ -105,7 +106,7 @@ fn environment(fixture: &Fixture, action: &str, steps: usize) -> [(&'static str,
 }
 
 /// Whether the process was killed; otherwise it completed before.
-fn killed(fixture: &Fixture, action: &str, steps: usize) -> bool {
+fn was_killed(fixture: &Fixture, action: &str, steps: usize) -> bool {
     let status = start(fixture, action, steps).wait().unwrap();
     assert!(status.success() || status.signal() == Some(9), "{status:?}");
     !status.success()
@@ -151,14 +152,14 @@ fn a_kill_after_any_step_leaves_all_old_or_all_new() {
     let mut outcomes = std::collections::BTreeMap::new();
     for steps in 1.. {
         let fixture = Fixture::new(&old, &new);
-        if !killed(&fixture, "apply", steps) {
+        if !was_killed(&fixture, "apply", steps) {
             assert!(steps > 40, "only {steps} steps were told");
             break;
         }
         let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
         let outcome = match recovered.as_slice() {
             [one] => match &one.outcome {
-                Outcome::NotBegun => "not begun",
+                Outcome::NotStarted => "not begun",
                 Outcome::Undone(left) if left.is_empty() => "undone",
                 Outcome::Finished => "finished",
                 other => panic!("{steps}: {other:?}"),
@@ -171,7 +172,7 @@ fn a_kill_after_any_step_leaves_all_old_or_all_new() {
         // Exactly what was applied is recorded.
         let touched = fixture.manifest.entries.iter().map(|entry| entry.path.quoted());
         let noted: BTreeSet<_> = touched.filter(|_| outcome == "finished").collect();
-        assert_eq!(fixture.noted(), noted, "{steps}: {outcome}");
+        assert_eq!(fixture.marked(), noted, "{steps}: {outcome}");
         fixture.assert_clean();
         assert!(recover(&fixture.journals, &fixture.ledger()).unwrap().is_empty());
         fixture.apply().unwrap();
@@ -186,11 +187,11 @@ fn a_recovery_may_be_killed_too() {
     let mut random = Random::new(7);
     for steps in (1..45).step_by(3) {
         let fixture = Fixture::new(&old, &new);
-        if !killed(&fixture, "apply", steps) {
+        if !was_killed(&fixture, "apply", steps) {
             break;
         }
         for _ in 0..3 {
-            killed(&fixture, "recover", 1 + random.below(20));
+            was_killed(&fixture, "recover", 1 + random.below(20));
         }
         recover(&fixture.journals, &fixture.ledger()).unwrap();
         let tree = fixture.tree();
@@ -204,7 +205,7 @@ fn the_next_apply_recovers_by_itself() {
     let (old, new) = before_and_after();
     for steps in [2, 20, 35] {
         let fixture = Fixture::new(&old, &new);
-        assert!(killed(&fixture, "apply", steps));
+        assert!(was_killed(&fixture, "apply", steps));
         fixture.apply().unwrap();
         assert_eq!(fixture.tree(), new);
         fixture.assert_clean();
@@ -226,9 +227,9 @@ fn a_kill_at_any_moment_leaves_all_old_or_all_new() {
     }
     // Measures how long it takes without a kill.
     let fixture = Fixture::new(&old, &new);
-    let begun = std::time::Instant::now();
-    assert!(!killed(&fixture, "apply", usize::MAX));
-    let whole = begun.elapsed();
+    let started = std::time::Instant::now();
+    assert!(!was_killed(&fixture, "apply", usize::MAX));
+    let whole = started.elapsed();
     let mut random = Random::new(11);
     for round in 0..25 {
         let fixture = Fixture::new(&old, &new);
@@ -268,7 +269,7 @@ fn an_edit_between_crash_and_recovery_survives() {
     let fixture = Fixture::new(&old, &new);
     // All swapped, not committed: the steps are 2 of the journal, 10 staged, synced, armed and
     // 10 swapped.
-    assert!(killed(&fixture, "apply", 2 + 10 + 2 + 10));
+    assert!(was_killed(&fixture, "apply", 2 + 10 + 2 + 10));
     let at = |name: &str| fixture.in_project(name);
     std::fs::write(at("edited"), "mine").unwrap();
     std::fs::write(at("new/edited"), "mine").unwrap();
@@ -284,7 +285,7 @@ fn an_edit_between_crash_and_recovery_survives() {
     let left: Vec<_> = left
         .iter()
         .map(|left| {
-            let kept = left.kept.as_ref().map(|kept| {
+            let kept = left.preserved_at.as_ref().map(|kept| {
                 std::fs::read_to_string(fixture.at("project").join(kept.as_os_str())).unwrap()
             });
             (left.path.quoted(), kept)
@@ -337,8 +338,8 @@ fn a_recovery_leaves_a_running_apply_alone() {
 
     // The same for a killed one whose project another process has locked.
     let fixture = Fixture::new(&old, &new);
-    assert!(killed(&fixture, "apply", 30));
-    let lock = Lock::take(&fixture.project).unwrap();
+    assert!(was_killed(&fixture, "apply", 30));
+    let lock = Lock::acquire(&fixture.project).unwrap();
     assert!(recover(&fixture.journals, &fixture.ledger()).unwrap().is_empty());
     drop(lock);
     assert_eq!(recover(&fixture.journals, &fixture.ledger()).unwrap().len(), 1);
@@ -349,16 +350,16 @@ fn a_recovery_leaves_a_running_apply_alone() {
 fn a_project_that_moved_is_found_by_the_next_apply_to_it() {
     let (old, new) = before_and_after();
     let fixture = Fixture::new(&old, &new);
-    assert!(killed(&fixture, "apply", 30));
+    assert!(was_killed(&fixture, "apply", 30));
     std::fs::rename(fixture.at("project"), fixture.at("moved")).unwrap();
     for _ in 0..2 {
         let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
-        assert!(matches!(recovered[0].outcome, Outcome::ProjectGone), "{recovered:?}");
+        assert!(matches!(recovered[0].outcome, Outcome::ProjectMissing), "{recovered:?}");
     }
     // Another directory at its path is not mistaken for it.
     std::fs::create_dir(fixture.at("project")).unwrap();
     let recovered = recover(&fixture.journals, &fixture.ledger()).unwrap();
-    assert!(matches!(recovered[0].outcome, Outcome::ProjectGone), "{recovered:?}");
+    assert!(matches!(recovered[0].outcome, Outcome::ProjectMissing), "{recovered:?}");
     let moved = fixture.at("moved");
     let request = Request {
         bundle: BUNDLE,

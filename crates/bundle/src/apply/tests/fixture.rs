@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::apply::{Applied, Error, Ledger, Request, Selection, Step, apply_observed};
+use crate::apply::{ApplyOutcome, Error, Ledger, Request, Selection, Step, apply_observed};
 use crate::beneath::{Dir, FileKind};
 use crate::manifest::{Change, ContentHash, Entry, Manifest, Node, VERSION, ViewKind};
 use crate::path::RelativePath;
@@ -30,12 +30,12 @@ pub(super) struct Fixture {
 
 /// A file that lists what was applied, one line each.
 #[derive(Debug)]
-pub(super) struct Notes(pub(super) PathBuf);
+pub(super) struct FileLedger(pub(super) PathBuf);
 
 /// The bundle's id.
 pub(super) const BUNDLE: &str = "bundle";
 
-impl Ledger for Notes {
+impl Ledger for FileLedger {
     fn mark(
         &self,
         bundle: &str,
@@ -72,8 +72,8 @@ impl Fixture {
     /// A project that contains `old`, and the bundle that changes it to `new`.
     pub(super) fn new(old: &Tree, new: &Tree) -> Self {
         // Projects are identified by their real path.
-        let place = std::fs::canonicalize(std::env::temp_dir()).unwrap();
-        let root = tempfile::tempdir_in(place).unwrap();
+        let dir = std::fs::canonicalize(std::env::temp_dir()).unwrap();
+        let root = tempfile::tempdir_in(dir).unwrap();
         let mut dirs = ["project", "blobs", "journals"].into_iter().map(|name| {
             std::fs::create_dir(root.path().join(name)).unwrap();
             Dir::open(&root.path().join(name)).unwrap()
@@ -106,11 +106,11 @@ impl Fixture {
         self.manifest.entries.iter_mut().find(|entry| entry.path == name).unwrap()
     }
 
-    pub(super) fn apply(&self) -> Result<Applied, Error> {
+    pub(super) fn apply(&self) -> Result<ApplyOutcome, Error> {
         self.apply_with(&Selection::default(), &mut |_| {})
     }
 
-    pub(super) fn select(&self, paths: &[&str]) -> Result<Applied, Error> {
+    pub(super) fn select(&self, paths: &[&str]) -> Result<ApplyOutcome, Error> {
         let paths = paths.iter().map(|name| path(name)).collect();
         self.apply_with(&Selection { paths, ..Selection::default() }, &mut |_| {})
     }
@@ -119,7 +119,7 @@ impl Fixture {
         &self,
         selection: &Selection,
         observe: &mut dyn FnMut(Step),
-    ) -> Result<Applied, Error> {
+    ) -> Result<ApplyOutcome, Error> {
         let request = Request {
             bundle: BUNDLE,
             manifest: &self.manifest,
@@ -132,12 +132,12 @@ impl Fixture {
         apply_observed(&request, observe)
     }
 
-    pub(super) fn ledger(&self) -> Notes {
-        Notes(self.at("notes"))
+    pub(super) fn ledger(&self) -> FileLedger {
+        FileLedger(self.at("notes"))
     }
 
     /// The paths recorded as applied.
-    pub(super) fn noted(&self) -> BTreeSet<String> {
+    pub(super) fn marked(&self) -> BTreeSet<String> {
         let notes = std::fs::read_to_string(self.at("notes")).unwrap_or_default();
         notes.lines().map(str::to_owned).collect()
     }

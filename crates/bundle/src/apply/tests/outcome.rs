@@ -25,7 +25,7 @@ fn any_tree_becomes_any_other() {
         fixture.assert_clean();
         // When applied again, everything is already there.
         let again = fixture.apply().unwrap();
-        assert_eq!((again.changed.len(), again.already), (0, applied.changed), "{seed}");
+        assert_eq!((again.changed.len(), again.already_present), (0, applied.changed), "{seed}");
     }
 }
 
@@ -215,8 +215,8 @@ fn the_steps_are_told_in_order() {
     assert_eq!(
         steps,
         [
-            Step::Begun,
-            Step::DirectoryMade,
+            Step::Started,
+            Step::DirectoryCreated,
             Step::Staged(1),
             Step::Staged(2),
             Step::StageSynced,

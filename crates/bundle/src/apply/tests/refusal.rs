@@ -4,11 +4,11 @@ use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::fixture::{Fixture, Item, Tree, path, tree};
-use crate::apply::{BlobFault, Difference, Error, Lock, Selection, Skip, Skipped, Step};
+use crate::apply::{BlobFault, Difference, Error, Lock, Selection, Skip, SkippedChange, Step};
 use crate::beneath::Rename;
 use crate::manifest::{ContentHash, Refusal};
 
-fn conflicts(result: Result<crate::apply::Applied, Error>) -> Vec<(String, Difference)> {
+fn conflicts(result: Result<crate::apply::ApplyOutcome, Error>) -> Vec<(String, Difference)> {
     match result {
         Err(Error::Conflicts(conflicts)) => conflicts
             .into_iter()
@@ -28,13 +28,13 @@ fn parts_of_a_repository_are_judged_by_what_the_project_holds_now() {
     let applied = fixture.apply().unwrap();
     let refused = |name: &str| {
         let reason = Skip::Refused(Refusal::BareRepository);
-        Skipped { path: path(name), reason }
+        SkippedChange { path: path(name), reason }
     };
     assert_eq!(applied.skipped, [refused("lib/HEAD"), refused("lib/config")]);
     new.retain(|at, _| !["lib/HEAD", "lib/config"].map(path).contains(at));
     new.extend(tree(&[("lib/objects/", ""), ("lib/refs/", "")]));
     assert_eq!(fixture.tree(), new);
-    assert_eq!(fixture.noted().len(), 1);
+    assert_eq!(fixture.marked().len(), 1);
     match fixture.select(&["lib/config"]) {
         Err(Error::Refused(refused)) => assert_eq!(refused.len(), 1),
         other => panic!("{other:?}"),
@@ -100,14 +100,14 @@ fn all_conflicts_are_told_together_and_nothing_changes() {
         ("content", Difference::Content),
         ("dir-file", Difference::NotEmpty),
         ("dir-mode", Difference::Mode),
-        ("gone", Difference::Gone),
+        ("gone", Difference::Missing),
         ("mode", Difference::Mode),
         ("parent/x", Difference::Parent),
         ("parent/y", Difference::Parent),
         ("size", Difference::Content),
         ("target", Difference::Target),
         ("type", Difference::Type),
-        ("while", Difference::WhileRunning),
+        ("while", Difference::DuringRun),
     ];
     assert_eq!(found, expected.map(|(path, difference)| (path.to_owned(), difference)));
     assert_eq!(fixture.tree(), before);
@@ -222,12 +222,14 @@ fn an_edit_during_the_apply_survives_and_undoes_it() {
             }
             _ => {
                 let error = result.unwrap_err();
-                let Error::Left { cause, left } = error else { panic!("{error:?}") };
+                let Error::PartlyUndone { cause, not_restored: left } = error else {
+                    panic!("{error:?}")
+                };
                 assert!(matches!(*cause, Error::Conflicts(_)), "{cause:?}");
                 assert_eq!(std::fs::read(fixture.in_project("a")).unwrap(), b"9");
                 let kept = left.iter().find(|left| left.path == path("a")).unwrap();
-                let kept =
-                    fixture.in_project(kept.kept.as_ref().unwrap().as_os_str().to_str().unwrap());
+                let kept = fixture
+                    .in_project(kept.preserved_at.as_ref().unwrap().as_os_str().to_str().unwrap());
                 assert_eq!(std::fs::read(kept).unwrap(), b"1");
                 assert_eq!(std::fs::read(fixture.in_project("b")).unwrap(), b"1");
                 continue;
@@ -316,9 +318,9 @@ fn a_project_that_became_a_link_is_refused() {
 #[test]
 fn one_apply_at_a_time() {
     let fixture = Fixture::new(&tree(&[]), &tree(&[("a", "1")]));
-    let lock = Lock::take(&fixture.project).unwrap();
+    let lock = Lock::acquire(&fixture.project).unwrap();
     assert!(matches!(fixture.apply(), Err(Error::Busy)));
-    assert!(matches!(Lock::take(&fixture.project), Err(Error::Busy)));
+    assert!(matches!(Lock::acquire(&fixture.project), Err(Error::Busy)));
     drop(lock);
     fixture.apply().unwrap();
 }

@@ -4,7 +4,7 @@ use super::fixture::{Fixture, path, tree};
 use crate::apply::{Error, Selection, Skip};
 use crate::manifest::{ExecutedBy, Refusal};
 
-fn skipped(applied: &crate::apply::Applied) -> Vec<(String, Skip)> {
+fn skipped(applied: &crate::apply::ApplyOutcome) -> Vec<(String, Skip)> {
     applied.skipped.iter().map(|skip| (skip.path.quoted(), skip.reason.clone())).collect()
 }
 
@@ -27,7 +27,7 @@ fn named_paths_bring_their_new_parents_and_nothing_else() {
     // A directory includes its content, and entries that were applied before are not conflicts.
     let applied = fixture.select(&["a"]).unwrap();
     assert_eq!(applied.changed, [path("a/b/d")]);
-    assert_eq!(applied.already, [path("a"), path("a/b"), path("a/b/c")]);
+    assert_eq!(applied.already_present, [path("a"), path("a/b"), path("a/b/c")]);
     fixture.apply().unwrap();
     assert_eq!(fixture.manifest.entries.len(), 6);
     let unknown = fixture.select(&["a/b", "y", "a/b/c/d"]).unwrap_err();
@@ -136,7 +136,9 @@ fn the_halves_of_a_rename_go_together() {
     refused.entry("to/here").refused = Some(Refusal::GitDirectory);
     let applied = refused.apply().unwrap();
     assert_eq!(applied.changed, [path("other"), path("to")]);
-    assert!(skipped(&applied).contains(&("from".to_owned(), Skip::Needs(path("to/here")))));
+    assert!(
+        skipped(&applied).contains(&("from".to_owned(), Skip::MissingDependency(path("to/here"))))
+    );
     assert_eq!(std::fs::read(refused.in_project("from")).unwrap(), b"1");
 
     let mut ignored = make();
@@ -144,7 +146,10 @@ fn the_halves_of_a_rename_go_together() {
     let applied = ignored.apply().unwrap();
     assert_eq!(
         skipped(&applied),
-        [("from".to_owned(), Skip::Needs(path("to/here"))), ("to/here".to_owned(), Skip::Ignored)]
+        [
+            ("from".to_owned(), Skip::MissingDependency(path("to/here"))),
+            ("to/here".to_owned(), Skip::Ignored)
+        ]
     );
     assert_eq!(ignored.select(&["from"]).unwrap().changed, [path("from"), path("to/here")]);
 }

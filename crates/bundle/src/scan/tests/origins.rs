@@ -12,25 +12,25 @@ fn project(root: &Path) {
 
 /// The entries that a scan finds if the host acts after the command and before the scan; `None` if
 /// no overlay is available.
-fn told(command: &str, host: &str) -> Option<Vec<String>> {
+fn scan_summary(command: &str, host: &str) -> Option<Vec<String>> {
     let fixture = fixture(ViewKind::Overlay, project);
     if !fixture.in_overlay(command) {
         return None;
     }
     let status = Command::new("sh").args(["-ec", host]).current_dir(&fixture.root).status();
     assert!(status.unwrap().success(), "{host}");
-    let told = fixture.summary();
+    let reported = fixture.summary();
     fixture.view.remove().unwrap();
-    Some(told)
+    Some(reported)
 }
 
 /// Creates names in each directory of the project, and removes some of them.
-const BUSY: &str =
+const BUSY_HOST: &str =
     "for d in . same tree tree/deep other; do echo h > $d/h; echo > $d/i; rm $d/i; done";
 
 fn check(cases: &[(&str, &str, &[&str])]) {
     for (command, host, expected) in cases {
-        let Some(told) = told(command, host) else { return };
+        let Some(told) = scan_summary(command, host) else { return };
         assert_eq!(told, *expected, "{command} | {host}");
     }
 }
@@ -38,26 +38,30 @@ fn check(cases: &[(&str, &str, &[&str])]) {
 #[test]
 fn what_the_command_renamed_or_linked_is_no_conflict_where_the_host_was() {
     check(&[
-        ("mv old.py new.py; echo n >> new.py", BUSY, &["+new.py", "-old.py"]),
-        ("mv old.py new.py; echo other > new.py; chmod 700 new.py", BUSY, &["+new.py", "-old.py"]),
-        ("mv old.py new.py; : > new.py", BUSY, &["+new.py", "-old.py"]),
-        ("mv old.py new.py", BUSY, &["+new.py from old.py", "-old.py"]),
-        ("echo n >> a; ln a g", BUSY, &["~a", "+g"]),
-        ("ln a g", BUSY, &["+g"]),
-        ("ln a g; rm a", BUSY, &["-a", "+g from a"]),
-        ("ln a g; ln g other/g; mv g e; echo n >> e", BUSY, &["~a", "+e", "+other/g"]),
-        ("mv a c; mv b a; echo n >> c", BUSY, &["~a", "-b", "+c"]),
-        ("mv a c; mv c other/d; echo n >> other/d; rm b", BUSY, &["-a", "-b", "+other/d"]),
-        ("mv a a.bak; echo n > a", BUSY, &["~a", "+a.bak"]),
-        ("rm b; mv a b; mv b c; echo n >> c", BUSY, &["-a", "-b", "+c"]),
+        ("mv old.py new.py; echo n >> new.py", BUSY_HOST, &["+new.py", "-old.py"]),
+        (
+            "mv old.py new.py; echo other > new.py; chmod 700 new.py",
+            BUSY_HOST,
+            &["+new.py", "-old.py"],
+        ),
+        ("mv old.py new.py; : > new.py", BUSY_HOST, &["+new.py", "-old.py"]),
+        ("mv old.py new.py", BUSY_HOST, &["+new.py from old.py", "-old.py"]),
+        ("echo n >> a; ln a g", BUSY_HOST, &["~a", "+g"]),
+        ("ln a g", BUSY_HOST, &["+g"]),
+        ("ln a g; rm a", BUSY_HOST, &["-a", "+g from a"]),
+        ("ln a g; ln g other/g; mv g e; echo n >> e", BUSY_HOST, &["~a", "+e", "+other/g"]),
+        ("mv a c; mv b a; echo n >> c", BUSY_HOST, &["~a", "-b", "+c"]),
+        ("mv a c; mv c other/d; echo n >> other/d; rm b", BUSY_HOST, &["-a", "-b", "+other/d"]),
+        ("mv a a.bak; echo n > a", BUSY_HOST, &["~a", "+a.bak"]),
+        ("rm b; mv a b; mv b c; echo n >> c", BUSY_HOST, &["-a", "-b", "+c"]),
         (
             "mkdir lib; mv old.py lib/new.py; echo n >> lib/new.py",
-            BUSY,
+            BUSY_HOST,
             &["+lib", "+lib/new.py", "-old.py"],
         ),
         (
             "mv tree/name other/name; echo n >> other/name; rm -r tree",
-            BUSY,
+            BUSY_HOST,
             &[
                 "+other/name",
                 "-tree",

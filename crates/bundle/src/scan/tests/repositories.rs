@@ -69,7 +69,7 @@ fn each_repository_has_its_own_rules_and_index() {
 
     let changes = fixture.scan_with(&BundleLimits::RUN).unwrap();
     assert_eq!(changes.notes, Vec::<String>::new());
-    let told: std::collections::BTreeMap<String, bool> =
+    let reported: std::collections::BTreeMap<String, bool> =
         changes.entries.iter().map(|entry| (entry.path.quoted(), entry.ignored)).collect();
     for (name, ignored) in [
         ("q.log", true),
@@ -87,7 +87,7 @@ fn each_repository_has_its_own_rules_and_index() {
         ("vendor/clone/inner/q.tmp", false),
         ("vendor/clone/inner/q.o", true),
     ] {
-        assert_eq!(told.get(name), Some(&ignored), "{name}");
+        assert_eq!(reported.get(name), Some(&ignored), "{name}");
     }
     // The same files in the project, as after the bundle was applied.
     for repository in repositories {
@@ -97,7 +97,7 @@ fn each_repository_has_its_own_rules_and_index() {
         let by_git = ignored_by_git(&fixture.root, repository);
         for name in names {
             let name = format!("{repository}/{name}");
-            assert_eq!(told[&name], by_git.contains(&name), "{name}: {by_git:?}");
+            assert_eq!(reported[&name], by_git.contains(&name), "{name}: {by_git:?}");
         }
     }
 }
@@ -119,9 +119,9 @@ fn an_index_that_cannot_be_read_is_named_with_its_repository() {
         fixture.write(name, "changed\n");
     }
     let changes = fixture.scan_with(&BundleLimits::RUN).unwrap();
-    let told: Vec<_> = changes.entries.iter().map(short).collect();
+    let reported: Vec<_> = changes.entries.iter().map(summarize).collect();
     let expected = ["+stranger/keep.log ignored", "~sub/keep.log ignored"];
-    assert!(expected.iter().all(|entry| told.contains(&(*entry).to_owned())), "{told:?}");
+    assert!(expected.iter().all(|entry| reported.contains(&(*entry).to_owned())), "{reported:?}");
     assert_eq!(
         changes.notes,
         [

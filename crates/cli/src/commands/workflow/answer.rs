@@ -7,7 +7,7 @@ use stockade_api::{RunById, SendSignal};
 
 use super::{find, value};
 use crate::args::workflow::{Approve, Decide, OneRun, Signal};
-use crate::commands::held::{print, say};
+use crate::commands::sandbox::{notify, print};
 use crate::problem::Failure;
 use crate::remote;
 
@@ -41,44 +41,44 @@ fn decide(
     arguments: Decide,
     request: impl FnOnce(String, String, Option<String>) -> stockade_api::Decide,
 ) -> Result<u8, Failure> {
-    let Decide { id, task, note, json, way } = arguments;
-    let (done, told) = remote::with(way, async |remote| {
+    let Decide { id, task, note, json, server_mode: way } = arguments;
+    let (done, text) = remote::with(way, async |remote| {
         let request = request(find(&remote, &id).await?.id, task, note);
         let words = if request.approved { "approved" } else { "denied" };
-        let told = format!("{} of run {} is {words}", request.task, request.id);
-        Ok((remote.workflows.decide(&remote.once(), request).await?, told))
+        let text = format!("{} of run {} is {words}", request.task, request.id);
+        Ok((remote.workflows.decide(&remote.idempotent(), request).await?, text))
     })?;
-    tell(&done, &told, json)
+    print_answer(&done, &text, json)
 }
 
 /// Sends a signal.
 pub(crate) fn signal(arguments: Signal) -> Result<u8, Failure> {
-    let Signal { id, name, payload, correlation_id, json, way } = arguments;
+    let Signal { id, name, payload, correlation_id, json, server_mode: way } = arguments;
     let payload = value(&payload, "payload")?;
-    let (done, told) = remote::with(way, async |remote| {
+    let (done, text) = remote::with(way, async |remote| {
         let id = find(&remote, &id).await?.id;
-        let told = format!("signal {name} was sent to run {id}");
+        let text = format!("signal {name} was sent to run {id}");
         let request = SendSignal { id, name, correlation: correlation_id, payload };
-        Ok((remote.workflows.signal(&remote.once(), request).await?, told))
+        Ok((remote.workflows.signal(&remote.idempotent(), request).await?, text))
     })?;
-    tell(&done, &told, json)
+    print_answer(&done, &text, json)
 }
 
 /// Cancels a run.
 pub(crate) fn cancel(arguments: OneRun) -> Result<u8, Failure> {
-    let run = remote::with(arguments.way, async |remote| {
+    let run = remote::with(arguments.server_mode, async |remote| {
         let request = RunById { id: find(&remote, &arguments.id).await?.id };
-        Ok(remote.workflows.cancel_run(&remote.once(), request).await?)
+        Ok(remote.workflows.cancel_run(&remote.idempotent(), request).await?)
     })?;
-    let told = format!("run {} is {}", run.id, run.status.as_str());
-    tell(&run, &told, arguments.json)
+    let text = format!("run {} is {}", run.id, run.status.as_str());
+    print_answer(&run, &text, arguments.json)
 }
 
-fn tell(answer: &impl Serialize, text: &str, is_json: bool) -> Result<u8, Failure> {
+fn print_answer(answer: &impl Serialize, text: &str, is_json: bool) -> Result<u8, Failure> {
     if is_json {
         print(answer)?;
     } else {
-        say(text);
+        notify(text);
     }
     Ok(0)
 }

@@ -5,8 +5,8 @@ use std::io::Write as _;
 use serde_json::Value;
 use stockade_api::Follow;
 
-use super::known;
-use crate::commands::held::{print_line, print_text, shown};
+use super::find_exact;
+use crate::commands::sandbox::{escaped, print_line, print_text};
 use crate::problem::Failure;
 use crate::remote::Remote;
 
@@ -15,7 +15,7 @@ const WAIT_MS: u32 = 20_000;
 
 /// Which events of a run are printed, and how.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct EventFilter<'a> {
     /// The first event to print, counted from 0.
     pub(crate) from: i64,
     /// Whether to wait for future events, until the run has ended.
@@ -29,18 +29,18 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// Whether the type of an event is this one, or of this kind: a prefix of the type.
-pub(crate) fn is_of(name: &str, kind: &str) -> bool {
+pub(crate) fn is_of_kind(name: &str, kind: &str) -> bool {
     let plain = |text: &str| text.replace(['-', '_', '.'], "").to_lowercase();
     plain(name).starts_with(&plain(kind))
 }
 
 /// Prints the events of a run; `false` when no run has the name.
-pub(crate) async fn of_run(
+pub(crate) async fn print_events(
     remote: &Remote,
     name: &str,
-    wanted: Wanted<'_>,
+    wanted: EventFilter<'_>,
 ) -> Result<bool, Failure> {
-    let Some(run) = known(remote, name).await? else { return Ok(false) };
+    let Some(run) = find_exact(remote, name).await? else { return Ok(false) };
     let mut from = wanted.from;
     loop {
         let wait_ms = if wanted.follow { WAIT_MS } else { 0 };
@@ -57,12 +57,12 @@ pub(crate) async fn of_run(
     }
 }
 
-fn print(number: i64, event: &Value, wanted: Wanted<'_>) -> Result<(), Failure> {
+fn print(number: i64, event: &Value, wanted: EventFilter<'_>) -> Result<(), Failure> {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     if wanted.console && text("type") != "Log" {
         return Ok(());
     }
-    if wanted.kind.is_some_and(|kind| !is_of(text("type"), kind)) {
+    if wanted.kind.is_some_and(|kind| !is_of_kind(text("type"), kind)) {
         return Ok(());
     }
     if wanted.json {
@@ -79,8 +79,8 @@ fn print(number: i64, event: &Value, wanted: Wanted<'_>) -> Result<(), Failure> 
     }
     let at = event["timestampMs"].as_i64().unwrap_or_default();
     let node = event["sandboxId"].as_str().or_else(|| event["nodeId"].as_str());
-    let node = node.map(|node| format!("  {}", shown(node)));
-    let error = event["error"]["message"].as_str().map(|message| format!("  {}", shown(message)));
+    let node = node.map(|node| format!("  {}", escaped(node)));
+    let error = event["error"]["message"].as_str().map(|message| format!("  {}", escaped(message)));
     let (node, error) = (node.unwrap_or_default(), error.unwrap_or_default());
     print_text(&format!("{number:>6}  {at}  {}{node}{error}\n", text("type")))
 }

@@ -3,20 +3,20 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use stockade_api::{Follow, Followed, Run, RunById, RunStatus, Wait};
+use stockade_api::{Follow, Run, RunById, RunStatus, RunUpdate, Wait};
 
-use crate::commands::held::{print, print_line, say, shown};
+use crate::commands::sandbox::{escaped, notify, print, print_line};
 use crate::problem::Failure;
 use crate::remote::Remote;
 
 /// How long one request may wait for its response.
 pub const WAIT_MS: u32 = 20_000;
 /// A run that continues by itself within this time is still followed.
-const SHORT: Duration = Duration::from_secs(30);
+const SHORT_WAIT: Duration = Duration::from_secs(30);
 
 /// Prints the events of a run, starting with event `from`, until it has ended or waits for
 /// others. Returns the exit code. `first_wait_ms` is how long to wait for the first event.
-pub async fn to_its_end(
+pub async fn follow_to_end(
     remote: &Remote,
     id: &str,
     from: i64,
@@ -27,14 +27,14 @@ pub async fn to_its_end(
     loop {
         let request = Follow { id: id.to_owned(), from: next, wait_ms };
         let news = remote.workflows.follow(remote.caller(), request).await?;
-        let Followed { run, events, next: after } = news;
+        let RunUpdate { run, events, next: after } = news;
         (next, wait_ms) = (after, WAIT_MS);
         for event in &events {
-            tell(event, is_json)?;
+            print_event(event, is_json)?;
         }
         let is_late = events.len() >= 1_000;
-        if !is_late && (run.status.is_terminal() || waits(&run)) {
-            return ended(remote, run, is_json).await;
+        if !is_late && (run.status.is_terminal() || is_waiting(&run)) {
+            return print_outcome(remote, run, is_json).await;
         }
     }
 }
@@ -53,57 +53,57 @@ pub async fn next_event(remote: &Remote, id: &str) -> Result<i64, Failure> {
 }
 
 /// Whether a run waits for others, or for a long time.
-fn waits(run: &Run) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + SHORT;
+fn is_waiting(run: &Run) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + SHORT_WAIT;
     let soon = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
     run.status == RunStatus::Waiting && run.wake_at.is_none_or(|at| at > soon)
 }
 
-fn tell(event: &Value, is_json: bool) -> Result<(), Failure> {
+fn print_event(event: &Value, is_json: bool) -> Result<(), Failure> {
     if is_json {
         return print_line(event);
     }
-    let text = |name: &str| shown(event[name].as_str().unwrap_or_default());
+    let text = |name: &str| escaped(event[name].as_str().unwrap_or_default());
     let attempt = event["attempt"].as_u64().unwrap_or(1);
-    let message = || shown(event["error"]["message"].as_str().unwrap_or_default());
+    let message = || escaped(event["error"]["message"].as_str().unwrap_or_default());
     let id = || match event["iteration"].as_u64() {
         Some(iteration) if iteration > 0 => format!("{} #{iteration}", text("nodeId")),
         _ => text("nodeId"),
     };
     match event["type"].as_str().unwrap_or_default() {
         "RunStarted" => {
-            say(&format!("run {} of {}", text("runId"), text("name")));
+            notify(&format!("run {} of {}", text("runId"), text("name")));
             if event["isolation"]["namespaces"] == false {
-                say(
+                notify(
                     "inside another sandbox: the process of the workflow file has no namespaces of its own, only a seccomp filter and Landlock",
                 );
             }
         }
-        "NodeStarted" => say(&format!("→ {} (attempt {attempt})", id())),
-        "NodeFinished" if event["cacheHit"] == true => say(&format!("✓ {} (cached)", id())),
-        "NodeFinished" => say(&format!("✓ {}", id())),
-        "NodeSkipped" => say(&format!("- {}", id())),
-        "NodeFailed" => say(&format!("✗ {} (attempt {attempt}): {}", id(), message())),
+        "NodeStarted" => notify(&format!("→ {} (attempt {attempt})", id())),
+        "NodeFinished" if event["cacheHit"] == true => notify(&format!("✓ {} (cached)", id())),
+        "NodeFinished" => notify(&format!("✓ {}", id())),
+        "NodeSkipped" => notify(&format!("- {}", id())),
+        "NodeFailed" => notify(&format!("✗ {} (attempt {attempt}): {}", id(), message())),
         "NodeRetrying" => {
-            say(&format!("↻ {} failed (attempt {attempt}): {}", id(), message()));
+            notify(&format!("↻ {} failed (attempt {attempt}): {}", id(), message()));
         }
-        "NodeWaiting" => say(&format!("… {} ({})", id(), text("status"))),
-        "Log" => say(&format!("[{}] {}", text("level"), text("message"))),
+        "NodeWaiting" => notify(&format!("… {} ({})", id(), text("status"))),
+        "Log" => notify(&format!("[{}] {}", text("level"), text("message"))),
         _ => {}
     }
     Ok(())
 }
 
 /// Prints the result of a run; returns the exit code.
-pub async fn ended(remote: &Remote, run: Run, is_json: bool) -> Result<u8, Failure> {
+pub async fn print_outcome(remote: &Remote, run: Run, is_json: bool) -> Result<u8, Failure> {
     if is_json {
         print_line(&json!({ "type": "Run", "run": run }))?;
     } else {
         match run.status {
             RunStatus::Finished => print(&run.output.clone().unwrap_or_default())?,
-            RunStatus::Waiting | RunStatus::Running => tell_waits(remote, &run).await?,
-            RunStatus::Failed => tell_error(&run),
-            RunStatus::Cancelled => say(&format!("run {} was cancelled", run.id)),
+            RunStatus::Waiting | RunStatus::Running => print_waits(remote, &run).await?,
+            RunStatus::Failed => print_error(&run),
+            RunStatus::Cancelled => notify(&format!("run {} was cancelled", run.id)),
         }
     }
     Ok(exit_code(run.status))
@@ -119,11 +119,11 @@ pub const fn exit_code(status: RunStatus) -> u8 {
     }
 }
 
-fn tell_error(run: &Run) {
+fn print_error(run: &Run) {
     let error = run.error.clone().unwrap_or_default();
-    let text = |name: &str| shown(error[name].as_str().unwrap_or_default());
-    let task = error["task"].as_str().map(|task| format!(" at task {}", shown(task)));
-    say(&format!(
+    let text = |name: &str| escaped(error[name].as_str().unwrap_or_default());
+    let task = error["task"].as_str().map(|task| format!(" at task {}", escaped(task)));
+    notify(&format!(
         "run {} failed{}: {} [{}]",
         run.id,
         task.unwrap_or_default(),
@@ -131,34 +131,35 @@ fn tell_error(run: &Run) {
         text("code")
     ));
     for frame in error["frames"].as_array().map(Vec::as_slice).unwrap_or_default() {
-        say(&format!("    {}", shown(frame.as_str().unwrap_or_default())));
+        notify(&format!("    {}", escaped(frame.as_str().unwrap_or_default())));
     }
 }
 
-async fn tell_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {
+async fn print_waits(remote: &Remote, run: &Run) -> Result<(), Failure> {
     let request = RunById { id: run.id.clone() };
     let waits = remote.workflows.inspect(remote.caller(), request).await?.waits;
     for wait in &waits {
-        say(&format!("run {}: {}", run.id, told(&run.id, wait)));
+        notify(&format!("run {}: {}", run.id, describe_wait(&run.id, wait)));
     }
     Ok(())
 }
 
 /// What a run waits for, and how to continue it.
-pub fn told(run: &str, wait: &Wait) -> String {
-    let node = shown(wait.node());
+pub fn describe_wait(run: &str, wait: &Wait) -> String {
+    let node = escaped(wait.node());
     match wait {
         Wait::Approval { title, summary, .. } => {
-            let said = [title, summary].into_iter().flatten().map(|text| shown(text));
-            let said = said.collect::<Vec<_>>().join(" ");
-            let said = if said.is_empty() { said } else { format!(" ({said})") };
-            let word = word(wait.node());
-            format!("{node} waits for a decision{said}: stockade approve {run} {word}, or deny")
+            let texts = [title, summary].into_iter().flatten().map(|text| escaped(text));
+            let details = texts.collect::<Vec<_>>().join(" ");
+            let details = if details.is_empty() { details } else { format!(" ({details})") };
+            let word = shell_word(wait.node());
+            format!("{node} waits for a decision{details}: stockade approve {run} {word}, or deny")
         }
         Wait::Signal { correlation, .. } => {
             let name = wait.answer_name().unwrap_or_default();
-            let which = correlation.as_ref().map(|id| format!(" --correlation-id {}", word(id)));
-            let (name, which) = (word(&name), which.unwrap_or_default());
+            let which =
+                correlation.as_ref().map(|id| format!(" --correlation-id {}", shell_word(id)));
+            let (name, which) = (shell_word(&name), which.unwrap_or_default());
             format!("{node} waits for a signal: stockade signal {run} {name}{which}")
         }
         Wait::Sandbox { .. } => format!("{node} waits for the host to make its sandbox"),
@@ -172,9 +173,9 @@ pub fn told(run: &str, wait: &Wait) -> String {
 
 /// Quotes a text as one shell word. The text is untrusted: a child in a sandbox chooses what it
 /// waits for.
-fn word(text: &str) -> String {
+fn shell_word(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@+=,".contains(&byte);
-    let text = shown(text);
+    let text = escaped(text);
     if !text.is_empty() && text.bytes().all(is_plain) {
         return text;
     }
@@ -189,11 +190,11 @@ mod tests {
     fn what_is_to_be_typed_is_what_it_says_and_nothing_else() {
         let approval = |node: &str| {
             let wait = serde_json::json!({ "kind": "approval", "node": node });
-            told("r", &serde_json::from_value(wait).unwrap())
+            describe_wait("r", &serde_json::from_value(wait).unwrap())
         };
         assert!(approval("box/deploy").ends_with(": stockade approve r box/deploy, or deny"));
-        let told = approval("box/x; touch y $(z) 'w'");
+        let text = approval("box/x; touch y $(z) 'w'");
         let word = "'box/x; touch y $(z) '\\''w'\\'''";
-        assert!(told.ends_with(&format!(": stockade approve r {word}, or deny")), "{told}");
+        assert!(text.ends_with(&format!(": stockade approve r {word}, or deny")), "{text}");
     }
 }

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use stockade_core::{Code, Problem};
 
 use crate::args::workflow::Init;
-use crate::commands::held::say;
+use crate::commands::sandbox::notify;
 use crate::problem::{Failure, caused};
 
 /// The initial files of a directory of workflows: names and texts.
@@ -31,8 +31,8 @@ pub(crate) fn run(arguments: &Init) -> Result<u8, Failure> {
         let file = OpenOptions::new().write(true).create_new(true).open(&path);
         file.and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|error| caused(Code::Io, &error))?;
-        say(&format!("wrote {}", path.display()));
+        notify(&format!("wrote {}", path.display()));
     }
-    say(&format!("run it: stockade up {}", directory.join("workflow.tsx").display()));
+    notify(&format!("run it: stockade up {}", directory.join("workflow.tsx").display()));
     Ok(0)
 }

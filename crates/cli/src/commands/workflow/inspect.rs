@@ -4,13 +4,13 @@ use stockade_api::{Inspection, RunById, SandboxInfo};
 
 use super::{find, follow};
 use crate::args::workflow::OneRun;
-use crate::commands::held::{print, print_text, shown};
+use crate::commands::sandbox::{escaped, print, print_text};
 use crate::problem::Failure;
 use crate::remote;
 
 /// Prints it.
 pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
-    let found = remote::with(arguments.way, async |remote| {
+    let found = remote::with(arguments.server_mode, async |remote| {
         let request = RunById { id: find(&remote, &arguments.id).await?.id };
         Ok(remote.workflows.inspect(remote.caller(), request).await?)
     })?;
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
 fn text(Inspection { run, tasks, sandboxes, waits }: &Inspection) -> String {
     let mut text = String::new();
     let mut line =
-        |name: &str, value: &str| text.push_str(&format!("{name:8}  {}\n", shown(value)));
+        |name: &str, value: &str| text.push_str(&format!("{name:8}  {}\n", escaped(value)));
     line("run", &run.id);
     line("workflow", &run.name);
     line("file", &run.file);
@@ -46,40 +46,44 @@ fn text(Inspection { run, tasks, sandboxes, waits }: &Inspection) -> String {
             0 => String::new(),
             number => format!(" #{number}"),
         };
-        let (id, status) = (shown(&task.id), task.status.as_str());
+        let (id, status) = (escaped(&task.id), task.status.as_str());
         text.push_str(&format!("  {id}{iteration}  {status} (attempt {}{times})\n", task.attempts));
         let of_task =
             |it: &&SandboxInfo| (&it.sandbox_id, it.iteration) == (&task.id, task.iteration);
         if let Some(sandbox) = sandboxes.iter().find(of_task) {
-            text.push_str(&format!("    {}\n", told(sandbox)));
+            text.push_str(&format!("    {}\n", describe_sandbox(sandbox)));
         }
         let address = match task.iteration {
             0 => format!("{}/", task.id),
             number => format!("{}@{number}/", task.id),
         };
         for inner in sandboxes.iter().filter(|it| it.sandbox_id.starts_with(&address)) {
-            text.push_str(&format!("    {}: {}\n", shown(&inner.sandbox_id), told(inner)));
+            text.push_str(&format!(
+                "    {}: {}\n",
+                escaped(&inner.sandbox_id),
+                describe_sandbox(inner)
+            ));
         }
     }
     for wait in waits {
-        text.push_str(&format!("{}\n", follow::told(&run.id, wait)));
+        text.push_str(&format!("{}\n", follow::describe_wait(&run.id, wait)));
     }
     text
 }
 
 /// A sandbox on one line.
-fn told(sandbox: &SandboxInfo) -> String {
+fn describe_sandbox(sandbox: &SandboxInfo) -> String {
     let provider = sandbox.config["provider"].as_str();
     let selected = sandbox.config["selectedRuntime"].as_str().unwrap_or_default();
     let by = match provider {
-        Some(provider) => format!("provider {}", shown(provider)),
-        None if selected == sandbox.runtime => shown(selected),
-        None => format!("{}, by {}", shown(&sandbox.runtime), shown(selected)),
+        Some(provider) => format!("provider {}", escaped(provider)),
+        None if selected == sandbox.runtime => escaped(selected),
+        None => format!("{}, by {}", escaped(&sandbox.runtime), escaped(selected)),
     };
-    let unhealthy = sandbox.unhealthy.as_ref().map(|it| format!(", {}", shown(it)));
+    let unhealthy = sandbox.unhealthy.as_ref().map(|it| format!(", {}", escaped(it)));
     let bundles = match sandbox.bundles.as_slice() {
         [] => String::new(),
         some => format!(", changes in {}", some.join(" and ")),
     };
-    format!("sandbox {} ({by}){}{bundles}", shown(&sandbox.status), unhealthy.unwrap_or_default())
+    format!("sandbox {} ({by}){}{bundles}", escaped(&sandbox.status), unhealthy.unwrap_or_default())
 }

@@ -54,7 +54,7 @@ async fn find(remote: &Remote, name: &str) -> Result<Run, Failure> {
 
 /// Finds a run by its full id, or `latest`, if the name may also mean something else. A prefix of a
 /// run's id is not accepted, so that it cannot hide another object of that name.
-async fn known(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
+async fn find_exact(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
     let found = if name == LATEST {
         remote.workflows.find(remote.caller(), FindRun { name: name.to_owned() }).await
     } else {
@@ -68,18 +68,18 @@ async fn known(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
 
 /// The same failure, unless it is that no sandbox has the name: then the new message says that no
 /// run has it, either.
-pub(super) fn unless_nothing(failure: Failure, name: &str) -> Failure {
+pub(super) fn or_no_run_or_sandbox(failure: Failure, name: &str) -> Failure {
     if failure.code() != Code::NotFound || name == LATEST {
         return failure;
     }
     let message = format!("there is no workflow run and no sandbox {name}");
     let problem = Problem::new(Code::NotFound, message).remedied_by("stockade runs");
-    Failure::from(problem).of_workflow()
+    Failure::from(problem).for_workflow()
 }
 
 /// Variables that control how a run is executed, not what it does: each run gets the values of the
 /// command that starts it.
-const OF_THE_ENGINE: [&str; 4] = [
+const ENGINE_VARIABLES: [&str; 4] = [
     "SMITHERS_MAX_CONCURRENT_SANDBOXES",
     "STOCKADE_MAX_CONCURRENT_SANDBOXES",
     MAX_OUTPUT_BYTES,
@@ -97,7 +97,7 @@ pub fn environment(given: &[String]) -> Result<BTreeMap<String, String>, Problem
         None => Ok(std::env::var(given).ok().map(|value| (given.clone(), value))),
     };
     let own = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
-    let of_the_engine = OF_THE_ENGINE.into_iter().filter_map(own).map(Ok);
+    let of_the_engine = ENGINE_VARIABLES.into_iter().filter_map(own).map(Ok);
     let given = given.iter().filter_map(|given| variable(given).transpose());
     of_the_engine.chain(given).collect()
 }

@@ -5,20 +5,20 @@ use stockade_core::{Code, Problem};
 
 use super::{environment, follow, value};
 use crate::args::workflow::Up;
-use crate::commands::held::print_text;
+use crate::commands::sandbox::print_text;
 use crate::problem::{Failure, caused};
 use crate::remote;
 
 /// Starts it. The exit code reports how it ended: 0 finished, 1 failed, 2 cancelled, 3 waits.
 pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
     let request = request(&arguments)?;
-    remote::with(arguments.way, async |remote| {
-        let run = remote.workflows.up(&remote.once(), request).await?;
+    remote::with(arguments.server_mode, async |remote| {
+        let run = remote.workflows.up(&remote.idempotent(), request).await?;
         if arguments.detach {
             print_text(&format!("{}\n", run.id))?;
             return Ok(0);
         }
-        follow::to_its_end(&remote, &run.id, 0, follow::WAIT_MS, arguments.json).await
+        follow::follow_to_end(&remote, &run.id, 0, follow::WAIT_MS, arguments.json).await
     })
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Context;
-use super::steps::replayed;
+use super::steps::replay;
 use crate::sync::now_ms;
 use crate::{
     Error, Failure, Handle, NewWorkflow, Records, Result, StartOptions, StepOutcome, WorkflowId,
@@ -25,7 +25,7 @@ impl Context {
         async move {
             if let Some(record) = self.recorded(function_id, &name)? {
                 let Some(id) = record.child.clone() else {
-                    return replayed::<()>(record).and_then(|()| Err(no_child(&name)));
+                    return replay::<()>(record).and_then(|()| Err(no_child(&name)));
                 };
                 return Ok(self.run.engine.handle(&id).waited_on_by(self.run.waits.clone()));
             }
@@ -38,19 +38,21 @@ impl Context {
             }
             let parent = Some(self.id().clone());
             let new = self.run.engine.prepare(&name, input?, options, parent);
-            let begun = match new {
-                Ok(new) => self.begin_child(function_id, &name, new).await,
+            let started = match new {
+                Ok(new) => self.start_child(function_id, &name, new).await,
                 Err(error) => Err(error),
             };
-            match begun {
+            match started {
                 Ok(handle) => Ok(handle.waited_on_by(self.run.waits.clone())),
-                Err(error) if error.is_refusal() => self.refused(function_id, &name, error).await,
+                Err(error) if error.is_refusal() => {
+                    self.child_error(function_id, &name, error).await
+                }
                 Err(error) => Err(error.into()),
             }
         }
     }
 
-    async fn begin_child(&self, function_id: u32, name: &str, new: NewWorkflow) -> Result<Handle> {
+    async fn start_child(&self, function_id: u32, name: &str, new: NewWorkflow) -> Result<Handle> {
         let output = StepOutcome::Output("null".to_owned());
         let mut step = self.record(function_id, name, output, now_ms());
         step.child = Some(new.id.clone());
@@ -58,16 +60,16 @@ impl Context {
             Records { steps: vec![step], children: vec![new.clone()], ..Records::default() };
         let context = self.clone();
         // A separate task: a recorded child also runs when the caller stops waiting.
-        let begun = tokio::spawn(async move {
+        let started = tokio::spawn(async move {
             let committed = context.commit(records, Vec::new(), None).await?;
             let created = committed.children.into_iter().next().ok_or(Error::Closed)?;
-            Ok(context.run.engine.begin(&new, created))
+            Ok(context.run.engine.start_recorded(&new, created))
         });
-        begun.await.map_err(|_| Error::Closed)?
+        started.await.map_err(|_| Error::Closed)?
     }
 
     /// Records the failure of a step that the store refused.
-    pub(super) async fn refused<T>(
+    pub(super) async fn child_error<T>(
         &self,
         function_id: u32,
         name: &str,

@@ -7,16 +7,16 @@ use super::Context;
 use crate::engine::stop::Interrupt;
 use crate::sync::lock;
 use crate::{
-    Commit, Committed, Error, Failure, Outcome, Records, Result, Statement, Status, StepOutcome,
+    Commit, CommitResult, Error, Failure, Outcome, Records, Result, Statement, Status, StepOutcome,
     StepRecord,
 };
 
 /// The records that wait for the next commit, and the statements that wait for the last.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    pub(super) carried: Records,
+    pub(super) pending: Records,
     /// The waiting steps whose values are part of the outcome of the workflow.
-    told: HashSet<u32>,
+    in_outcome: HashSet<u32>,
     /// The size of the waiting stream rows, in bytes.
     pub(super) stream_bytes: usize,
     /// Whether a task is going to flush them soon.
@@ -30,18 +30,20 @@ pub(super) struct Journal {
 impl Journal {
     /// Adds a record whose value is not stored twice: where the next commit is the success of the
     /// workflow, the outcome contains the value.
-    pub(super) fn carry_to_outcome(&mut self, record: StepRecord) {
-        self.told.insert(record.function_id);
-        self.carried.steps.push(record);
+    pub(super) fn defer_to_outcome(&mut self, record: StepRecord) {
+        self.in_outcome.insert(record.function_id);
+        self.pending.steps.push(record);
     }
 
     /// The waiting records, for a commit with that outcome.
     fn take(&mut self, outcome: Option<&Outcome>) -> Records {
         self.stream_bytes = 0;
-        let (mut carried, told) =
-            (std::mem::take(&mut self.carried), std::mem::take(&mut self.told));
+        let (mut carried, in_outcome) =
+            (std::mem::take(&mut self.pending), std::mem::take(&mut self.in_outcome));
         if let Some(Outcome::Success(_)) = outcome {
-            for step in carried.steps.iter_mut().filter(|step| told.contains(&step.function_id)) {
+            for step in
+                carried.steps.iter_mut().filter(|step| in_outcome.contains(&step.function_id))
+            {
                 step.outcome = StepOutcome::Output("null".to_owned());
             }
         }
@@ -68,14 +70,14 @@ impl Context {
         records: Records,
         statements: Vec<Statement>,
         outcome: Option<Outcome>,
-    ) -> Result<Committed> {
+    ) -> Result<CommitResult> {
         let pending = {
             // Under the lock, so that commits are submitted in the order of the records that they
             // carry.
             let mut journal = lock(&self.run.journal);
             let carried = journal.take(outcome.as_ref());
             let claim = self.run.claim.clone();
-            let commit = Commit { claim, carried, records, statements, outcome };
+            let commit = Commit { claim, earlier: carried, records, statements, outcome };
             self.run.engine.store().commit(commit)
         };
         let result = pending.await;
@@ -94,7 +96,7 @@ impl Context {
 
     /// Commits the waiting records.
     pub(super) async fn flush(&self) -> Result<(), Failure> {
-        if !lock(&self.run.journal).carried.is_empty() {
+        if !lock(&self.run.journal).pending.is_empty() {
             self.commit(Records::default(), Vec::new(), None).await?;
         }
         Ok(())

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::Engine;
 use super::stop::{Stop, Waits};
 use crate::sync::lock;
-use crate::{Claim, Claimed, Failure, Result, StepRecord, WorkflowId};
+use crate::{Claim, ClaimedWorkflow, Failure, Result, StepRecord, WorkflowId};
 use journal::Journal;
 
 pub use steps::{Backoff, Record, Step, StepOptions};
@@ -46,7 +46,7 @@ struct Run {
     recorded: Mutex<HashMap<u32, StepRecord>>,
     journal: Mutex<Journal>,
     /// Values that are kept until the end is recorded.
-    held: Mutex<Vec<Box<dyn Any + Send>>>,
+    guards: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Context {
 impl Context {
     pub(super) fn new(
         engine: Engine,
-        claimed: Claimed,
+        claimed: ClaimedWorkflow,
         steps: Vec<StepRecord>,
         stop: Stop,
     ) -> Self {
@@ -73,7 +73,7 @@ impl Context {
             next_function: AtomicU32::new(0),
             recorded: Mutex::new(steps.into_iter().map(|step| (step.function_id, step)).collect()),
             journal: Mutex::default(),
-            held: Mutex::default(),
+            guards: Mutex::default(),
             engine,
         };
         Self { run: Arc::new(run) }
@@ -114,12 +114,12 @@ impl Context {
     /// stops in this process: the result of the function is committed after the function has
     /// returned.
     pub fn hold(&self, value: impl Send + 'static) {
-        lock(&self.run.held).push(Box::new(value));
+        lock(&self.run.guards).push(Box::new(value));
     }
 
     /// Drops the values that were held.
-    pub(crate) fn release(&self) {
-        lock(&self.run.held).clear();
+    pub(crate) fn release_guards(&self) {
+        lock(&self.run.guards).clear();
     }
 
     /// The number of the next step.
@@ -143,7 +143,7 @@ impl Context {
 
     /// Fails when the workflow must stop.
     fn check(&self) -> Result<(), Failure> {
-        self.run.stop.why().map_or(Ok(()), |why| Err(why.error(self.id()).into()))
+        self.run.stop.reason().map_or(Ok(()), |why| Err(why.error(self.id()).into()))
     }
 
     /// Waits for a future without recording anything. Fails when the workflow must stop or the

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
-use crate::sync::{catching, lock, now_ms};
+use crate::sync::{catch_panic, lock, now_ms};
 use crate::{Failure, Records, Result, Statement, StepOutcome, StepRecord, WorkflowId};
 
 /// One attempt of a step.
@@ -99,17 +99,17 @@ impl Context {
         let (function_id, name) = (self.next_function(), name.into());
         async move {
             if let Some(record) = self.recorded(function_id, &name)? {
-                return replayed(record);
+                return replay(record);
             }
             let started_at = now_ms();
-            let result = self.attempts(function_id, options, &mut f).await;
+            let result = self.retry(function_id, options, &mut f).await;
             let result = result.and_then(|value| Ok((serde_json::to_string(&value)?, value)));
             let (outcome, result) = match result {
                 Ok((text, value)) => (StepOutcome::Output(text), Ok(value)),
                 Err(failure) => (self.own_failure(failure.clone())?, Err(failure)),
             };
             let record = self.record(function_id, &name, outcome, started_at);
-            self.keep(record, options.record).await?;
+            self.store_record(record, options.record).await?;
             result
         }
     }
@@ -131,12 +131,12 @@ impl Context {
         let (function_id, name) = (self.next_function(), name.into());
         async move {
             if let Some(record) = self.recorded(function_id, &name)? {
-                return replayed(record);
+                return replay(record);
             }
             let started_at = now_ms();
             let (name, context) = (name.as_ref(), self);
             let result = self
-                .attempts(function_id, options, &mut |step| {
+                .retry(function_id, options, &mut |step| {
                     let work = f(step);
                     async move {
                         let (value, statements) = work.await?;
@@ -151,7 +151,7 @@ impl Context {
             if let Err(failure) = &result {
                 let outcome = self.own_failure(failure.clone())?;
                 let record = self.record(function_id, name, outcome, started_at);
-                self.keep(record, Record::Now).await?;
+                self.store_record(record, Record::Now).await?;
             }
             result
         }
@@ -173,11 +173,11 @@ impl Context {
         async move {
             let known = self.recorded(function_id, &name)?.is_some();
             let started_at = now_ms();
-            let value = self.attempts(function_id, StepOptions::default(), &mut f).await?;
+            let value = self.retry(function_id, StepOptions::default(), &mut f).await?;
             if !known {
                 let outcome = StepOutcome::Output("null".to_owned());
                 let record = self.record(function_id, &name, outcome, started_at);
-                self.keep(record, Record::WithNext).await?;
+                self.store_record(record, Record::WithNext).await?;
             }
             Ok(value)
         }
@@ -185,7 +185,7 @@ impl Context {
 
     /// Repeats the step until it succeeds, fails with a failure that is not retryable, or has no
     /// attempts left.
-    async fn attempts<T, F, Fut>(
+    async fn retry<T, F, Fut>(
         &self,
         function_id: u32,
         options: StepOptions,
@@ -202,7 +202,7 @@ impl Context {
             // Background work that the attempt started is notified of its end.
             let _over = token.clone().drop_guard();
             let step = Step { key: key(self.id(), function_id), function_id, attempt, token };
-            match within(options.timeout, catching(|| f(step))).await {
+            match with_timeout(options.timeout, catch_panic(|| f(step))).await {
                 Err(failure) if failure.retryable && attempt <= options.retries => {
                     self.interruptible(tokio::time::sleep(pause)).await?;
                     pause = pause.saturating_mul(2).min(options.backoff.longest);
@@ -233,14 +233,14 @@ impl Context {
     }
 
     /// Commits a record, or leaves it for the next commit.
-    async fn keep(&self, record: StepRecord, when: Record) -> Result<(), Failure> {
+    async fn store_record(&self, record: StepRecord, when: Record) -> Result<(), Failure> {
         match when {
             Record::Now => {
                 let records = Records { steps: vec![record], ..Records::default() };
                 self.commit(records, Vec::new(), None).await?;
             }
-            Record::WithNext => lock(&self.run.journal).carried.steps.push(record),
-            Record::WithOutcome => lock(&self.run.journal).carry_to_outcome(record),
+            Record::WithNext => lock(&self.run.journal).pending.steps.push(record),
+            Record::WithOutcome => lock(&self.run.journal).defer_to_outcome(record),
         }
         Ok(())
     }
@@ -251,14 +251,14 @@ fn key(id: &WorkflowId, function_id: u32) -> String {
 }
 
 /// The value or failure in a record.
-pub(super) fn replayed<T: DeserializeOwned>(record: StepRecord) -> Result<T, Failure> {
+pub(super) fn replay<T: DeserializeOwned>(record: StepRecord) -> Result<T, Failure> {
     match record.outcome {
         StepOutcome::Output(text) => Ok(serde_json::from_str(&text)?),
         StepOutcome::Failure(failure) => Err(failure),
     }
 }
 
-async fn within<T>(
+async fn with_timeout<T>(
     timeout: Option<Duration>,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {

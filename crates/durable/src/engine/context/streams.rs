@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Context;
-use super::steps::replayed;
+use super::steps::replay;
 use crate::sync::{lock, now_ms};
 use crate::{EventRecord, Failure, Records, Result, StepOutcome, StreamRow};
 
@@ -82,7 +82,7 @@ impl Context {
         mut records: Records,
     ) -> Result<(), Failure> {
         if let Some(record) = self.recorded(function_id, name)? {
-            return replayed(record);
+            return replay(record);
         }
         let output = StepOutcome::Output("null".to_owned());
         records.steps.push(self.record(function_id, name, output, now_ms()));
@@ -102,7 +102,7 @@ impl Context {
             if row.value.is_none() {
                 journal.closed.insert(row.key.clone());
             }
-            journal.carried.stream.push(row);
+            journal.pending.stream.push(row);
             let is_full = journal.stream_bytes >= GATHER_BYTES;
             if !is_full && !std::mem::replace(&mut journal.flush_is_due, true) {
                 tokio::spawn(self.clone().flush_soon());

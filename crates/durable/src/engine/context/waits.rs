@@ -8,10 +8,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Context;
-use super::steps::replayed;
+use super::steps::replay;
 use crate::engine::stop::Interrupt;
 use crate::sync::{millis, now_ms, sleep_until_ms};
-use crate::{Channel, Error, Failure, Message, Received, Records, Result, StepOutcome, WorkflowId};
+use crate::{
+    Channel, Error, Failure, Message, ReceivedMessage, Records, Result, StepOutcome, WorkflowId,
+};
 
 /// The names that DBOS gives these steps.
 const SLEEP: &str = "DBOS.sleep";
@@ -32,7 +34,7 @@ impl Context {
     /// The end of a wait, as the first run computed it.
     async fn recorded_time(&self, function_id: u32, duration: Duration) -> Result<i64, Failure> {
         if let Some(record) = self.recorded(function_id, SLEEP)? {
-            return replayed(record);
+            return replay(record);
         }
         let now = now_ms();
         let wake_at = now.saturating_add(millis(duration));
@@ -53,7 +55,7 @@ impl Context {
         let topic = topic.into();
         async move {
             if let Some(record) = self.recorded(function_id, RECEIVE)? {
-                return replayed(record);
+                return replay(record);
             }
             let started_at = now_ms();
             let received = self.wait_for_message(&topic, timer_id, timeout).await?;
@@ -74,16 +76,16 @@ impl Context {
         topic: &str,
         timer_id: u32,
         timeout: Duration,
-    ) -> Result<Option<Received>, Failure> {
+    ) -> Result<Option<ReceivedMessage>, Failure> {
         let store = self.run.engine.store();
         let mut messages = store.wakes().subscribe(Channel::Messages(self.id().clone()));
-        if let Some(message) = self.stored(store.message(self.id(), topic).await)? {
+        if let Some(message) = self.decode_stored(store.message(self.id(), topic).await)? {
             return Ok(Some(message));
         }
         let end = self.recorded_time(timer_id, timeout).await?;
         loop {
             messages.mark_unchanged();
-            if let Some(message) = self.stored(store.message(self.id(), topic).await)? {
+            if let Some(message) = self.decode_stored(store.message(self.id(), topic).await)? {
                 return Ok(Some(message));
             }
             let change = async {
@@ -102,7 +104,7 @@ impl Context {
     }
 
     /// The result of a read from the store; a failed read stops the workflow in this process.
-    fn stored<T>(&self, answer: Result<T>) -> Result<T, Failure> {
+    fn decode_stored<T>(&self, answer: Result<T>) -> Result<T, Failure> {
         answer.map_err(|error| {
             self.run.stop.because(Interrupt::Storage(error.clone()));
             error.into()
@@ -125,7 +127,7 @@ impl Context {
         });
         async move {
             if let Some(record) = self.recorded(function_id, SEND)? {
-                return replayed(record);
+                return replay(record);
             }
             let output = StepOutcome::Output("null".to_owned());
             let records = Records {
@@ -134,7 +136,9 @@ impl Context {
                 ..Records::default()
             };
             match self.commit(records, Vec::new(), None).await {
-                Err(error) if error.is_refusal() => self.refused(function_id, SEND, error).await,
+                Err(error) if error.is_refusal() => {
+                    self.child_error(function_id, SEND, error).await
+                }
                 result => Ok(result.map(drop)?),
             }
         }

@@ -34,12 +34,12 @@ fn a_question_is_answered_to_the_letter() {
     assert_eq!(answer[12..bytes.len()], bytes[12..], "the question, in its own case");
     assert_eq!(answer[bytes.len()..], [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 18, 0, 1]);
     // An ordinary client can parse it.
-    let said = read(&answer, 7, &name("api.example"), Kind::A);
-    let found = Found {
+    let parsed = read(&answer, 7, &name("api.example"), Kind::A);
+    let found = Resolution {
         addresses: vec![Ipv4Addr::new(198, 18, 0, 1).into()],
         valid: Duration::from_secs(60),
     };
-    assert_eq!(said, Some(Said::Answer(Ok(found))));
+    assert_eq!(parsed, Some(Answer::Complete(Ok(found))));
 }
 
 #[test]
@@ -52,8 +52,8 @@ fn a_denial_has_its_reason_for_who_can_read_it() {
         assert!(answer.len() <= 512);
         let text = String::from_utf8_lossy(&answer).into_owned();
         assert_eq!(text.contains("not-allowed: ää"), extended);
-        let said = read(&answer, 7, &name("evil.example"), Kind::Aaaa);
-        assert_eq!(said, Some(Said::Answer(Err(NotFound::NoSuchName))));
+        let parsed = read(&answer, 7, &name("evil.example"), Kind::Aaaa);
+        assert_eq!(parsed, Some(Answer::Complete(Err(NotFound::NoSuchName))));
     }
     let bytes = query(&[b"a"], TYPE_A, true);
     let answer = Query::parse(&bytes).unwrap().answer(&Reply::Failed("x".into()));
@@ -129,7 +129,7 @@ fn addresses_are_found_through_aliases_only() {
     let read = |bytes: &[u8]| read(bytes, 9, &name("a.example"), Kind::A);
     let found = |addresses: &[&str], seconds| {
         let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        Some(Said::Answer(Ok(Found { addresses, valid: Duration::from_secs(seconds) })))
+        Some(Answer::Complete(Ok(Resolution { addresses, valid: Duration::from_secs(seconds) })))
     };
     let one: &[u8] = &[192, 0, 2, 1];
     let two: &[u8] = &[192, 0, 2, 2];
@@ -141,7 +141,7 @@ fn addresses_are_found_through_aliases_only() {
         read(&answer(&[(ALIAS, TYPE_A, 30, one), (OWN, TYPE_CNAME, 5, ALIAS)])),
         found(&["192.0.2.1"], 5)
     );
-    let none = Some(Said::Answer(Err(NotFound::NoAddress)));
+    let none = Some(Answer::Complete(Err(NotFound::NoAddress)));
     assert_eq!(read(&answer(&[(ALIAS, TYPE_A, 30, one)])), none, "somebody else's address");
     assert_eq!(read(&answer(&[(OWN, TYPE_CNAME, 5, OWN)])), none, "an alias of itself");
     assert_eq!(read(&answer(&[])), none);
@@ -165,10 +165,10 @@ fn only_the_answer_to_the_question_counts() {
     assert_eq!(read(&question(9, &name("a.example"), Kind::A), 9, "a.example", Kind::A), None);
     let mut truncated = good.clone();
     truncated[2] |= 2;
-    assert_eq!(read(&truncated, 9, "a.example", Kind::A), Some(Said::Truncated));
+    assert_eq!(read(&truncated, 9, "a.example", Kind::A), Some(Answer::Truncated));
     let mut failed = good;
     failed[3] = 2;
-    let Some(Said::Answer(Err(NotFound::Failed(_)))) = read(&failed, 9, "a.example", Kind::A)
+    let Some(Answer::Complete(Err(NotFound::Failed(_)))) = read(&failed, 9, "a.example", Kind::A)
     else {
         panic!()
     };

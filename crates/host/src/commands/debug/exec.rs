@@ -10,11 +10,11 @@ use stockade_runtime::{
 };
 use stockade_runtime_native::Native;
 
-use super::{problem, tell};
+use super::{print_answer, problem};
 use stockade_cli::args::debug::{Exec, Id};
 use stockade_cli::problem::{Failure, caused};
-use stockade_cli::terminal::{self, Raw};
-use stockade_cli::{say, streams};
+use stockade_cli::terminal::{self, RawMode};
+use stockade_cli::{eprint_line, streams};
 
 /// Runs a command and returns its exit code.
 pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<u8, Failure> {
@@ -40,7 +40,7 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
     };
     let mut running =
         native.execute(&id, &exec, &command).await.map_err(|error| problem(&error))?;
-    let raw = if tty { Raw::enter().map_err(|e| caused(Code::Io, &e))? } else { None };
+    let raw = if tty { RawMode::enter().map_err(|e| caused(Code::Io, &e))? } else { None };
     if let Some(input) = running.input.take() {
         tokio::spawn(feed(input));
     }
@@ -52,7 +52,7 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
                 captured[usize::from(stream == Stream::Error)].extend(bytes);
             }
             Some(Event::Output { stream, bytes, .. }) => {
-                write(stream, &bytes).map_err(|error| Failure::unwritten(&error))?;
+                write(stream, &bytes).map_err(|error| Failure::from_write_error(&error))?;
             }
             Some(Event::Lost { length, .. }) => lost_bytes += length,
             Some(Event::Ended(ending)) => break ending,
@@ -65,12 +65,12 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
     let code = ending.process_exit_code();
     if json {
         let [output, error] = captured.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        tell(&json!({
+        print_answer(&json!({
             "exec": exec, "ending": ending, "exitCode": code,
             "stdout": output, "stderr": error, "lostBytes": lost_bytes,
         }))?;
     } else if !matches!(ending, Ending::Exited(_)) || lost_bytes > 0 {
-        complain(&ending, lost_bytes);
+        report_failure(&ending, lost_bytes);
     }
     // A reader would take partial output for complete output.
     Ok(if lost_bytes > 0 && !json { 125 } else { code })
@@ -78,9 +78,9 @@ pub(super) async fn run(native: &Native, arguments: Exec, json: bool) -> Result<
 
 /// Forwards standard input to a command.
 async fn feed(input: Input) {
-    let mut pieces = streams::pieces();
-    while let Some(piece) = pieces.recv().await {
-        if input.write(piece).await.is_err() {
+    let mut chunks = streams::stdin_chunks();
+    while let Some(chunk) = chunks.recv().await {
+        if input.write(chunk).await.is_err() {
             return;
         }
     }
@@ -98,10 +98,10 @@ fn write(stream: Stream, bytes: &[u8]) -> std::io::Result<()> {
     }
 }
 
-fn complain(ending: &Ending, lost_bytes: u64) {
-    say!("stockade: the command ended: {ending:?}");
+fn report_failure(ending: &Ending, lost_bytes: u64) {
+    eprint_line!("stockade: the command ended: {ending:?}");
     if lost_bytes > 0 {
-        say!("stockade: {lost_bytes} bytes of its output were not stored");
+        eprint_line!("stockade: {lost_bytes} bytes of its output were not stored");
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn payload(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
 }
 
 /// Reads files under the names that the user gave.
-pub(super) fn named(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
+pub(super) fn named_files(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Problem> {
     let file = |path: &PathBuf| {
         let name = if is_input(path) { "input.ts".to_owned() } else { text(path)? };
         Ok(SourceFile { path: name, source: content(path)? })
@@ -54,18 +54,18 @@ fn is_input(path: &Path) -> bool {
     path == Path::new(STANDARD_INPUT)
 }
 
-fn find(paths: &[PathBuf], most: usize) -> Result<Vec<PathBuf>, Problem> {
+fn find(paths: &[PathBuf], limit: usize) -> Result<Vec<PathBuf>, Problem> {
     let mut found = Vec::new();
     for path in paths {
         if path.is_dir() {
-            look(path, MAX_DEPTH, &is_program, &mut found)?;
+            collect_files(path, MAX_DEPTH, &is_program, &mut found)?;
         } else {
             found.push(path.clone());
         }
     }
     found.sort();
     found.dedup();
-    found.truncate(most);
+    found.truncate(limit);
     if found.is_empty() {
         let message = "no TypeScript or JavaScript file was found";
         return Err(Problem::new(Code::InvalidInput, message));
@@ -79,7 +79,7 @@ fn is_program(path: &Path) -> bool {
 
 /// Adds the matching files of a directory tree. Names that begin with a dot and `node_modules` are
 /// excluded, and links to directories are not followed.
-pub(super) fn look(
+pub(super) fn collect_files(
     directory: &Path,
     depth: usize,
     wanted: &dyn Fn(&Path) -> bool,
@@ -94,7 +94,7 @@ pub(super) fn look(
         }
         if entry.file_type().map_err(failed)?.is_dir() {
             if depth > 0 {
-                look(&path, depth - 1, wanted, found)?;
+                collect_files(&path, depth - 1, wanted, found)?;
             }
         } else if wanted(&path) {
             found.push(path);

@@ -11,10 +11,10 @@ use stockade_snippet::Runner;
 use stockade_snippet::documents::{Example, examples};
 use tokio::task::JoinSet;
 
-use super::files::{cannot_read, look};
-use super::judged::Judged;
-use super::runner::{no_worker, runner_of, wait_for};
-use super::{harmless, junit, print};
+use super::example_result::ExampleResult;
+use super::files::{cannot_read, collect_files};
+use super::runner::{no_worker, runner_for, wait_for};
+use super::{escape_controls, junit, print};
 use stockade_cli::args::snippet::Gate;
 use stockade_cli::problem::caused;
 
@@ -32,30 +32,30 @@ pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
         let text = content(&path)?;
         let name = path.display().to_string();
         let text: Arc<str> = text.into();
-        found.extend(examples(&text).into_iter().map(|example| Found {
+        found.extend(examples(&text).into_iter().map(|example| DocumentExample {
             document: name.clone(),
             text: Arc::clone(&text),
             example,
         }));
     }
     let timeout_ms = arguments.timeout.timeout_ms.map(f64::from);
-    let to_run = found.iter().filter(|one| !one.example.skipped);
-    let inputs: Vec<_> = to_run.map(|one| one.example.input(timeout_ms)).collect();
-    let runner = runner_of(&arguments.libraries, &inputs)?;
-    let judged = wait_for(judge_all(&runner, found, timeout_ms))??;
+    let to_run = found.iter().filter(|entry| !entry.example.skipped);
+    let inputs: Vec<_> = to_run.map(|entry| entry.example.input(timeout_ms)).collect();
+    let runner = runner_for(&arguments.libraries, &inputs)?;
+    let results = wait_for(execute_all(&runner, found, timeout_ms))??;
     if let Some(path) = &arguments.junit {
-        std::fs::write(path, junit::report(&judged)).map_err(|error| {
+        std::fs::write(path, junit::report(&results)).map_err(|error| {
             let problem = caused(Code::Io, &error);
             Problem { message: format!("cannot write {}: {error}", path.display()), ..problem }
         })?;
     }
-    let failed = judged.iter().filter(|one| one.failed()).count();
-    let skipped = judged.iter().filter(|one| one.transcript.is_none()).count();
-    let passed = judged.len() - failed - skipped;
+    let failed = results.iter().filter(|result| result.failed()).count();
+    let skipped = results.iter().filter(|result| result.transcript.is_none()).count();
+    let passed = results.len() - failed - skipped;
     if arguments.json {
-        let examples = judged.iter().map(|one| {
-            let Judged { document, line, transcript } = one;
-            json!({ "document": document, "line": line, "status": one.status(), "transcript": transcript })
+        let examples = results.iter().map(|result| {
+            let ExampleResult { document, line, transcript } = result;
+            json!({ "document": document, "line": line, "status": result.status(), "transcript": transcript })
         });
         let examples: Vec<_> = examples.collect();
         let report = json!({
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
         });
         print(&stockade_cli::json::text(&report))?;
     } else {
-        let mut lines: Vec<String> = judged.iter().flat_map(readable).collect();
+        let mut lines: Vec<String> = results.iter().flat_map(readable).collect();
         lines.push(format!("{passed} passed, {failed} failed, {skipped} skipped"));
         print(&lines.join("\n"))?;
     }
@@ -75,59 +75,68 @@ pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
 }
 
 /// Runs them concurrently, as many as the runner allows.
-async fn judge_all(
+async fn execute_all(
     runner: &Arc<Runner>,
-    found: Vec<Found>,
+    found: Vec<DocumentExample>,
     timeout_ms: Option<f64>,
-) -> Result<Vec<Judged>, Problem> {
+) -> Result<Vec<ExampleResult>, Problem> {
     let progress = progress(found.len());
     let mut running = JoinSet::new();
-    for (index, one) in found.into_iter().enumerate() {
+    for (index, entry) in found.into_iter().enumerate() {
         let runner = Arc::clone(runner);
-        running.spawn(async move { (index, one.judge(&runner, timeout_ms).await) });
+        running.spawn(async move { (index, entry.execute(&runner, timeout_ms).await) });
     }
-    let mut judged = Vec::new();
-    while let Some(one) = running.join_next().await {
-        let (index, one) = one.map_err(|error| caused(Code::LaunchFailed, &error))?;
-        let one = one?;
-        progress.set_message(format!("{}:{}", one.document, one.line));
+    let mut results = Vec::new();
+    while let Some(joined) = running.join_next().await {
+        let (index, result) = joined.map_err(|error| caused(Code::LaunchFailed, &error))?;
+        let result = result?;
+        progress.set_message(format!("{}:{}", result.document, result.line));
         progress.inc(1);
-        judged.push((index, one));
+        results.push((index, result));
     }
     progress.finish_and_clear();
-    judged.sort_by_key(|(index, _)| *index);
-    Ok(judged.into_iter().map(|(_, one)| one).collect())
+    results.sort_by_key(|(index, _)| *index);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
 }
 
 /// An example with its document.
-struct Found {
+struct DocumentExample {
     document: String,
     text: Arc<str>,
     example: Example,
 }
 
-impl Found {
-    async fn judge(self, runner: &Runner, timeout_ms: Option<f64>) -> Result<Judged, Problem> {
+impl DocumentExample {
+    async fn execute(
+        self,
+        runner: &Runner,
+        timeout_ms: Option<f64>,
+    ) -> Result<ExampleResult, Problem> {
         let Self { document, text, example } = self;
         let line = example.line;
         if example.skipped {
-            return Ok(Judged { document, line, transcript: None });
+            return Ok(ExampleResult { document, line, transcript: None });
         }
         let ran = runner.run(example.input(timeout_ms), std::future::pending()).await;
         let mut transcript = ran.map_err(|error| no_worker(&error))?;
         for error in &mut transcript.errors {
-            *error = example.placed(error, &document, &text);
+            *error = example.relocate(error, &document, &text);
         }
-        Ok(Judged { document, line, transcript: Some(transcript) })
+        Ok(ExampleResult { document, line, transcript: Some(transcript) })
     }
 }
 
 /// The report of an example for people: its position, and its failures.
-fn readable(one: &Judged) -> Vec<String> {
-    let mut lines = vec![harmless(&format!("{:7} {}:{}", one.status(), one.document, one.line))];
-    let transcript = one.transcript.as_ref().filter(|_| one.failed());
+fn readable(result: &ExampleResult) -> Vec<String> {
+    let mut lines = vec![escape_controls(&format!(
+        "{:7} {}:{}",
+        result.status(),
+        result.document,
+        result.line
+    ))];
+    let transcript = result.transcript.as_ref().filter(|_| result.failed());
     for error in transcript.into_iter().flat_map(|transcript| &transcript.errors) {
-        lines.extend(harmless(error).lines().map(|line| format!("        {line}")));
+        lines.extend(escape_controls(error).lines().map(|line| format!("        {line}")));
     }
     lines
 }
@@ -137,7 +146,7 @@ fn documents(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Problem> {
     let mut found = Vec::new();
     for path in paths {
         if path.is_dir() {
-            look(path, MAX_DEPTH, &is_document, &mut found)?;
+            collect_files(path, MAX_DEPTH, &is_document, &mut found)?;
         } else {
             found.push(path.clone());
         }

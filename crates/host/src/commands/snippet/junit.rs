@@ -3,18 +3,18 @@
 
 use std::fmt::Write as _;
 
-use super::judged::Judged;
+use super::example_result::ExampleResult;
 
 /// The report as XML.
-pub(super) fn report(judged: &[Judged]) -> String {
+pub(super) fn report(results: &[ExampleResult]) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    let _ = writeln!(xml, "<testsuites {}>", counts(judged));
-    for suite in judged.chunk_by(|one, next| one.document == next.document) {
+    let _ = writeln!(xml, "<testsuites {}>", counts(results));
+    for suite in results.chunk_by(|result, next| result.document == next.document) {
         let Some(first) = suite.first() else { continue };
         let name = escaped(&first.document);
         let _ = writeln!(xml, "  <testsuite name=\"{name}\" {}>", counts(suite));
-        for one in suite {
-            case(&mut xml, &name, one);
+        for result in suite {
+            case(&mut xml, &name, result);
         }
         xml.push_str("  </testsuite>\n");
     }
@@ -22,20 +22,20 @@ pub(super) fn report(judged: &[Judged]) -> String {
     xml
 }
 
-fn case(xml: &mut String, document: &str, one: &Judged) {
-    let seconds = seconds(std::slice::from_ref(one));
+fn case(xml: &mut String, document: &str, result: &ExampleResult) {
+    let seconds = seconds(std::slice::from_ref(result));
     let _ = write!(
         xml,
         "    <testcase classname=\"{document}\" name=\"line {}\" file=\"{document}\" line=\"{}\" \
          time=\"{seconds}\"",
-        one.line, one.line
+        result.line, result.line
     );
-    let Some(transcript) = &one.transcript else {
+    let Some(transcript) = &result.transcript else {
         xml.push_str("><skipped/></testcase>\n");
         return;
     };
     xml.push('>');
-    if one.failed() {
+    if result.failed() {
         let message = transcript.errors.first().and_then(|error| error.lines().next());
         let kind = transcript.error_code.and_then(|code| serde_json::to_value(code).ok());
         let kind = kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or("error");
@@ -53,10 +53,10 @@ fn case(xml: &mut String, document: &str, one: &Judged) {
     xml.push_str("\n    </testcase>\n");
 }
 
-fn counts(judged: &[Judged]) -> String {
-    let failures = judged.iter().filter(|one| one.failed()).count();
-    let skipped = judged.iter().filter(|one| one.transcript.is_none()).count();
-    let (tests, seconds) = (judged.len(), seconds(judged));
+fn counts(results: &[ExampleResult]) -> String {
+    let failures = results.iter().filter(|result| result.failed()).count();
+    let skipped = results.iter().filter(|result| result.transcript.is_none()).count();
+    let (tests, seconds) = (results.len(), seconds(results));
     format!(
         "tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" skipped=\"{skipped}\" \
          time=\"{seconds}\""
@@ -64,8 +64,8 @@ fn counts(judged: &[Judged]) -> String {
 }
 
 /// The total time of runs, in seconds.
-fn seconds(judged: &[Judged]) -> String {
-    let ran = judged.iter().filter_map(|one| one.transcript.as_ref());
+fn seconds(results: &[ExampleResult]) -> String {
+    let ran = results.iter().filter_map(|result| result.transcript.as_ref());
     let milliseconds: u64 = ran.map(|transcript| transcript.duration_ms).sum();
     format!("{}.{:03}", milliseconds / 1_000, milliseconds % 1_000)
 }
@@ -102,8 +102,11 @@ mod tests {
 
     #[test]
     fn a_suite_is_a_document() {
-        let skipped =
-            |document: &str, line| Judged { document: document.to_owned(), line, transcript: None };
+        let skipped = |document: &str, line| ExampleResult {
+            document: document.to_owned(),
+            line,
+            transcript: None,
+        };
         let xml = report(&[skipped("a.md", 3), skipped("a.md", 9), skipped("b&.md", 1)]);
         assert_eq!(xml.matches("<testsuite ").count(), 2);
         assert!(xml.contains(

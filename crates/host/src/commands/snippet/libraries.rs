@@ -7,7 +7,7 @@ use stockade_core::address::hosts::{Hosts, InvalidHosts};
 use stockade_core::{Code, Problem};
 use stockade_script::LibrarySet;
 use stockade_snippet::Imports;
-use stockade_snippet::library::{self, Error, Wanted};
+use stockade_snippet::library::{self, Error, Selection};
 
 use stockade_cli::args::snippet::Libraries;
 use stockade_cli::problem::caused;
@@ -37,9 +37,9 @@ pub(crate) fn hosts(arguments: &Libraries) -> Result<Hosts, Problem> {
 
 /// The allowed imports of snippets, and their library set; from a directory, only the selected
 /// modules.
-pub(super) fn chosen(
+pub(super) fn select_library(
     arguments: &Libraries,
-    wanted: Wanted<'_>,
+    selection: Selection<'_>,
 ) -> Result<(Imports, LibrarySet), Problem> {
     let imports = imports(&arguments.packages)?;
     let given = |text: &OsStr| (!text.is_empty()).then(|| PathBuf::from(text));
@@ -53,7 +53,8 @@ pub(super) fn chosen(
         }
         return Ok((imports, library::built_in()));
     };
-    let set = library::installed(&directory, &imports, wanted).map_err(|error| refused(&error))?;
+    let set = library::load_installed(&directory, &imports, selection)
+        .map_err(|error| library_problem(&error))?;
     Ok((imports, set))
 }
 
@@ -66,7 +67,7 @@ pub(super) fn imports(packages: &[String]) -> Result<Imports, Problem> {
     } else {
         packages.to_vec()
     };
-    if let Some(wrong) = packages.iter().find(|name| !library::is_of_package(name)) {
+    if let Some(wrong) = packages.iter().find(|name| !library::is_package_specifier(name)) {
         let message = format!("{wrong:?} is not the name of a package");
         return Err(Problem::new(Code::InvalidInput, message)
             .remedied_by("--package zod, or --package @scope/name/part"));
@@ -74,7 +75,7 @@ pub(super) fn imports(packages: &[String]) -> Result<Imports, Problem> {
     Ok(Imports { packages, ..Imports::default() })
 }
 
-fn refused(error: &Error) -> Problem {
+fn library_problem(error: &Error) -> Problem {
     let problem = caused(Code::LibraryUnavailable, error);
     match error {
         Error::NotInstalled(name) => problem.remedied_by(format!("npm install {name}")),

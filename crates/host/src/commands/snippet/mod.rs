@@ -1,8 +1,8 @@
 //! `stockade snippet`: checks small programs, runs them in a worker, and reports the results.
 
+mod example_result;
 mod files;
 mod gate;
-mod judged;
 mod junit;
 mod libraries;
 pub(crate) mod runner;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use stockade_core::Problem;
 use stockade_snippet::{Input, Options, Runner, SourceFile, Transcript};
 
-use self::runner::{no_worker, runner_of, wait_for};
+use self::runner::{no_worker, runner_for, wait_for};
 use stockade_cli::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetCommand};
 use stockade_cli::problem::Failure;
 use stockade_cli::review::output;
@@ -38,7 +38,7 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
         }
         _ => Input { source: None, files: Some(files), timeout_ms },
     };
-    let runner = runner_of(&arguments.libraries, std::slice::from_ref(&input))?;
+    let runner = runner_for(&arguments.libraries, std::slice::from_ref(&input))?;
     let ran = wait_for(runner.run(input, std::future::pending()))?;
     let transcript = ran.map_err(|error| no_worker(&error))?;
     if arguments.json {
@@ -50,7 +50,7 @@ fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
 }
 
 fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
-    let files = files::named(&arguments.files)?;
+    let files = files::named_files(&arguments.files)?;
     let imports = libraries::imports(&arguments.packages)?;
     let options = Options::new(crate::programs::snippets());
     let runner = Runner::new(Options { imports, ..options });
@@ -65,7 +65,8 @@ fn validate(arguments: &CheckSnippet) -> Result<u8, Problem> {
     if arguments.json {
         print(&stockade_cli::json::text(&json!({ "errors": faults })))?;
     } else {
-        let lines: Vec<String> = faults.iter().map(|fault| harmless(&fault.to_string())).collect();
+        let lines: Vec<String> =
+            faults.iter().map(|fault| escape_controls(&fault.to_string())).collect();
         print(&lines.join("\n"))?;
     }
     Ok(u8::from(!faults.is_empty()))
@@ -90,22 +91,23 @@ fn batches(files: Vec<SourceFile>) -> Vec<Vec<SourceFile>> {
 
 /// The transcript for people: the unchanged console, then the other fields.
 fn readable(transcript: &Transcript) -> String {
-    let mut lines: Vec<String> = transcript.logs.iter().map(|line| harmless(line)).collect();
+    let mut lines: Vec<String> = transcript.logs.iter().map(|line| escape_controls(line)).collect();
     for (name, values) in [("facts", &transcript.facts), ("derived", &transcript.derived)] {
         if !values.is_empty() {
-            let values = stockade_cli::json::safe(Value::Object(values.clone()).to_string());
+            let values =
+                stockade_cli::json::escape_controls(Value::Object(values.clone()).to_string());
             lines.push(format!("{name}: {values}"));
         }
     }
     let told = |what: &str, texts: &[String]| -> Vec<String> {
-        texts.iter().map(|text| format!("{what}: {}", harmless(text))).collect()
+        texts.iter().map(|text| format!("{what}: {}", escape_controls(text))).collect()
     };
     lines.extend(told("error", &transcript.errors));
     lines.extend(told("warning", &transcript.warnings));
     for library in &transcript.libraries {
         // The built-in library is reported as a warning already.
         if let Some(version) = &library.version {
-            lines.push(harmless(&format!("library: {} {version}", library.name)));
+            lines.push(escape_controls(&format!("library: {} {version}", library.name)));
         }
     }
     lines.push(format!("{} ms", transcript.duration_ms));
@@ -113,7 +115,7 @@ fn readable(transcript: &Transcript) -> String {
 }
 
 /// A text of a snippet without terminal control characters.
-fn harmless(text: &str) -> String {
+fn escape_controls(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for character in text.chars() {
         if character.is_control() && !matches!(character, '\n' | '\t') {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stockade_core::{Code, Problem};
 use stockade_script::fetch::Fetcher;
 use stockade_script::worker::{Error as WorkerError, JailError, NoZygote};
-use stockade_snippet::library::{Wanted, imports};
+use stockade_snippet::library::{Selection, imports};
 use stockade_snippet::{Error, Input, Options, Runner};
 
 use super::libraries;
@@ -15,26 +15,26 @@ use stockade_cli::problem::caused;
 
 /// A runner for any snippet; does not start a process yet.
 pub(crate) fn runner(arguments: &Libraries) -> Result<Arc<Runner>, Problem> {
-    start(arguments, Wanted::All)
+    start(arguments, Selection::All)
 }
 
 /// A runner for these snippets: only the imported modules of packages are read.
-pub(super) fn runner_of(arguments: &Libraries, inputs: &[Input]) -> Result<Arc<Runner>, Problem> {
-    let mut wanted = BTreeSet::new();
+pub(super) fn runner_for(arguments: &Libraries, inputs: &[Input]) -> Result<Arc<Runner>, Problem> {
+    let mut selection = BTreeSet::new();
     let files = inputs.iter().flat_map(|input| input.files.iter().flatten());
     // The import that JSX implies is not in the source.
     if files.clone().any(|file| file.path.ends_with('x')) {
-        return start(arguments, Wanted::All);
+        return start(arguments, Selection::All);
     }
     let sources = inputs.iter().filter_map(|input| input.source.as_ref());
     for source in sources.chain(files.map(|file| &file.source)) {
-        imports(source, &mut wanted);
+        imports(source, &mut selection);
     }
-    start(arguments, Wanted::Imports(&wanted))
+    start(arguments, Selection::Imports(&selection))
 }
 
-fn start(arguments: &Libraries, wanted: Wanted<'_>) -> Result<Arc<Runner>, Problem> {
-    let (imports, library) = libraries::chosen(arguments, wanted)?;
+fn start(arguments: &Libraries, selection: Selection<'_>) -> Result<Arc<Runner>, Problem> {
+    let (imports, library) = libraries::select_library(arguments, selection)?;
     let fetcher = Fetcher::new(libraries::hosts(arguments)?);
     let options = Options::new(crate::programs::snippets());
     Ok(Arc::new(Runner::new(Options { imports, library, fetcher, ..options })))
@@ -53,7 +53,7 @@ pub(crate) fn no_worker(error: &Error) -> Problem {
             wall,
             step,
             source,
-        }))) => stockade_cli::run::wall_refused(*wall, step, source),
+        }))) => stockade_cli::run::wall_problem(*wall, step, source),
         error => caused(Code::LaunchFailed, error),
     }
 }

@@ -6,8 +6,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use super::spare::Spare;
-use super::subreaper::{self, Slot, Subreaper, Wires};
+use super::idle_subreaper::IdleSubreaper;
+use super::subreaper::{self, CommandSlot, ReportSinks, Subreaper};
 use super::{Users, connect};
 use crate::channel::Channel;
 use crate::command::{Failure, Prepared, Program, Step, Streams};
@@ -17,7 +17,7 @@ use crate::rlimits::ResourceLimits;
 
 /// How long killing a command with all that it has started may take; after that the whole jail is
 /// ended.
-const KILLING: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The inputs for the start of every command of a jail.
 #[derive(Debug)]
@@ -25,19 +25,19 @@ pub(super) struct Parts<'a> {
     pub(super) users: Users,
     pub(super) rlimits: ResourceLimits,
     pub(super) ruleset: Option<Rc<Ruleset>>,
-    pub(super) news: BorrowedFd<'a>,
+    pub(super) wakeup: BorrowedFd<'a>,
     /// The connection to the client that requested it.
     pub(super) client: Option<Rc<Channel>>,
-    pub(super) spare: &'a mut Spare,
+    pub(super) idle_subreaper: &'a mut IdleSubreaper,
 }
 
 /// One command.
 #[derive(Debug)]
 pub(super) struct Command {
     key: Vec<u8>,
-    outer: Outer,
+    outer: OuterStreams,
     /// `None` before it has a subreaper, and when the subreaper no longer exists.
-    under: Option<Under>,
+    handle: Option<SubreaperHandle>,
     started: bool,
     /// The step that failed, and the kernel's error number.
     not_started: Option<(Step, i32)>,
@@ -48,21 +48,21 @@ pub(super) struct Command {
     deadline: Option<Instant>,
     /// Why it is being ended, and the deadline for that.
     ending: Option<(Cause, Instant)>,
-    told: Told,
+    reported: Reported,
     forget: bool,
 }
 
 #[derive(Debug)]
-struct Under {
+struct SubreaperHandle {
     subreaper: Subreaper,
-    slot: Box<Slot>,
+    slot: Box<CommandSlot>,
     /// The subreaper is dead and reaped.
     reaped: bool,
 }
 
 /// What was reported about a command.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     start: bool,
     end: bool,
     gone: bool,
@@ -70,13 +70,13 @@ struct Told {
 
 /// The outer ends of a command's streams.
 #[derive(Debug)]
-enum Outer {
+enum OuterStreams {
     None,
     Pipes { input: Option<OwnedFd>, output: OwnedFd, error: OwnedFd },
     Terminal(OwnedFd),
 }
 
-impl Outer {
+impl OuterStreams {
     fn clones(&self) -> Vec<OwnedFd> {
         let each: Vec<&OwnedFd> = match self {
             Self::None => Vec::new(),
@@ -92,15 +92,15 @@ impl Command {
     pub(super) fn start(execute: Execute, descriptors: Vec<OwnedFd>, parts: Parts<'_>) -> Self {
         let mut command = Self {
             key: execute.key.clone(),
-            outer: Outer::None,
-            under: None,
+            outer: OuterStreams::None,
+            handle: None,
             started: false,
             not_started: None,
             exited: None,
             gone: false,
             deadline: execute.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             ending: None,
-            told: Told::default(),
+            reported: Reported::default(),
             forget: false,
         };
         if let Err((step, error)) = command.try_start(execute, descriptors, parts) {
@@ -126,13 +126,13 @@ impl Command {
             Some(size) => {
                 let (outer, inner) = connect::terminal(size, (user, group), become_ids)
                     .map_err(|error| (Step::Streams, error))?;
-                self.outer = Outer::Terminal(outer);
+                self.outer = OuterStreams::Terminal(outer);
                 Streams::Terminal(inner)
             }
             None => {
                 let [a, b, c, input, output, error]: [OwnedFd; 6] =
                     descriptors.try_into().map_err(|_| (Step::Streams, invalid()))?;
-                self.outer = Outer::Pipes { input: Some(input), output, error };
+                self.outer = OuterStreams::Pipes { input: Some(input), output, error };
                 Streams::Pipes([a, b, c])
             }
         };
@@ -151,19 +151,19 @@ impl Command {
         };
         // A terminal is sent with the report of the start, which must be sent first then.
         let client = parts.client.filter(|_| matches!(streams, Streams::Pipes(_)));
-        let wires = Wires { news: parts.news, client };
-        let slot = Slot::new(execute.number, prepared, streams, parts.ruleset, wires);
-        let subreaper = match parts.spare.take() {
+        let sinks = ReportSinks { wakeup: parts.wakeup, client };
+        let slot = CommandSlot::new(execute.number, prepared, streams, parts.ruleset, sinks);
+        let subreaper = match parts.idle_subreaper.take() {
             Some(subreaper) => {
                 // SAFETY: the slot is dropped in `settle` and `orphans_ended` alone, which keep the
                 // conditions, and at the end of init, which ends the jail.
-                unsafe { subreaper.give(&slot) };
+                unsafe { subreaper.assign(&slot) };
                 subreaper
             }
             // SAFETY: as above.
             None => unsafe { Subreaper::start(&slot) }.map_err(|error| (Step::Start, error))?,
         };
-        self.under = Some(Under { subreaper, slot, reaped: false });
+        self.handle = Some(SubreaperHandle { subreaper, slot, reaped: false });
         // Failures from here on are reported as its end.
         self.started = true;
         Ok(())
@@ -174,28 +174,28 @@ impl Command {
     }
 
     /// Whether this process is the command's subreaper.
-    pub(super) fn is_under(&self, pid: i32) -> bool {
-        self.under.as_ref().is_some_and(|under| under.subreaper.is(pid) && !under.reaped)
+    pub(super) fn has_subreaper(&self, pid: i32) -> bool {
+        self.handle.as_ref().is_some_and(|under| under.subreaper.is(pid) && !under.reaped)
     }
 
     /// Records that the subreaper is dead; false when it had not seen everything end.
     pub(super) fn subreaper_ended(&mut self) -> bool {
-        let Some(under) = &mut self.under else { return true };
-        under.reaped = true;
-        let clean = under.slot.seen().gone;
+        let Some(handle) = &mut self.handle else { return true };
+        handle.reaped = true;
+        let clean = handle.slot.snapshot().gone;
         if !clean && self.ending.is_none() {
-            self.ending = Some((Cause::Unseen, Instant::now() + KILLING));
+            self.ending = Some((Cause::SubreaperLost, Instant::now() + KILL_TIMEOUT));
         }
         clean
     }
 
     /// Records that no process is left that lost its subreaper.
     pub(super) fn orphans_ended(&mut self) {
-        if self.under.as_ref().is_some_and(|under| under.reaped && !under.slot.seen().gone) {
+        if self.handle.as_ref().is_some_and(|under| under.reaped && !under.slot.snapshot().gone) {
             // Its exit status is unknown.
             self.exited = self.exited.or(Some(libc::SIGKILL));
             self.gone = true;
-            self.under = None;
+            self.handle = None;
         }
     }
 
@@ -213,7 +213,7 @@ impl Command {
     ///
     /// # Errors
     /// When it could not be ended in time.
-    pub(super) fn keep_deadlines(&mut self, now: Instant, stopped: bool) -> Result<(), ()> {
+    pub(super) fn enforce_deadlines(&mut self, now: Instant, stopped: bool) -> Result<(), ()> {
         if self.next_deadline(stopped).is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
@@ -225,34 +225,34 @@ impl Command {
     }
 
     /// Takes over what the subreaper has seen; returns the subreaper when it is done.
-    pub(super) fn settle(&mut self) -> Option<Subreaper> {
-        let under = self.under.as_ref()?;
-        let seen = under.slot.seen();
-        self.not_started = self.not_started.or(seen.not_started);
-        self.exited = self.exited.or(seen.exited);
-        self.gone |= seen.gone;
-        if seen.told {
-            self.told.end = true;
-            self.told.gone = true;
+    pub(super) fn take_finished(&mut self) -> Option<Subreaper> {
+        let handle = self.handle.as_ref()?;
+        let state = handle.slot.snapshot();
+        self.not_started = self.not_started.or(state.not_started);
+        self.exited = self.exited.or(state.exited);
+        self.gone |= state.gone;
+        if state.reported {
+            self.reported.end = true;
+            self.reported.gone = true;
         }
-        let done = self.under.take_if(|_| seen.gone)?;
+        let done = self.handle.take_if(|_| state.gone)?;
         (!done.reaped).then_some(done.subreaper)
     }
 
     /// Lets only init report its end, because the client has disconnected.
-    pub(super) fn leave_telling_to_init(&self) {
-        if let Some(under) = &self.under {
-            under.slot.leave_telling_to_init();
+    pub(super) fn leave_reports_to_init(&self) {
+        if let Some(handle) = &self.handle {
+            handle.slot.leave_reports_to_init();
         }
     }
 
     /// Kills the command and everything that it has started.
     pub(super) fn end(&mut self, cause: Cause, now: Instant) {
         if self.gone {
-            self.told.gone = false;
+            self.reported.gone = false;
             return;
         }
-        self.ending.get_or_insert((cause, now + KILLING));
+        self.ending.get_or_insert((cause, now + KILL_TIMEOUT));
         self.wake_to_end();
     }
 
@@ -263,42 +263,43 @@ impl Command {
 
     /// Makes the subreaper end it, if it is being ended.
     pub(super) fn wake_to_end(&self) {
-        if let Some(under) = self.under.as_ref().filter(|under| self.is_ending() && !under.reaped) {
-            under.slot.ask_to_kill();
-            under.subreaper.wake();
+        if let Some(handle) = self.handle.as_ref().filter(|under| self.is_ending() && !under.reaped)
+        {
+            handle.slot.request_kill();
+            handle.subreaper.wake();
         }
     }
 
     /// Restarts the time for ending it: it was stopped, so it could not be ended, and it has
     /// resumed.
-    pub(super) fn goes_on(&mut self, now: Instant) {
+    pub(super) fn note_resumed(&mut self, now: Instant) {
         if let Some((_, until)) = &mut self.ending {
-            *until = now + KILLING;
+            *until = now + KILL_TIMEOUT;
         }
     }
 
     /// Sends a signal to the command's process group.
     pub(super) fn signal(&self, signal: i32) {
-        let under = self.under.as_ref().filter(|_| self.exited.is_none() && !self.gone);
-        if let Some(under) = under.filter(|_| (1..=64).contains(&signal)) {
-            under.slot.signal(signal);
+        let handle = self.handle.as_ref().filter(|_| self.exited.is_none() && !self.gone);
+        if let Some(handle) = handle.filter(|_| (1..=64).contains(&signal)) {
+            handle.slot.signal(signal);
         }
     }
 
     /// Whether it is about to execute its program.
     pub(super) fn is_starting(&self) -> bool {
-        self.under.as_ref().is_some_and(|under| !under.reaped && under.slot.is_starting())
+        self.handle.as_ref().is_some_and(|under| !under.reaped && under.slot.is_starting())
     }
 
     pub(super) fn close_input(&mut self) {
-        if let Outer::Pipes { input, .. } = &mut self.outer {
+        if let OuterStreams::Pipes { input, .. } = &mut self.outer {
             *input = None;
         }
     }
 
     /// Closes the streams; drops everything once nothing of it is alive.
     pub(super) fn forget(&mut self) {
-        self.outer = Outer::None;
+        self.outer = OuterStreams::None;
         self.forget = true;
     }
 
@@ -308,38 +309,38 @@ impl Command {
     }
 
     pub(super) fn is_forgotten(&self) -> bool {
-        self.forget && self.gone && self.under.is_none()
+        self.forget && self.gone && self.handle.is_none()
     }
 
     /// The reports that were not sent yet.
-    pub(super) fn news(&mut self, number: u64) -> Vec<(Report, Vec<OwnedFd>)> {
-        let mut news = Vec::new();
-        if let Some((step, errno)) = self.not_started.filter(|_| !self.told.end) {
-            let (wall, step) = (step.wall(), step.words().to_owned());
-            news.push((Report::NotStarted { number, wall, step, errno }, Vec::new()));
-            self.told = Told { start: true, end: true, gone: self.told.gone };
+    pub(super) fn take_reports(&mut self, number: u64) -> Vec<(Report, Vec<OwnedFd>)> {
+        let mut reports = Vec::new();
+        if let Some((step, errno)) = self.not_started.filter(|_| !self.reported.end) {
+            let (wall, step) = (step.wall(), step.as_str().to_owned());
+            reports.push((Report::NotStarted { number, wall, step, errno }, Vec::new()));
+            self.reported = Reported { start: true, end: true, gone: self.reported.gone };
         }
-        if self.started && !self.told.start {
-            self.told.start = true;
+        if self.started && !self.reported.start {
+            self.reported.start = true;
             let terminal = match &self.outer {
-                Outer::Terminal(_) => self.outer.clones(),
-                Outer::None | Outer::Pipes { .. } => Vec::new(),
+                OuterStreams::Terminal(_) => self.outer.clones(),
+                OuterStreams::None | OuterStreams::Pipes { .. } => Vec::new(),
             };
-            news.push((Report::Started { number }, terminal));
+            reports.push((Report::Started { number }, terminal));
         }
         // A command that is being ended has ended when nothing of it is left.
-        if let Some(status) = self.exited.filter(|_| !self.told.end)
+        if let Some(status) = self.exited.filter(|_| !self.reported.end)
             && (self.ending.is_none() || self.gone)
         {
-            self.told.end = true;
+            self.reported.end = true;
             let cause = self.ending.map(|(cause, _)| cause);
-            news.push((Report::Exited { number, status, cause }, Vec::new()));
+            reports.push((Report::Exited { number, status, cause }, Vec::new()));
         }
-        if self.gone && !self.told.gone {
-            self.told.gone = true;
-            news.push((Report::Gone { number }, Vec::new()));
+        if self.gone && !self.reported.gone {
+            self.reported.gone = true;
+            reports.push((Report::Gone { number }, Vec::new()));
         }
-        news
+        reports
     }
 
     /// Its complete state as a report.
@@ -354,8 +355,8 @@ impl Command {
         let record = Record {
             number,
             key: self.key.clone(),
-            terminal: matches!(self.outer, Outer::Terminal(_)),
-            input: matches!(self.outer, Outer::Pipes { input: Some(_), .. }),
+            terminal: matches!(self.outer, OuterStreams::Terminal(_)),
+            input: matches!(self.outer, OuterStreams::Pipes { input: Some(_), .. }),
             progress,
         };
         (Report::Record(record), self.outer.clones())

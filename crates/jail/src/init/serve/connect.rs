@@ -18,7 +18,7 @@ use crate::spec::WindowSize;
 use crate::{capabilities, pty, sys};
 
 /// How long init waits for a connection before it returns it unfinished.
-const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const CONNECT_TIMEOUT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Connects to a listening socket inside; the connection does not block, and may still be
 /// connecting.
@@ -60,7 +60,7 @@ fn try_connect(family: AddressFamily, address: &SocketAddrAny) -> io::Result<Own
     match rustix::net::connect(&socket, address) {
         Ok(()) => {}
         Err(Errno::INPROGRESS) => {
-            poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&PATIENCE))?;
+            poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&CONNECT_TIMEOUT))?;
             rustix::net::sockopt::socket_error(&socket)??;
         }
         Err(error) => return Err(error.into()),

@@ -12,38 +12,38 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use crate::control::{self, Cause, Control, Execute, Progress, Report, Request, Target};
 use crate::network::Listeners;
 use crate::spec::{JailSpec, Mount, Network, Scratch, Source, Task, WindowSize};
-use crate::testing::{Ended, in_child, note, skipped};
-use crate::{Held, Identity, begin, system};
+use crate::testing::{ChildExit, in_child, note, skipped};
+use crate::{Identity, PersistentJail, launch_persistent, system};
 
 /// The time limit of every single step.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A persistent jail and a connection to its init, with the reports that were not consumed yet.
-struct Served {
-    held: Held,
+struct Fixture {
+    jail: PersistentJail,
     directory: tempfile::TempDir,
     control: Control,
-    heard: Vec<(Report, Vec<std::os::fd::OwnedFd>)>,
+    reports: Vec<(Report, Vec<std::os::fd::OwnedFd>)>,
     user: u32,
     group: u32,
     next: u64,
 }
 
 /// Runs `body` with a jail, in a process with a single thread.
-fn served(lease: Duration, body: impl FnOnce(&mut Served)) {
+fn with_fixture(lease: Duration, body: impl FnOnce(&mut Fixture)) {
     let ended = in_child(|| {
-        body(&mut Served::raise(lease));
+        body(&mut Fixture::launch(lease));
         0
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
 }
 
-impl Served {
-    fn raise(lease: Duration) -> Self {
-        Self::raise_with(lease, Network::Off)
+impl Fixture {
+    fn launch(lease: Duration) -> Self {
+        Self::launch_with(lease, Network::Off)
     }
 
-    fn raise_with(lease: Duration, network: Network) -> Self {
+    fn launch_with(lease: Duration, network: Network) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let open = rustix::fs::open(
             directory.path(),
@@ -52,12 +52,12 @@ impl Served {
         )
         .unwrap();
         let listener = control::listen(open.as_fd(), "init").unwrap();
-        let identity = Identity::of_caller().unwrap();
+        let identity = Identity::for_caller().unwrap();
         let (user, group) = match &identity {
             Identity::Own { user, group } => (*user, *group),
             Identity::Range(_) => (1000, 1000),
         };
-        let kept = identity.range().and_then(|range| range.lock().unwrap());
+        let lock = identity.range().and_then(|range| range.lock().unwrap());
         let scratch =
             Mount::Scratch(Scratch { mode: 0o1777, size_bytes: 64 << 20, user: 0, group: 0 });
         let scratch = match (&identity, scratch) {
@@ -79,31 +79,31 @@ impl Served {
             task: Task::Serve { listener, lease },
             rlimits: crate::rlimits::ResourceLimits { processes: Some(500), ..Default::default() },
             cgroup: None,
-            kept: kept.into_iter().collect(),
-            areas: None,
+            locks: lock.into_iter().collect(),
+            access_mounts: None,
             landlock_optional: true,
         };
-        let mut launching = begin(spec).unwrap();
-        let held = loop {
+        let mut launching = launch_persistent(spec).unwrap();
+        let jail = loop {
             poll(&mut [PollFd::new(&launching, PollFlags::IN)], None).unwrap();
             if let Some(held) = launching.advance().unwrap() {
                 break held;
             }
         };
         let control = Control::connect(open.as_fd(), "init").unwrap();
-        Self { held, directory, control, heard: Vec::new(), user, group, next: 1 }
+        Self { jail, directory, control, reports: Vec::new(), user, group, next: 1 }
     }
 
     fn reconnect(&mut self) {
         let open = std::fs::File::open(self.directory.path()).unwrap();
         self.control = Control::connect(open.as_fd(), "init").unwrap();
-        self.heard.clear();
+        self.reports.clear();
     }
 
     /// The listeners as init sends them to a client.
     fn listeners(&mut self) -> Listeners {
         self.control.send(&Request::Listeners, &[]).unwrap();
-        let (_, descriptors) = self.hear(|report| *report == Report::Listeners);
+        let (_, descriptors) = self.recv(|report| *report == Report::Listeners);
         Listeners::from_descriptors(descriptors).unwrap()
     }
 
@@ -127,7 +127,7 @@ impl Served {
     fn start(&mut self, execute: &Execute) -> [std::fs::File; 3] {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
         let ((a, input), (output, b), (error, c)) = (pipe(), pipe(), pipe());
-        if let Some(start) = self.held.host_start {
+        if let Some(start) = self.jail.host_start {
             use rustix::fs::{Gid, Uid};
             let user = Uid::from_raw(start + execute.user);
             let group = Gid::from_raw(start + execute.group);
@@ -141,13 +141,13 @@ impl Served {
     }
 
     /// Waits for a matching report.
-    fn hear(&mut self, fits: impl Fn(&Report) -> bool) -> (Report, Vec<std::os::fd::OwnedFd>) {
-        let until = Instant::now() + PATIENCE;
+    fn recv(&mut self, fits: impl Fn(&Report) -> bool) -> (Report, Vec<std::os::fd::OwnedFd>) {
+        let until = Instant::now() + TIMEOUT;
         loop {
-            if let Some(at) = self.heard.iter().position(|(report, _)| fits(report)) {
-                return self.heard.remove(at);
+            if let Some(at) = self.reports.iter().position(|(report, _)| fits(report)) {
+                return self.reports.remove(at);
             }
-            assert!(Instant::now() < until, "heard only {:?}", self.heard);
+            assert!(Instant::now() < until, "heard only {:?}", self.reports);
             let second = Timespec { tv_sec: 1, tv_nsec: 0 };
             poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&second)).unwrap();
             match self.control.receive() {
@@ -156,9 +156,9 @@ impl Served {
                     (Report::Finished { number, status }, _) => {
                         let exited = Report::Exited { number, status, cause: None };
                         let both = [exited, Report::Gone { number }];
-                        self.heard.extend(both.map(|report| (report, Vec::new())));
+                        self.reports.extend(both.map(|report| (report, Vec::new())));
                     }
-                    other => self.heard.push(other),
+                    other => self.reports.push(other),
                 },
                 Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
             }
@@ -166,14 +166,14 @@ impl Served {
     }
 
     fn exited(&mut self, number: u64) -> (i32, Option<Cause>) {
-        match self.hear(|r| matches!(r, Report::Exited { number: n, .. } if *n == number)).0 {
+        match self.recv(|r| matches!(r, Report::Exited { number: n, .. } if *n == number)).0 {
             Report::Exited { status, cause, .. } => (status, cause),
             _ => unreachable!(),
         }
     }
 
     fn gone(&mut self, number: u64) {
-        self.hear(|report| *report == Report::Gone { number });
+        self.recv(|report| *report == Report::Gone { number });
     }
 
     /// Runs a script to its end and returns its output and exit code.
@@ -194,7 +194,7 @@ impl Served {
 
 #[test]
 fn commands_run_one_after_the_other_and_side_by_side() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         assert_eq!(jail.run("echo hello; exit 3"), ("hello\n".to_owned(), 3));
         let (ids, code) = jail.run("id -u; id -g; cat /proc/self/status");
         assert_eq!(code, 0);
@@ -224,14 +224,14 @@ fn commands_run_one_after_the_other_and_side_by_side() {
 
 #[test]
 fn a_program_that_cannot_run_and_a_user_that_may_not_be_are_told() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let mut execute = jail.command("");
         execute.arguments = vec![b"no-such-program".to_vec()];
         jail.start(&execute);
         let number = execute.number;
         let not_started =
             move |r: &Report| matches!(r, Report::NotStarted { number: n, .. } if *n == number);
-        let (report, _) = jail.hear(not_started);
+        let (report, _) = jail.recv(not_started);
         assert!(matches!(report, Report::NotStarted { wall: None, errno: libc::ENOENT, .. }));
         jail.gone(number);
 
@@ -240,7 +240,7 @@ fn a_program_that_cannot_run_and_a_user_that_may_not_be_are_told() {
         jail.start(&execute);
         let number = execute.number;
         let (report, _) =
-            jail.hear(move |r| matches!(r, Report::NotStarted { number: n, .. } if *n == number));
+            jail.recv(move |r| matches!(r, Report::NotStarted { number: n, .. } if *n == number));
         assert!(matches!(report, Report::NotStarted { errno: libc::ENOENT, .. }), "{report:?}");
 
         let mut execute = jail.command("true");
@@ -248,7 +248,7 @@ fn a_program_that_cannot_run_and_a_user_that_may_not_be_are_told() {
         jail.start(&execute);
         let number = execute.number;
         let (report, _) =
-            jail.hear(move |r| matches!(r, Report::NotStarted { number: n, .. } if *n == number));
+            jail.recv(move |r| matches!(r, Report::NotStarted { number: n, .. } if *n == number));
         assert!(matches!(report, Report::NotStarted { errno: libc::EPERM, .. }), "{report:?}");
     });
 }
@@ -257,7 +257,7 @@ fn a_program_that_cannot_run_and_a_user_that_may_not_be_are_told() {
 /// found nevertheless.
 #[test]
 fn a_kill_and_a_time_out_leave_nothing() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let hiding = "trap '' TERM HUP INT
             (setsid sh -c 'trap \"\" TERM; while :; do echo x >>/tmp/alive; sleep 0.01; done' &)
             (setsid sh -c 'sh -c \"kill -STOP \\$\\$\" &' &)
@@ -268,7 +268,7 @@ fn a_kill_and_a_time_out_leave_nothing() {
             execute.timeout = timeout;
             let streams = jail.start(&execute);
             let number = execute.number;
-            jail.hear(move |report| *report == Report::Started { number });
+            jail.recv(move |report| *report == Report::Started { number });
             while jail.run("test -s /tmp/alive").1 != 0 {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -292,7 +292,7 @@ fn a_kill_and_a_time_out_leave_nothing() {
 
 #[test]
 fn background_children_live_on_until_they_are_killed() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let execute = jail.command("(while :; do echo x >>/tmp/alive; sleep 0.01; done) & exit 7");
         let _streams = jail.start(&execute);
         let number = execute.number;
@@ -307,11 +307,11 @@ fn background_children_live_on_until_they_are_killed() {
 /// As users do who end a program that they started earlier.
 #[test]
 fn commands_of_one_user_may_signal_each_other() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let execute = jail.command("while :; do sleep 0.01; done");
         let _streams = jail.start(&execute);
         let number = execute.number;
-        jail.hear(move |report| *report == Report::Started { number });
+        jail.recv(move |report| *report == Report::Started { number });
         let kill_others = "for p in $(ls /proc | grep -x '[0-9]*'); do
                 test $p = $$ || grep -qs stockade-init /proc/$p/comm || kill $p 2>/dev/null
             done; exit 0";
@@ -325,25 +325,25 @@ fn commands_of_one_user_may_signal_each_other() {
 
 #[test]
 fn a_successor_finds_commands_and_their_streams() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let execute = jail.command("echo before; read x; echo after $x; exit 4");
         let [input, output, error] = jail.start(&execute);
         let number = execute.number;
-        jail.hear(move |report| *report == Report::Started { number });
+        jail.recv(move |report| *report == Report::Started { number });
         drop((input, output, error));
         jail.reconnect();
         jail.control.send(&Request::List, &[]).unwrap();
-        let (report, streams) = jail.hear(|report| matches!(report, Report::Record(_)));
+        let (report, streams) = jail.recv(|report| matches!(report, Report::Record(_)));
         let Report::Record(record) = report else { unreachable!() };
         assert_eq!((record.number, record.progress), (number, Progress::Running));
         assert_eq!(record.key, execute.key);
         assert!(record.input && !record.terminal);
-        jail.hear(|report| *report == Report::Listed);
+        jail.recv(|report| *report == Report::Listed);
         let [mut input, mut output, _error]: [std::fs::File; 3] =
             streams.into_iter().map(std::fs::File::from).collect::<Vec<_>>().try_into().unwrap();
         // The same key denotes the same command.
         jail.start(&Execute { number: 99, ..execute });
-        jail.hear(move |r| matches!(r, Report::Record(record) if record.number == number));
+        jail.recv(move |r| matches!(r, Report::Record(record) if record.number == number));
         std::io::Write::write_all(&mut input, b"word\n").unwrap();
         assert_eq!(jail.exited(number), (4 << 8, None));
         jail.control.send(&Request::Forget { number }, &[]).unwrap();
@@ -355,12 +355,12 @@ fn a_successor_finds_commands_and_their_streams() {
 
 #[test]
 fn a_terminal_has_its_size_and_its_user() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let mut execute = jail.command("test -t 0 && stty size; stat -c %u $(tty); read x");
         execute.terminal = Some(WindowSize { rows: 33, columns: 99 });
         jail.control.send(&Request::Execute(Box::new(execute.clone())), &[]).unwrap();
         let number = execute.number;
-        let (_, terminal) = jail.hear(move |report| *report == Report::Started { number });
+        let (_, terminal) = jail.recv(move |report| *report == Report::Started { number });
         let mut terminal: Vec<_> = terminal.into_iter().map(std::fs::File::from).collect();
         let terminal = &mut terminal[0];
         std::io::Write::write_all(terminal, b"word\n").unwrap();
@@ -375,8 +375,8 @@ fn a_terminal_has_its_size_and_its_user() {
 
 #[test]
 fn connections_are_handed_out() {
-    served(PATIENCE, |jail| {
-        let connect = |number, target, jail: &Served| Request::Connect {
+    with_fixture(TIMEOUT, |jail| {
+        let connect = |number, target, jail: &Fixture| Request::Connect {
             number,
             target,
             user: jail.user,
@@ -384,7 +384,7 @@ fn connections_are_handed_out() {
         };
         let request = connect(1, Target::Tcp(1), jail);
         jail.control.send(&request, &[]).unwrap();
-        let (refused, _) = jail.hear(|report| matches!(report, Report::Refused { .. }));
+        let (refused, _) = jail.recv(|report| matches!(report, Report::Refused { .. }));
         assert_eq!(refused, Report::Refused { number: 1, errno: libc::ECONNREFUSED });
         if !Path::new("/usr/bin/perl").exists() {
             crate::testing::skipped("there is no perl to listen with");
@@ -403,7 +403,7 @@ fn connections_are_handed_out() {
         {
             let request = connect(number, target, jail);
             jail.control.send(&request, &[]).unwrap();
-            let (_, sockets) = jail.hear(move |report| *report == Report::Connected { number });
+            let (_, sockets) = jail.recv(move |report| *report == Report::Connected { number });
             rustix::io::ioctl_fionbio(&sockets[0], false).unwrap();
             let mut text = [0; 6];
             rustix::io::read(&sockets[0], &mut text).unwrap();
@@ -414,22 +414,22 @@ fn connections_are_handed_out() {
 
 #[test]
 fn everything_ends_with_the_lease_also_while_it_is_stopped() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let execute = jail.command("while :; do sleep 0.01; done");
         let _streams = jail.start(&execute);
         let number = execute.number;
-        jail.hear(move |report| *report == Report::Started { number });
+        jail.recv(move |report| *report == Report::Started { number });
         jail.control.send(&Request::Stop { by_signal: true }, &[]).unwrap();
         jail.control.send(&Request::Lease(Duration::from_millis(50)), &[]).unwrap();
         let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
-        let ended = poll(&mut [PollFd::new(&jail.held.init, PollFlags::IN)], Some(&timeout));
+        let ended = poll(&mut [PollFd::new(&jail.jail.init, PollFlags::IN)], Some(&timeout));
         assert_eq!(ended, Ok(1));
     });
 }
 
 #[test]
 fn a_long_request_travels_in_a_file_and_nonsense_ends_the_connection_only() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let mut execute = jail.command("test ${#LONG} = 100000");
         execute.environment.push([&b"LONG="[..], &[b'x'; 100_000]].concat());
         let _streams = jail.start(&execute);
@@ -449,7 +449,7 @@ fn a_long_request_travels_in_a_file_and_nonsense_ends_the_connection_only() {
 
 #[test]
 fn stopped_processes_go_on() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let execute = jail.command("while :; do echo x; sleep 0.01; done");
         let [_input, output, _error] = jail.start(&execute);
         rustix::io::ioctl_fionbio(&output, true).unwrap();
@@ -465,7 +465,7 @@ fn stopped_processes_go_on() {
         assert!(count(0.3) > 0);
         jail.control.send(&Request::Stop { by_signal: true }, &[]).unwrap();
         jail.control.send(&Request::List, &[]).unwrap();
-        jail.hear(|report| *report == Report::Listed);
+        jail.recv(|report| *report == Report::Listed);
         count(0.02);
         assert_eq!(count(0.2), 0);
         jail.control.send(&Request::Continue, &[]).unwrap();
@@ -480,34 +480,34 @@ fn stopped_processes_go_on() {
 fn what_is_stopped_can_be_ended_alone() {
     for by_signal in [true, false] {
         for timeout in [Some(Duration::from_millis(200)), None] {
-            served(PATIENCE, |jail| end_alone(jail, by_signal, timeout));
+            with_fixture(TIMEOUT, |jail| end_alone(jail, by_signal, timeout));
         }
     }
 }
 
-fn end_alone(jail: &mut Served, by_signal: bool, timeout: Option<Duration>) {
+fn end_alone(jail: &mut Fixture, by_signal: bool, timeout: Option<Duration>) {
     let endless = "(setsid sh -c 'while :; do sleep 0.01; done' &); while :; do sleep 0.01; done";
     let other = jail.command(endless);
     let ended = Execute { timeout, ..jail.command(endless) };
     let _streams = [jail.start(&other), jail.start(&ended)];
     let number = ended.number;
-    jail.hear(move |report| *report == Report::Started { number });
+    jail.recv(move |report| *report == Report::Started { number });
     jail.control.send(&Request::Stop { by_signal }, &[]).unwrap();
     if timeout.is_none() {
         jail.control.send(&Request::Kill { number }, &[]).unwrap();
     }
     if !by_signal {
-        jail.hear(|report| *report == Report::Thaw);
+        jail.recv(|report| *report == Report::Thaw);
     }
-    let (report, _) = jail.hear(
+    let (report, _) = jail.recv(
         move |report| matches!(report, Report::Exited { number: exited, .. } if *exited == number),
     );
     let cause = if timeout.is_some() { Cause::TimedOut } else { Cause::Killed };
-    let told = matches!(report, Report::Exited { cause: Some(told), .. } if told == cause);
-    assert!(told, "{report:?}");
+    let is_reported = matches!(report, Report::Exited { cause: Some(told), .. } if told == cause);
+    assert!(is_reported, "{report:?}");
     jail.gone(number);
-    let until = Instant::now() + PATIENCE;
-    while !crate::watch::have_stopped(jail.held.init_process).unwrap() {
+    let until = Instant::now() + TIMEOUT;
+    while !crate::watch::have_stopped(jail.jail.init_process).unwrap() {
         assert!(Instant::now() < until, "not everything is stopped");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -520,22 +520,22 @@ fn end_alone(jail: &mut Served, by_signal: bool, timeout: Option<Duration>) {
 /// Where commands have no ids of their own, one of them can kill a subreaper.
 #[test]
 fn a_command_whose_subreaper_is_killed_ends_whole() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         let looping = "(setsid sh -c 'while :; do echo x >>/tmp/alive; sleep 0.01; done' &)
             while :; do sleep 0.01; done";
         let execute = jail.command(looping);
         let _streams = jail.start(&execute);
         let number = execute.number;
-        jail.hear(move |report| *report == Report::Started { number });
+        jail.recv(move |report| *report == Report::Started { number });
         while jail.run("test -s /tmp/alive").1 != 0 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let init = jail.held.init_process;
+        let init = jail.jail.init_process;
         let children = std::fs::read_to_string(format!("/proc/{init}/task/{init}/children"));
         let children = children.unwrap();
         let subreaper: i32 = children.split_whitespace().next().unwrap().parse().unwrap();
         crate::raw::kill(subreaper, libc::SIGKILL).unwrap();
-        assert_eq!(jail.exited(number), (libc::SIGKILL, Some(Cause::Unseen)));
+        assert_eq!(jail.exited(number), (libc::SIGKILL, Some(Cause::SubreaperLost)));
         jail.gone(number);
         assert_eq!(jail.run("rm -f /tmp/alive; sleep 0.1; test -e /tmp/alive").1, 1);
     });
@@ -548,8 +548,8 @@ fn the_ways_out_are_kept_for_whoever_comes_next() {
         return;
     }
     let ended = in_child(|| {
-        let mut jail = Served::raise_with(PATIENCE, Network::Egress);
-        let network = jail.held.listeners.take().unwrap().network().unwrap();
+        let mut jail = Fixture::launch_with(TIMEOUT, Network::Egress);
+        let network = jail.jail.listeners.take().unwrap().network().unwrap();
         jail.reconnect();
         let listeners = jail.listeners();
         assert_eq!(listeners.network().unwrap(), network);
@@ -557,28 +557,28 @@ fn the_ways_out_are_kept_for_whoever_comes_next() {
         let target = Target::Tcp(crate::network::PROXY_PORT);
         let connect = Request::Connect { number: 1, target, user, group };
         jail.control.send(&connect, &[]).unwrap();
-        jail.hear(|report| *report == Report::Connected { number: 1 });
+        jail.recv(|report| *report == Report::Connected { number: 1 });
         let proxy = std::net::TcpListener::from(listeners.proxy);
         proxy.set_nonblocking(true).unwrap();
         proxy.accept().unwrap();
         0
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
 }
 
 #[test]
 fn without_ways_out_none_are_handed_out() {
-    served(PATIENCE, |jail| {
-        assert!(jail.held.listeners.is_none());
+    with_fixture(TIMEOUT, |jail| {
+        assert!(jail.jail.listeners.is_none());
         jail.control.send(&Request::Listeners, &[]).unwrap();
-        let (_, descriptors) = jail.hear(|report| *report == Report::Listeners);
+        let (_, descriptors) = jail.recv(|report| *report == Report::Listeners);
         assert!(descriptors.is_empty());
     });
 }
 
 /// Whether this host supports networks with a policy; if not, the test is reported as skipped.
 fn has_networks() -> bool {
-    let proven = in_child(|| i32::from(crate::network::prove().is_err())) == Ended::Exited(0);
+    let proven = in_child(|| i32::from(crate::network::probe().is_err())) == ChildExit::Exited(0);
     if !proven {
         skipped("there can be no network by policy here");
     }
@@ -592,10 +592,10 @@ fn what_is_handed_out_can_be_looked_at() {
         return;
     }
     let ended = in_child(|| {
-        let mut jails = [(); 2].map(|()| Served::raise_with(PATIENCE, Network::Egress));
+        let mut jails = [(); 2].map(|()| Fixture::launch_with(TIMEOUT, Network::Egress));
         let kind = |checked: std::io::Result<Listeners>| checked.unwrap_err().kind();
         let [one, other] = &mut jails;
-        let taken = |jail: &mut Served| Vec::from(jail.listeners().into_descriptors());
+        let taken = |jail: &mut Fixture| Vec::from(jail.listeners().into_descriptors());
         for (first, second) in [(0, 1), (0, 2), (0, 3), (1, 3), (2, 3)] {
             let mut mixed = taken(one);
             mixed.swap(first, second);
@@ -613,19 +613,19 @@ fn what_is_handed_out_can_be_looked_at() {
         assert_eq!(mixed.network().unwrap_err().kind(), std::io::ErrorKind::InvalidData);
         0
     });
-    assert_eq!(ended, Ended::Exited(0));
+    assert_eq!(ended, ChildExit::Exited(0));
 }
 
 /// The children of a jail's init, with their process numbers on the host.
-fn children(jail: &Served) -> Vec<i32> {
-    let init = jail.held.init_process;
+fn children(jail: &Fixture) -> Vec<i32> {
+    let init = jail.jail.init_process;
     let children = std::fs::read_to_string(format!("/proc/{init}/task/{init}/children")).unwrap();
     children.split_whitespace().map(|process| process.parse().unwrap()).collect()
 }
 
 #[test]
 fn a_subreaper_serves_the_next_command_and_leaves_when_there_is_none() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         // A command that starts quickly may find the previous subreaper not idle yet.
         let own: std::collections::BTreeSet<_> =
             (0..20).map(|_| jail.run("echo $PPID").0).collect();
@@ -643,8 +643,8 @@ fn a_subreaper_serves_the_next_command_and_leaves_when_there_is_none() {
         jail.exited(other.number);
         jail.gone(other.number);
         // Renews the lease, as a keeper does periodically.
-        jail.control.send(&Request::Lease(PATIENCE), &[]).unwrap();
-        let until = Instant::now() + PATIENCE;
+        jail.control.send(&Request::Lease(TIMEOUT), &[]).unwrap();
+        let until = Instant::now() + TIMEOUT;
         while !children(jail).is_empty() {
             assert!(Instant::now() < until, "{:?} stay", children(jail));
             std::thread::sleep(Duration::from_millis(20));
@@ -657,8 +657,8 @@ fn a_subreaper_serves_the_next_command_and_leaves_when_there_is_none() {
 /// exits by itself: many rounds fit into the time of a few idle periods.
 #[test]
 fn no_subreaper_waits_where_everything_is_stopped() {
-    served(PATIENCE, |jail| {
-        let until = Instant::now() + PATIENCE;
+    with_fixture(TIMEOUT, |jail| {
+        let until = Instant::now() + TIMEOUT;
         for _ in 0..40 {
             jail.run("true");
             // The end of the previous command is sometimes reported before its subreaper has
@@ -675,7 +675,7 @@ fn no_subreaper_waits_where_everything_is_stopped() {
 
 #[test]
 fn a_subreaper_that_is_killed_while_it_waits_is_not_missed() {
-    served(PATIENCE, |jail| {
+    with_fixture(TIMEOUT, |jail| {
         for _ in 0..20 {
             jail.run("true");
             for process in children(jail) {
@@ -687,11 +687,11 @@ fn a_subreaper_that_is_killed_while_it_waits_is_not_missed() {
             let [_input, mut output, _error] = jail.start(&command);
             let (status, cause) = jail.exited(command.number);
             jail.gone(command.number);
-            let mut told = String::new();
-            output.read_to_string(&mut told).unwrap();
+            let mut text = String::new();
+            output.read_to_string(&mut text).unwrap();
             match cause {
-                None => assert_eq!((status, told.as_str()), (0, "on\n")),
-                Some(cause) => assert_eq!((cause, told.as_str()), (Cause::Unseen, "")),
+                None => assert_eq!((status, text.as_str()), (0, "on\n")),
+                Some(cause) => assert_eq!((cause, text.as_str()), (Cause::SubreaperLost, "")),
             }
         }
         assert_eq!(jail.run("echo on"), ("on\n".to_owned(), 0));

@@ -23,28 +23,28 @@ use crate::vm_helper::reserve_descriptors;
 /// The signal that wakes a subreaper.
 pub(super) const WAKE: i32 = libc::SIGUSR1;
 /// No process has this number or a higher one (`PID_MAX_LIMIT`, `proc(5)`).
-const END: i32 = 4_194_304;
+const PID_END: i32 = 4_194_304;
 /// How long to wait for killed processes to end, in milliseconds.
 const ROUND_MILLISECONDS: u32 = 2;
 
 /// Subreapers make few and shallow calls.
 const STACK_BYTES: usize = 32 << 10;
 const COMMAND_STACK_BYTES: usize = 64 << 10;
-const WORDS: usize = (STACK_BYTES + COMMAND_STACK_BYTES) / size_of::<u128>();
+const STACK_WORDS: usize = (STACK_BYTES + COMMAND_STACK_BYTES) / size_of::<u128>();
 
 const NOT_STARTED: u8 = 1;
 const EXITED: u8 = 2;
 const GONE: u8 = 4;
 /// The subreaper may report the end to the client itself.
-const MAY_TELL: u8 = 8;
+const MAY_REPORT: u8 = 8;
 /// It has done so.
-const TOLD: u8 = 16;
+const REPORTED: u8 = 16;
 
 /// Where a subreaper sends its news.
 #[derive(Debug)]
-pub(super) struct Wires<'a> {
+pub(super) struct ReportSinks<'a> {
     /// To init, which keeps it open.
-    pub(super) news: BorrowedFd<'a>,
+    pub(super) wakeup: BorrowedFd<'a>,
     /// Init's client, for which the end of a command is the most urgent report.
     pub(super) client: Option<Rc<Channel>>,
 }
@@ -53,23 +53,23 @@ pub(super) struct Wires<'a> {
 #[derive(Debug)]
 pub(super) struct Subreaper {
     process: i32,
-    post: Box<Post>,
+    shared: Box<SharedState>,
 }
 
 /// What init shares with one subreaper.
 #[derive(Debug)]
-struct Post {
+struct SharedState {
     /// The command to start next.
-    work: AtomicPtr<Slot>,
+    work: AtomicPtr<CommandSlot>,
     /// No further command will follow.
-    leaves: AtomicBool,
+    exits: AtomicBool,
     /// The command's stack below the subreaper's own.
     stack: Box<[MaybeUninit<u128>]>,
 }
 
 /// What init shares with a subreaper and one command.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct CommandSlot {
     number: u64,
     prepared: Prepared,
     /// The inner ends of the command's streams; with a terminal the same three times.
@@ -77,7 +77,7 @@ pub(super) struct Slot {
     /// The streams are not closed yet.
     streams_open: AtomicBool,
     ruleset: Option<Rc<Ruleset>>,
-    news: RawFd,
+    wakeup: RawFd,
     client: Option<Rc<Channel>>,
     state: AtomicU8,
     status: AtomicI32,
@@ -89,13 +89,13 @@ pub(super) struct Slot {
 
 /// The state of a command as read from its slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct CommandState {
     /// The step that failed, and the kernel's error number.
     pub(super) not_started: Option<(Step, i32)>,
     /// The status as `wait(2)` gives it.
     pub(super) exited: Option<i32>,
     /// Init's client was notified that it ended and that nothing of it is alive.
-    pub(super) told: bool,
+    pub(super) reported: bool,
     /// No process of it is alive.
     pub(super) gone: bool,
 }
@@ -105,16 +105,16 @@ impl Subreaper {
     ///
     /// # Safety
     /// As for [`Subreaper::give`].
-    pub(super) unsafe fn start(slot: &Slot) -> io::Result<Self> {
-        let post = Box::new(Post {
+    pub(super) unsafe fn start(slot: &CommandSlot) -> io::Result<Self> {
+        let shared = Box::new(SharedState {
             work: AtomicPtr::new(std::ptr::from_ref(slot).cast_mut()),
-            leaves: AtomicBool::new(false),
-            stack: Box::new_uninit_slice(WORDS),
+            exits: AtomicBool::new(false),
+            stack: Box::new_uninit_slice(STACK_WORDS),
         });
         reserve_descriptors();
         // The lower part is the stack of the command, which starts while the subreaper uses the
         // upper part.
-        let top = post.stack.as_ptr_range().end.cast_mut();
+        let top = shared.stack.as_ptr_range().end.cast_mut();
         // SAFETY: the stack is 16-byte aligned and grows down from its end; the post is kept. The
         // subreaper and its commands touch no memory of init except what they are given.
         let process = unsafe {
@@ -122,10 +122,10 @@ impl Subreaper {
                 subreaper,
                 top.cast(),
                 libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD,
-                std::ptr::from_ref(&*post).cast_mut().cast(),
+                std::ptr::from_ref(&*shared).cast_mut().cast(),
             )
         };
-        if process == -1 { Err(io::Error::last_os_error()) } else { Ok(Self { process, post }) }
+        if process == -1 { Err(io::Error::last_os_error()) } else { Ok(Self { process, shared }) }
     }
 
     /// Gives it another command, after [`GONE`] was seen for the previous one.
@@ -133,8 +133,8 @@ impl Subreaper {
     /// # Safety
     /// The slot may be dropped only when [`GONE`] was seen, or the subreaper was reaped and
     /// everything that it had started is dead.
-    pub(super) unsafe fn give(&self, slot: &Slot) {
-        self.post.work.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Release);
+    pub(super) unsafe fn assign(&self, slot: &CommandSlot) {
+        self.shared.work.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Release);
         self.wake();
     }
 
@@ -144,8 +144,8 @@ impl Subreaper {
     }
 
     /// Tells it to exit, as no further command will follow.
-    pub(super) fn leave(&self) {
-        self.post.leaves.store(true, Ordering::Release);
+    pub(super) fn exit(&self) {
+        self.shared.exits.store(true, Ordering::Release);
         self.wake();
     }
 
@@ -157,13 +157,13 @@ impl Subreaper {
     }
 }
 
-impl Slot {
+impl CommandSlot {
     pub(super) fn new(
         number: u64,
         prepared: Prepared,
         streams: Streams,
         ruleset: Option<Rc<Ruleset>>,
-        wires: Wires<'_>,
+        sinks: ReportSinks<'_>,
     ) -> Box<Self> {
         Box::new(Self {
             number,
@@ -174,9 +174,9 @@ impl Slot {
             },
             streams_open: AtomicBool::new(true),
             ruleset,
-            news: wires.news.as_raw_fd(),
-            state: AtomicU8::new(if wires.client.is_some() { MAY_TELL } else { 0 }),
-            client: wires.client,
+            wakeup: sinks.wakeup.as_raw_fd(),
+            state: AtomicU8::new(if sinks.client.is_some() { MAY_REPORT } else { 0 }),
+            client: sinks.client,
             status: AtomicI32::new(0),
             command: AtomicI32::new(0),
             signals: AtomicU64::new(0),
@@ -184,25 +184,25 @@ impl Slot {
         })
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn snapshot(&self) -> CommandState {
         let state = self.state.load(Ordering::Acquire);
-        Seen {
+        CommandState {
             not_started: (state & NOT_STARTED != 0)
                 .then(|| self.prepared.failure.get().unwrap_or((Step::Exec, libc::EIO))),
             exited: (state & EXITED != 0).then(|| self.status.load(Ordering::Acquire)),
-            told: state & TOLD != 0,
+            reported: state & REPORTED != 0,
             gone: state & GONE != 0,
         }
     }
 
     /// Lets only init report the end, unless it was already reported.
-    pub(super) fn leave_telling_to_init(&self) {
-        self.state.fetch_and(!MAY_TELL, Ordering::AcqRel);
+    pub(super) fn leave_reports_to_init(&self) {
+        self.state.fetch_and(!MAY_REPORT, Ordering::AcqRel);
     }
 
     /// Whether the command is about to execute its program.
     pub(super) fn is_starting(&self) -> bool {
-        self.command.load(Ordering::SeqCst) == 0 && !self.seen().gone
+        self.command.load(Ordering::SeqCst) == 0 && !self.snapshot().gone
     }
 
     /// Sends a signal to the command's process group, immediately or once it has executed its
@@ -229,35 +229,37 @@ impl Slot {
     }
 
     /// Requests that the subreaper ends everything; the caller must wake it afterwards.
-    pub(super) fn ask_to_kill(&self) {
+    pub(super) fn request_kill(&self) {
         self.kill.store(true, Ordering::Release);
     }
 
     /// Records the state and wakes init.
-    fn tell(&self, state: u8) {
+    fn set_state(&self, state: u8) {
         self.state.fetch_or(state, Ordering::Release);
-        ring(self.news);
+        wake_init(self.wakeup);
     }
 
     /// Records that nothing is left; the slot must not be used after this. A client that receives
     /// the command's end from here receives it once, and before any other report. That report
     /// counts only if init has not dropped the client meanwhile.
-    fn note_all(&self, news: u8) {
-        let told = news & EXITED != 0 && !self.kill.load(Ordering::Acquire) && self.tell_client();
-        let is_told = |state: u8| told && state & MAY_TELL != 0;
-        let all = |state: u8| Some(state | news | GONE | if is_told(state) { TOLD } else { 0 });
-        let wire = self.news;
+    fn finish(&self, bits: u8) {
+        let is_reported_here =
+            bits & EXITED != 0 && !self.kill.load(Ordering::Acquire) && self.report_to_client();
+        let is_reported = |state: u8| is_reported_here && state & MAY_REPORT != 0;
+        let all =
+            |state: u8| Some(state | bits | GONE | if is_reported(state) { REPORTED } else { 0 });
+        let wakeup = self.wakeup;
         // The closure never returns `None`.
         let (Ok(state) | Err(state)) =
             self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, all);
-        if !is_told(state) {
-            ring(wire);
+        if !is_reported(state) {
+            wake_init(wakeup);
         }
     }
 
     /// Reports the command's end to init's client; false when there is none or it does not receive.
-    fn tell_client(&self) -> bool {
-        let may = self.state.load(Ordering::Acquire) & MAY_TELL != 0;
+    fn report_to_client(&self) -> bool {
+        let may = self.state.load(Ordering::Acquire) & MAY_REPORT != 0;
         let Some(client) = self.client.as_ref().filter(|_| may) else { return false };
         let client = client.as_fd().as_raw_fd();
         let report = wire::finished(self.number, self.status.load(Ordering::Acquire));
@@ -283,30 +285,30 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for CommandSlot {
     fn drop(&mut self) {
         self.close_streams();
     }
 }
 
 /// Wakes init to check its commands.
-fn ring(news: RawFd) {
+fn wake_init(wakeup: RawFd) {
     let one = 1_u64;
-    let arguments = [signed(news), (&raw const one) as usize, 8, 0, 0, 0];
+    let arguments = [signed(wakeup), (&raw const one) as usize, 8, 0, 0, 0];
     // SAFETY: writes eight valid bytes to init's descriptor for news.
     unsafe { raw::syscall(libc::SYS_write, arguments) };
 }
 
-extern "C" fn subreaper(post: *mut libc::c_void) -> libc::c_int {
+extern "C" fn subreaper(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the argument is a post that init keeps until this process has been reaped.
-    let post = unsafe { &*post.cast::<Post>().cast_const() };
+    let shared = unsafe { &*shared.cast::<SharedState>().cast_const() };
     loop {
-        let work = post.work.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        let work = shared.work.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: init keeps a slot that it has given until it has seen that nothing is left, which
         // `attend` records last.
         if let Some(slot) = unsafe { work.cast_const().as_ref() } {
-            attend(slot, &post.stack);
-        } else if post.leaves.load(Ordering::Acquire) {
+            run_command(slot, &shared.stack);
+        } else if shared.exits.load(Ordering::Acquire) {
             sys::exit_now(0);
         } else {
             raw::wait_for_signal(raw::only(WAKE), None);
@@ -315,7 +317,7 @@ extern "C" fn subreaper(post: *mut libc::c_void) -> libc::c_int {
 }
 
 /// Starts a command and stays with it until its end.
-fn attend(slot: &Slot, stack: &[MaybeUninit<u128>]) {
+fn run_command(slot: &CommandSlot, stack: &[MaybeUninit<u128>]) {
     let arguments = [signed(libc::PR_SET_CHILD_SUBREAPER), 1, 0, 0, 0, 0];
     // SAFETY: takes numbers.
     let adopting = raw::check(unsafe { raw::syscall(libc::SYS_prctl, arguments) });
@@ -325,20 +327,20 @@ fn attend(slot: &Slot, stack: &[MaybeUninit<u128>]) {
         Ok(command) => {
             slot.command.store(command, Ordering::SeqCst);
             slot.send_signals();
-            stay(slot, command);
+            reap_all(slot, command);
         }
         Err(error) => {
             slot.prepared.failure.set(Step::Start, &error);
-            slot.note_all(NOT_STARTED);
+            slot.finish(NOT_STARTED);
         }
     }
 }
 
 /// Starts the command and waits until it has left this memory.
-fn start_command(slot: &Slot, stack: &[MaybeUninit<u128>]) -> io::Result<i32> {
+fn start_command(slot: &CommandSlot, stack: &[MaybeUninit<u128>]) -> io::Result<i32> {
     extern "C" fn enter(slot: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the subreaper waits, and init keeps the slot.
-        let slot = unsafe { &*slot.cast::<Slot>().cast_const() };
+        let slot = unsafe { &*slot.cast::<CommandSlot>().cast_const() };
         command::run(&slot.prepared, slot.streams, slot.ruleset.as_deref())
     }
     clone_below(slot, stack, enter)
@@ -347,7 +349,7 @@ fn start_command(slot: &Slot, stack: &[MaybeUninit<u128>]) -> io::Result<i32> {
 /// Runs a function in a child that shares the memory, on the lower part of the stack, and waits
 /// until the child has left this memory.
 fn clone_below(
-    slot: &Slot,
+    slot: &CommandSlot,
     stack: &[MaybeUninit<u128>],
     enter: extern "C" fn(*mut libc::c_void) -> libc::c_int,
 ) -> io::Result<i32> {
@@ -365,38 +367,38 @@ fn clone_below(
 }
 
 /// Reaps and, on request, kills processes until none is left.
-fn stay(slot: &Slot, command: i32) {
+fn reap_all(slot: &CommandSlot, command: i32) {
     let mut end = None;
     loop {
-        let mut news = 0;
+        let mut bits = 0;
         loop {
             match raw::reap() {
                 Ok(Some((pid, status))) if pid == command => {
                     if slot.prepared.failure.get().is_some() {
-                        news |= NOT_STARTED;
+                        bits |= NOT_STARTED;
                     } else {
                         slot.status.store(status, Ordering::Release);
-                        news |= EXITED;
+                        bits |= EXITED;
                     }
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 // There are no children any more. The end of this process wakes init.
-                Err(_) => return slot.note_all(news),
+                Err(_) => return slot.finish(bits),
             }
         }
-        if news != 0 {
-            slot.tell(news);
+        if bits != 0 {
+            slot.set_state(bits);
         }
         let signals = raw::only(WAKE) | raw::only(libc::SIGCHLD);
         if slot.kill.load(Ordering::Acquire) {
-            if slot.seen().exited.is_none() {
+            if slot.snapshot().exited.is_none() {
                 // This kills most of the processes immediately.
                 let _ = raw::kill(-command, libc::SIGKILL);
             }
             // There are children: if none was found, process numbers have wrapped around.
             if !kill_children(end.unwrap_or_else(newest_process), |_| false) {
-                end = Some(END);
+                end = Some(PID_END);
             }
             raw::wait_for_signal(signals, Some(ROUND_MILLISECONDS));
         } else {
@@ -419,7 +421,7 @@ fn newest_process() -> i32 {
                 let _ = raw::kill(pid, libc::SIGKILL);
                 pid
             }
-            _ => END,
+            _ => PID_END,
         },
     }
 }

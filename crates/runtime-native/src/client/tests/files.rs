@@ -11,18 +11,18 @@ use stockade_core::sandbox::User;
 use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 
 use super::keeper::Keeper;
-use super::{Place, sandbox};
+use super::{Fixture, sandbox};
 use crate::wire::{Answer, Request};
 use stockade_runtime::{Content, Error, ReadRange, Runtime as _, SandboxPath, WriteOptions};
 
 /// A keeper whose sandbox has a directory of the test as its root.
-fn keeper(place: &Place) -> Keeper {
-    let path = place.scratch.path().join("root");
+fn keeper(fixture: &Fixture) -> Keeper {
+    let path = fixture.scratch.path().join("root");
     std::fs::create_dir(&path).unwrap();
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty()).unwrap();
     let own = rustix::process::geteuid().as_raw();
-    place.keeper(move |peer, message| {
+    fixture.keeper(move |peer, message| {
         assert_eq!(message.head, Request::Root { id: sandbox() });
         let answer = Answer::Root {
             host_start: None,
@@ -41,29 +41,29 @@ fn content(bytes: &[u8]) -> Content {
     Box::pin(io::Cursor::new(bytes.to_vec()))
 }
 
-async fn read(place: &Place, file: &str, range: ReadRange) -> Vec<u8> {
+async fn read(fixture: &Fixture, file: &str, range: ReadRange) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut content = place.native.read_file(&sandbox(), &path(file), range).await.unwrap();
+    let mut content = fixture.native.read_file(&sandbox(), &path(file), range).await.unwrap();
     content.read_to_end(&mut bytes).await.unwrap();
     bytes
 }
 
 #[tokio::test]
 async fn files_are_written_and_read_and_listed() {
-    let place = Place::new();
-    let _keeper = keeper(&place);
-    let (native, id) = (&place.native, sandbox());
+    let fixture = Fixture::new();
+    let _keeper = keeper(&fixture);
+    let (native, id) = (&fixture.native, sandbox());
     let options = WriteOptions::default();
     // More than one piece, and not a whole number of pieces.
     let long: Vec<u8> = (0..1_000_003_u32).map(|number| number.to_le_bytes()[0]).collect();
     for bytes in [&long[..], b""] {
         let written = native.write_file(&id, &path("/a/b"), content(bytes), options).await;
         assert_eq!(written.unwrap(), bytes.len() as u64);
-        assert!(read(&place, "/a/b", ReadRange::default()).await == bytes);
+        assert!(read(&fixture, "/a/b", ReadRange::default()).await == bytes);
     }
     native.write_file(&id, &path("/a/b"), content(b"0123456789"), options).await.unwrap();
     let range = ReadRange { offset: 3, length: Some(4) };
-    assert_eq!(read(&place, "/a/b", range).await, b"3456");
+    assert_eq!(read(&fixture, "/a/b", range).await, b"3456");
     native.make_directory(&id, &path("/a/c/d"), options).await.unwrap();
     native.rename(&id, &path("/a/b"), &path("/a/e")).await.unwrap();
     let names = native.read_directory(&id, &path("/a")).await.unwrap();
@@ -77,14 +77,14 @@ async fn files_are_written_and_read_and_listed() {
 
 #[tokio::test]
 async fn directories_are_copied_in_and_out() {
-    let place = Place::new();
-    let _keeper = keeper(&place);
-    let (native, id) = (&place.native, sandbox());
-    let from = place.scratch.path().join("from");
+    let fixture = Fixture::new();
+    let _keeper = keeper(&fixture);
+    let (native, id) = (&fixture.native, sandbox());
+    let from = fixture.scratch.path().join("from");
     std::fs::create_dir(&from).unwrap();
     std::fs::write(from.join("file"), "text").unwrap();
     native.ship(&id, &from, &path("/in")).await.unwrap();
-    let to = place.scratch.path().join("to");
+    let to = fixture.scratch.path().join("to");
     native.collect(&id, &path("/in"), &to, 1 << 20).await.unwrap();
     assert_eq!(std::fs::read_to_string(to.join("file")).unwrap(), "text");
 }
@@ -112,9 +112,9 @@ impl AsyncRead for Broken {
 
 #[tokio::test]
 async fn a_content_that_breaks_off_leaves_what_was_there() {
-    let place = Place::new();
-    let _keeper = keeper(&place);
-    let (native, id, file) = (&place.native, sandbox(), path("/file"));
+    let fixture = Fixture::new();
+    let _keeper = keeper(&fixture);
+    let (native, id, file) = (&fixture.native, sandbox(), path("/file"));
     let options = WriteOptions::default();
     native.write_file(&id, &file, content(b"whole"), options).await.unwrap();
     let fails = Box::pin(Broken { fails: true, given: false });
@@ -124,19 +124,19 @@ async fn a_content_that_breaks_off_leaves_what_was_there() {
     tokio::select! {
         done = native.write_file(&id, &file, hangs, options) => panic!("{done:?}"),
         // Until the thread that writes has started.
-        () = async { while place.root_entries() < 2 { tokio::task::yield_now().await } } => {}
+        () = async { while fixture.root_entries() < 2 { tokio::task::yield_now().await } } => {}
     }
     // The thread ends by itself.
-    while place.root_entries() > 1 {
+    while fixture.root_entries() > 1 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(read(&place, "/file", ReadRange::default()).await, b"whole");
+    assert_eq!(read(&fixture, "/file", ReadRange::default()).await, b"whole");
     // If no file can be written, no more content is read.
     let hangs = Box::pin(Broken { fails: false, given: false });
     native.write_file(&id, &path("/file/below"), hangs, options).await.unwrap_err();
 }
 
-impl Place {
+impl Fixture {
     fn root_entries(&self) -> usize {
         self.scratch.path().join("root").read_dir().unwrap().count()
     }

@@ -9,15 +9,15 @@ use rustix::pipe::PipeFlags;
 use rustix::pty::OpenptFlags;
 
 use super::keeper::{Keeper, Peer};
-use super::{Place, exec, sandbox};
+use super::{Fixture, exec, sandbox};
 use crate::wire::{Action, Answer, Request};
 use stockade_runtime::{Command, Ending, Error, Exec, Offsets, Runtime as _, StandardInput};
 
 /// A keeper whose commands have this descriptor as the outer end of their input, until it receives
 /// a request to close the input.
-fn keeper(place: &Place, end: OwnedFd) -> Keeper {
+fn keeper(fixture: &Fixture, end: OwnedFd) -> Keeper {
     let end = Mutex::new(Some(end));
-    place.keeper(move |peer: &Peer, message| match message.head {
+    fixture.keeper(move |peer: &Peer, message| match message.head {
         Request::Execute { .. } | Request::Attach { .. } => {
             if end.lock().unwrap().is_none() {
                 return peer.answer(&Answer::Attached { input: false });
@@ -40,18 +40,18 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap()
 }
 
-async fn execute(place: &Place) -> Exec {
+async fn execute(fixture: &Fixture) -> Exec {
     let input = StandardInput::Streamed;
     let command = Command { arguments: vec!["cat".into()], input, ..Command::default() };
-    place.native.execute(&sandbox(), &exec(), &command).await.unwrap()
+    fixture.native.execute(&sandbox(), &exec(), &command).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_pipe_gets_all_bytes_and_its_end() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (reader, writer) = pipe();
-    let _keeper = keeper(&place, writer);
-    let exec = execute(&place).await;
+    let _keeper = keeper(&fixture, writer);
+    let exec = execute(&fixture).await;
     let input = exec.input.unwrap();
     let pieces: Vec<Vec<u8>> = (0..40_u8).map(|number| vec![number; 50_000]).collect();
     let expected = pieces.concat();
@@ -81,10 +81,10 @@ async fn a_pipe_gets_all_bytes_and_its_end() {
 
 #[tokio::test]
 async fn a_pipe_that_nobody_reads_any_more_is_closed() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (reader, writer) = pipe();
-    let _keeper = keeper(&place, writer);
-    let exec = execute(&place).await;
+    let _keeper = keeper(&fixture, writer);
+    let exec = execute(&fixture).await;
     drop(reader);
     let input = exec.input.unwrap();
     // One piece may be in flight when it is noticed.
@@ -93,10 +93,10 @@ async fn a_pipe_that_nobody_reads_any_more_is_closed() {
 
 #[tokio::test]
 async fn dropping_the_input_leaves_it_open_for_others() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (reader, writer) = pipe();
-    let _keeper = keeper(&place, writer.try_clone().unwrap());
-    let exec = execute(&place).await;
+    let _keeper = keeper(&fixture, writer.try_clone().unwrap());
+    let exec = execute(&fixture).await;
     let input = exec.input.unwrap();
     input.write(b"a".to_vec()).await.unwrap();
     drop(input);
@@ -114,12 +114,12 @@ async fn dropping_the_input_leaves_it_open_for_others() {
 
 #[tokio::test]
 async fn whoever_only_listens_does_not_keep_the_input_open() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (reader, writer) = pipe();
-    let _keeper = keeper(&place, writer);
+    let _keeper = keeper(&fixture, writer);
     let attach = async || {
         let from = Offsets::default();
-        place.native.attach(&sandbox(), &exec(), from).await.unwrap().input.unwrap()
+        fixture.native.attach(&sandbox(), &exec(), from).await.unwrap().input.unwrap()
     };
     let (listener, writer) = (attach().await, attach().await);
     writer.write(b"text".to_vec()).await.unwrap();
@@ -136,15 +136,15 @@ async fn whoever_only_listens_does_not_keep_the_input_open() {
 
 #[tokio::test]
 async fn a_terminal_gets_its_character_for_the_end() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let outer = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
         .unwrap();
     rustix::pty::grantpt(&outer).unwrap();
     rustix::pty::unlockpt(&outer).unwrap();
     let name = rustix::pty::ptsname(&outer, Vec::new()).unwrap().into_string().unwrap();
     let mut inner = File::options().read(true).write(true).open(name).unwrap();
-    let _keeper = keeper(&place, outer);
-    let exec = execute(&place).await;
+    let _keeper = keeper(&fixture, outer);
+    let exec = execute(&fixture).await;
     let input = exec.input.unwrap();
     input.write(b"line\n".to_vec()).await.unwrap();
     input.close().await.unwrap();

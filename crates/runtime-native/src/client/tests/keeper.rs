@@ -15,7 +15,7 @@ use crate::wire::{Answer, PROTOCOL, Request};
 /// A running keeper.
 pub(super) struct Keeper {
     /// Closing it ends every thread.
-    life: Option<OwnedFd>,
+    lifeline: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,13 +57,13 @@ impl Keeper {
                 }
             });
         });
-        Self { life: Some(life), thread: Some(thread) }
+        Self { lifeline: Some(life), thread: Some(thread) }
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        drop(self.life.take());
+        drop(self.lifeline.take());
         let ended = self.thread.take().unwrap().join();
         if !std::thread::panicking() {
             ended.unwrap();

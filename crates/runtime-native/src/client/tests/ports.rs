@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{Place, sandbox};
+use super::{Fixture, sandbox};
 use crate::wire::{Answer, Failure, Request, TargetHead};
 use stockade_runtime::{Error, Runtime as _, SandboxPath, Target};
 
@@ -24,8 +24,8 @@ fn connecting(port: u16) -> OwnedFd {
 
 #[tokio::test]
 async fn a_port_is_connected_to_or_the_reason_told() {
-    let place = Place::new();
-    let _keeper = place.keeper(|peer, message| {
+    let fixture = Fixture::new();
+    let _keeper = fixture.keeper(|peer, message| {
         let Request::Connect { target: TargetHead::Tcp(port), .. } = message.head else {
             panic!("{message:?}")
         };
@@ -38,7 +38,7 @@ async fn a_port_is_connected_to_or_the_reason_told() {
         let mut other = stream.try_clone().unwrap();
         std::io::copy(&mut stream, &mut other).unwrap();
     });
-    let mut connection = place.native.connect(&sandbox(), &target).await.unwrap();
+    let mut connection = fixture.native.connect(&sandbox(), &target).await.unwrap();
     connection.write_all(b"hello").await.unwrap();
     connection.shutdown().await.unwrap();
     let mut text = String::new();
@@ -46,7 +46,7 @@ async fn a_port_is_connected_to_or_the_reason_told() {
     assert_eq!(text, "hello");
     echo.join().unwrap();
     // No server listens there any more.
-    match place.native.connect(&sandbox(), &target).await {
+    match fixture.native.connect(&sandbox(), &target).await {
         Err(Error::Connect { source, .. }) => {
             assert_eq!(source.kind(), ErrorKind::ConnectionRefused);
         }
@@ -56,10 +56,10 @@ async fn a_port_is_connected_to_or_the_reason_told() {
 
 #[tokio::test]
 async fn a_socket_is_connected_to_by_its_path() {
-    let place = Place::new();
-    let path = place.scratch.path().join("inside");
+    let fixture = Fixture::new();
+    let path = fixture.scratch.path().join("inside");
     let listener = UnixListener::bind(&path).unwrap();
-    let _keeper = place.keeper(move |peer, message| {
+    let _keeper = fixture.keeper(move |peer, message| {
         assert!(matches!(message.head, Request::Connect { target: TargetHead::Unix, .. }));
         if message.body != b"/run/\xff" {
             let failure = Failure::Connect { target: "the socket".to_owned(), errno: 2 };
@@ -72,14 +72,14 @@ async fn a_socket_is_connected_to_by_its_path() {
         use std::os::unix::ffi::OsStrExt as _;
         Target::Unix(SandboxPath::new(std::ffi::OsStr::from_bytes(path)).unwrap())
     };
-    let mut connection = place.native.connect(&sandbox(), &target(b"/run/\xff")).await.unwrap();
+    let mut connection = fixture.native.connect(&sandbox(), &target(b"/run/\xff")).await.unwrap();
     let (mut other, _) = listener.accept().unwrap();
     std::io::Write::write_all(&mut other, b"hi").unwrap();
     drop(other);
     let mut text = String::new();
     connection.read_to_string(&mut text).await.unwrap();
     assert_eq!(text, "hi");
-    match place.native.connect(&sandbox(), &target(b"/other")).await {
+    match fixture.native.connect(&sandbox(), &target(b"/other")).await {
         Err(Error::Connect { source, .. }) => assert_eq!(source.kind(), ErrorKind::NotFound),
         other => panic!("{other:?}"),
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use stockade_core::SandboxSpec;
 
-use super::{Place, exec, sandbox, status};
-use crate::wire::{Action, Answer, CommandHead, Failure, Metrics, Request, Words};
+use super::{Fixture, exec, sandbox, status};
+use crate::wire::{Action, Answer, CommandHead, CommandStrings, Failure, Metrics, Request};
 use stockade_runtime::{
     Capability, Command, Error, Runtime as _, SandboxPath, StandardInput, State, Status,
     Unsupported, WindowSize,
@@ -15,9 +15,9 @@ use stockade_runtime::{
 
 #[tokio::test]
 async fn connections_are_used_again() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let both_asked = std::sync::Barrier::new(2);
-    let _keeper = place.keeper(move |peer, message| {
+    let _keeper = fixture.keeper(move |peer, message| {
         if message.head != Request::Metrics {
             both_asked.wait();
             let created_at_ms = peer.number as u64;
@@ -27,10 +27,10 @@ async fn connections_are_used_again() {
         peer.answer(&Answer::Metrics(metrics))
     });
     for _ in 0..3 {
-        assert_eq!(place.native.metrics().await.unwrap().commands, 0);
+        assert_eq!(fixture.native.metrics().await.unwrap().commands, 0);
     }
     let id = sandbox();
-    let both = tokio::join!(place.native.inspect(&id), place.native.inspect(&id));
+    let both = tokio::join!(fixture.native.inspect(&id), fixture.native.inspect(&id));
     let mut connections = [both.0.unwrap().created_at_ms, both.1.unwrap().created_at_ms];
     connections.sort_unstable();
     assert_eq!(connections, [0, 1]);
@@ -38,9 +38,9 @@ async fn connections_are_used_again() {
 
 #[tokio::test]
 async fn each_operation_asks_for_itself() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (sender, asked) = std::sync::mpsc::channel();
-    let _keeper = place.keeper(move |peer, message| {
+    let _keeper = fixture.keeper(move |peer, message| {
         let answer = match &message.head {
             Request::Create { .. } | Request::Inspect { .. } => Answer::Status(status().into()),
             Request::List { .. } => Answer::List(vec![status(); 3]),
@@ -49,7 +49,7 @@ async fn each_operation_asks_for_itself() {
         sender.send(message.head).unwrap();
         peer.answer(&answer)
     });
-    let (native, id) = (&place.native, sandbox());
+    let (native, id) = (&fixture.native, sandbox());
     assert_eq!(native.name(), "native");
     let spec = SandboxSpec { labels: status().labels, ..SandboxSpec::default() };
     assert_eq!(native.create(&id, &spec).await.unwrap(), status());
@@ -85,8 +85,8 @@ async fn each_operation_asks_for_itself() {
 
 #[tokio::test]
 async fn what_the_keeper_refuses_is_a_typed_error() {
-    let place = Place::new();
-    let _keeper = place.keeper(|peer, message| {
+    let fixture = Fixture::new();
+    let _keeper = fixture.keeper(|peer, message| {
         let failure = match message.head {
             Request::Inspect { .. } => Failure::NoSandbox,
             Request::Pause { .. } => Failure::WrongState(State::Ended),
@@ -101,7 +101,7 @@ async fn what_the_keeper_refuses_is_a_typed_error() {
         assert_eq!(peer.number, 0);
         peer.answer(&Answer::Failed(failure))
     });
-    let (native, id) = (&place.native, sandbox());
+    let (native, id) = (&fixture.native, sandbox());
     let text = |error: Error| error.to_string();
     assert_eq!(text(native.inspect(&id).await.unwrap_err()), "there is no sandbox box");
     let refused = "the sandbox box is ended, so it cannot pause";
@@ -118,17 +118,17 @@ async fn what_the_keeper_refuses_is_a_typed_error() {
 #[tokio::test]
 async fn a_successor_is_asked_when_the_keeper_has_gone() {
     // A keeper that is started finds the lock taken.
-    let place = Place::with(&["/bin/true"]);
+    let fixture = Fixture::with(&["/bin/true"]);
     let serve = |peer: &super::keeper::Peer, _| peer.answer(&Answer::Status(status().into()));
-    let first = place.keeper(serve);
+    let first = fixture.keeper(serve);
     // Several connections to the first keeper remain.
-    let (native, id) = (&place.native, sandbox());
+    let (native, id) = (&fixture.native, sandbox());
     let three = tokio::join!(native.inspect(&id), native.inspect(&id), native.inspect(&id));
     for answer in <[_; 3]>::from(three) {
         answer.unwrap();
     }
     drop(first);
-    let directory = place.directory();
+    let directory = fixture.directory();
     let next = std::thread::spawn(move || super::Keeper::start(&directory, serve));
     assert_eq!(native.inspect(&id).await.unwrap(), status());
     drop(next.join().unwrap());
@@ -136,10 +136,10 @@ async fn a_successor_is_asked_when_the_keeper_has_gone() {
 
 #[tokio::test]
 async fn a_request_is_repeated_when_the_keeper_dies_of_it() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let deaths = Arc::new(AtomicUsize::new(0));
     let count = deaths.clone();
-    let _keeper = place.keeper(move |peer, message| {
+    let _keeper = fixture.keeper(move |peer, message| {
         if matches!(message.head, Request::Resume { .. }) {
             count.fetch_add(1, Ordering::SeqCst);
             return false;
@@ -154,7 +154,7 @@ async fn a_request_is_repeated_when_the_keeper_dies_of_it() {
             _ => Answer::Done,
         })
     });
-    let (native, id) = (&place.native, sandbox());
+    let (native, id) = (&fixture.native, sandbox());
     assert_eq!(native.create(&id, &SandboxSpec::default()).await.unwrap(), status());
     let unreachable = native.resume(&id).await.unwrap_err();
     assert!(matches!(unreachable, Error::Unreachable { .. }), "{unreachable}");
@@ -166,51 +166,51 @@ async fn a_request_is_repeated_when_the_keeper_dies_of_it() {
 
 #[tokio::test]
 async fn what_was_done_before_the_keeper_died_is_not_reported_as_missing() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let _keeper =
-        place.keeper(|peer, _| peer.number > 0 && peer.answer(&Answer::Failed(Failure::NoExec)));
-    place.native.acknowledge(&sandbox(), &exec()).await.unwrap();
+        fixture.keeper(|peer, _| peer.number > 0 && peer.answer(&Answer::Failed(Failure::NoExec)));
+    fixture.native.acknowledge(&sandbox(), &exec()).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_signal_is_not_sent_twice() {
-    let place = Place::new();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
-    let _keeper = place.keeper(move |_, _| {
+    let fixture = Fixture::new();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = calls.clone();
+    let _keeper = fixture.keeper(move |_, _| {
         count.fetch_add(1, Ordering::SeqCst);
         false
     });
-    let unknown = place.native.signal(&sandbox(), &exec(), 15).await.unwrap_err();
+    let unknown = fixture.native.signal(&sandbox(), &exec(), 15).await.unwrap_err();
     assert!(matches!(unknown, Error::OutcomeUnknown(_)), "{unknown}");
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn a_keeper_that_does_not_answer_is_waited_for_until_the_deadline() {
-    let place = Place::new();
-    let _keeper = place.keeper(|peer, message| match message.head {
+    let fixture = Fixture::new();
+    let _keeper = fixture.keeper(|peer, message| match message.head {
         Request::Metrics => peer.answer(&Answer::Metrics(Metrics::default())),
         _ => true,
     });
-    place.native.metrics().await.unwrap();
+    fixture.native.metrics().await.unwrap();
     // From here on the clock runs as fast as it can.
     tokio::time::pause();
     let before = tokio::time::Instant::now();
-    let late = place.native.inspect(&sandbox()).await.unwrap_err();
+    let late = fixture.native.inspect(&sandbox()).await.unwrap_err();
     assert_eq!(late.to_string(), "it took too long to inspect the sandbox");
     assert_eq!(before.elapsed().as_secs(), 30);
     tokio::time::resume();
     // A late response reaches no caller: its connection is not used again.
-    place.native.metrics().await.unwrap();
+    fixture.native.metrics().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_request_that_was_given_up_leaves_nothing_behind() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (sender, mut asked) = tokio::sync::mpsc::channel(1);
     let (gone, mut heard) = tokio::sync::mpsc::channel(1);
-    let _keeper = place.keeper(move |peer, message| {
+    let _keeper = fixture.keeper(move |peer, message| {
         if message.head == Request::Metrics {
             return peer.answer(&Answer::Metrics(Metrics::default()));
         }
@@ -221,18 +221,18 @@ async fn a_request_that_was_given_up_leaves_nothing_behind() {
     });
     let id = sandbox();
     tokio::select! {
-        _ = place.native.inspect(&id) => panic!("nobody answered"),
+        _ = fixture.native.inspect(&id) => panic!("nobody answered"),
         asked = asked.recv() => asked.unwrap(),
     }
     heard.recv().await.unwrap();
-    place.native.metrics().await.unwrap();
+    fixture.native.metrics().await.unwrap();
 }
 
 #[tokio::test]
 async fn words_of_any_length_and_many_statuses_arrive() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (sender, received) = std::sync::mpsc::channel();
-    let _keeper = place.keeper(move |peer, message| match message.head {
+    let _keeper = fixture.keeper(move |peer, message| match message.head {
         Request::Execute { command, .. } => {
             sender.send((command, message.body)).unwrap();
             peer.answer(&Answer::Failed(Failure::Exhausted("enough".to_owned())))
@@ -248,7 +248,7 @@ async fn words_of_any_length_and_many_statuses_arrive() {
         input: StandardInput::Streamed,
         ..Command::default()
     };
-    let refused = place.native.execute(&sandbox(), &exec(), &command).await.unwrap_err();
+    let refused = fixture.native.execute(&sandbox(), &exec(), &command).await.unwrap_err();
     assert!(matches!(refused, Error::Exhausted(_)), "{refused}");
     let (head, body) = received.recv().unwrap();
     let expected = CommandHead {
@@ -261,16 +261,16 @@ async fn words_of_any_length_and_many_statuses_arrive() {
         output_limit_bytes: None,
     };
     assert_eq!(*head, expected);
-    let words = Words::decode(&body).unwrap();
+    let words = CommandStrings::decode(&body).unwrap();
     assert_eq!(words.arguments, [b"sh".to_vec(), b"".to_vec()]);
     assert_eq!(words.environment.len(), 20);
     assert_eq!(words.environment[0], format!("N0={long}").as_bytes());
-    assert_eq!(place.native.list(&status().labels).await.unwrap().len(), 5000);
+    assert_eq!(fixture.native.list(&status().labels).await.unwrap().len(), 5000);
 }
 
 #[tokio::test]
 async fn a_command_that_is_none_is_refused_without_a_keeper() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let command = |argument: &str, name: &str| Command {
         arguments: vec![argument.into()],
         environment: [(name.into(), "".into())].into(),
@@ -284,7 +284,7 @@ async fn a_command_that_is_none_is_refused_without_a_keeper() {
         command("a\0", "A"),
         command(&tall, "A"),
     ] {
-        let refused = place.native.execute(&sandbox(), &exec(), &command).await.unwrap_err();
+        let refused = fixture.native.execute(&sandbox(), &exec(), &command).await.unwrap_err();
         assert!(matches!(refused, Error::Invalid(_)), "{refused}");
     }
 }

@@ -12,7 +12,7 @@ use stockade_core::{SandboxId, SandboxSpec, SnapshotId};
 use stockade_jail::Range;
 
 use super::keeper::Keeper;
-use super::{Place, sandbox, skipped, status};
+use super::{Fixture, sandbox, skipped, status};
 use crate::wire::{Answer, Failure, Layers, Request};
 use stockade_runtime::{Error, Runtime as _, Status};
 
@@ -20,7 +20,7 @@ fn id() -> SnapshotId {
     SnapshotId::new("snap").unwrap()
 }
 
-impl Place {
+impl Fixture {
     /// A path below the directory of the keeper.
     fn path(&self, below: &str) -> std::path::PathBuf {
         self.scratch.path().join("data/runtime/1").join(below)
@@ -42,8 +42,8 @@ impl Place {
 
     /// A keeper that holds sandboxes and counts the holds.
     fn holding(&self, host_start: Option<u32>) -> (Keeper, Arc<AtomicUsize>) {
-        let held = Arc::new(AtomicUsize::new(0));
-        let count = held.clone();
+        let holds = Arc::new(AtomicUsize::new(0));
+        let count = holds.clone();
         let root = Root::Directory("/below".into());
         let keeper = self.keeper(move |peer, message| {
             assert_eq!(message.head, Request::Hold { id: sandbox() });
@@ -57,7 +57,7 @@ impl Place {
                 whole: None,
             }) && peer.request().is_some()
         });
-        (keeper, held)
+        (keeper, holds)
     }
 }
 
@@ -75,21 +75,21 @@ fn other() -> SandboxId {
 
 #[tokio::test]
 async fn a_snapshot_is_taken_once_and_found_again_and_removed() {
-    let place = Place::new();
-    place.write_layers();
-    let (_keeper, held) = place.holding(None);
-    let native = &place.native;
+    let fixture = Fixture::new();
+    fixture.write_layers();
+    let (_keeper, held) = fixture.holding(None);
+    let native = &fixture.native;
     let info = native.snapshot(&sandbox(), &id()).await.unwrap();
     assert_eq!((&info.id, &info.sandbox), (&id(), &sandbox()));
     assert!(info.created_at_ms > 0 && info.size_bytes >= 8);
-    let copy = place.path("snapshots/snap");
+    let copy = fixture.path("snapshots/snap");
     assert_eq!(text(&copy, "upper/directory/file"), "root");
     assert_eq!(text(&copy, "workspace/directory/file"), "project");
     let mode = copy.join("upper/directory").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o750);
 
     // Later changes of the sandbox do not affect the snapshot.
-    std::fs::write(place.path("sandboxes/box/layers/upper/directory/file"), "later").unwrap();
+    std::fs::write(fixture.path("sandboxes/box/layers/upper/directory/file"), "later").unwrap();
     assert_eq!(native.snapshot(&sandbox(), &id()).await.unwrap(), info);
     assert_eq!(held.load(Ordering::SeqCst), 1);
     assert_eq!(text(&copy, "upper/directory/file"), "root");
@@ -101,29 +101,29 @@ async fn a_snapshot_is_taken_once_and_found_again_and_removed() {
     native.remove_snapshot(&id()).await.unwrap();
     assert_eq!(native.snapshots().await.unwrap(), []);
     for directory in ["snapshots", "staging", "trash"] {
-        assert_eq!(place.count(directory), 0, "{directory}");
+        assert_eq!(fixture.count(directory), 0, "{directory}");
     }
 }
 
 #[tokio::test]
 async fn a_snapshot_that_fails_leaves_nothing() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     // There are no layers to copy.
-    std::fs::create_dir_all(place.path("sandboxes/box")).unwrap();
-    let (_keeper, _) = place.holding(None);
-    let failed = place.native.snapshot(&sandbox(), &id()).await.unwrap_err();
+    std::fs::create_dir_all(fixture.path("sandboxes/box")).unwrap();
+    let (_keeper, _) = fixture.holding(None);
+    let failed = fixture.native.snapshot(&sandbox(), &id()).await.unwrap_err();
     assert!(matches!(failed, Error::Host { .. }), "{failed}");
     for directory in ["snapshots", "staging", "trash"] {
-        assert_eq!(place.count(directory), 0, "{directory}");
+        assert_eq!(fixture.count(directory), 0, "{directory}");
     }
 }
 
 /// A keeper without sandboxes that passes each `Create` to `create`.
 fn creating(
-    place: &Place,
+    fixture: &Fixture,
     create: impl Fn(Layers, Vec<OwnedFd>) -> Answer + Send + Sync + 'static,
 ) -> Keeper {
-    place.keeper(move |peer, message| {
+    fixture.keeper(move |peer, message| {
         let answer = match message.head {
             Request::Create { layers: Some(layers), .. } => create(layers, message.descriptors),
             Request::Inspect { .. } => Answer::Failed(Failure::NoSandbox),
@@ -135,14 +135,14 @@ fn creating(
 
 #[tokio::test]
 async fn a_sandbox_begins_with_a_copy_of_the_snapshot() {
-    let place = Place::new();
-    place.write_layers();
-    let (keeper, _) = place.holding(None);
-    place.native.snapshot(&sandbox(), &id()).await.unwrap();
+    let fixture = Fixture::new();
+    fixture.write_layers();
+    let (keeper, _) = fixture.holding(None);
+    fixture.native.snapshot(&sandbox(), &id()).await.unwrap();
     drop(keeper);
 
-    let directory = place.directory();
-    let _keeper = creating(&place, move |layers, descriptors| {
+    let directory = fixture.directory();
+    let _keeper = creating(&fixture, move |layers, descriptors| {
         assert_eq!(layers.root, Root::Directory("/below".into()));
         assert_eq!(descriptors.len(), usize::from(layers.range_start.is_some()));
         let staging = directory.path().join("staging").join(&layers.staged);
@@ -152,42 +152,42 @@ async fn a_sandbox_begins_with_a_copy_of_the_snapshot() {
         std::fs::rename(staging, directory.path().join("sandboxes/other")).unwrap();
         Answer::Status(Status { id: other(), ..status() }.into())
     });
-    let made = place.native.restore(&id(), &other(), &SandboxSpec::default()).await.unwrap();
+    let made = fixture.native.restore(&id(), &other(), &SandboxSpec::default()).await.unwrap();
     assert_eq!(made.id, other());
-    let taken = place.path("sandboxes/other");
+    let taken = fixture.path("sandboxes/other");
     assert_eq!(text(&taken, "upper/directory/file"), "root");
     assert_eq!(text(&taken, "workspace/directory/file"), "project");
-    assert_eq!(place.count("staging"), 0);
+    assert_eq!(fixture.count("staging"), 0);
 }
 
 #[tokio::test]
 async fn layers_that_no_keeper_takes_are_removed() {
-    let place = Place::new();
-    let missing = place.keeper(|peer, _| peer.answer(&Answer::Failed(Failure::NoSandbox)));
-    let refused = place.native.create(&other(), &from_snapshot()).await.unwrap_err();
+    let fixture = Fixture::new();
+    let missing = fixture.keeper(|peer, _| peer.answer(&Answer::Failed(Failure::NoSandbox)));
+    let refused = fixture.native.create(&other(), &from_snapshot()).await.unwrap_err();
     assert!(matches!(refused, Error::NoSnapshot(snapshot) if snapshot == id()));
     drop(missing);
 
-    place.write_layers();
-    let (keeper, _) = place.holding(None);
-    place.native.snapshot(&sandbox(), &id()).await.unwrap();
+    fixture.write_layers();
+    let (keeper, _) = fixture.holding(None);
+    fixture.native.snapshot(&sandbox(), &id()).await.unwrap();
     drop(keeper);
-    let _keeper = creating(&place, |_, _| Answer::Failed(Failure::Exhausted("full".to_owned())));
-    let refused = place.native.create(&other(), &from_snapshot()).await.unwrap_err();
+    let _keeper = creating(&fixture, |_, _| Answer::Failed(Failure::Exhausted("full".to_owned())));
+    let refused = fixture.native.create(&other(), &from_snapshot()).await.unwrap_err();
     assert!(matches!(refused, Error::Exhausted(_)), "{refused}");
-    while place.count("staging") + place.count("trash") > 0 {
+    while fixture.count("staging") + fixture.count("trash") > 0 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
 async fn a_sandbox_that_exists_needs_no_copy() {
-    let place = Place::new();
-    let _keeper = place.keeper(|peer, message| {
+    let fixture = Fixture::new();
+    let _keeper = fixture.keeper(|peer, message| {
         assert!(!matches!(message.head, Request::Create { layers: Some(_), .. }));
         peer.answer(&Answer::Status(status().into()))
     });
-    assert_eq!(place.native.create(&sandbox(), &from_snapshot()).await.unwrap(), status());
+    assert_eq!(fixture.native.create(&sandbox(), &from_snapshot()).await.unwrap(), status());
 }
 
 #[tokio::test]
@@ -196,28 +196,28 @@ async fn owners_move_from_one_range_to_the_store_and_to_another_range() {
     if !rustix::process::geteuid().is_root() {
         return skipped("only root can give files away");
     }
-    let place = Place::new();
-    place.write_layers();
+    let fixture = Fixture::new();
+    fixture.write_layers();
     for path in ["upper", "upper/directory", "upper/directory/file"] {
         for layer in ["layers", "workspace"] {
-            let path = place.path("sandboxes/box").join(layer).join(path);
+            let path = fixture.path("sandboxes/box").join(layer).join(path);
             chown(path, Some(START + 1000), Some(START + 7)).unwrap();
         }
     }
     let owner = |path: &str| {
-        let metadata = place.path(path).metadata().unwrap();
+        let metadata = fixture.path(path).metadata().unwrap();
         (metadata.uid(), metadata.gid())
     };
-    let (keeper, _) = place.holding(Some(START));
-    place.native.snapshot(&sandbox(), &id()).await.unwrap();
+    let (keeper, _) = fixture.holding(Some(START));
+    fixture.native.snapshot(&sandbox(), &id()).await.unwrap();
     drop(keeper);
     let stored = (Owners::STORED + 1000, Owners::STORED + 7);
     assert_eq!(owner("snapshots/snap/upper/directory/file"), stored);
 
-    let directory = place.directory();
-    let _keeper = creating(&place, move |layers, mut descriptors| {
+    let directory = fixture.directory();
+    let _keeper = creating(&fixture, move |layers, mut descriptors| {
         let start = layers.range_start.unwrap();
-        let range = Range::handed_over(start, descriptors.pop()).unwrap();
+        let range = Range::adopt(start, descriptors.pop()).unwrap();
         assert_eq!(range.start, start);
         for file in ["upper/directory/file", "workspace"] {
             let path = directory.path().join("staging").join(&layers.staged).join(file);
@@ -226,5 +226,5 @@ async fn owners_move_from_one_range_to_the_store_and_to_another_range() {
         }
         Answer::Status(status().into())
     });
-    place.native.create(&other(), &from_snapshot()).await.unwrap();
+    fixture.native.create(&other(), &from_snapshot()).await.unwrap();
 }

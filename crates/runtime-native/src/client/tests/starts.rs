@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::keeper::Keeper;
-use super::{Place, native, sandbox};
+use super::{Fixture, native, sandbox};
 use crate::directory::Directory;
 use crate::socket::Listener;
 use crate::wire::{Answer, Metrics, PROTOCOL, Request};
@@ -23,8 +23,8 @@ fn program() -> [String; 3] {
     [program, AS_KEEPER.to_owned(), "--exact".to_owned()]
 }
 
-fn place() -> Place {
-    Place::with(&program().each_ref().map(String::as_str))
+fn fixture() -> Fixture {
+    Fixture::with(&program().each_ref().map(String::as_str))
 }
 
 /// Not a test, but a keeper when this program is started as one: it writes a line about itself to
@@ -63,17 +63,18 @@ fn as_keeper() {
 }
 
 /// The lines that the keepers of a data directory have written about themselves.
-fn started(place: &Place) -> Vec<(i32, String, Vec<String>, String)> {
-    let text = std::fs::read_to_string(place.scratch.path().join("data/started")).unwrap();
+fn started(fixture: &Fixture) -> Vec<(i32, String, Vec<String>, String)> {
+    let text = std::fs::read_to_string(fixture.scratch.path().join("data/started")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_starters_at_once_make_one_keeper() {
-    let place = place();
+    let fixture = fixture();
     let program = program();
     let arguments = program.each_ref().map(String::as_str);
-    let clients: Vec<_> = (0..8).map(|_| native(place.scratch.path().into(), &arguments)).collect();
+    let clients: Vec<_> =
+        (0..8).map(|_| native(fixture.scratch.path().into(), &arguments)).collect();
     let requests = clients.into_iter().map(|client| {
         tokio::spawn(async move { tokio::join!(client.metrics(), client.metrics()) })
     });
@@ -82,21 +83,21 @@ async fn many_starters_at_once_make_one_keeper() {
         one.unwrap();
         other.unwrap();
     }
-    let [(_, pool, variables, current)] = &started(&place)[..] else { panic!("not one keeper") };
+    let [(_, pool, variables, current)] = &started(&fixture)[..] else { panic!("not one keeper") };
     assert_eq!((pool.as_str(), current.as_str()), ("3", "/"));
     assert!(variables.iter().all(|name| name == "PATH" || name == "RUST_BACKTRACE"));
 }
 
 #[tokio::test]
 async fn a_killed_keeper_is_replaced() {
-    let place = place();
-    place.native.metrics().await.unwrap();
-    let process = rustix::process::Pid::from_raw(started(&place)[0].0).unwrap();
+    let fixture = fixture();
+    fixture.native.metrics().await.unwrap();
+    let process = rustix::process::Pid::from_raw(started(&fixture)[0].0).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
-    place.native.metrics().await.unwrap();
+    fixture.native.metrics().await.unwrap();
     // It may have answered once more before it died.
-    while started(&place).len() < 2 {
-        place.native.metrics().await.unwrap();
+    while started(&fixture).len() < 2 {
+        fixture.native.metrics().await.unwrap();
     }
     // The client reaps it, since no other process can.
     while rustix::process::test_kill_process(process).is_ok() {
@@ -106,45 +107,45 @@ async fn a_killed_keeper_is_replaced() {
 
 #[tokio::test]
 async fn why_no_keeper_could_be_started_is_told() {
-    let place = Place::with(&["/bin/sh", "-c", "echo one >&2; echo two >&2; exit 3"]);
+    let fixture = Fixture::with(&["/bin/sh", "-c", "echo one >&2; echo two >&2; exit 3"]);
     for _ in 0..2 {
-        let error = place.native.inspect(&sandbox()).await.unwrap_err();
+        let error = fixture.native.inspect(&sandbox()).await.unwrap_err();
         let source = error.source().unwrap().to_string();
         assert!(error.to_string().starts_with("cannot reach the keeper of /"), "{error}");
         assert_eq!(source, "it exited: exit status: 3; its last output: one; two");
     }
-    let place = Place::with(&["/nothing/here"]);
-    let error = place.native.inspect(&sandbox()).await.unwrap_err();
+    let fixture = Fixture::with(&["/nothing/here"]);
+    let error = fixture.native.inspect(&sandbox()).await.unwrap_err();
     assert!(matches!(error, Error::Host { ref path, .. } if path == "/nothing/here"), "{error}");
-    let error = Place::with(&[]).native.inspect(&sandbox()).await.unwrap_err();
+    let error = Fixture::with(&[]).native.inspect(&sandbox()).await.unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_keeper_that_never_answers_is_not_waited_for_any_longer() {
     // It always finds the lock taken.
-    let place = Place::with(&["/bin/true"]);
-    let error = place.native.inspect(&sandbox()).await.unwrap_err();
+    let fixture = Fixture::with(&["/bin/true"]);
+    let error = fixture.native.inspect(&sandbox()).await.unwrap_err();
     let source = error.source().unwrap().to_string();
     assert_eq!(source, "it did not answer within 10 seconds");
 }
 
 #[tokio::test]
 async fn a_keeper_of_another_version_is_no_keeper() {
-    let place = Place::new();
-    let listener = place.directory().listen().unwrap();
+    let fixture = Fixture::new();
+    let listener = fixture.directory().listen().unwrap();
     let _keeper = Keeper::on(listener, PROTOCOL + 1, |_, _| panic!("it was asked"));
-    let error = place.native.inspect(&sandbox()).await.unwrap_err();
+    let error = fixture.native.inspect(&sandbox()).await.unwrap_err();
     assert_eq!(error.source().unwrap().to_string(), format!("it speaks version {}", PROTOCOL + 1));
 }
 
 #[tokio::test]
 async fn keepers_of_older_versions_make_way_and_newer_ones_stay() {
-    let place = Place::new();
-    let _keeper = place.keeper(|peer, _| peer.answer(&Answer::Metrics(Metrics::default())));
+    let fixture = Fixture::new();
+    let _keeper = fixture.keeper(|peer, _| peer.answer(&Answer::Metrics(Metrics::default())));
     let (sender, drained) = mpsc::channel();
     let bind = |version: u32| {
-        let path = place.scratch.path().join("data/runtime").join(version.to_string());
+        let path = fixture.scratch.path().join("data/runtime").join(version.to_string());
         std::fs::create_dir_all(&path).unwrap();
         Listener::bind(std::os::fd::AsFd::as_fd(&std::fs::File::open(&path).unwrap()), "socket")
     };
@@ -155,7 +156,7 @@ async fn keepers_of_older_versions_make_way_and_newer_ones_stay() {
         sender.send(message.head).unwrap();
         peer.answer(&Answer::Done)
     });
-    place.native.metrics().await.unwrap();
+    fixture.native.metrics().await.unwrap();
     let drained = tokio::task::spawn_blocking(move || drained.recv().unwrap()).await.unwrap();
     assert_eq!(drained, Request::Drain);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::keeper::Peer;
-use super::{Place, exec, sandbox};
+use super::{Fixture, exec, sandbox};
 use crate::wire::{Answer, Failure, Metrics, Request};
 use stockade_runtime::{Command, Ending, Event, Events, Offsets, Runtime as _, Stream};
 
@@ -45,8 +45,8 @@ async fn whole(events: &mut Events) -> (Vec<u8>, Ending) {
 
 #[tokio::test]
 async fn a_command_is_heard_to_its_end_and_its_connection_is_used_again() {
-    let place = Place::new();
-    let _keeper = place.keeper(|peer, message| {
+    let fixture = Fixture::new();
+    let _keeper = fixture.keeper(|peer, message| {
         if message.head == Request::Metrics {
             let metrics = Metrics { commands: peer.number as u64, ..Metrics::default() };
             return peer.answer(&Answer::Metrics(metrics));
@@ -54,14 +54,14 @@ async fn a_command_is_heard_to_its_end_and_its_connection_is_used_again() {
         let lost = Answer::Lost { stream: Stream::Error, offset: 0, length: 9 };
         attached(peer) && output(peer, 0, b"a\0") && peer.answer(&lost) && ended(peer)
     });
-    let mut exec = place.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
+    let mut exec = fixture.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
     assert!(exec.input.is_none());
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     while let Some(event) = exec.events.next().await {
-        heard.push(event);
+        received.push(event);
     }
     assert_eq!(
-        heard,
+        received,
         [
             Event::Output { stream: Stream::Output, offset: 0, bytes: b"a\0".to_vec() },
             Event::Lost { stream: Stream::Error, offset: 0, length: 9 },
@@ -69,24 +69,24 @@ async fn a_command_is_heard_to_its_end_and_its_connection_is_used_again() {
         ]
     );
     // The task that carried the events returns the connection after the last one.
-    while place.native.0.has_no_idle() {
+    while fixture.native.0.has_no_idle() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(place.native.metrics().await.unwrap().commands, 0);
+    assert_eq!(fixture.native.metrics().await.unwrap().commands, 0);
 }
 
 #[tokio::test]
 async fn a_stream_goes_on_with_the_next_keeper_where_it_stopped() {
-    let place = Place::with(&["/bin/true"]);
+    let fixture = Fixture::with(&["/bin/true"]);
     let (sender, mut told) = tokio::sync::mpsc::channel(1);
-    let first = place.keeper(move |peer, _| {
+    let first = fixture.keeper(move |peer, _| {
         attached(peer) && output(peer, 0, b"01") && output(peer, 2, b"234") && {
             sender.blocking_send(()).unwrap();
             // Until it is killed.
             peer.request().is_some()
         }
     });
-    let mut exec = place.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
+    let mut exec = fixture.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
     told.recv().await.unwrap();
     let mut text = Vec::new();
     while text != b"01234" {
@@ -97,7 +97,7 @@ async fn a_stream_goes_on_with_the_next_keeper_where_it_stopped() {
 
     // The second keeper dies during the first request, the third one restarts from an offset that
     // is too low.
-    let _next = place.keeper(|peer, message| {
+    let _next = fixture.keeper(|peer, message| {
         let Request::Attach { from, .. } = message.head else { panic!("{message:?}") };
         assert_eq!(from, Offsets { output: 5, error: 0 });
         peer.number > 0
@@ -126,28 +126,28 @@ async fn the_end_is_told_also_when_nobody_knows_it() {
     for (failure, ending) in
         [(Failure::NoSandbox, Ending::SandboxEnded), (Failure::NoExec, Ending::Unknown)]
     {
-        let place = Place::new();
-        let _keeper = place.keeper(move |peer, message| match message.head {
+        let fixture = Fixture::new();
+        let _keeper = fixture.keeper(move |peer, message| match message.head {
             Request::Execute { .. } => {
                 assert!(attached(peer) && output(peer, 0, b"a"));
                 false
             }
             _ => peer.answer(&Answer::Failed(failure.clone())),
         });
-        let mut exec = place.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
+        let mut exec = fixture.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
         assert_eq!(whole(&mut exec.events).await, (b"a".to_vec(), ending));
     }
 }
 
 #[tokio::test]
 async fn attaching_begins_where_it_is_asked_to() {
-    let place = Place::new();
-    let _keeper = place.keeper(|peer, message| {
+    let fixture = Fixture::new();
+    let _keeper = fixture.keeper(|peer, message| {
         let Request::Attach { from, .. } = message.head else { panic!("{message:?}") };
         attached(peer) && output(peer, from.output, b"later") && ended(peer)
     });
     let from = Offsets { output: 100, error: 5 };
-    let mut exec = place.native.attach(&sandbox(), &exec(), from).await.unwrap();
+    let mut exec = fixture.native.attach(&sandbox(), &exec(), from).await.unwrap();
     let later = Event::Output { stream: Stream::Output, offset: 100, bytes: b"later".to_vec() };
     assert_eq!(exec.events.next().await, Some(later));
 }
@@ -156,16 +156,16 @@ async fn attaching_begins_where_it_is_asked_to() {
 async fn a_slow_reader_holds_up_the_keeper_and_costs_no_memory() {
     const MESSAGES: u64 = 2000;
     const BYTES: usize = 32 * 1024;
-    let place = Place::new();
+    let fixture = Fixture::new();
     let sent = Arc::new(AtomicUsize::new(0));
     let (sender, mut blocked) = tokio::sync::mpsc::channel(1);
     let count = sent.clone();
-    let _keeper = place.keeper(move |peer, _| {
-        let mut told = false;
+    let _keeper = fixture.keeper(move |peer, _| {
+        let mut is_sent = false;
         attached(peer)
             && (0..MESSAGES).all(|number| {
-                if !told && peer.is_blocked() {
-                    told = true;
+                if !is_sent && peer.is_blocked() {
+                    is_sent = true;
                     sender.blocking_send(()).unwrap();
                 }
                 let body = vec![number.to_le_bytes()[0]; BYTES];
@@ -175,7 +175,7 @@ async fn a_slow_reader_holds_up_the_keeper_and_costs_no_memory() {
             })
             && ended(peer)
     });
-    let mut exec = place.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
+    let mut exec = fixture.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
     blocked.recv().await.unwrap();
     let mut read = 0;
     while let Some(event) = exec.events.next().await {
@@ -192,14 +192,14 @@ async fn a_slow_reader_holds_up_the_keeper_and_costs_no_memory() {
 
 #[tokio::test]
 async fn nobody_is_told_when_nobody_listens() {
-    let place = Place::new();
+    let fixture = Fixture::new();
     let (sender, mut gone) = tokio::sync::mpsc::channel(1);
-    let _keeper = place.keeper(move |peer, _| {
+    let _keeper = fixture.keeper(move |peer, _| {
         let goes_on = attached(peer) && peer.request().is_some();
         sender.blocking_send(goes_on).unwrap();
         false
     });
-    let exec = place.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
+    let exec = fixture.native.execute(&sandbox(), &exec(), &command()).await.unwrap();
     drop(exec);
     assert!(!gone.recv().await.unwrap());
 }

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 
 use super::{read, write};
-use crate::files::testing::{World, path};
+use crate::files::testing::{Fixture, path};
 use stockade_runtime::WriteOptions;
 
 /// How often each operation is repeated under attack.
 const ROUNDS: usize = 60;
 
 /// Runs `attack` repeatedly, as the ordinary user, while `act` runs.
-fn while_attacked(world: &World, attack: impl Fn() + Sync, act: impl FnOnce()) {
+fn while_attacked(fixture: &Fixture, attack: impl Fn() + Sync, act: impl FnOnce()) {
     /// Ends the attack also when the test fails.
     struct End<'a>(&'a AtomicBool);
     impl Drop for End<'_> {
@@ -28,7 +28,7 @@ fn while_attacked(world: &World, attack: impl Fn() + Sync, act: impl FnOnce()) {
     std::thread::scope(|scope| {
         let _end = End(&done);
         scope.spawn(|| {
-            world.as_user(|| {
+            fixture.as_user(|| {
                 while !done.load(Ordering::Relaxed) {
                     attack();
                 }
@@ -42,8 +42,8 @@ fn while_attacked(world: &World, attack: impl Fn() + Sync, act: impl FnOnce()) {
 struct Canary(PathBuf);
 
 impl Canary {
-    fn beside(world: &World) -> Self {
-        let canary = world.outside.path().join("canary");
+    fn beside(fixture: &Fixture) -> Self {
+        let canary = fixture.outside.path().join("canary");
         fs::create_dir(&canary).unwrap();
         for name in ["file", "victim"] {
             fs::write(canary.join(name), "outside").unwrap();
@@ -68,44 +68,44 @@ fn exchange(one: &PathBuf, other: &PathBuf) {
 
 #[test]
 fn a_directory_that_becomes_a_link_leads_nowhere() {
-    for world in World::all() {
-        let canary = Canary::beside(&world);
-        write(&world, "/project/swap/file", b"inside").unwrap();
-        write(&world, "/project/swap/victim", b"inside").unwrap();
-        let (swap, link) = (world.at("project/swap"), world.at("project/link"));
-        world.as_user(|| symlink(&canary.0, &link).unwrap());
-        let source = world.outside.path().join("source");
+    for fixture in Fixture::all() {
+        let canary = Canary::beside(&fixture);
+        write(&fixture, "/project/swap/file", b"inside").unwrap();
+        write(&fixture, "/project/swap/victim", b"inside").unwrap();
+        let (swap, link) = (fixture.at("project/swap"), fixture.at("project/link"));
+        fixture.as_user(|| symlink(&canary.0, &link).unwrap());
+        let source = fixture.outside.path().join("source");
         fs::create_dir_all(source.join("below")).unwrap();
         fs::write(source.join("below/shipped"), "").unwrap();
 
         while_attacked(
-            &world,
+            &fixture,
             || exchange(&swap, &link),
             || {
                 for round in 0..ROUNDS {
-                    if let Ok(content) = read(&world, "/project/swap/file") {
-                        assert_eq!(content, b"inside", "{}", world.name);
+                    if let Ok(content) = read(&fixture, "/project/swap/file") {
+                        assert_eq!(content, b"inside", "{}", fixture.name);
                     }
-                    let _ = write(&world, "/project/swap/written", b"");
-                    let _ = write(&world, "/project/swap/file", b"inside");
-                    let _ = world.root.remove(&path("/project/swap/victim"));
+                    let _ = write(&fixture, "/project/swap/written", b"");
+                    let _ = write(&fixture, "/project/swap/file", b"inside");
+                    let _ = fixture.root.remove(&path("/project/swap/victim"));
                     let below = path(format!("/project/swap/{}/below", round % 8));
-                    let _ = world.root.make_directory(&below, WriteOptions::default());
-                    let _ = world
+                    let _ = fixture.root.make_directory(&below, WriteOptions::default());
+                    let _ = fixture
                         .root
                         .rename(&path("/project/swap/file"), &path("/project/swap/other"));
-                    let _ = world
+                    let _ = fixture
                         .root
                         .rename(&path("/project/swap/other"), &path("/project/swap/file"));
-                    let _ = world.root.ship(&source, &path("/project/swap/shipped"));
-                    let to = world.outside.path().join("collected");
-                    if world.root.collect(&path("/project"), &to, 1 << 20).is_ok() {
+                    let _ = fixture.root.ship(&source, &path("/project/swap/shipped"));
+                    let to = fixture.outside.path().join("collected");
+                    if fixture.root.collect(&path("/project"), &to, 1 << 20).is_ok() {
                         for name in ["swap/file", "link/file"] {
                             let copied = fs::symlink_metadata(to.join(name).parent().unwrap());
                             if copied.is_ok_and(|copied| copied.is_dir())
                                 && let Ok(content) = fs::read(to.join(name))
                             {
-                                assert_eq!(content, b"inside", "{}", world.name);
+                                assert_eq!(content, b"inside", "{}", fixture.name);
                             }
                         }
                         fs::remove_dir_all(&to).unwrap();
@@ -119,12 +119,12 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
 
 #[test]
 fn a_file_that_becomes_a_pipe_or_a_link_is_not_opened() {
-    for world in World::all() {
-        let canary = Canary::beside(&world);
-        let at = |name: &str| world.at("project").join(name);
+    for fixture in Fixture::all() {
+        let canary = Canary::beside(&fixture);
+        let at = |name: &str| fixture.at("project").join(name);
         let (file, pipe, link) = (at("file"), at("pipe"), at("link"));
-        write(&world, "/project/file", b"inside").unwrap();
-        world.as_user(|| {
+        write(&fixture, "/project/file", b"inside").unwrap();
+        fixture.as_user(|| {
             let mode = Mode::from_bits_truncate(0o600);
             rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, mode, 0).unwrap();
             symlink(canary.0.join("file"), &link).unwrap();
@@ -133,49 +133,49 @@ fn a_file_that_becomes_a_pipe_or_a_link_is_not_opened() {
             exchange(&file, &pipe);
             exchange(&pipe, &link);
         };
-        while_attacked(&world, attack, || {
+        while_attacked(&fixture, attack, || {
             for _ in 0..ROUNDS {
                 for name in ["/project/file", "/project/pipe", "/project/link"] {
-                    if let Ok(content) = read(&world, name) {
-                        assert_eq!(content, b"inside", "{}", world.name);
+                    if let Ok(content) = read(&fixture, name) {
+                        assert_eq!(content, b"inside", "{}", fixture.name);
                     }
-                    let _ = write(&world, name, b"inside");
+                    let _ = write(&fixture, name, b"inside");
                 }
-                let to = world.outside.path().join("collected");
-                if world.root.collect(&path("/project"), &to, 1 << 20).is_ok() {
+                let to = fixture.outside.path().join("collected");
+                if fixture.root.collect(&path("/project"), &to, 1 << 20).is_ok() {
                     fs::remove_dir_all(&to).unwrap();
                 }
             }
         });
         canary.expect_untouched();
-        assert!(world.leftovers("project").is_empty());
+        assert!(fixture.leftovers("project").is_empty());
     }
 }
 
 #[test]
 fn a_directory_that_is_moved_up_does_not_lead_above_the_root() {
-    for world in World::all() {
-        let canary = Canary::beside(&world);
-        let (deep, high) = (world.at("project/a/b/c"), world.at("tmp/high"));
-        world.root.make_directory(&path("/project/a/b/c"), WriteOptions::default()).unwrap();
-        world.root.make_directory(&path("/tmp/high"), WriteOptions::default()).unwrap();
-        world.as_user(|| {
+    for fixture in Fixture::all() {
+        let canary = Canary::beside(&fixture);
+        let (deep, high) = (fixture.at("project/a/b/c"), fixture.at("tmp/high"));
+        fixture.root.make_directory(&path("/project/a/b/c"), WriteOptions::default()).unwrap();
+        fixture.root.make_directory(&path("/tmp/high"), WriteOptions::default()).unwrap();
+        fixture.as_user(|| {
             for up in 1..8 {
                 let target = format!("{}canary/file", "../".repeat(up));
                 symlink(target, deep.join(up.to_string())).unwrap();
             }
         });
         while_attacked(
-            &world,
+            &fixture,
             || exchange(&deep, &high),
             || {
                 for _ in 0..ROUNDS {
                     for up in 1..8 {
                         for directory in ["/project/a/b/c", "/tmp/high"] {
                             let at = format!("{directory}/{up}");
-                            let content = read(&world, &at).unwrap_or_default();
-                            assert_ne!(content, b"outside", "{}: {at}", world.name);
-                            let _ = write(&world, &at, b"inside");
+                            let content = read(&fixture, &at).unwrap_or_default();
+                            assert_ne!(content, b"outside", "{}: {at}", fixture.name);
+                            let _ = write(&fixture, &at, b"inside");
                         }
                     }
                 }
@@ -187,11 +187,11 @@ fn a_directory_that_is_moved_up_does_not_lead_above_the_root() {
 
 #[test]
 fn a_tree_that_never_stands_still_is_collected_within_its_bounds() {
-    for world in World::all() {
+    for fixture in Fixture::all() {
         for number in 0..20 {
-            write(&world, &format!("/project/{number}/file"), &[1; 5000]).unwrap();
+            write(&fixture, &format!("/project/{number}/file"), &[1; 5000]).unwrap();
         }
-        let at = |name: &str| world.at("project").join(name);
+        let at = |name: &str| fixture.at("project").join(name);
         let attack = || {
             for number in 0..20 {
                 let file = at(&format!("{number}/file"));
@@ -202,12 +202,12 @@ fn a_tree_that_never_stands_still_is_collected_within_its_bounds() {
                 let _ = fs::rename(&other, at(&number.to_string()));
             }
         };
-        while_attacked(&world, attack, || {
-            let out = world.outside.path().join("out");
+        while_attacked(&fixture, attack, || {
+            let out = fixture.outside.path().join("out");
             fs::create_dir(&out).unwrap();
             let to = out.join("collected");
             for _ in 0..ROUNDS {
-                match world.root.collect(&path("/project"), &to, 300_000) {
+                match fixture.root.collect(&path("/project"), &to, 300_000) {
                     Ok(()) => fs::remove_dir_all(&to).unwrap(),
                     Err(_) => assert_eq!(fs::read_dir(&out).unwrap().count(), 0),
                 }
@@ -218,19 +218,19 @@ fn a_tree_that_never_stands_still_is_collected_within_its_bounds() {
 
 #[test]
 fn a_tree_is_removed_with_nothing_else_while_links_are_planted_in_it() {
-    for world in World::all() {
-        let canary = Canary::beside(&world);
-        let (swap, link) = (world.at("project/tree/swap"), world.at("project/link"));
-        world.as_user(|| symlink(&canary.0, &link).unwrap());
+    for fixture in Fixture::all() {
+        let canary = Canary::beside(&fixture);
+        let (swap, link) = (fixture.at("project/tree/swap"), fixture.at("project/link"));
+        fixture.as_user(|| symlink(&canary.0, &link).unwrap());
         while_attacked(
-            &world,
+            &fixture,
             || exchange(&swap, &link),
             || {
                 for _ in 0..ROUNDS {
                     for name in ["file", "victim", "deeper/file"] {
-                        let _ = write(&world, &format!("/project/tree/swap/{name}"), b"");
+                        let _ = write(&fixture, &format!("/project/tree/swap/{name}"), b"");
                     }
-                    let _ = world.root.remove(&path("/project/tree"));
+                    let _ = fixture.root.remove(&path("/project/tree"));
                 }
             },
         );

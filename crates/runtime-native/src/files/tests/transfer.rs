@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode};
 
 use super::{kind, read, write};
-use crate::files::testing::{World, chmod, own, path};
+use crate::files::testing::{Fixture, chmod, own, path};
 use stockade_runtime::Error;
 
 /// A directory with every kind of entry that is copied.
-fn source(world: &World) -> PathBuf {
-    let source = world.outside.path().join("source");
+fn source(fixture: &Fixture) -> PathBuf {
+    let source = fixture.outside.path().join("source");
     fs::create_dir_all(source.join("read only/below")).unwrap();
     fs::write(source.join("program"), "#!").unwrap();
     chmod(source.join("program"), 0o4755);
@@ -50,77 +50,77 @@ fn pipe(path: impl AsRef<Path>) {
 
 #[test]
 fn a_directory_of_the_host_is_shipped() {
-    for world in World::all() {
-        let source = source(&world);
-        world.root.ship(&source, &path("/project/made/here")).unwrap();
-        expect_copy(&world.at("project/made/here"));
-        let user = world.host(world.user());
-        assert_eq!(world.owner_and_mode("/project/made/here/secret"), (user, 0o600));
-        assert_eq!(world.owner_and_mode("/project/made/here/read only"), (user, 0o555));
-        assert_eq!(world.owner_and_mode("/project/made/here/link").0, user);
+    for fixture in Fixture::all() {
+        let source = source(&fixture);
+        fixture.root.ship(&source, &path("/project/made/here")).unwrap();
+        expect_copy(&fixture.at("project/made/here"));
+        let user = fixture.host(fixture.user());
+        assert_eq!(fixture.owner_and_mode("/project/made/here/secret"), (user, 0o600));
+        assert_eq!(fixture.owner_and_mode("/project/made/here/read only"), (user, 0o555));
+        assert_eq!(fixture.owner_and_mode("/project/made/here/link").0, user);
     }
 }
 
 #[test]
 fn what_is_shipped_replaces_files_and_fills_directories() {
-    for world in World::all() {
-        let source = source(&world);
-        write(&world, "/project/program", b"in the way").unwrap();
-        write(&world, "/project/kept", b"kept").unwrap();
-        world.as_user(|| symlink("kept", world.at("project/secret")).unwrap());
-        world.as_user(|| pipe(world.at("project/link")));
-        world.root.ship(&source, &path("/project")).unwrap();
-        expect_copy(&world.at("project"));
-        assert_eq!(read(&world, "/project/kept").unwrap(), b"kept");
+    for fixture in Fixture::all() {
+        let source = source(&fixture);
+        write(&fixture, "/project/program", b"in the way").unwrap();
+        write(&fixture, "/project/kept", b"kept").unwrap();
+        fixture.as_user(|| symlink("kept", fixture.at("project/secret")).unwrap());
+        fixture.as_user(|| pipe(fixture.at("project/link")));
+        fixture.root.ship(&source, &path("/project")).unwrap();
+        expect_copy(&fixture.at("project"));
+        assert_eq!(read(&fixture, "/project/kept").unwrap(), b"kept");
 
-        world.put_directory("/project/x", 0o755, world.user());
+        fixture.put_directory("/project/x", 0o755, fixture.user());
         fs::write(source.join("x"), "").unwrap();
-        let refused = world.root.ship(&source, &path("/project"));
+        let refused = fixture.root.ship(&source, &path("/project"));
         assert_eq!(kind(refused), io::ErrorKind::IsADirectory);
         fs::remove_file(source.join("x")).unwrap();
-        world.root.remove(&path("/project/x")).unwrap();
-        world.as_user(|| symlink("/etc", world.at("project/x")).unwrap());
+        fixture.root.remove(&path("/project/x")).unwrap();
+        fixture.as_user(|| symlink("/etc", fixture.at("project/x")).unwrap());
         fs::create_dir(source.join("x")).unwrap();
-        let refused = world.root.ship(&source, &path("/project"));
+        let refused = fixture.root.ship(&source, &path("/project"));
         assert_eq!(kind(refused), io::ErrorKind::NotADirectory);
     }
 }
 
 #[test]
 fn only_files_directories_and_links_are_shipped() {
-    let world = World::plain();
-    let source = world.outside.path().join("source");
+    let fixture = Fixture::plain();
+    let source = fixture.outside.path().join("source");
     let to = path("/project/to");
-    assert_eq!(kind(world.root.ship(&source, &to)), io::ErrorKind::NotFound);
+    assert_eq!(kind(fixture.root.ship(&source, &to)), io::ErrorKind::NotFound);
     fs::create_dir(&source).unwrap();
     pipe(source.join("pipe"));
-    let refused = world.root.ship(&source, &to);
+    let refused = fixture.root.ship(&source, &to);
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-    assert_eq!(kind(world.root.ship(&source.join("pipe"), &to)), io::ErrorKind::NotADirectory);
+    assert_eq!(kind(fixture.root.ship(&source.join("pipe"), &to)), io::ErrorKind::NotADirectory);
     fs::remove_file(source.join("pipe")).unwrap();
-    write(&world, "/project/file", b"").unwrap();
-    let refused = world.root.ship(&source, &path("/project/file"));
+    write(&fixture, "/project/file", b"").unwrap();
+    let refused = fixture.root.ship(&source, &path("/project/file"));
     assert_eq!(kind(refused), io::ErrorKind::NotADirectory);
 }
 
 #[test]
 fn a_directory_inside_is_collected() {
-    for world in World::all() {
-        let source = source(&world);
-        world.root.ship(&source, &path("/project/tree")).unwrap();
-        world.as_user(|| {
-            pipe(world.at("project/tree/pipe"));
-            chmod(world.at("project/tree/program"), 0o6777);
+    for fixture in Fixture::all() {
+        let source = source(&fixture);
+        fixture.root.ship(&source, &path("/project/tree")).unwrap();
+        fixture.as_user(|| {
+            pipe(fixture.at("project/tree/pipe"));
+            chmod(fixture.at("project/tree/program"), 0o6777);
         });
-        let to = world.outside.path().join("collected");
-        world.root.collect(&path("/project/tree"), &to, 1 << 23).unwrap();
+        let to = fixture.outside.path().join("collected");
+        fixture.root.collect(&path("/project/tree"), &to, 1 << 23).unwrap();
         expect_copy(&to);
         assert!(fs::symlink_metadata(to.join("pipe")).is_err());
         let copied = fs::metadata(to.join("program")).unwrap();
         assert_eq!((copied.uid(), copied.gid()), (own().user, own().group));
         assert_eq!(fs::metadata(to.join("read only")).unwrap().mode() & 0o7777, 0o755);
 
-        let again = world.root.collect(&path("/project/tree"), &to, 1 << 23);
+        let again = fixture.root.collect(&path("/project/tree"), &to, 1 << 23);
         assert_eq!(kind(again), io::ErrorKind::AlreadyExists);
         expect_copy(&to);
     }
@@ -128,37 +128,37 @@ fn a_directory_inside_is_collected() {
 
 #[test]
 fn what_cannot_be_collected_whole_leaves_nothing() {
-    for world in World::all() {
-        let nothing = world.outside.path().join("out");
+    for fixture in Fixture::all() {
+        let nothing = fixture.outside.path().join("out");
         fs::create_dir(&nothing).unwrap();
         let to = nothing.join("collected");
-        let collect = |from: &str, limit| world.root.collect(&path(from), &to, limit);
-        write(&world, "/project/one", &[1; 1000]).unwrap();
-        write(&world, "/project/two", &[1; 1000]).unwrap();
+        let collect = |from: &str, limit| fixture.root.collect(&path(from), &to, limit);
+        write(&fixture, "/project/one", &[1; 1000]).unwrap();
+        write(&fixture, "/project/two", &[1; 1000]).unwrap();
         let refused = collect("/project", 1999);
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-        world.as_user(|| {
-            fs::File::create(world.at("project/holes")).unwrap().set_len(1 << 40).unwrap();
+        fixture.as_user(|| {
+            fs::File::create(fixture.at("project/holes")).unwrap().set_len(1 << 40).unwrap();
         });
         let refused = collect("/project", 1 << 39);
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-        world.root.remove(&path("/project/holes")).unwrap();
+        fixture.root.remove(&path("/project/holes")).unwrap();
 
-        let mut deep = world.at("project");
+        let mut deep = fixture.at("project");
         for _ in 0..128 {
             deep.push("d");
         }
-        world.as_user(|| fs::create_dir_all(deep).unwrap());
+        fixture.as_user(|| fs::create_dir_all(deep).unwrap());
         let refused = collect("/project", 1 << 20);
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
         assert_eq!(kind(collect("/project/one", 1 << 20)), io::ErrorKind::NotADirectory);
         assert_eq!(kind(collect("/project/none", 1 << 20)), io::ErrorKind::NotFound);
         let missing = nothing.join("missing/collected");
-        let refused = world.root.collect(&path("/project"), &missing, 1 << 20);
+        let refused = fixture.root.collect(&path("/project"), &missing, 1 << 20);
         assert_eq!(kind(refused), io::ErrorKind::NotFound);
-        assert_eq!(fs::read_dir(&nothing).unwrap().count(), 0, "{}", world.name);
+        assert_eq!(fs::read_dir(&nothing).unwrap().count(), 0, "{}", fixture.name);
 
-        world.root.remove(&path("/project/d")).unwrap();
+        fixture.root.remove(&path("/project/d")).unwrap();
         collect("/project", 2000).unwrap();
     }
 }

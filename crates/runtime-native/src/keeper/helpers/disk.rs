@@ -17,13 +17,13 @@ const BLOCK_BYTES: u64 = 512;
 /// many they take. A directory that cannot be read may hold anything: it counts as exceeding the
 /// limit, and no number is printed.
 pub(super) fn takes_more_than(
-    place: &Path,
+    dir: &Path,
     limit_bytes: u64,
     mut to: impl io::Write,
 ) -> io::Result<bool> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let taken = match rustix::fs::open(place, flags, Mode::empty()) {
-        Ok(place) => taken(place)?,
+    let taken = match rustix::fs::open(dir, flags, Mode::empty()) {
+        Ok(place) => used_bytes(place)?,
         Err(Errno::NOENT) => Some(0),
         Err(errno) => return Err(errno.into()),
     };
@@ -35,16 +35,16 @@ pub(super) fn takes_more_than(
 
 /// How many bytes the upper layers in a sandbox's directory take; `None` when a directory cannot be
 /// read.
-pub(crate) fn taken(place: impl AsFd) -> io::Result<Option<u64>> {
-    Ok(left_of(u64::MAX, place)?.map(|left| u64::MAX - left))
+pub(crate) fn used_bytes(dir: impl AsFd) -> io::Result<Option<u64>> {
+    Ok(left_of(u64::MAX, dir)?.map(|left| u64::MAX - left))
 }
 
 /// This many bytes minus those of the upper layers; `None` when they take more.
-fn left_of(bytes: u64, place: impl AsFd) -> io::Result<Option<u64>> {
+fn left_of(bytes: u64, dir: impl AsFd) -> io::Result<Option<u64>> {
     let mut left = bytes;
     for layer in ["layers/upper", "workspace/upper"] {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match rustix::fs::openat(&place, layer, flags, Mode::empty()) {
+        match rustix::fs::openat(&dir, layer, flags, Mode::empty()) {
             Ok(directory) => {
                 if !add(&directory, &mut left, 0)? {
                     return Ok(None);
@@ -106,21 +106,21 @@ mod tests {
 
     #[test]
     fn what_is_on_disk_counts_and_what_hides_counts_as_too_much() {
-        let place = tempfile::tempdir().unwrap();
-        assert!(!takes_more_than(place.path(), 0, io::sink()).unwrap());
-        let upper = place.path().join("layers/upper/deep");
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!takes_more_than(dir.path(), 0, io::sink()).unwrap());
+        let upper = dir.path().join("layers/upper/deep");
         std::fs::create_dir_all(&upper).unwrap();
         std::fs::write(upper.join("file"), vec![1; 1 << 20]).unwrap();
         std::fs::File::create(upper.join("sparse")).unwrap().set_len(1 << 40).unwrap();
-        assert!(!takes_more_than(place.path(), 2 << 20, io::sink()).unwrap());
-        assert!(takes_more_than(place.path(), 1 << 19, io::sink()).unwrap());
-        let opened = std::fs::File::open(place.path()).unwrap();
-        assert!((1 << 20..2 << 20).contains(&taken(&opened).unwrap().unwrap()));
+        assert!(!takes_more_than(dir.path(), 2 << 20, io::sink()).unwrap());
+        assert!(takes_more_than(dir.path(), 1 << 19, io::sink()).unwrap());
+        let opened = std::fs::File::open(dir.path()).unwrap();
+        assert!((1 << 20..2 << 20).contains(&used_bytes(&opened).unwrap().unwrap()));
         std::fs::hard_link(upper.join("file"), upper.join("again")).unwrap();
-        assert!(!takes_more_than(place.path(), 2 << 20, io::sink()).unwrap());
+        assert!(!takes_more_than(dir.path(), 2 << 20, io::sink()).unwrap());
         if !rustix::process::geteuid().is_root() {
             std::fs::set_permissions(&upper, std::fs::Permissions::from_mode(0o000)).unwrap();
-            assert!(takes_more_than(place.path(), 2 << 20, io::sink()).unwrap());
+            assert!(takes_more_than(dir.path(), 2 << 20, io::sink()).unwrap());
             std::fs::set_permissions(&upper, std::fs::Permissions::from_mode(0o700)).unwrap();
         }
     }

@@ -14,8 +14,8 @@ const REST: u32 = 4;
 /// until init or this process's parent has exited.
 pub(super) fn uses_more_than(init: i32, limit_bytes: u64) -> io::Result<bool> {
     let parent = rustix::process::getppid();
-    let started = watch::started(init)?;
-    while rustix::process::getppid() == parent && watch::started(init).ok() == Some(started) {
+    let started = watch::start_time(init)?;
+    while rustix::process::getppid() == parent && watch::start_time(init).ok() == Some(started) {
         let look = Instant::now();
         if watch::uses_more_than(init, limit_bytes)? {
             return Ok(true);

@@ -9,10 +9,10 @@ use crate::keeper::network::unsupported;
 
 /// Tries it, and prints the reason if it fails: a [`Failure`](crate::wire::Failure) in JSON.
 pub(super) fn prove() -> io::Result<()> {
-    network::prove().map_err(|network::Unavailable { step, source }| {
+    network::probe().map_err(|network::Unavailable { step, source }| {
         let failure = serde_json::to_string(&unsupported(step, &source));
-        let said = failure.map_err(io::Error::from);
-        match said.and_then(|failure| io::stdout().write_all(failure.as_bytes())) {
+        let report = failure.map_err(io::Error::from);
+        match report.and_then(|failure| io::stdout().write_all(failure.as_bytes())) {
             Ok(()) => source,
             Err(error) => error,
         }

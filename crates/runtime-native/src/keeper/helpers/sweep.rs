@@ -44,13 +44,13 @@ mod tests {
 
     #[test]
     fn everything_is_removed() {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(place.path().join("a/b/c")).unwrap();
-        std::fs::write(place.path().join("a/b/file"), "x").unwrap();
-        std::fs::write(place.path().join("d"), "x").unwrap();
-        sweep(place.path()).unwrap();
-        assert_eq!(place.path().read_dir().unwrap().count(), 0);
-        sweep(place.path()).unwrap();
-        assert!(sweep(&place.path().join("absent")).is_err());
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b/c")).unwrap();
+        std::fs::write(dir.path().join("a/b/file"), "x").unwrap();
+        std::fs::write(dir.path().join("d"), "x").unwrap();
+        sweep(dir.path()).unwrap();
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+        sweep(dir.path()).unwrap();
+        assert!(sweep(&dir.path().join("absent")).is_err());
     }
 }

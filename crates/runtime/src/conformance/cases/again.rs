@@ -61,7 +61,7 @@ pub(crate) async fn attached_while_it_runs_nothing_is_doubled(harness: &Harness)
     let text = "echo one; echo uno >&2; while [ ! -e /data/go ]; do sleep 0.05; done;
                 echo two; echo due >&2";
     let mut running = sandbox.start(&script(text)).await;
-    running.hears("one\n").await;
+    running.wait_for_output("one\n").await;
     let (exec, offsets) = (running.exec.clone(), running.offsets());
     let attached = sandbox.attach(&exec, offsets).await;
     sandbox.write("/data/go", "").await;

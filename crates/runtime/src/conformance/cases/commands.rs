@@ -44,7 +44,7 @@ pub(crate) async fn a_signal_can_be_caught(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "trap 'echo caught; exit 9' USR1; echo ready; while :; do sleep 0.05; done";
     let mut running = sandbox.start(&script(text)).await;
-    running.hears("ready").await;
+    running.wait_for_output("ready").await;
     sandbox.signal(&running.exec, 10).await;
     let finished = running.finish().await;
     assert_eq!(finished.output(), "ready\ncaught\n");

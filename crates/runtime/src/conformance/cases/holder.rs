@@ -35,7 +35,7 @@ async fn replace(harness: &Harness) {
 pub(crate) async fn a_command_goes_on(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut first = sandbox.start(&script(LINES)).await;
-    first.hears("line 5\n").await;
+    first.wait_for_output("line 5\n").await;
     let (exec, offsets) = (first.exec.clone(), first.offsets());
     drop(first);
     replace(harness).await;
@@ -58,7 +58,7 @@ pub(crate) async fn an_end_meanwhile_is_told(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "echo begun; sleep 2; echo over; echo error >&2; exit 9";
     let mut first = sandbox.start(&script(text)).await;
-    first.hears("begun").await;
+    first.wait_for_output("begun").await;
     let exec = first.exec.clone();
     drop(first);
     harness.kill_holder().await;
@@ -118,7 +118,7 @@ pub(crate) async fn input_goes_on(harness: &Harness) {
     let taking = Command { input: StandardInput::Streamed, ..command(&["cat"]) };
     let mut first = sandbox.start(&taking).await;
     first.write("before ").await;
-    first.hears("before ").await;
+    first.wait_for_output("before ").await;
     let exec = first.exec.clone();
     drop(first);
     replace(harness).await;
@@ -157,7 +157,7 @@ pub(crate) async fn input_that_was_given_is_whole(harness: &Harness) {
 pub(crate) async fn who_listens_is_not_left_waiting(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut running = sandbox.start(&script("echo begun; sleep 1; echo over; exit 3")).await;
-    running.hears("begun").await;
+    running.wait_for_output("begun").await;
     let exec = running.exec.clone();
     replace(harness).await;
     let ending = running.finish().await.ending;
@@ -256,9 +256,9 @@ pub(crate) async fn again_and_again(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.write("/data/file", "kept").await;
     let can_keep = harness.runtime().supports(Capability::Snapshot).await.is_ok();
-    let kept = harness.snapshot_id();
+    let stored = harness.snapshot_id();
     if can_keep {
-        harness.runtime().snapshot(sandbox.id(), &kept).await.unwrap();
+        harness.runtime().snapshot(sandbox.id(), &stored).await.unwrap();
     }
     for _ in 0..5 {
         replace(harness).await;
@@ -266,7 +266,7 @@ pub(crate) async fn again_and_again(harness: &Harness) {
     }
     if can_keep {
         let id = harness.id();
-        harness.runtime().restore(&kept, &id, &harness.spec()).await.unwrap();
+        harness.runtime().restore(&stored, &id, &harness.spec()).await.unwrap();
         is_whole(&Sandbox::new(harness, id)).await;
     }
     replace(harness).await;

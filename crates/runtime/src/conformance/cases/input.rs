@@ -51,7 +51,7 @@ pub(crate) async fn it_comes_piece_by_piece(harness: &Harness) {
     let mut running = sandbox.start(&taking_input(command(&["cat"]))).await;
     for text in ["one", "two", "three"] {
         running.write(text).await;
-        running.hears(text).await;
+        running.wait_for_output(text).await;
     }
     running.close().await;
     assert_eq!(running.finish().await.output(), "onetwothree");
@@ -69,7 +69,7 @@ pub(crate) async fn dropped_it_stays_open(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut first = sandbox.start(&taking_input(command(&["cat"]))).await;
     first.write("first ").await;
-    first.hears("first ").await;
+    first.wait_for_output("first ").await;
     let exec = first.exec.clone();
     drop(first);
     let second = sandbox.attach(&exec, Offsets::default()).await;
@@ -139,7 +139,7 @@ pub(crate) async fn after_its_close_it_is_refused(harness: &Harness) {
     }
 }
 
-fn given(command: Command, bytes: impl Into<Vec<u8>>) -> Command {
+fn with_input(command: Command, bytes: impl Into<Vec<u8>>) -> Command {
     Command { input: StandardInput::Whole(bytes.into()), ..command }
 }
 
@@ -148,7 +148,7 @@ pub(crate) async fn given_whole_it_is_whole(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     for length in [0, 1, 70_000, 1 << 20] {
         let bytes = noise(length);
-        let running = sandbox.start(&given(command(&["cat"]), bytes.clone())).await;
+        let running = sandbox.start(&with_input(command(&["cat"]), bytes.clone())).await;
         assert!(!running.has_input());
         let (exec, finished) = (running.exec.clone(), running.finish().await);
         assert_eq!(finished.ending, Ending::Exited(0));
@@ -161,11 +161,11 @@ pub(crate) async fn given_whole_it_is_whole(harness: &Harness) {
 pub(crate) async fn given_whole_it_is_the_commands_own(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "head -n 1; while [ ! -e /data/go ]; do sleep 0.05; done; cat";
-    let both = given(script(text), "first\nsecond\n");
+    let both = with_input(script(text), "first\nsecond\n");
     let mut one = sandbox.start(&both).await;
-    one.hears("first\n").await;
+    one.wait_for_output("first\n").await;
     let mut other = sandbox.start(&both).await;
-    other.hears("first\n").await;
+    other.wait_for_output("first\n").await;
     sandbox.write("/data/go", "").await;
     for running in [one, other] {
         assert_eq!(running.finish().await.ending, Ending::Exited(0));
@@ -178,7 +178,7 @@ pub(crate) async fn given_whole_it_needs_nobody(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let bytes = noise(1 << 20);
     let text = "while [ ! -e /data/go ]; do sleep 0.05; done; exec cat";
-    let running = sandbox.start(&given(script(text), bytes.clone())).await;
+    let running = sandbox.start(&with_input(script(text), bytes.clone())).await;
     let exec = running.exec.clone();
     drop(running);
     harness.reopen().await;
@@ -190,7 +190,7 @@ pub(crate) async fn given_whole_it_needs_nobody(harness: &Harness) {
 
 pub(crate) async fn too_long_it_is_not_given_whole(harness: &Harness) {
     let sandbox = harness.sandbox().await;
-    let long = given(command(&["true"]), vec![0; WHOLE_INPUT_BYTES + 1]);
+    let long = with_input(command(&["true"]), vec![0; WHOLE_INPUT_BYTES + 1]);
     let exec = harness.exec_id();
     let refused = sandbox.try_start(&exec, &long).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
@@ -200,7 +200,7 @@ pub(crate) async fn too_long_it_is_not_given_whole(harness: &Harness) {
 pub(crate) async fn with_a_terminal_it_is_not_given_whole(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let terminal = Some(WindowSize { rows: 24, columns: 80 });
-    let both = Command { terminal, ..given(command(&["cat"]), "text") };
+    let both = Command { terminal, ..with_input(command(&["cat"]), "text") };
     let refused = sandbox.try_start(&harness.exec_id(), &both).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
 }

@@ -63,11 +63,11 @@ pub(crate) async fn best_effort_says_what_it_was(harness: &Harness) {
         let spec = SandboxSpec { limits, best_effort, ..harness.spec() };
         let sandbox = harness.sandbox_with(&spec).await;
         let status = sandbox.inspect().await.unwrap();
-        let told = enforcement(&status.isolation, limit);
+        let actual = enforcement(&status.isolation, limit);
         // A limit that cannot be enforced may still be watched.
         let is_held = runtime.supports(capability).await.is_ok();
         let unlike = if is_held { Enforcement::Refused } else { Enforcement::Enforced };
-        assert_ne!(told, unlike, "{limit}");
+        assert_ne!(actual, unlike, "{limit}");
         assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
     }
 }

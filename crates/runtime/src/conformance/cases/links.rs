@@ -24,7 +24,7 @@ impl Outside {
     }
 
     /// All link targets that try to reach it, and the path below it.
-    fn ways(&self, below: &str) -> Vec<PathBuf> {
+    fn paths(&self, below: &str) -> Vec<PathBuf> {
         let there = self.0.join(below);
         let relative = there.strip_prefix("/").unwrap();
         let prefixes = [
@@ -59,14 +59,14 @@ async fn plant(harness: &Harness, sandbox: &Sandbox<'_>, links: &[(String, PathB
     within("shipping", runtime.ship(sandbox.id(), &directory, &to)).await.unwrap();
 }
 
-fn numbered(ways: Vec<PathBuf>) -> Vec<(String, PathBuf)> {
-    ways.into_iter().enumerate().map(|(number, way)| (number.to_string(), way)).collect()
+fn numbered(paths: Vec<PathBuf>) -> Vec<(String, PathBuf)> {
+    paths.into_iter().enumerate().map(|(number, way)| (number.to_string(), way)).collect()
 }
 
 pub(crate) async fn to_files_outside_lead_nowhere(harness: &Harness) {
     let outside = Outside::new(harness);
     let sandbox = harness.sandbox().await;
-    let links = numbered(outside.ways("secret"));
+    let links = numbered(outside.paths("secret"));
     plant(harness, &sandbox, &links).await;
     for (name, target) in &links {
         let link = format!("/data/links/{name}");
@@ -85,7 +85,7 @@ pub(crate) async fn to_files_outside_lead_nowhere(harness: &Harness) {
 pub(crate) async fn to_directories_outside_lead_nowhere(harness: &Harness) {
     let outside = Outside::new(harness);
     let sandbox = harness.sandbox().await;
-    let links = numbered(outside.ways(""));
+    let links = numbered(outside.paths(""));
     plant(harness, &sandbox, &links).await;
     sandbox.write("/data/own", "own").await;
     let (runtime, id) = (sandbox.runtime(), sandbox.id());

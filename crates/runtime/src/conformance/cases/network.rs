@@ -72,12 +72,12 @@ pub(crate) async fn without_a_policy_there_are_none(harness: &Harness) {
 
 pub(crate) async fn of_nothing_there_are_none(harness: &Harness) {
     let sandbox = harness.sandbox_with(&spec(harness)).await;
-    let held = listeners(&sandbox).await;
+    let result = listeners(&sandbox).await;
     sandbox.cleanup().await;
     let refused = within("a refusal", harness.runtime().listeners(sandbox.id())).await;
     assert!(matches!(refused, Err(Error::NoSandbox(_))), "{refused:?}");
     // A process that still has them receives nothing through them.
-    let proxy = TcpListener::from(held.proxy);
+    let proxy = TcpListener::from(result.proxy);
     proxy.set_nonblocking(true).unwrap();
     assert!(proxy.accept().is_err());
 }

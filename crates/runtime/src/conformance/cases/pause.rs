@@ -92,7 +92,7 @@ pub(crate) async fn what_runs_loses_nothing(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "echo begun; i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done; exit 3";
     let mut running = sandbox.start(&script(text)).await;
-    running.hears("begun").await;
+    running.wait_for_output("begun").await;
     for _ in 0..5 {
         sandbox.pause().await;
         sandbox.resume().await;

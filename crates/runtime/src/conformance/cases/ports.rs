@@ -22,14 +22,14 @@ async fn connect(sandbox: &Sandbox<'_>, target: &Target) -> Box<dyn Connection> 
 async fn echo(mut connection: Box<dyn Connection>, bytes: Vec<u8>) -> Vec<u8> {
     within("an echo", async move {
         let (mut reader, mut writer) = tokio::io::split(&mut connection);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let writing = async {
             writer.write_all(&bytes).await.unwrap();
             writer.shutdown().await.unwrap();
         };
-        let ((), read) = tokio::join!(writing, reader.read_to_end(&mut heard));
+        let ((), read) = tokio::join!(writing, reader.read_to_end(&mut received));
         read.unwrap();
-        heard
+        received
     })
     .await
 }
@@ -38,12 +38,12 @@ async fn answers(harness: &Harness, target: &Target) {
     let sandbox = harness.sandbox().await;
     harness.serve(&sandbox, target).await;
     let mut connection = connect(&sandbox, target).await;
-    let mut heard = [0; 4];
+    let mut received = [0; 4];
     within("an answer", async {
         for text in [b"ping", b"pong"] {
             connection.write_all(text).await.unwrap();
-            connection.read_exact(&mut heard).await.unwrap();
-            assert_eq!(&heard, text);
+            connection.read_exact(&mut received).await.unwrap();
+            assert_eq!(&received, text);
         }
     })
     .await;
@@ -114,9 +114,9 @@ pub(crate) async fn connections_end_with_their_sandbox(harness: &Harness) {
     harness.serve(&sandbox, &PORT).await;
     let mut connection = connect(&sandbox, &PORT).await;
     connection.write_all(b"x").await.unwrap();
-    let mut heard = [0; 1];
-    within("an answer", connection.read_exact(&mut heard)).await.unwrap();
+    let mut received = [0; 1];
+    within("an answer", connection.read_exact(&mut received)).await.unwrap();
     sandbox.cleanup().await;
-    let ended = within("the connection's end", connection.read(&mut heard)).await;
+    let ended = within("the connection's end", connection.read(&mut received)).await;
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
 }

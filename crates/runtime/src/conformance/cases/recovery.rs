@@ -23,7 +23,7 @@ pub(crate) async fn a_command_is_found_again(harness: &Harness) {
     let taking = Command { input: StandardInput::Streamed, ..command(&["cat"]) };
     let mut first = sandbox.start(&taking).await;
     first.write("before ").await;
-    first.hears("before ").await;
+    first.wait_for_output("before ").await;
     let (exec, offsets) = (first.exec.clone(), first.offsets());
     drop(first);
     harness.reopen().await;
@@ -41,7 +41,7 @@ pub(crate) async fn an_end_is_not_missed(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "echo begun; while [ ! -e /data/go ]; do sleep 0.05; done; echo over; exit 7";
     let mut first = sandbox.start(&script(text)).await;
-    first.hears("begun").await;
+    first.wait_for_output("begun").await;
     let exec = first.exec.clone();
     drop(first);
     sandbox.write("/data/go", "").await;

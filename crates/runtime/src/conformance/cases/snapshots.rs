@@ -9,13 +9,13 @@ use crate::error::{Error, Result};
 use crate::files::{FileKind, WriteOptions};
 use crate::runtime::{SnapshotInfo, State};
 
-async fn keep(sandbox: &Sandbox<'_>, id: &SnapshotId) -> Result<SnapshotInfo> {
+async fn take(sandbox: &Sandbox<'_>, id: &SnapshotId) -> Result<SnapshotInfo> {
     within("a snapshot", sandbox.runtime().snapshot(sandbox.id(), id)).await
 }
 
 async fn snapshot(harness: &Harness, sandbox: &Sandbox<'_>) -> SnapshotId {
     let id = harness.snapshot_id();
-    let info = keep(sandbox, &id).await.expect("a snapshot");
+    let info = take(sandbox, &id).await.expect("a snapshot");
     assert_eq!((&info.id, &info.sandbox), (&id, sandbox.id()));
     id
 }
@@ -43,9 +43,9 @@ pub(crate) async fn what_was_is_again(harness: &Harness) {
     sandbox.write("/data/odd \n name", "odd").await;
     sandbox.write("/data/gone", "gone").await;
     within("a removal", runtime.remove(id, &path("/data/gone"))).await.unwrap();
-    let kept = snapshot(harness, &sandbox).await;
+    let stored = snapshot(harness, &sandbox).await;
 
-    let restored = restore(harness, &kept).await;
+    let restored = restore(harness, &stored).await;
     assert_eq!(restored.read("/data/deep/file").await, "kept");
     assert_eq!(restored.read("/data/odd \n name").await, "odd");
     assert_eq!(restored.names("/data").await, [&b"deep"[..], b"empty", b"odd \n name"]);
@@ -95,9 +95,9 @@ pub(crate) async fn what_commands_made_is_kept(harness: &Harness) {
 pub(crate) async fn those_restored_are_independent(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.write("/data/file", "first").await;
-    let kept = snapshot(harness, &sandbox).await;
+    let stored = snapshot(harness, &sandbox).await;
     sandbox.write("/data/file", "changed since").await;
-    let (one, two) = (restore(harness, &kept).await, restore(harness, &kept).await);
+    let (one, two) = (restore(harness, &stored).await, restore(harness, &stored).await);
     one.write("/data/file", "one").await;
     one.write("/data/new", "one").await;
     assert_eq!(two.read("/data/file").await, "first");
@@ -105,7 +105,7 @@ pub(crate) async fn those_restored_are_independent(harness: &Harness) {
     two.write("/data/file", "two").await;
     assert_eq!(one.read("/data/file").await, "one");
     assert_eq!(sandbox.read("/data/file").await, "changed since");
-    assert_eq!(restore(harness, &kept).await.read("/data/file").await, "first");
+    assert_eq!(restore(harness, &stored).await.read("/data/file").await, "first");
 }
 
 /// The sandbox continues unchanged.
@@ -114,10 +114,10 @@ pub(crate) async fn processes_go_on(harness: &Harness) {
     let counting = script("while :; do echo x >> /data/count; sleep 0.02; done");
     let running = sandbox.start(&counting).await;
     sandbox.grows_beyond("/data/count", 0).await;
-    let kept = snapshot(harness, &sandbox).await;
+    let stored = snapshot(harness, &sandbox).await;
     sandbox.grows_beyond("/data/count", sandbox.size("/data/count").await).await;
     // The new one has none of its processes.
-    let restored = restore(harness, &kept).await;
+    let restored = restore(harness, &stored).await;
     let size = restored.size("/data/count").await;
     sandbox.grows_beyond("/data/count", sandbox.size("/data/count").await + 20).await;
     assert_eq!(restored.size("/data/count").await, size);
@@ -128,40 +128,40 @@ pub(crate) async fn processes_go_on(harness: &Harness) {
 pub(crate) async fn taken_twice_it_is_one(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.write("/data/file", "first").await;
-    let kept = snapshot(harness, &sandbox).await;
+    let stored = snapshot(harness, &sandbox).await;
     let first = all(harness).await;
     sandbox.write("/data/file", "second").await;
-    keep(&sandbox, &kept).await.expect("the same snapshot");
+    take(&sandbox, &stored).await.expect("the same snapshot");
     assert_eq!(all(harness).await, first);
-    assert_eq!(restore(harness, &kept).await.read("/data/file").await, "first");
+    assert_eq!(restore(harness, &stored).await.read("/data/file").await, "first");
     let other = harness.sandbox().await;
-    let conflict = keep(&other, &kept).await;
+    let conflict = take(&other, &stored).await;
     assert!(matches!(conflict, Err(Error::Conflict(_))), "{conflict:?}");
 }
 
 pub(crate) async fn it_outlives_its_sandbox(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.write("/data/file", "kept").await;
-    let kept = snapshot(harness, &sandbox).await;
+    let stored = snapshot(harness, &sandbox).await;
     sandbox.cleanup().await;
-    let info = all(harness).await.into_iter().find(|info| info.id == kept).expect("the snapshot");
+    let info = all(harness).await.into_iter().find(|info| info.id == stored).expect("the snapshot");
     assert_eq!(info.sandbox, *sandbox.id());
     assert!(info.created_at_ms > 0);
-    assert_eq!(restore(harness, &kept).await.read("/data/file").await, "kept");
+    assert_eq!(restore(harness, &stored).await.read("/data/file").await, "kept");
 }
 
 pub(crate) async fn removed_it_is_gone(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.write("/data/file", "kept").await;
-    let kept = snapshot(harness, &sandbox).await;
-    let restored = restore(harness, &kept).await;
+    let stored = snapshot(harness, &sandbox).await;
+    let restored = restore(harness, &stored).await;
     let runtime = harness.runtime();
     for _ in 0..2 {
-        within("a removal", runtime.remove_snapshot(&kept)).await.unwrap();
+        within("a removal", runtime.remove_snapshot(&stored)).await.unwrap();
     }
-    assert!(all(harness).await.iter().all(|info| info.id != kept));
+    assert!(all(harness).await.iter().all(|info| info.id != stored));
     assert_eq!(restored.read("/data/file").await, "kept");
-    let lost = within("a refusal", runtime.restore(&kept, &harness.id(), &harness.spec())).await;
+    let lost = within("a refusal", runtime.restore(&stored, &harness.id(), &harness.spec())).await;
     assert!(matches!(lost, Err(Error::NoSnapshot(_))), "{lost:?}");
 }
 
@@ -169,14 +169,14 @@ pub(crate) async fn removed_it_is_gone(harness: &Harness) {
 pub(crate) async fn a_spec_can_name_it(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.write("/data/file", "kept").await;
-    let kept = snapshot(harness, &sandbox).await;
-    let root = Root::Snapshot(kept.clone());
+    let stored = snapshot(harness, &sandbox).await;
+    let root = Root::Snapshot(stored.clone());
     let labels = [("made".to_owned(), "again".to_owned())].into();
     let spec = SandboxSpec { root, labels, ..harness.spec() };
     let (runtime, id) = (harness.runtime(), harness.id());
     let made = within("a sandbox", runtime.create(&id, &spec)).await.unwrap();
     assert_eq!(made.labels, spec.labels);
-    let again = within("a sandbox", runtime.restore(&kept, &id, &spec)).await.unwrap();
+    let again = within("a sandbox", runtime.restore(&stored, &id, &spec)).await.unwrap();
     assert_eq!(again.created_at_ms, made.created_at_ms);
     assert_eq!(Sandbox::new(harness, id).read("/data/file").await, "kept");
 }
@@ -196,8 +196,8 @@ pub(crate) async fn a_paused_one_stays_paused(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     sandbox.write("/data/file", "kept").await;
     sandbox.pause().await;
-    let kept = snapshot(harness, &sandbox).await;
+    let stored = snapshot(harness, &sandbox).await;
     assert_eq!(sandbox.inspect().await.unwrap().state, State::Paused);
-    assert_eq!(restore(harness, &kept).await.read("/data/file").await, "kept");
+    assert_eq!(restore(harness, &stored).await.read("/data/file").await, "kept");
     sandbox.resume().await;
 }

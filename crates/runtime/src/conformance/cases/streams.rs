@@ -45,7 +45,7 @@ pub(crate) async fn any_byte_may_come(harness: &Harness) {
 pub(crate) async fn output_is_heard_while_a_command_runs(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut running = sandbox.start(&script(&format!("printf begun; {WAIT}; echo over"))).await;
-    running.hears("begun").await;
+    running.wait_for_output("begun").await;
     sandbox.write("/data/go", "").await;
     let finished = running.finish().await;
     assert_eq!(finished.output(), "begunover\n");
@@ -57,7 +57,7 @@ pub(crate) async fn everybody_hears_everything(harness: &Harness) {
     let first = sandbox.start(&script(&format!("echo begun; {WAIT}; echo over; exit 4"))).await;
     let exec = first.exec.clone();
     let mut second = sandbox.attach(&exec, Offsets::default()).await;
-    second.hears("begun").await;
+    second.wait_for_output("begun").await;
     drop(first);
     let third = sandbox.attach(&exec, Offsets::default()).await;
     sandbox.write("/data/go", "").await;
@@ -133,8 +133,8 @@ pub(crate) async fn who_stops_listening_is_not_waited_for(harness: &Harness) {
     for exec in [exec, alone] {
         let late = sandbox.attach(&exec, Offsets::default()).await.count_only().finish().await;
         assert_eq!(late.offsets.output, FLOOD_BYTES);
-        let kept = FLOOD_BYTES - late.lost;
-        assert!(kept >= 1 << 20, "only {kept} bytes of {FLOOD_BYTES} were kept");
+        let received = FLOOD_BYTES - late.lost;
+        assert!(received >= 1 << 20, "only {received} bytes of {FLOOD_BYTES} were kept");
     }
 }
 
@@ -175,7 +175,7 @@ pub(crate) async fn closed_streams_are_not_the_end(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = format!("echo begun; exec >&- 2>&-; : > /data/closed; {WAIT}; exit 3");
     let mut running = sandbox.start(&script(&text)).await;
-    running.hears("begun").await;
+    running.wait_for_output("begun").await;
     sandbox.appears("/data/closed").await;
     // A backend that mistook this for the end would report it before the next command's.
     assert_eq!(sandbox.run(&["true"]).await.ending, Ending::Exited(0));
@@ -201,7 +201,7 @@ pub(crate) async fn children_that_stay_are_no_reason_to_wait(harness: &Harness) 
 
 async fn ends_like(sandbox: &Sandbox<'_>, words: &str, ending: Ending) {
     let mut running = sandbox.start(&script(&format!("printf begun; {words}"))).await;
-    running.hears("begun").await;
+    running.wait_for_output("begun").await;
     match ending {
         Ending::Killed => sandbox.kill(&running.exec).await,
         Ending::Signaled(signal) => sandbox.signal(&running.exec, signal).await,

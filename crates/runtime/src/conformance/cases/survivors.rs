@@ -107,7 +107,7 @@ pub(crate) async fn too_much_output_leaves_none(harness: &Harness) {
 pub(crate) async fn others_survive(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut other = sandbox.start(&script("echo ready; exec sleep 1000")).await;
-    other.hears("ready").await;
+    other.wait_for_output("ready").await;
     sandbox.good("setsid sleep 1000 > /dev/null & echo $! > /data/left").await;
     let running = sandbox.start(&script(TOUGH)).await;
     eventually("the processes", async || are_there(&sandbox).await).await;

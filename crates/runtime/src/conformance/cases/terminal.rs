@@ -41,7 +41,7 @@ pub(crate) async fn its_size_changes(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "trap 'stty size; exit 3' WINCH; echo ready; while :; do sleep 0.05; done";
     let mut running = sandbox.start(&on_terminal(script(text))).await;
-    running.hears("ready").await;
+    running.wait_for_output("ready").await;
     let (runtime, size) = (sandbox.runtime(), WindowSize { rows: 50, columns: 132 });
     within("another size", runtime.resize(sandbox.id(), &running.exec, size)).await.unwrap();
     let finished = running.finish().await;
@@ -63,7 +63,7 @@ pub(crate) async fn it_interrupts(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = script("stty -echo; echo ready; exec sleep 1000");
     let mut running = sandbox.start(&on_terminal(text)).await;
-    running.hears("ready").await;
+    running.wait_for_output("ready").await;
     running.write([3]).await;
     let finished = running.finish().await;
     assert_eq!(finished.ending, Ending::Signaled(2));
@@ -74,9 +74,9 @@ pub(crate) async fn it_ends_input(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let text = "stty -echo; echo ready; read line; echo \"got $line\"; cat; echo over";
     let mut running = sandbox.start(&on_terminal(script(text))).await;
-    running.hears("ready").await;
+    running.wait_for_output("ready").await;
     running.write("a line\n").await;
-    running.hears("got a line").await;
+    running.wait_for_output("got a line").await;
     running.write([4]).await;
     let finished = running.finish().await;
     assert_eq!(finished.output(), "ready\r\ngot a line\r\nover\r\n");
@@ -86,7 +86,7 @@ pub(crate) async fn it_ends_input(harness: &Harness) {
 pub(crate) async fn it_echoes(harness: &Harness) {
     let sandbox = harness.sandbox().await;
     let mut running = sandbox.start(&on_terminal(script("echo ready; read line; exit 5"))).await;
-    running.hears("ready").await;
+    running.wait_for_output("ready").await;
     running.write("typed\n").await;
     let finished = running.finish().await;
     assert_eq!(finished.output(), "ready\r\ntyped\r\n");

@@ -132,13 +132,13 @@ pub(crate) async fn what_is_too_large_leaves_nothing(harness: &Harness) {
     for number in 0..5 {
         sandbox.write(&format!("/data/out/{number}"), vec![b'x'; 100_000]).await;
     }
-    let place = harness.host().join("place");
-    fs::create_dir(&place).unwrap();
-    let refused = collect(&sandbox, "/data/out", &place.join("collected"), 499_999).await;
+    let target = harness.host().join("place");
+    fs::create_dir(&target).unwrap();
+    let refused = collect(&sandbox, "/data/out", &target.join("collected"), 499_999).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-    assert!(names(&place).is_empty(), "{:?}", names(&place));
-    collect(&sandbox, "/data/out", &place.join("collected"), 500_000).await.unwrap();
-    assert_eq!(names(&place), ["collected"]);
+    assert!(names(&target).is_empty(), "{:?}", names(&target));
+    collect(&sandbox, "/data/out", &target.join("collected"), 500_000).await.unwrap();
+    assert_eq!(names(&target), ["collected"]);
 }
 
 /// A sparse file: long, but without disk use.

@@ -65,6 +65,6 @@ pub(crate) async fn files_are_the_ordinary_users(harness: &Harness) {
     assert_eq!(sandbox.read("/data/below/file").await, "api\nshell\n");
     let owner = sandbox.stat("/data/below/new").await.unwrap().owner;
     assert_eq!(sandbox.stat("/data/below/file").await.unwrap().owner, owner);
-    let told = sandbox.good("echo $(id -u) $(id -g)").await;
-    assert_eq!(told, format!("{} {}\n", owner.user, owner.group));
+    let ids = sandbox.good("echo $(id -u) $(id -g)").await;
+    assert_eq!(ids, format!("{} {}\n", owner.user, owner.group));
 }

@@ -8,7 +8,7 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::{Change, Entry};
 use stockade_bundle::project::Project;
 use stockade_bundle::scan::scan;
-use stockade_bundle::view::{Gathered, Gathering};
+use stockade_bundle::view::{LayerChanges, LayerCollector};
 use stockade_core::sandbox::{HostMount, Workspace};
 use stockade_core::{BundleLimits, SandboxSpec, SnapshotId};
 
@@ -122,13 +122,13 @@ pub(crate) async fn mounts_may_be_writable(harness: &Harness) {
 
 /// The changes of a sandbox, gathered in the way of a real caller: `+` is new, `~` differs from the
 /// host, `-` was removed.
-async fn told(harness: &Harness, sandbox: &Sandbox<'_>) -> Vec<String> {
-    told_by(harness, async |to| sandbox.runtime().changes(sandbox.id(), to).await).await
+async fn changes_of(harness: &Harness, sandbox: &Sandbox<'_>) -> Vec<String> {
+    changes_by(harness, async |to| sandbox.runtime().changes(sandbox.id(), to).await).await
 }
 
-async fn told_by(
+async fn changes_by(
     harness: &Harness,
-    gather: impl AsyncFnOnce(&Path) -> crate::Result<Gathered>,
+    gather: impl AsyncFnOnce(&Path) -> crate::Result<LayerChanges>,
 ) -> Vec<String> {
     let data = harness.host().join("data");
     if !data.exists() {
@@ -136,7 +136,7 @@ async fn told_by(
         fs::set_permissions(&data, fs::Permissions::from_mode(0o700)).unwrap();
     }
     let data = DataDir::open(&data).unwrap();
-    let gathering = Gathering::begin(&data).unwrap();
+    let gathering = LayerCollector::start(&data).unwrap();
     let gathered = within("the changes", gather(gathering.layer())).await.unwrap();
     let project = Project::open(&harness.host().join("project"), None).unwrap();
     let view = gathering.finish(&project, gathered, &[]).unwrap();
@@ -159,14 +159,14 @@ const CHANGED: [&str; 4] = ["-directory", "-directory/file", "~file", "+new"];
 pub(crate) async fn its_changes_are_told(harness: &Harness) {
     let (project, spec) = project(harness);
     let (one, two) = (harness.sandbox_with(&spec).await, harness.sandbox_with(&spec).await);
-    assert_eq!(told(harness, &one).await, Vec::<String>::new());
+    assert_eq!(changes_of(harness, &one).await, Vec::<String>::new());
     change(&one).await;
-    assert_eq!(told(harness, &one).await, CHANGED);
+    assert_eq!(changes_of(harness, &one).await, CHANGED);
     // It continues, and the earlier changes are reported again.
     one.write("/project/it/later", "later").await;
-    assert_eq!(told(harness, &one).await, [&CHANGED[..3], &["+later", "+new"]].concat());
+    assert_eq!(changes_of(harness, &one).await, [&CHANGED[..3], &["+later", "+new"]].concat());
     is_changed_but_later(&one).await;
-    assert_eq!(told(harness, &two).await, Vec::<String>::new());
+    assert_eq!(changes_of(harness, &two).await, Vec::<String>::new());
     is_untouched(&project);
 }
 
@@ -183,7 +183,7 @@ pub(crate) async fn changes_are_told_while_commands_run(harness: &Harness) {
     let running = sandbox.start(&script(text)).await;
     sandbox.appears("/project/it/grows").await;
     for _ in 0..3 {
-        assert_eq!(told(harness, &sandbox).await, ["+grows"]);
+        assert_eq!(changes_of(harness, &sandbox).await, ["+grows"]);
         // It continues.
         let size = sandbox.size("/project/it/grows").await;
         sandbox.grows_beyond("/project/it/grows", size).await;
@@ -196,7 +196,7 @@ pub(crate) async fn changes_are_told_of_what_stands_still(harness: &Harness) {
     let sandbox = harness.sandbox_with(&spec).await;
     change(&sandbox).await;
     sandbox.pause().await;
-    assert_eq!(told(harness, &sandbox).await, CHANGED);
+    assert_eq!(changes_of(harness, &sandbox).await, CHANGED);
     assert_eq!(sandbox.inspect().await.unwrap().state, State::Paused);
 }
 
@@ -209,13 +209,13 @@ pub(crate) async fn changes_are_told_of_snapshots(harness: &Harness) {
     sandbox.write("/project/it/later", "later").await;
     sandbox.cleanup().await;
     let of = async |snapshot: &SnapshotId| {
-        told_by(harness, async |to| runtime.snapshot_changes(snapshot, to).await).await
+        changes_by(harness, async |to| runtime.snapshot_changes(snapshot, to).await).await
     };
     assert_eq!(of(&kept).await, CHANGED);
     within("a sandbox", runtime.restore(&kept, &id, &spec)).await.unwrap();
     let restored = Sandbox::new(harness, id);
     restored.write("/project/it/more", "more").await;
-    assert_eq!(told(harness, &restored).await, [&CHANGED[..3], &["+more", "+new"]].concat());
+    assert_eq!(changes_of(harness, &restored).await, [&CHANGED[..3], &["+more", "+new"]].concat());
     assert_eq!(of(&kept).await, CHANGED);
 }
 
@@ -224,8 +224,8 @@ pub(crate) async fn what_the_host_changes_meanwhile_is_told(harness: &Harness) {
     let sandbox = harness.sandbox_with(&spec).await;
     change(&sandbox).await;
     fs::write(project.join("file"), "changed on the host\n").unwrap();
-    let told = told(harness, &sandbox).await;
-    assert_eq!(told, ["-directory", "-directory/file", "~file conflict", "+new"]);
+    let changes = changes_of(harness, &sandbox).await;
+    assert_eq!(changes, ["-directory", "-directory/file", "~file conflict", "+new"]);
 }
 
 /// A file that it has not touched is not its change, even if it started with a snapshot of another
@@ -240,9 +240,9 @@ pub(crate) async fn what_the_host_changes_is_not_a_restored_ones(harness: &Harne
     within("a sandbox", runtime.restore(&kept, &id, &spec)).await.unwrap();
     fs::write(project.join("directory/file"), "changed on the host\n").unwrap();
     let expected = ["+directory/new", "~file"];
-    assert_eq!(told(harness, &Sandbox::new(harness, id)).await, expected);
+    assert_eq!(changes_of(harness, &Sandbox::new(harness, id)).await, expected);
     let of = async |to: &Path| runtime.snapshot_changes(&kept, to).await;
-    assert_eq!(told_by(harness, of).await, expected);
+    assert_eq!(changes_by(harness, of).await, expected);
 }
 
 pub(crate) async fn without_one_there_are_no_changes(harness: &Harness) {

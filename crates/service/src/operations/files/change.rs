@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stockade_api::{
-    Bytes, Caller, FileContent, MakeDirectory, MoveFile, RemoveFile, ReplaceText, Replaced, Result,
-    SetPermissions, WriteFile, Written,
+    Bytes, Caller, FileContent, MakeDirectory, MoveFile, RemoveFile, ReplaceResult, ReplaceText,
+    Result, SetPermissions, WriteFile, WriteResult,
 };
 use stockade_core::access::Level;
 use stockade_core::sandbox::User;
@@ -15,13 +15,13 @@ use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Content, ReadRange, Runtime, SandboxPath, WriteOptions};
 use tokio::io::AsyncReadExt as _;
 
-use super::{allowed, used};
-use crate::failure::{invalid, of_access, of_runtime, of_store, to_failure};
+use super::{resolve_allowed, use_sandbox};
+use crate::failure::{access_problem, invalid, runtime_problem, store_problem, to_failure};
 use crate::handoff::{Handoff, Once};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
-use crate::operations::with_next;
-use crate::owned::Owned;
+use crate::operations::record_with_next;
+use crate::owned_sandbox::OwnedSandbox;
 use crate::paths::{as_bytes, as_path, resolve};
 use crate::service::Service;
 
@@ -54,11 +54,11 @@ impl Change {
     }
 
     /// The path of a change, if the sandbox's rules allow it, and for a move also the new path.
-    async fn check(&self, runtime: &dyn Runtime, owned: &Owned) -> Result<Places> {
+    async fn check(&self, runtime: &dyn Runtime, owned: &OwnedSandbox) -> Result<ResolvedPaths> {
         let rules = &owned.rules;
         let writes = async |path: &Bytes| {
-            let path = allowed(runtime, owned, Level::ReadWrite, path, true).await?;
-            Ok(Places { path, to: None })
+            let path = resolve_allowed(runtime, owned, Level::ReadWrite, path, true).await?;
+            Ok(ResolvedPaths { path, to: None })
         };
         match self {
             Self::Write(WriteFile { path, uid, gid, .. })
@@ -71,7 +71,7 @@ impl Change {
                 let (mut path, mut to) = (as_path(from)?, as_path(to)?);
                 let allows = |path: &SandboxPath, to: &SandboxPath| {
                     let allowed = rules.allows_move(as_bytes(path), as_bytes(to));
-                    allowed.map_err(|error| of_access(&error))
+                    allowed.map_err(|error| access_problem(&error))
                 };
                 allows(&path, &to)?;
                 if !rules.is_empty() {
@@ -79,27 +79,27 @@ impl Change {
                     to = resolve(runtime, &owned.id, &to, false).await?;
                     allows(&path, &to)?;
                 }
-                Ok(Places { path, to: Some(to) })
+                Ok(ResolvedPaths { path, to: Some(to) })
             }
             Self::Remove(RemoveFile { path, .. }) => {
                 let mut path = as_path(path)?;
                 let allows = |path: &SandboxPath| {
                     let allowed = rules.allows_tree(Level::ReadWrite, as_bytes(path));
-                    allowed.map_err(|error| of_access(&error))
+                    allowed.map_err(|error| access_problem(&error))
                 };
                 allows(&path)?;
                 if !rules.is_empty() {
                     path = resolve(runtime, &owned.id, &path, false).await?;
                     allows(&path)?;
                 }
-                Ok(Places { path, to: None })
+                Ok(ResolvedPaths { path, to: None })
             }
         }
     }
 }
 
 /// The resolved paths of a change.
-struct Places {
+struct ResolvedPaths {
     path: SandboxPath,
     /// The new path.
     to: Option<SandboxPath>,
@@ -116,7 +116,7 @@ fn owner(uid: Option<u32>, gid: Option<u32>) -> Result<Option<User>> {
 
 /// Makes a change that needs no content.
 pub(crate) async fn change(service: &Service, caller: &Caller, change: Change) -> Result<u64> {
-    let owned = used(service, caller, change.sandbox()).await?;
+    let owned = use_sandbox(service, caller, change.sandbox()).await?;
     change.check(&**service.inner.runtime(&owned.runtime)?, &owned).await?;
     operation::run(&service.engine, NAME, caller, &change).await
 }
@@ -127,15 +127,15 @@ pub(crate) async fn write(
     caller: &Caller,
     request: WriteFile,
     content: FileContent,
-) -> Result<Written> {
+) -> Result<WriteResult> {
     let change = Change::Write(request);
-    let owned = used(service, caller, change.sandbox()).await?;
+    let owned = use_sandbox(service, caller, change.sandbox()).await?;
     change.check(&**service.inner.runtime(&owned.runtime)?, &owned).await?;
     let handoff = Handoff { content: Some(content), ..Handoff::default() };
     let options = StartOptions::default();
     let started = service.start_with(NAME, caller, &change, handoff, options);
-    let size_bytes = started.await?.get_result().await.map_err(of_store)?;
-    Ok(Written { size_bytes })
+    let size_bytes = started.await?.get_result().await.map_err(store_problem)?;
+    Ok(WriteResult { size_bytes })
 }
 
 /// Replaces texts in files; each file is replaced atomically.
@@ -143,16 +143,16 @@ pub(crate) async fn replace(
     service: &Service,
     caller: &Caller,
     request: ReplaceText,
-) -> Result<Replaced> {
-    let owned = used(service, caller, &request.sandbox_id).await?;
+) -> Result<ReplaceResult> {
+    let owned = use_sandbox(service, caller, &request.sandbox_id).await?;
     let runtime = service.inner.runtime(&owned.runtime)?;
-    let failed = |error| of_runtime(&error);
+    let failed = |error| runtime_problem(&error);
     let mut counts = Vec::with_capacity(request.edits.len());
     for edit in &request.edits {
         if edit.old.0.is_empty() {
             return Err(invalid("the text to replace must not be empty"));
         }
-        let path = allowed(&**runtime, &owned, Level::ReadWrite, &edit.path, true).await?;
+        let path = resolve_allowed(&**runtime, &owned, Level::ReadWrite, &edit.path, true).await?;
         let info = runtime.stat(&owned.id, &path).await.map_err(failed)?;
         let range = ReadRange { offset: 0, length: Some(EDIT_BYTES + 1) };
         let mut before = Vec::new();
@@ -163,7 +163,7 @@ pub(crate) async fn replace(
         if before.len() as u64 > EDIT_BYTES {
             return Err(invalid(format!("{path} is larger than {EDIT_BYTES} bytes")));
         }
-        let (after, count) = replaced(&before, &edit.old.0, &edit.new.0);
+        let (after, count) = replace_all(&before, &edit.old.0, &edit.new.0);
         if count > 0 {
             let written = WriteFile {
                 sandbox_id: owned.id.clone(),
@@ -178,10 +178,10 @@ pub(crate) async fn replace(
         }
         counts.push(count);
     }
-    Ok(Replaced { counts })
+    Ok(ReplaceResult { counts })
 }
 
-fn replaced(text: &[u8], old: &[u8], new: &[u8]) -> (Vec<u8>, u64) {
+fn replace_all(text: &[u8], old: &[u8], new: &[u8]) -> (Vec<u8>, u64) {
     let (mut after, mut count, mut rest) = (Vec::with_capacity(text.len()), 0, text);
     while let Some(at) = rest.windows(old.len()).position(|window| window == old) {
         after.extend_from_slice(&rest[..at]);
@@ -201,28 +201,28 @@ pub(crate) async fn perform(
 ) -> std::result::Result<u64, Failure> {
     let change = &input.request;
     let content = Once::new(inner.handoffs.take(context.id()).and_then(|handoff| handoff.content));
-    let owned = inner.using(&context, &input.owner, change.sandbox(), None).await?;
+    let owned = inner.use_in_workflow(&context, &input.owner, change.sandbox(), None).await?;
     let written = context
-        .step_with("change", with_next(), async |_: Step| {
+        .step_with("change", record_with_next(), async |_: Step| {
             let runtime = &**inner.runtime(&owned.runtime).map_err(to_failure)?;
-            let places = change.check(runtime, &owned).await.map_err(to_failure)?;
+            let paths = change.check(runtime, &owned).await.map_err(to_failure)?;
             let content = content.take().map(|FileContent(content)| content);
-            act(runtime, &owned, change, &places, content).await.map_err(to_failure)
+            apply(runtime, &owned, change, &paths, content).await.map_err(to_failure)
         })
         .await?;
     context.finish_with(vec![owned.touch()]);
     Ok(written)
 }
 
-async fn act(
+async fn apply(
     runtime: &dyn Runtime,
-    owned: &Owned,
+    owned: &OwnedSandbox,
     change: &Change,
-    places: &Places,
+    paths: &ResolvedPaths,
     content: Option<Content>,
 ) -> Result<u64> {
-    let failed = |error| of_runtime(&error);
-    let (id, path) = (&owned.id, &places.path);
+    let failed = |error| runtime_problem(&error);
+    let (id, path) = (&owned.id, &paths.path);
     match change {
         Change::Write(request) => {
             let content = content.ok_or_else(interrupted)?;
@@ -240,7 +240,7 @@ async fn act(
             Ok(0)
         }
         Change::Move(_) => {
-            let to = places.to.as_ref().unwrap_or(path);
+            let to = paths.to.as_ref().unwrap_or(path);
             runtime.rename(id, path, to).await.map_err(failed)?;
             Ok(0)
         }
@@ -276,7 +276,7 @@ mod tests {
             ("aa", "a", "aa", "aaaa", 2),
         ] {
             let expected = (after.as_bytes().to_vec(), count);
-            assert_eq!(replaced(text.as_bytes(), old.as_bytes(), new.as_bytes()), expected);
+            assert_eq!(replace_all(text.as_bytes(), old.as_bytes(), new.as_bytes()), expected);
         }
     }
 }

@@ -3,10 +3,10 @@
 //! Each path is checked against the sandbox's rules here, by its name and by its resolved path.
 
 mod change;
-mod look;
+mod query;
 
 pub(crate) use change::{Change, NAME, change, perform, replace, write};
-pub(crate) use look::{list, read, search, stat};
+pub(crate) use query::{list, read, search, stat};
 
 use stockade_api::{Bytes, Caller, FileEntry, FileKind, Result};
 use stockade_core::SandboxId;
@@ -14,20 +14,20 @@ use stockade_core::access::Level;
 use stockade_runtime::{FileInfo, FileKind as Kind, Runtime, SandboxPath};
 
 use crate::clock::timestamp;
-use crate::owned::{Owned, Used};
+use crate::owned_sandbox::{ActiveSandbox, OwnedSandbox};
 use crate::paths::{as_bytes, as_path, resolve};
 use crate::service::Service;
 
 /// The sandbox, if it is running and belongs to the caller.
-async fn used(service: &Service, caller: &Caller, id: &SandboxId) -> Result<Used> {
-    service.used(caller, id).await
+async fn use_sandbox(service: &Service, caller: &Caller, id: &SandboxId) -> Result<ActiveSandbox> {
+    service.use_sandbox(caller, id).await
 }
 
 /// A path that may be used in this way, by its name and by its resolved path. `follow` determines
 /// whether a symbolic link at its end is followed.
-async fn allowed(
+async fn resolve_allowed(
     runtime: &dyn Runtime,
-    owned: &Owned,
+    owned: &OwnedSandbox,
     level: Level,
     path: &Bytes,
     follow: bool,

@@ -41,7 +41,7 @@ struct Adapter {
 /// The command of an agent, before the prompt is added.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AgentCommand {
-    words: CommandLine,
+    command_line: CommandLine,
     answer: Option<String>,
     /// Whether it needs a network.
     pub(crate) network: bool,
@@ -54,12 +54,12 @@ pub(crate) struct AgentCommand {
 /// and for an invalid file of adapters.
 pub(crate) fn resolve(agent: &Command, file: Option<&Path>) -> Result<AgentCommand, Problem> {
     let name = match &agent.program {
-        Program::Line(line) => return of_line(agent, line),
+        Program::Line(line) => return from_line(agent, line),
         Program::Adapter(name) => name,
     };
     let mut adapters = built_in()?;
     if let Some(file) = file {
-        adapters.extend(of_user(file)?);
+        adapters.extend(read_user_adapters(file)?);
     }
     let Some(adapter) = adapters.get(name) else {
         let known = adapters.keys().map(String::as_str);
@@ -89,13 +89,13 @@ pub(crate) fn resolve(agent: &Command, file: Option<&Path>) -> Result<AgentComma
         }
     }
     Ok(AgentCommand {
-        words: CommandLine::Program(words),
+        command_line: CommandLine::Program(words),
         answer: adapter.answer.clone(),
         network: adapter.network || agent.network,
     })
 }
 
-fn of_line(agent: &Command, line: &CommandLine) -> Result<AgentCommand, Problem> {
+fn from_line(agent: &Command, line: &CommandLine) -> Result<AgentCommand, Problem> {
     if agent.model.is_some() {
         return Err(invalid("an agent with a `command` must set its model in the command"));
     }
@@ -110,13 +110,13 @@ fn of_line(agent: &Command, line: &CommandLine) -> Result<AgentCommand, Problem>
             CommandLine::Program([words.as_slice(), &agent.arguments].concat())
         }
     };
-    Ok(AgentCommand { words, answer: None, network: agent.network })
+    Ok(AgentCommand { command_line: words, answer: None, network: agent.network })
 }
 
 impl AgentCommand {
     /// A value that differs from the identity of any other command.
     pub(crate) fn identity(&self) -> Value {
-        serde_json::json!([self.words, self.answer])
+        serde_json::json!([self.command_line, self.answer])
     }
 
     /// The command line for a prompt, its standard input, and a variable for its environment.
@@ -124,7 +124,7 @@ impl AgentCommand {
         &self,
         prompt: &str,
     ) -> (CommandLine, Vec<u8>, Option<(String, String)>) {
-        match &self.words {
+        match &self.command_line {
             CommandLine::Program(words) if words.iter().any(|word| word.contains("{prompt}")) => {
                 let script = script(words);
                 let variable = Some((PROMPT.to_owned(), prompt.to_owned()));
@@ -135,9 +135,9 @@ impl AgentCommand {
     }
 
     /// The answer in its output.
-    pub(crate) fn answer(&self, written: &str) -> Result<String, String> {
-        let Some(pointer) = &self.answer else { return Ok(written.to_owned()) };
-        let value: Value = serde_json::from_str(written)
+    pub(crate) fn answer(&self, output: &str) -> Result<String, String> {
+        let Some(pointer) = &self.answer else { return Ok(output.to_owned()) };
+        let value: Value = serde_json::from_str(output)
             .map_err(|error| format!("the output of the agent is not JSON: {error}"))?;
         match value.pointer(pointer) {
             Some(Value::String(text)) => Ok(text.clone()),
@@ -163,7 +163,7 @@ fn built_in() -> Result<BTreeMap<String, Adapter>, Problem> {
         .map_err(|error| Problem::new(Code::Io, error.to_string()))
 }
 
-fn of_user(file: &Path) -> Result<BTreeMap<String, Adapter>, Problem> {
+fn read_user_adapters(file: &Path) -> Result<BTreeMap<String, Adapter>, Problem> {
     let wrong = |why: String| {
         invalid(format!("{} does not describe adapters", file.display())).because(why)
     };
@@ -210,12 +210,12 @@ mod tests {
             ..adapter("claude")
         };
         let ready = super::resolve(&claude, None).unwrap();
-        let CommandLine::Program(words) = &ready.words else { panic!("{ready:?}") };
+        let CommandLine::Program(words) = &ready.command_line else { panic!("{ready:?}") };
         assert_eq!(words[words.len() - 3..], ["--model", "opus", "--verbose"]);
         assert_eq!(ready.answer("{\"result\": \"{}\"}").unwrap(), "{}");
         assert!(ready.answer("{}").unwrap_err().contains("/result"));
-        let told = super::resolve(&adapter("clade"), None).unwrap_err().message;
-        assert!(told.contains("did you mean \"claude\"?"), "{told}");
+        let message = super::resolve(&adapter("clade"), None).unwrap_err().message;
+        assert!(message.contains("did you mean \"claude\"?"), "{message}");
         let amp = Command { model: Some("m".to_owned()), ..adapter("amp") };
         assert!(super::resolve(&amp, None).unwrap_err().message.contains("the choice of a model"));
     }
@@ -237,19 +237,19 @@ mod tests {
 
     #[test]
     fn a_file_of_the_users_comes_first() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("agents.json");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agents.json");
         assert!(super::resolve(&adapter("mine"), Some(&file)).unwrap_err().remediation.is_some());
         std::fs::write(&file, "{\"mine\": {\"command\": [\"cat\"]}}").unwrap();
         assert!(!super::resolve(&adapter("mine"), Some(&file)).unwrap().network);
-        for (text, told) in [
+        for (text, message) in [
             ("{\"mine\": {\"command\": []}}", "has no program"),
             ("{\"mine\": {\"comand\": []}}", "comand"),
             ("{", "EOF"),
         ] {
             std::fs::write(&file, text).unwrap();
             let problem = super::resolve(&adapter("mine"), Some(&file)).unwrap_err();
-            assert!(problem.cause.unwrap().contains(told), "{text}");
+            assert!(problem.cause.unwrap().contains(message), "{text}");
         }
     }
 }

@@ -12,7 +12,7 @@ use stockade_core::{Code, OwnerId, Problem};
 /// The label of the sandboxes of a run, whose value is the id of the run.
 pub(crate) const RUN_LABEL: &str = "stockade.run";
 /// The time limit of a command that specifies none.
-pub(crate) const USUAL_LIMIT: Duration = Duration::from_secs(60 * 60);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// The maximum output of a command, in bytes: as much as is recorded of it.
 pub(crate) const OUTPUT_LIMIT_BYTES: u64 = 16 << 20;
 
@@ -55,7 +55,7 @@ pub(crate) struct CommandResult {
     /// The end of its standard error.
     pub(crate) errors: Vec<u8>,
     /// Whether the output was longer than the part that was retained.
-    pub(crate) is_cut: bool,
+    pub(crate) is_truncated: bool,
     /// The bundle of its changes to the project, which waits for a decision.
     pub(crate) bundle: Option<String>,
 }
@@ -68,7 +68,7 @@ pub(crate) trait Executor: Debug + Send + Sync {
 
     /// Ends the commands of a cancelled run, including those that another process started. `tries`
     /// contains the names of the attempts that may be running: they do not start commands any more.
-    async fn end(&self, owner: &OwnerId, run: &str, tries: &[String]);
+    async fn end(&self, owner: &OwnerId, run: &str, attempts: &[String]);
 }
 
 /// The error for a command if there is no executor.

@@ -14,15 +14,15 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group,
     set_child_subreaper, wait,
 };
-use stockade_core::ending::of_signal;
+use stockade_core::ending::signal_exit_code;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 /// The exit code of a command that timed out, as in `timeout(1)`.
 pub(crate) const TIMED_OUT: i32 = 124;
 /// The interval at which the command is polled.
-const LOOKING: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The time limit for killing the remaining processes.
-const ENDING: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A command line that starts a helper, up to the program that the helper is to start.
 pub(crate) fn command(
@@ -54,7 +54,7 @@ pub fn process(arguments: &[OsString]) -> u8 {
         _ => return 2,
     };
     let starter = getppid();
-    let mut terminate = match TerminateSignal::listening() {
+    let mut terminate = match TerminateSignal::listen() {
         Ok(terminate) => terminate,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "cannot handle signals: {error}");
@@ -72,26 +72,29 @@ pub fn process(arguments: &[OsString]) -> u8 {
             return if is_missing { 127 } else { 126 };
         }
     };
-    let code = waited(&mut command, limit, starter, &mut terminate);
+    let code = wait_for_exit(&mut command, limit, starter, &mut terminate);
     end(&command);
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
 /// Waits until the command has ended, its time limit has expired, or it is to be terminated.
-fn waited(
+fn wait_for_exit(
     command: &mut Child,
     limit: Duration,
     starter: Option<Pid>,
     terminate: &mut TerminateSignal,
 ) -> i32 {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         match command.try_wait() {
-            Ok(Some(status)) => return code_of(status),
+            Ok(Some(status)) => return exit_code(status),
             Err(_) => return 1,
             Ok(None) => {}
         }
-        if begun.elapsed() >= limit || getppid() != starter || terminate.within(LOOKING) {
+        if started.elapsed() >= limit
+            || getppid() != starter
+            || terminate.received_within(POLL_INTERVAL)
+        {
             return TIMED_OUT;
         }
     }
@@ -105,7 +108,7 @@ struct TerminateSignal {
 }
 
 impl TerminateSignal {
-    fn listening() -> std::io::Result<Self> {
+    fn listen() -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let terminate = {
             let _within = runtime.enter();
@@ -115,20 +118,20 @@ impl TerminateSignal {
     }
 
     /// Waits for the signal, at most for this time.
-    fn within(&mut self, limit: Duration) -> bool {
-        let heard = async { tokio::time::timeout(limit, self.terminate.recv()).await.is_ok() };
-        self.runtime.block_on(heard)
+    fn received_within(&mut self, limit: Duration) -> bool {
+        let received = async { tokio::time::timeout(limit, self.terminate.recv()).await.is_ok() };
+        self.runtime.block_on(received)
     }
 }
 
-fn code_of(status: ExitStatus) -> i32 {
-    status.code().or_else(|| status.signal().map(|it| i32::from(of_signal(it)))).unwrap_or(1)
+fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|it| i32::from(signal_exit_code(it)))).unwrap_or(1)
 }
 
 /// Kills all remaining processes of a command.
 fn end(command: &Child) {
     let group = i32::try_from(command.id()).ok().and_then(Pid::from_raw);
-    let deadline = Instant::now() + ENDING;
+    let deadline = Instant::now() + KILL_TIMEOUT;
     while Instant::now() < deadline {
         if let Some(group) = group {
             // The group may be empty already.
@@ -141,7 +144,7 @@ fn end(command: &Child) {
             // No process remains.
             Err(_) => return,
             Ok(Some(_)) => {}
-            Ok(None) => std::thread::sleep(LOOKING),
+            Ok(None) => std::thread::sleep(POLL_INTERVAL),
         }
     }
 }

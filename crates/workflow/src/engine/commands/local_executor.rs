@@ -20,10 +20,10 @@ use super::executor::{CommandResult, Executor, Job};
 use super::helper::TIMED_OUT;
 
 /// The time limit for a helper to kill the remaining processes of its command.
-const ENDING: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The variables that a command inherits from this process: of the workflow's environment, only the
 /// network configuration.
-const PASSED: [&str; 13] = [
+const PASSED_VARIABLES: [&str; 13] = [
     "PATH",
     "HOME",
     "LANG",
@@ -42,33 +42,33 @@ const PASSED: [&str; 13] = [
 /// The configuration of an engine whose process is already confined, so that commands run beside it.
 /// Use it only if the kernel confirms the confinement.
 #[derive(Debug, Clone, Default)]
-pub struct Inside {
+pub struct OuterSandbox {
     project: Option<PathBuf>,
     nested: Option<PathBuf>,
-    reaches: bool,
+    has_network: bool,
 }
 
-impl Inside {
+impl OuterSandbox {
     /// Makes commands work in this directory: the child of a `<Sandbox>` has its workflow file in a
     /// request, and works on the workspace (Smithers, "How sandbox execution works", step 5). `nested`
     /// is the directory of the child's result, if it may request nested sandboxes from the host through
     /// it.
     #[must_use]
     pub const fn at(project: PathBuf, nested: Option<PathBuf>) -> Self {
-        Self { project: Some(project), nested, reaches: false }
+        Self { project: Some(project), nested, has_network: false }
     }
 
     /// Sets whether the sandbox has an egress proxy, which commands are then configured to use. Pass
     /// `true` only if the proxy was found.
     #[must_use]
-    pub const fn reaching(mut self, reaches: bool) -> Self {
-        self.reaches = reaches;
+    pub const fn with_network(mut self, has_network: bool) -> Self {
+        self.has_network = has_network;
         self
     }
 
     /// Whether commands may connect to a network.
-    pub(crate) const fn reaches(&self) -> bool {
-        self.reaches
+    pub(crate) const fn has_network(&self) -> bool {
+        self.has_network
     }
 
     /// The directory for requests to the host for nested sandboxes, where those are allowed.
@@ -103,7 +103,7 @@ impl LocalExecutor {
         command
             .current_dir(&job.project)
             .env_clear()
-            .envs(PASSED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .envs(PASSED_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
             .envs(&job.environment)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -138,13 +138,15 @@ impl Executor for LocalExecutor {
         let limit = job.output_limit_bytes;
         // A stream that exceeds the limit ends the command: the other stream may stay open forever.
         let reading = async {
-            let (output, errors) =
-                tokio::join!(bounded(output, limit, &guard), bounded(errors, limit, &guard));
+            let (output, errors) = tokio::join!(
+                read_bounded(output, limit, &guard),
+                read_bounded(errors, limit, &guard)
+            );
             let is_over = output.len() as u64 > limit || errors.len() as u64 > limit;
             (output, errors, is_over)
         };
         // The helper ends its command at the time limit; the wait for the helper is bounded as well.
-        let all = tokio::time::timeout(job.limit + ENDING, async {
+        let all = tokio::time::timeout(job.limit + END_TIMEOUT, async {
             let read = reading.await;
             (read, helper.wait().await)
         });
@@ -159,7 +161,7 @@ impl Executor for LocalExecutor {
             Some(_) => Ending::Exited,
             None => Ending::Unknown,
         };
-        Ok(CommandResult { ending, exit_code, output, errors, is_cut: is_over, bundle: None })
+        Ok(CommandResult { ending, exit_code, output, errors, is_truncated: is_over, bundle: None })
     }
 
     /// The commands end with their process.
@@ -167,7 +169,7 @@ impl Executor for LocalExecutor {
 }
 
 /// Reads a stream up to one byte more than the limit. The command is ended at the limit.
-async fn bounded(
+async fn read_bounded(
     stream: Option<impl AsyncRead + Unpin>,
     limit: u64,
     guard: &HelperGuard,

@@ -9,9 +9,9 @@ mod sandbox_executor;
 
 pub(crate) use agent_command::{AgentCommand, resolve};
 pub(crate) use executor::{
-    CommandResult, Executor, Job, OUTPUT_LIMIT_BYTES, RUN_LABEL, USUAL_LIMIT, no_executor,
+    CommandResult, DEFAULT_TIMEOUT, Executor, Job, OUTPUT_LIMIT_BYTES, RUN_LABEL, no_executor,
     project_of, without_network,
 };
-pub use local_executor::Inside;
+pub use local_executor::OuterSandbox;
 pub(crate) use local_executor::{HelperGuard, LocalExecutor};
 pub(crate) use sandbox_executor::SandboxExecutor;

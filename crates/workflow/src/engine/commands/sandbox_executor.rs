@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    ById, Caller, CollectChanges, CommandLine, CreateSandbox, Execute, Executed, Expiry,
+    ById, Caller, CollectChanges, CommandLine, CreateSandbox, Execute, ExecuteResult, Expiry,
     FileContent, ListSandboxes, Sandboxes, WriteFile,
 };
 use stockade_bundle::project::Project;
@@ -25,7 +25,7 @@ const INPUT: &str = "/tmp/.stockade-input";
 /// How much longer than its command a sandbox lives at most if no process remains that could end it.
 const MARGIN: Duration = Duration::from_secs(10 * 60);
 /// How often an operation is attempted whose process was killed before it started.
-const MAX_BEGUN: u32 = 5;
+const MAX_STARTS: u32 = 5;
 
 /// Executes commands in sandboxes.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl SandboxExecutor {
     /// Writes the standard input into a file. If it were streamed to the command, it would be lost when
     /// the server is killed before the command has read it.
     async fn input(&self, job: &Job, id: &SandboxId) -> Result<(), Problem> {
-        self.begun(job, "input", |caller| {
+        self.start_with_retry(job, "input", |caller| {
             let request = WriteFile {
                 sandbox_id: id.clone(),
                 path: INPUT.into(),
@@ -81,9 +81,9 @@ impl SandboxExecutor {
     }
 
     /// Starts the command, or finds the one that was started.
-    async fn command(&self, job: &Job, id: &SandboxId) -> Result<Executed, Problem> {
-        let command = CommandLine::Program(reading(&job.command));
-        self.begun(job, "execute", |caller| {
+    async fn command(&self, job: &Job, id: &SandboxId) -> Result<ExecuteResult, Problem> {
+        let command = CommandLine::Program(with_input_file(&job.command));
+        self.start_with_retry(job, "execute", |caller| {
             let request = Execute {
                 environment: job.environment.clone(),
                 timeout_seconds: Some(job.limit.as_secs_f64()),
@@ -98,17 +98,19 @@ impl SandboxExecutor {
     /// Performs an operation under an idempotency key that is derived from the attempt. If the process
     /// of the operation was killed before the operation started, the next key is used: data that is not
     /// recorded, such as its input, is lost.
-    async fn begun<T, F: Future<Output = Result<T, Problem>>>(
+    async fn start_with_retry<T, F: Future<Output = Result<T, Problem>>>(
         &self,
         job: &Job,
         what: &str,
         act: impl Fn(Caller) -> F,
     ) -> Result<T, Problem> {
-        let mut begun = 1;
+        let mut starts = 1;
         loop {
-            let name = format!("{}:{what}:{begun}", job.name);
-            match act(Caller::new(job.owner.clone()).once(name)).await {
-                Err(problem) if problem.code == Code::Cancelled && begun < MAX_BEGUN => begun += 1,
+            let name = format!("{}:{what}:{starts}", job.name);
+            match act(Caller::new(job.owner.clone()).with_key(name)).await {
+                Err(problem) if problem.code == Code::Cancelled && starts < MAX_STARTS => {
+                    starts += 1;
+                }
                 done => return done,
             }
         }
@@ -119,7 +121,7 @@ impl SandboxExecutor {
         let request =
             || CollectChanges { sandbox_id: id.clone(), exclude: Vec::new(), limit_bytes: None };
         let collected = self
-            .begun(job, "changes", |caller| async move {
+            .start_with_retry(job, "changes", |caller| async move {
                 self.sandboxes.collect_changes(&caller, request()).await
             })
             .await;
@@ -142,7 +144,7 @@ impl SandboxExecutor {
 }
 
 /// The sandbox of an attempt, by the attempt's name.
-fn id_of(name: &str) -> Result<SandboxId, Problem> {
+fn parse_id(name: &str) -> Result<SandboxId, Problem> {
     let hash = blake3::hash(name.as_bytes()).to_hex();
     SandboxId::new(format!("agent-{}", &hash[..32]))
         .map_err(|error| Problem::new(Code::Io, error.to_string()))
@@ -150,11 +152,11 @@ fn id_of(name: &str) -> Result<SandboxId, Problem> {
 
 /// The caller of the operation that creates the sandbox, with its idempotency key.
 fn creator(owner: &OwnerId, name: &str) -> Caller {
-    Caller::new(owner.clone()).once(format!("{name}:create"))
+    Caller::new(owner.clone()).with_key(format!("{name}:create"))
 }
 
 /// A command line that reads its input from the file, after removing the file.
-fn reading(command: &CommandLine) -> Vec<String> {
+fn with_input_file(command: &CommandLine) -> Vec<String> {
     let words = match command {
         CommandLine::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
         CommandLine::Program(words) => words.clone(),
@@ -167,7 +169,7 @@ fn reading(command: &CommandLine) -> Vec<String> {
 #[async_trait]
 impl Executor for SandboxExecutor {
     async fn execute(&self, job: &Job) -> Result<CommandResult, Problem> {
-        let id = id_of(&job.name)?;
+        let id = parse_id(&job.name)?;
         let done = async {
             self.create(job, &id).await?;
             self.input(job, &id).await?;
@@ -188,14 +190,14 @@ impl Executor for SandboxExecutor {
             exit_code: executed.end.exit_code,
             output: executed.stdout.0,
             errors: executed.stderr.0,
-            is_cut: executed.stdout_truncated || executed.stderr_truncated,
+            is_truncated: executed.stdout_truncated || executed.stderr_truncated,
             bundle,
         })
     }
 
-    async fn end(&self, owner: &OwnerId, run: &str, tries: &[String]) {
-        for name in tries {
-            let Ok(id) = id_of(name) else { continue };
+    async fn end(&self, owner: &OwnerId, run: &str, attempts: &[String]) {
+        for name in attempts {
+            let Ok(id) = parse_id(name) else { continue };
             // This also reserves the id of a sandbox that is about to be created.
             let request =
                 CreateSandbox { id: Some(id.clone()), stopped: true, ..CreateSandbox::default() };

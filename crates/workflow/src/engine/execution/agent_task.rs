@@ -11,10 +11,10 @@ use stockade_core::{OwnerId, Problem};
 use tokio::sync::Notify;
 
 use super::state::{AgentEvents, Execution};
-use crate::engine::commands::{self, CommandResult, Job, OUTPUT_LIMIT_BYTES, USUAL_LIMIT};
+use crate::engine::commands::{self, CommandResult, DEFAULT_TIMEOUT, Job, OUTPUT_LIMIT_BYTES};
 use crate::engine::state::EngineState;
+use crate::engine::task_error::TaskError;
 use crate::engine::tool_limits;
-use crate::engine::trouble::Trouble;
 use crate::engine::user_code::{TaskCall, UserCode};
 use crate::graph::{Command, Prompt, Task, Work};
 use crate::schedule::Key;
@@ -62,21 +62,21 @@ impl Execution {
 
 impl AgentTask {
     /// Executes the agent; returns its answer.
-    pub(super) async fn execute(self, key: &Key, task: &Arc<Task>) -> Result<Value, Trouble> {
+    pub(super) async fn execute(self, key: &Key, task: &Arc<Task>) -> Result<Value, TaskError> {
         let call = TaskCall { run: &self.run, key, task };
         let Work::Command { agent, prompt } = &task.work else {
-            return Err(Trouble::new("INTERNAL", "the task has no command"));
+            return Err(TaskError::new("INTERNAL", "the task has no command"));
         };
         let command = commands::resolve(agent, self.state.options.agents.as_deref());
-        let command = command.map_err(trouble)?;
+        let command = command.map_err(task_error)?;
         let executor = self.state.executor.as_ref();
-        let executor = executor.ok_or_else(|| trouble(commands::no_executor()))?;
+        let executor = executor.ok_or_else(|| task_error(commands::no_executor()))?;
         let prompt = self.prompt(call, prompt).await?;
         let (command_line, input, variable) = command.with_prompt(&prompt);
         let mut environment = agent.environment.0.clone();
         environment.extend(variable);
         let job = self.job(call, agent, (command_line, input), environment)?;
-        let result = executor.execute(&job).await.map_err(trouble)?;
+        let result = executor.execute(&job).await.map_err(task_error)?;
         if let Some(bundle) = &result.bundle {
             let event = json!({
                 "type": "NodeBundle", "nodeId": key.node, "iteration": key.iteration,
@@ -86,15 +86,15 @@ impl AgentTask {
         }
         let written = output(task, agent, result)?;
         let text = command.answer(&written);
-        let text = text.map_err(|why| Trouble::new("INVALID_OUTPUT", why).retryable())?;
+        let text = text.map_err(|why| TaskError::new("INVALID_OUTPUT", why).retryable())?;
         let value = self.user_code.read(call, agent.read, &text).await;
-        value.map_err(|error| Trouble { is_retryable: true, ..error.into() })
+        value.map_err(|error| TaskError { is_retryable: true, ..error.into() })
     }
 
-    async fn prompt(&self, call: TaskCall<'_>, prompt: &Prompt) -> Result<String, Trouble> {
+    async fn prompt(&self, call: TaskCall<'_>, prompt: &Prompt) -> Result<String, TaskError> {
         match prompt {
             Prompt::Text(text) => Ok(text.clone()),
-            Prompt::Made { function, inputs } => {
+            Prompt::Computed { function, inputs } => {
                 let work = Work::Compute { function: *function, inputs: inputs.clone() };
                 match self.user_code.work(call, &work, &Arc::new(Notify::new())).await? {
                     Value::String(text) => Ok(text),
@@ -110,15 +110,15 @@ impl AgentTask {
         agent: &Command,
         (command, input): (CommandLine, Vec<u8>),
         environment: BTreeMap<String, String>,
-    ) -> Result<Job, Trouble> {
+    ) -> Result<Job, TaskError> {
         let variables = serde_json::from_str(&self.origin.environment).unwrap_or_default();
         let tools = tool_limits::limits(&variables);
         let owner = OwnerId::new(self.origin.owner.as_str());
         let limits = [agent.timeout, call.task.timeout, tools.timeout];
         let output_limit = tools.output_bytes.unwrap_or(OUTPUT_LIMIT_BYTES);
         Ok(Job {
-            name: self.origin.name_of_try(&self.run, call.key, self.attempt),
-            owner: owner.map_err(|error| Trouble::new("INTERNAL", error.to_string()))?,
+            name: self.origin.attempt_name(&self.run, call.key, self.attempt),
+            owner: owner.map_err(|error| TaskError::new("INTERNAL", error.to_string()))?,
             run: root(&self.run).to_owned(),
             node: call.key.to_string(),
             project: self.state.options.project_of(Path::new(&self.origin.file)),
@@ -126,26 +126,26 @@ impl AgentTask {
             input,
             environment,
             image: agent.image.clone(),
-            limit: limits.into_iter().flatten().min().unwrap_or(USUAL_LIMIT),
+            limit: limits.into_iter().flatten().min().unwrap_or(DEFAULT_TIMEOUT),
             output_limit_bytes: output_limit.min(OUTPUT_LIMIT_BYTES),
         })
     }
 }
 
 /// The standard output of a command, if it succeeded.
-fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String, Trouble> {
+fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String, TaskError> {
     let id = &task.id;
     let (code, why) = match result.ending {
         Ending::Exited if result.exit_code == Some(0) => {
             let text = String::from_utf8(result.output);
             return match text {
-                Ok(text) if !result.is_cut => Ok(text),
-                Ok(_) => Err(Trouble::new(
+                Ok(text) if !result.is_truncated => Ok(text),
+                Ok(_) => Err(TaskError::new(
                     "INVALID_OUTPUT",
                     format!("the answer of the agent of task \"{id}\" is too long"),
                 )
                 .retryable()),
-                Err(_) => Err(Trouble::new(
+                Err(_) => Err(TaskError::new(
                     "INVALID_OUTPUT",
                     format!("the answer of the agent of task \"{id}\" is not text"),
                 )
@@ -170,8 +170,8 @@ fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String,
     if !errors.is_empty() {
         message.push_str(&format!(": {errors}"));
     }
-    let trouble = Trouble::new(code, message);
-    Err(if code == "AGENT_CONFIG_INVALID" { trouble } else { trouble.retryable() })
+    let error = TaskError::new(code, message);
+    Err(if code == "AGENT_CONFIG_INVALID" { error } else { error.retryable() })
 }
 
 /// The end of a command's standard error, without the values of the agent's variables.
@@ -193,11 +193,11 @@ fn root(run: &str) -> &str {
     run.split(":child:").next().unwrap_or(run)
 }
 
-fn trouble(problem: Problem) -> Trouble {
+fn task_error(problem: Problem) -> TaskError {
     let message = match &problem.cause {
         Some(cause) => format!("{}: {cause}", problem.message),
         None => problem.message.clone(),
     };
-    let trouble = Trouble::new(problem.code.as_str(), message);
-    if problem.retryable { trouble.retryable() } else { trouble }
+    let error = TaskError::new(problem.code.as_str(), message);
+    if problem.retryable { error.retryable() } else { error }
 }

@@ -9,7 +9,7 @@ use stockade_durable::Failure;
 use super::state::Execution;
 use crate::engine::clock::now_ms;
 use crate::engine::open_waits::question;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::{Event, OnDeny, OnTimeout, Task, Work};
 use crate::schedule::Key;
 use crate::store::answers::{self, Answer};
@@ -35,10 +35,10 @@ impl Execution {
             self.ledger.use_answer(answer.seq, &key);
             match &task.work {
                 Work::Approval(approval) => {
-                    self.decided(&key, &task, approval.on_deny, answer.payload);
+                    self.apply_decision(&key, &task, approval.on_deny, answer.payload);
                 }
                 _ if task.needs_approval => self.approve_or_fail(&key, &task, &answer.payload),
-                Work::Sandbox(_) => self.reviewed(&key, &task, &answer.payload),
+                Work::Sandbox(_) => self.apply_review(&key, &task, &answer.payload),
                 _ => self.finish(&key, &task, answer.payload),
             }
         }
@@ -48,20 +48,20 @@ impl Execution {
     /// Handles a decision whether a task may start.
     fn approve_or_fail(&mut self, key: &Key, task: &Task, decision: &Value) {
         if self.record_decision(key, decision) {
-            self.approved(key);
+            self.start_approved(key);
         } else {
-            self.fail(key, task, denied(task, decision));
+            self.fail(key, task, denied_error(task, decision));
         }
     }
 
     /// Handles a decision about an `<Approval>`.
-    fn decided(&mut self, key: &Key, task: &Task, on_deny: OnDeny, decision: Value) {
+    fn apply_decision(&mut self, key: &Key, task: &Task, on_deny: OnDeny, decision: Value) {
         let is_approved = self.record_decision(key, &decision);
         match on_deny {
             OnDeny::Fail if !is_approved => {
-                self.fail(key, task, denied(task, &decision));
+                self.fail(key, task, denied_error(task, &decision));
             }
-            OnDeny::Skip if !is_approved => self.done(key, TaskStatus::Skipped, None),
+            OnDeny::Skip if !is_approved => self.close_task(key, TaskStatus::Skipped, None),
             _ => self.finish(key, task, decision),
         }
     }
@@ -82,16 +82,16 @@ impl Execution {
                 TaskStatus::Retrying => self.tasks.start_again(&key),
                 _ if self.sandboxes.has_pause(&key) => self.resume_child_of(&key),
                 TaskStatus::WaitingTimer => {
-                    self.done(&key, TaskStatus::Finished, Some(json!({ "firedAtMs": now })));
+                    self.close_task(&key, TaskStatus::Finished, Some(json!({ "firedAtMs": now })));
                 }
-                TaskStatus::WaitingApproval | TaskStatus::WaitingEvent => self.timed_out(&key),
+                TaskStatus::WaitingApproval | TaskStatus::WaitingEvent => self.time_out(&key),
                 _ => {}
             }
         }
     }
 
     /// Handles an answer that did not arrive in time.
-    fn timed_out(&mut self, key: &Key) {
+    fn time_out(&mut self, key: &Key) {
         let Some(task) = self.plan.task(key) else { return };
         let on_timeout = match &task.work {
             Work::Event(Event { on_timeout, .. }) => *on_timeout,
@@ -100,10 +100,10 @@ impl Execution {
         match on_timeout {
             OnTimeout::Fail => {
                 let message = format!("\"{}\" timed out while waiting", task.name());
-                self.fail(key, &task, Trouble::new("TASK_TIMEOUT", message));
+                self.fail(key, &task, TaskError::new("TASK_TIMEOUT", message));
             }
-            OnTimeout::Continue => self.done(key, TaskStatus::Finished, None),
-            OnTimeout::Skip => self.done(key, TaskStatus::Skipped, None),
+            OnTimeout::Continue => self.close_task(key, TaskStatus::Finished, None),
+            OnTimeout::Skip => self.close_task(key, TaskStatus::Skipped, None),
         }
     }
 
@@ -124,9 +124,9 @@ impl Execution {
     }
 }
 
-fn denied(task: &Task, decision: &Value) -> Trouble {
+fn denied_error(task: &Task, decision: &Value) -> TaskError {
     let note = decision["note"].as_str().map(|note| format!(": {note}")).unwrap_or_default();
-    Trouble::new("APPROVAL_DENIED", format!("\"{}\" was denied{note}", task.name()))
+    TaskError::new("APPROVAL_DENIED", format!("\"{}\" was denied{note}", task.name()))
 }
 
 /// Whether an answer is for a task. A decision is only for the exact question that was displayed.

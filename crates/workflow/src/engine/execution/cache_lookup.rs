@@ -73,7 +73,7 @@ impl Execution {
             "type": "NodeCached", "nodeId": key.node, "iteration": key.iteration,
             "label": task.name(), "cachedBy": cached.run, "cachedAtMs": cached.created_at,
         });
-        self.tasks.begin(key, task);
+        self.tasks.start(key, task);
         self.ledger.event(event);
         self.finish(key, task, output);
         true

@@ -13,7 +13,7 @@ use super::state::Execution;
 use crate::engine::clock::now_ms;
 use crate::engine::sandbox::EnclosingSandbox;
 use crate::engine::state::EngineState;
-use crate::engine::trouble::{INTERRUPTED, Trouble};
+use crate::engine::task_error::{INTERRUPTED, TaskError};
 use crate::engine::user_code::UserCode;
 use crate::graph::Function;
 use crate::journal::{Journal, WorkflowRef, child_input};
@@ -47,7 +47,7 @@ impl ChildRun {
         key: &Key,
         workflow: Function,
         input: Value,
-    ) -> Result<Value, Trouble> {
+    ) -> Result<Value, TaskError> {
         let id = self.id(key);
         match self.run_to_end(&id, WorkflowRef::Rendered(workflow), input).await? {
             End::Finished(output) => Ok(output),
@@ -59,9 +59,9 @@ impl ChildRun {
                 };
                 let frames = error["frames"].as_array().cloned().unwrap_or_default();
                 let frames = frames.iter().filter_map(|frame| frame.as_str().map(str::to_owned));
-                let trouble = Trouble::new(&text("code"), message);
+                let task_error = TaskError::new(&text("code"), message);
                 // Its tasks were already retried as often as allowed.
-                Err(Trouble { frames: frames.collect(), ..trouble })
+                Err(TaskError { frames: frames.collect(), ..task_error })
             }
         }
     }
@@ -72,8 +72,8 @@ impl ChildRun {
         id: &str,
         workflow: WorkflowRef,
         input: Value,
-    ) -> Result<End, Trouble> {
-        let stopped = |failure: Failure| Trouble::new(INTERRUPTED, failure.message).retryable();
+    ) -> Result<End, TaskError> {
+        let stopped = |failure: Failure| TaskError::new(INTERRUPTED, failure.message).retryable();
         let known = runs::find(self.state.store(), id).await;
         let known = known.map_err(|error| stopped(error.into()))?.map(|row| row.run);
         let (statements, input) = match known {
@@ -91,7 +91,7 @@ impl ChildRun {
             }
         };
         let journal = Arc::new(Mutex::new(Journal {
-            within: Some((self.parent.clone(), workflow)),
+            parent: Some((self.parent.clone(), workflow)),
             ..Journal::new(id, input)
         }));
         let interface = self.user_code.open(&journal).await?;

@@ -17,7 +17,7 @@ use super::planning::Step;
 use super::state::Execution;
 use crate::engine::clock::now_ms;
 use crate::engine::sandbox::Record;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::schedule::Phase;
 use crate::store::{ANSWERS_TOPIC, runs, tasks};
 use crate::sync::lock;
@@ -34,7 +34,7 @@ enum Wakeup {
     /// An attempt of a sandbox has changes to commit.
     Record(Record),
     /// An answer may have arrived, a task may be due, or a child run has changed.
-    Look,
+    Poll,
 }
 
 impl Execution {
@@ -61,13 +61,14 @@ impl Execution {
                 continue;
             }
             let step = self.plan_next(attempts.is_empty());
-            if let Step::Ended(end) = step {
+            if let Step::End(end) = step {
                 return Ok(self.end(end).await);
             }
             if self.look_up_outputs().await? {
                 continue;
             }
-            let is_more = matches!(step, Step::Again) || self.plan.is_stale() || self.has_new_waits;
+            let is_more =
+                matches!(step, Step::Repeat) || self.plan.is_stale() || self.has_new_waits;
             if is_more && !self.queue.has_starts() && !self.ledger.is_full() {
                 continue;
             }
@@ -99,7 +100,7 @@ impl Execution {
                 self.plan.update(rendering);
                 None
             }
-            Err(error) => Some(End::Failed(Trouble::from(error).to_json())),
+            Err(error) => Some(End::Failed(TaskError::from(error).to_json())),
         }
     }
 
@@ -125,9 +126,9 @@ impl Execution {
                     Wakeup::Outcome(outcome)
                 }
                 Some(record) = records.recv() => Wakeup::Record(record),
-                _ = answers.changed() => Wakeup::Look,
-                () = children.changed.notified() => Wakeup::Look,
-                () = tokio::time::sleep(time) => Wakeup::Look,
+                _ = answers.changed() => Wakeup::Poll,
+                () = children.changed.notified() => Wakeup::Poll,
+                () = tokio::time::sleep(time) => Wakeup::Poll,
             }
         };
         let mut outcome = match self.context.wait(wakeup).await? {
@@ -136,7 +137,7 @@ impl Execution {
                 self.ledger.record(record);
                 None
             }
-            Wakeup::Look => None,
+            Wakeup::Poll => None,
         };
         while let Some((key, result)) = outcome {
             self.take_outcome(key, result);

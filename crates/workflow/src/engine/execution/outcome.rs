@@ -3,8 +3,8 @@
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-use crate::engine::sandbox::TryOutcome;
-use crate::engine::trouble::Trouble;
+use crate::engine::sandbox::AttemptOutcome;
+use crate::engine::task_error::TaskError;
 use crate::schedule::Key;
 
 /// How a run ended.
@@ -17,7 +17,7 @@ pub(crate) enum End {
 }
 
 /// How one attempt of a task ended.
-pub(super) type Outcome = (Key, Result<TryOutcome, Trouble>);
+pub(super) type Outcome = (Key, Result<AttemptOutcome, TaskError>);
 
 /// A running attempt.
 pub(super) type Attempt = BoxFuture<'static, Outcome>;

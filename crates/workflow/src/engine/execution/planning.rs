@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::outcome::End;
 use super::state::{Execution, plain_name};
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::{Graph, Task, nearest};
 use crate::schedule::{LoopStep, Phase};
 use crate::store::loops;
@@ -15,11 +15,11 @@ use crate::sync::lock;
 /// The result of planning.
 pub(super) enum Step {
     /// A task was finished immediately, so there may be more to start.
-    Again,
+    Repeat,
     /// There is nothing more to start now.
     Wait,
     /// The run has ended.
-    Ended(End),
+    End(End),
 }
 
 impl Execution {
@@ -33,20 +33,20 @@ impl Execution {
                 return Step::Wait;
             }
             let first =
-                plan.failed.iter().min_by_key(|key| self.tasks.get(key).map(|row| row.place));
+                plan.failed.iter().min_by_key(|key| self.tasks.get(key).map(|row| row.position));
             let error = first.and_then(|key| Some((key, self.tasks.get(key)?.error.clone()?)));
             let error = error.map_or(Value::Null, |(key, mut error)| {
                 error["task"] = key.node.as_str().into();
                 error
             });
-            return Step::Ended(End::Failed(error));
+            return Step::End(End::Failed(error));
         }
-        if plan.is_through {
-            return Step::Ended(End::Finished(self.output()));
+        if plan.is_finished {
+            return Step::End(End::Finished(self.output()));
         }
         for (name, step) in &plan.loops {
-            if let Some(trouble) = self.advance_loop(name, *step) {
-                return Step::Ended(End::Failed(trouble.to_json()));
+            if let Some(task_error) = self.advance_loop(name, *step) {
+                return Step::End(End::Failed(task_error.to_json()));
             }
         }
         let mut moved = !plan.loops.is_empty();
@@ -55,15 +55,15 @@ impl Execution {
         }
         let is_stuck = plan.ready.is_empty() && plan.loops.is_empty() && is_idle;
         if is_stuck && !self.tasks.has_open_in(&[Phase::Running, Phase::Waiting]) {
-            let trouble = stuck(&graph, &plan.blocked);
-            return Step::Ended(End::Failed(trouble.to_json()));
+            let task_error = deadlock_error(&graph, &plan.blocked);
+            return Step::End(End::Failed(task_error.to_json()));
         }
-        if moved && !self.plan.is_stale() { Step::Again } else { Step::Wait }
+        if moved && !self.plan.is_stale() { Step::Repeat } else { Step::Wait }
     }
 
     /// Starts the next iteration of a loop, or ends the loop; returns the failure of a loop that must
     /// not end this way.
-    fn advance_loop(&mut self, name: &str, step: LoopStep) -> Option<Trouble> {
+    fn advance_loop(&mut self, name: &str, step: LoopStep) -> Option<TaskError> {
         let state = self.tasks.loop_mut(name);
         match step {
             LoopStep::Again => state.iteration += 1,
@@ -73,7 +73,7 @@ impl Execution {
                     "loop \"{name}\" ran {} times, and its condition is still not met",
                     state.iteration + 1
                 );
-                return Some(Trouble::new("LOOP_MAX_ITERATIONS", message));
+                return Some(TaskError::new("LOOP_MAX_ITERATIONS", message));
             }
         }
         let state = *state;
@@ -85,7 +85,7 @@ impl Execution {
 }
 
 /// The failure of a run in which no task can start although not all have finished.
-fn stuck(graph: &Graph, blocked: &[(&Task, Vec<&str>)]) -> Trouble {
+fn deadlock_error(graph: &Graph, blocked: &[(&Task, Vec<&str>)]) -> TaskError {
     let known: Vec<&str> = graph.tasks().iter().map(|task| task.id.as_str()).collect();
     let mut reasons = Vec::new();
     let mut frames = Vec::new();
@@ -99,10 +99,10 @@ fn stuck(graph: &Graph, blocked: &[(&Task, Vec<&str>)]) -> Trouble {
         });
         let missing = missing.collect::<Vec<_>>().join(" and ");
         reasons.push(format!("task \"{}\" waits for {missing}", task.id));
-        frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
+        frames.extend(task.location.as_ref().map(|place| format!("at {place}")));
     }
     if reasons.is_empty() {
         reasons.push("no task can run, and not all tasks are finished".to_owned());
     }
-    Trouble { frames, ..Trouble::new("WORKFLOW_INVALID", reasons.join("; ")) }
+    TaskError { frames, ..TaskError::new("WORKFLOW_INVALID", reasons.join("; ")) }
 }

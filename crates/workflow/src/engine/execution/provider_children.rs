@@ -20,7 +20,7 @@ use crate::authoring::ChildRequest;
 use crate::engine::clock::now_ms;
 use crate::engine::sandbox::ChildRuns;
 use crate::engine::sandbox::{EnclosingSandbox, Grant, Lineage};
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::engine::user_code::ChildResult;
 use crate::engine::{sandbox, tool_limits};
 use crate::graph::{Task, ToolLimits, Work};
@@ -79,8 +79,8 @@ impl Execution {
         tools: ToolLimits,
     ) -> ProviderChildren {
         let mut child = self.child();
-        child.environment = tool_limits::below(&child.environment, tools);
-        child.enclosing = self.within(key, task);
+        child.environment = tool_limits::narrow(&child.environment, tools);
+        child.enclosing = self.enclosing_sandbox(key, task);
         let id = child.id(key);
         ProviderChildren {
             siblings: Arc::clone(&child.siblings),
@@ -93,13 +93,13 @@ impl Execution {
     }
 
     /// The enclosing sandbox for sandboxes that are nested in the sandbox of a task.
-    fn within(&self, key: &Key, task: &Task) -> Option<EnclosingSandbox> {
+    fn enclosing_sandbox(&self, key: &Key, task: &Task) -> Option<EnclosingSandbox> {
         let Work::Sandbox(sandbox) = &task.work else { return None };
         let enclosing = self.sandboxes.enclosing.as_ref();
         let depth = enclosing.map_or(0, |enclosing| enclosing.lineage.depth);
         // A configuration that cannot be read is rejected before the sandbox contains anything.
         let grant = Grant::of(sandbox, task.timeout, sandbox.tools, depth).ok()?;
-        let name = self.run.name_of_try(key, self.tasks.current_attempt(key));
+        let name = self.run.attempt_name(key, self.tasks.current_attempt(key));
         let lineage = Lineage {
             root_run_id: self.run.id.split(":child:").next().unwrap_or(&self.run.id).to_owned(),
             parent_sandbox_id: format!("run-{name}"),
@@ -116,11 +116,11 @@ impl ChildRuns for ProviderChildren {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildResult, Trouble> {
+    ) -> Result<ChildResult, TaskError> {
         let ChildRequest { name, input, max_output_bytes, tool_timeout_ms } = request;
         let timeout = tool_timeout_ms.map(Duration::from_millis);
         let narrower = ToolLimits { output_bytes: max_output_bytes, timeout };
-        let environment = tool_limits::below(&self.child.environment, narrower);
+        let environment = tool_limits::narrow(&self.child.environment, narrower);
         let id = match name {
             Some(name) => format!("{}:{name}", self.id),
             None => self.id.clone(),
@@ -157,7 +157,7 @@ impl ProviderChildren {
         id: &str,
         workflow: WorkflowRef,
         (input, environment): (Value, String),
-    ) -> Result<End, Trouble> {
+    ) -> Result<End, TaskError> {
         // A waiting run is counted here, and not among the children of the task's run.
         let siblings = Arc::<WaitingChildren>::default();
         let child = ChildRun { siblings: Arc::clone(&siblings), environment, ..self.child.clone() };

@@ -25,7 +25,7 @@ pub(super) struct RunSandboxes {
     /// The waits of the children in sandboxes, by their tasks.
     pauses: HashMap<Key, Pause>,
     /// When the leases of their sandboxes were renewed.
-    renewed: Option<Instant>,
+    last_renewal: Option<Instant>,
 }
 
 impl RunSandboxes {
@@ -37,7 +37,7 @@ impl RunSandboxes {
             slots: Arc::new(Semaphore::new(slots)),
             enclosing: None,
             pauses: HashMap::new(),
-            renewed: None,
+            last_renewal: None,
         }
     }
 
@@ -64,11 +64,11 @@ impl RunSandboxes {
 
     /// The tasks whose sandboxes have to be renewed now. Marks them as renewed.
     pub(super) fn take_renewals(&mut self) -> Vec<Key> {
-        let is_due = self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL);
+        let is_due = self.last_renewal.is_none_or(|at| at.elapsed() >= RENEWAL);
         if self.pauses.is_empty() || !is_due {
             return Vec::new();
         }
-        self.renewed = Some(Instant::now());
+        self.last_renewal = Some(Instant::now());
         self.pauses.keys().cloned().collect()
     }
 

@@ -78,7 +78,7 @@ impl Execution {
             let Some(found) = answers.iter().position(is_for) else { continue };
             let answer = answers.remove(found);
             used.push(answer.seq);
-            let is_nested = pause.waits.iter().any(|it| it.is_of_host() && it.is_same(wait));
+            let is_nested = pause.waits.iter().any(|it| it.is_for_host() && it.is_same(wait));
             for_child.extend(child_answer(wait, answer, is_nested));
         }
         if !for_child.is_empty() {
@@ -104,7 +104,7 @@ impl Execution {
         let attempt = row.attempts;
         self.tasks.set_status(key, TaskStatus::Running);
         self.store_task(key);
-        let answered: Vec<Value> = answers.iter().map(|it| it.asked_by().0.into()).collect();
+        let answered: Vec<Value> = answers.iter().map(|it| it.origin().0.into()).collect();
         self.ledger.event(json!({
             "type": "SandboxResumed", "sandboxId": key.node, "nodeId": key.node,
             "iteration": key.iteration, "attempt": attempt, "answered": answered,
@@ -119,7 +119,7 @@ impl Execution {
     pub(super) async fn renew_sandboxes(&mut self) {
         for key in self.sandboxes.take_renewals() {
             let Some((handle, _)) = self.sandbox_of(&key) else { continue };
-            if handle.renew(WAIT_LEASE, false).await.is_err() && handle.is_gone().await {
+            if handle.renew(WAIT_LEASE, false).await.is_err() && handle.has_ended().await {
                 self.resume_child_of(&key);
             }
         }
@@ -143,7 +143,7 @@ impl Execution {
     fn sandbox_of(&self, key: &Key) -> Option<(SandboxHandle, String)> {
         let sandboxes = Arc::clone(self.state.options.sandboxes.as_ref()?);
         let attempt = self.tasks.get(key)?.attempts;
-        let name = self.run.name_of_try(key, attempt);
+        let name = self.run.attempt_name(key, attempt);
         let handle = SandboxHandle::of(sandboxes, &self.run.origin.owner, &name).ok()?;
         Some((handle, name))
     }
@@ -152,7 +152,7 @@ impl Execution {
 /// Whether an answer to the run is for a wait of the child of a task. It must have the address of the
 /// child: another wait may have the same name.
 fn answers_child(answer: &Answer, key: &Key, attempts: u32, wait: &Wait) -> bool {
-    let Some(name) = wait.clone().within(&key.node).answer_name() else { return false };
+    let Some(name) = wait.clone().with_outer(&key.node).answer_name() else { return false };
     match wait {
         Wait::Approval { .. } => answer.decides(&name, &question_of_child(key, attempts, wait)),
         Wait::Signal { correlation, .. } => {

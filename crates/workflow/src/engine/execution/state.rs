@@ -57,8 +57,8 @@ pub(super) struct RunIdentity {
 
 impl RunIdentity {
     /// The name of the current attempt of a task.
-    pub(super) fn name_of_try(&self, key: &Key, attempt: u32) -> String {
-        self.origin.name_of_try(&self.id, key, attempt)
+    pub(super) fn attempt_name(&self, key: &Key, attempt: u32) -> String {
+        self.origin.attempt_name(&self.id, key, attempt)
     }
 
     /// The `process.env` of its workflow.
@@ -122,7 +122,7 @@ impl Execution {
     /// Adds the stored outputs and iterations to the journal.
     fn fill_journal(&self) {
         let mut finished: Vec<(&Key, &TaskRow)> = self.tasks.finished().collect();
-        finished.sort_by_key(|(_, row)| (row.finished_at, row.place));
+        finished.sort_by_key(|(_, row)| (row.finished_at, row.position));
         let mut journal = lock(&self.run.journal);
         for (key, row) in finished {
             journal.rows.extend(journal_row(key, row));

@@ -7,8 +7,8 @@ use stockade_api::TaskStatus;
 
 use super::state::{Execution, journal_row};
 use crate::engine::clock::now_ms;
-use crate::engine::sandbox::TryOutcome;
-use crate::engine::trouble::Trouble;
+use crate::engine::sandbox::AttemptOutcome;
+use crate::engine::task_error::TaskError;
 use crate::graph::{Task, Work};
 use crate::schedule::Key;
 use crate::store::sandboxes;
@@ -16,19 +16,19 @@ use crate::sync::lock;
 
 impl Execution {
     /// Handles the end of an attempt.
-    pub(super) fn take_outcome(&mut self, key: Key, result: Result<TryOutcome, Trouble>) {
+    pub(super) fn take_outcome(&mut self, key: Key, result: Result<AttemptOutcome, TaskError>) {
         self.take_agent_events();
         let Some(task) = self.plan.task(&key) else {
             // The rendering does not contain the task any more. Its output is stored all the same.
-            self.orphaned(&key, result);
+            self.finish_orphan(&key, result);
             return;
         };
         match result {
-            Ok(TryOutcome::Value(value)) => self.finish(&key, &task, value),
-            Ok(TryOutcome::Review) => self.wait_for_review(&key),
-            Ok(TryOutcome::Waits(pause)) => self.wait_for_child(&key, pause),
-            Ok(TryOutcome::Host(request)) => self.wait_for_host(&key, &request),
-            Err(trouble) => self.fail(&key, &task, trouble),
+            Ok(AttemptOutcome::Value(value)) => self.finish(&key, &task, value),
+            Ok(AttemptOutcome::Review) => self.wait_for_review(&key),
+            Ok(AttemptOutcome::Waits(pause)) => self.wait_for_child(&key, pause),
+            Ok(AttemptOutcome::HostRequest(request)) => self.wait_for_host(&key, &request),
+            Err(error) => self.fail(&key, &task, error),
         }
     }
 
@@ -58,7 +58,7 @@ impl Execution {
     }
 
     /// Handles a decision about the changes of a sandbox. The same attempt continues with it.
-    pub(super) fn reviewed(&mut self, key: &Key, task: &Arc<Task>, decision: &Value) {
+    pub(super) fn apply_review(&mut self, key: &Key, task: &Arc<Task>, decision: &Value) {
         if self.tasks.set_status(key, TaskStatus::Running).is_none() {
             return;
         }
@@ -78,18 +78,18 @@ impl Execution {
             } else {
                 format!("the output of task \"{id}\" does not match its schema: {why}")
             };
-            let trouble = Trouble::new("INVALID_OUTPUT", message);
+            let error = TaskError::new("INVALID_OUTPUT", message);
             // An agent may give a better answer in the next attempt.
             let is_agent = matches!(task.work, Work::Agent { .. } | Work::Command { .. });
-            let trouble = if is_agent { trouble.retryable() } else { trouble };
-            self.fail(key, task, trouble);
+            let error = if is_agent { error.retryable() } else { error };
+            self.fail(key, task, error);
             return;
         }
-        self.done(key, TaskStatus::Finished, Some(value));
+        self.close_task(key, TaskStatus::Finished, Some(value));
     }
 
     /// Ends a task that has finished or was skipped.
-    pub(super) fn done(&mut self, key: &Key, status: TaskStatus, output: Option<Value>) {
+    pub(super) fn close_task(&mut self, key: &Key, status: TaskStatus, output: Option<Value>) {
         let is_cached = self.cache_output(key, output.as_ref());
         let Some(row) = self.tasks.get_mut(key) else { return };
         row.output = output;
@@ -117,14 +117,14 @@ impl Execution {
     }
 
     /// Handles a failed attempt: the task is retried, or has failed permanently.
-    pub(super) fn fail(&mut self, key: &Key, task: &Task, mut trouble: Trouble) {
-        if trouble.frames.is_empty() {
-            trouble.frames.extend(task.place.as_ref().map(|place| format!("at {place}")));
+    pub(super) fn fail(&mut self, key: &Key, task: &Task, mut error: TaskError) {
+        if error.frames.is_empty() {
+            error.frames.extend(task.location.as_ref().map(|location| format!("at {location}")));
         }
         self.queue.remove_lookup(key);
         let Some(row) = self.tasks.get_mut(key) else { return };
-        let pause = task.retry.pause(row.attempts).filter(|_| trouble.is_retryable);
-        row.error = Some(trouble.to_json());
+        let pause = task.retry.pause(row.attempts).filter(|_| error.is_retryable);
+        row.error = Some(error.to_json());
         let attempt = row.attempts;
         let status = match pause {
             Some(pause) => {
@@ -144,21 +144,23 @@ impl Execution {
         let kind = if status == TaskStatus::Failed { "NodeFailed" } else { "NodeRetrying" };
         self.ledger.event(json!({
             "type": kind, "nodeId": key.node, "iteration": key.iteration, "attempt": attempt,
-            "error": trouble.to_json(),
+            "error": error.to_json(),
         }));
     }
 
     /// Handles the end of an attempt whose task the rendering does not contain any more.
-    fn orphaned(&mut self, key: &Key, result: Result<TryOutcome, Trouble>) {
+    fn finish_orphan(&mut self, key: &Key, result: Result<AttemptOutcome, TaskError>) {
         match result {
-            Ok(TryOutcome::Value(value)) => self.done(key, TaskStatus::Finished, Some(value)),
-            Ok(TryOutcome::Waits(pause)) => {
+            Ok(AttemptOutcome::Value(value)) => {
+                self.close_task(key, TaskStatus::Finished, Some(value));
+            }
+            Ok(AttemptOutcome::Waits(pause)) => {
                 // Its sandbox ends with the run.
                 self.wait_for_child(key, pause);
-                self.done(key, TaskStatus::Skipped, None);
+                self.close_task(key, TaskStatus::Skipped, None);
             }
-            Ok(TryOutcome::Review | TryOutcome::Host(_)) | Err(_) => {
-                self.done(key, TaskStatus::Skipped, None);
+            Ok(AttemptOutcome::Review | AttemptOutcome::HostRequest(_)) | Err(_) => {
+                self.close_task(key, TaskStatus::Skipped, None);
             }
         }
     }

@@ -11,9 +11,9 @@ use super::outcome::Attempt;
 use super::state::Execution;
 use crate::engine::clock::now_ms;
 use crate::engine::prepare::inexecutable;
-use crate::engine::sandbox::{Recorder, Try, TryOutcome};
+use crate::engine::sandbox::{AttemptOutcome, Recorder, SandboxAttempt};
+use crate::engine::task_error::TaskError;
 use crate::engine::timings::Timings;
-use crate::engine::trouble::Trouble;
 use crate::engine::user_code::{TaskCall, attempt};
 use crate::graph::{Approval, Task, Timer, ToolLimits, Work};
 use crate::schedule::Key;
@@ -25,15 +25,15 @@ impl Execution {
             return true;
         }
         // A task that has started was approved.
-        if task.needs_approval && self.tasks.begin(key, task).attempts == 0 {
+        if task.needs_approval && self.tasks.start(key, task).attempts == 0 {
             self.wait_for_approval(key, task);
             return false;
         }
-        let (status, attempt) = self.begin_try(key, task);
+        let (status, attempt) = self.start_attempt(key, task);
         self.ledger.event(started_event(key, task, status, attempt));
         // A later rendering may have tasks that were not checked when the run started.
         if let Some(message) = inexecutable(task, &self.state.options) {
-            self.fail(key, task, Trouble::new("UNSUPPORTED", message));
+            self.fail(key, task, TaskError::new("UNSUPPORTED", message));
             return true;
         }
         match &task.work {
@@ -60,7 +60,7 @@ impl Execution {
 
     /// Starts an attempt of a task, or continues one that a crash interrupted; returns its status and
     /// number.
-    fn begin_try(&mut self, key: &Key, task: &Task) -> (TaskStatus, u32) {
+    fn start_attempt(&mut self, key: &Key, task: &Task) -> (TaskStatus, u32) {
         let status = match &task.work {
             Work::Approval(_) => TaskStatus::WaitingApproval,
             Work::Event(_) => TaskStatus::WaitingEvent,
@@ -70,7 +70,7 @@ impl Execution {
         let after = |limit: Duration| {
             now_ms().saturating_add(i64::try_from(limit.as_millis()).unwrap_or(i64::MAX))
         };
-        let row = self.tasks.begin(key, task);
+        let row = self.tasks.start(key, task);
         // A crash does not end an attempt.
         if row.status != TaskStatus::Running {
             row.attempts += 1;
@@ -101,7 +101,7 @@ impl Execution {
     }
 
     /// Handles an approval: the task may start.
-    pub(super) fn approved(&mut self, key: &Key) {
+    pub(super) fn start_approved(&mut self, key: &Key) {
         let Some(row) = self.tasks.get_mut(key) else { return };
         // The same state as if a crash had interrupted its first attempt.
         (row.status, row.attempts) = (TaskStatus::Running, 1);
@@ -115,7 +115,7 @@ impl Execution {
             let agent = self.agent_task(&key);
             return Box::pin(async move {
                 let result = agent.execute(&key, &task).await;
-                (key, result.map(TryOutcome::Value))
+                (key, result.map(AttemptOutcome::Value))
             });
         }
         if let Work::Subflow { workflow, input } = &task.work {
@@ -123,34 +123,34 @@ impl Execution {
             let child = self.child();
             return Box::pin(async move {
                 let result = child.execute(&key, workflow, input).await;
-                (key, result.map(TryOutcome::Value))
+                (key, result.map(AttemptOutcome::Value))
             });
         }
         if matches!(task.work, Work::Sandbox(_)) {
-            let attempt = self.sandbox_try(key.clone(), task);
+            let attempt = self.sandbox_attempt(key.clone(), task);
             return Box::pin(async move { (key, attempt.execute().await) });
         }
         let (user_code, run) = (Arc::clone(&self.user_code), self.run.id.clone());
         Box::pin(async move {
             let call = TaskCall { run: &run, key: &key, task: &task };
             let result = attempt(&user_code, call).await;
-            (key, result.map(TryOutcome::Value))
+            (key, result.map(AttemptOutcome::Value))
         })
     }
 
     /// The data for an attempt of a `<Sandbox>`.
-    fn sandbox_try(&self, key: Key, task: Arc<Task>) -> Try {
+    fn sandbox_attempt(&self, key: Key, task: Arc<Task>) -> SandboxAttempt {
         let attempt = self.tasks.current_attempt(&key);
         let tools = match &task.work {
             Work::Sandbox(sandbox) => sandbox.tools,
             _ => ToolLimits::default(),
         };
         let enclosing = self.sandboxes.enclosing.clone();
-        Try {
+        SandboxAttempt {
             state: Arc::clone(&self.state),
             user_code: Arc::clone(&self.user_code),
             run: self.run.id.clone(),
-            name: self.run.name_of_try(&key, attempt),
+            name: self.run.attempt_name(&key, attempt),
             owner: self.run.origin.owner.clone(),
             root: self.state.options.project_of(Path::new(&self.run.origin.file)),
             environment: self.run.environment(),

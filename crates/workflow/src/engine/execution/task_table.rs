@@ -58,7 +58,7 @@ impl TaskTable {
     }
 
     /// The row of a task that starts, which is created if it does not exist.
-    pub(super) fn begin(&mut self, key: &Key, task: &Task) -> &mut TaskRow {
+    pub(super) fn start(&mut self, key: &Key, task: &Task) -> &mut TaskRow {
         self.open.insert(key.clone());
         let place = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
         self.rows.entry(key.clone()).or_insert_with(|| TaskRow {
@@ -67,7 +67,7 @@ impl TaskTable {
             status: TaskStatus::Retrying,
             attempts: 0,
             executions: 0,
-            place,
+            position: place,
             table: task.output.as_ref().map(|output| output.table.clone()),
             output: None,
             error: None,

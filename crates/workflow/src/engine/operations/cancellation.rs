@@ -8,7 +8,7 @@ use stockade_core::OwnerId;
 use stockade_durable::Status;
 
 use crate::engine::clock::now_ms;
-use crate::engine::problem::of_store;
+use crate::engine::problem::from_store;
 use crate::engine::provider_cleanups::CancelGuard;
 use crate::engine::workflows::Workflows;
 use crate::engine::{run, sandbox};
@@ -24,12 +24,12 @@ impl Workflows {
     /// dropped.
     pub(super) async fn claim_cleanups(&self, id: &str) -> Result<CancelGuard<'_>> {
         let (store, cleanups) = (self.state.store(), &self.state.provider_cleanups);
-        let cancelling = cleanups.begin_cancel(id);
+        let cancelling = cleanups.start_cancel(id);
         let deadline = tokio::time::Instant::now() + LONGEST_CLEANUP;
         let mut changes = cleanups.changes();
         loop {
             let tries =
-                sandboxes::names_of_open_provider_tries(store, id).await.map_err(of_store)?;
+                sandboxes::open_provider_attempt_names(store, id).await.map_err(from_store)?;
             let are_all = tries.iter().all(|name| cleanups.has_claimed(name));
             if are_all || tokio::time::timeout_at(deadline, changes.next()).await.is_err() {
                 return Ok(cancelling);
@@ -42,10 +42,10 @@ impl Workflows {
         // The order matters: a run that is displayed as cancelled has left nothing.
         if let Some(executor) = &self.state.executor {
             let tries =
-                tasks::names_of_agent_tries(self.state.store(), id).await.map_err(of_store)?;
+                tasks::agent_attempt_names(self.state.store(), id).await.map_err(from_store)?;
             executor.end(owner, id, &tries).await;
         }
-        sandbox::end_all(&self.state, owner.as_str(), id).await.map_err(of_store)?;
+        sandbox::end_all(&self.state, owner.as_str(), id).await.map_err(from_store)?;
         let now = now_ms();
         let error = json!({ "code": "CANCELLED", "message": "the run was cancelled" });
         let [tasks, runs] = cancel::cancel_descendants(id, now);
@@ -55,15 +55,15 @@ impl Workflows {
             tasks::cancel(id, now),
             runs::end(id, RunStatus::Cancelled, now, None, Some(&error)),
         ];
-        self.state.store().execute(statements).await.map_err(of_store)
+        self.state.store().execute(statements).await.map_err(from_store)
     }
 
     /// Ends the cancelled runs whose process was killed before it could end them.
     pub(in super::super) async fn repair(&self) -> Result<()> {
-        let unfinished = runs::list_unfinished(self.state.store()).await.map_err(of_store)?;
+        let unfinished = runs::list_unfinished(self.state.store()).await.map_err(from_store)?;
         for UnfinishedRun { id, owner, generation } in unfinished {
-            let workflow = run::workflow_id(&id, generation).map_err(of_store)?;
-            let known = self.engine.info(&workflow).await.map_err(of_store)?;
+            let workflow = run::workflow_id(&id, generation).map_err(from_store)?;
+            let known = self.engine.info(&workflow).await.map_err(from_store)?;
             let owner = OwnerId::new(owner);
             if let (Some(info), Ok(owner)) = (known, owner)
                 && info.status == Status::Cancelled

@@ -5,7 +5,7 @@ use stockade_api::{Caller, Decide, DiffBundle, Result, Run, TaskInfo, Wait};
 use stockade_core::{Code, Problem};
 
 use crate::engine::open_waits::OpenWait;
-use crate::engine::problem::of_store;
+use crate::engine::problem::from_store;
 use crate::engine::workflows::Workflows;
 use crate::schedule::Key;
 use crate::store::sandboxes;
@@ -36,7 +36,7 @@ impl Workflows {
         (run, key): (&str, &Key),
         request: &Decide,
     ) -> Result<()> {
-        let row = sandboxes::find(self.state.store(), run, key).await.map_err(of_store)?;
+        let row = sandboxes::find(self.state.store(), run, key).await.map_err(from_store)?;
         let Some(review) = row.and_then(|row| row.review) else { return Ok(()) };
         let approve = format!("stockade approve {} {}", request.id, request.task);
         if review.executed > 0 && !request.allow_executed && request.only.is_empty() {
@@ -84,7 +84,7 @@ impl Workflows {
         let tasks = self.tasks(id).await?;
         let task = tasks.iter().rev().find(|task| task.id == name);
         let is_inner = sandboxes::has_nested_review(self.state.store(), id, name).await;
-        if task.is_none_or(|task| task.kind != "sandbox") && !is_inner.map_err(of_store)? {
+        if task.is_none_or(|task| task.kind != "sandbox") && !is_inner.map_err(from_store)? {
             let message = format!("\"{}\" has no changes", request.task);
             return Err(Problem::new(Code::InvalidInput, message)
                 .because("only the changes of a <Sandbox> can be accepted in part"));

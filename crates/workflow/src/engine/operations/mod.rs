@@ -9,17 +9,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::json;
 use stockade_api::{
-    Caller, Decide, Done, FindRun, Follow, Followed, Inspection, LATEST, ListRuns, Measure,
-    Measurements, Result, ResumeRun, Run, RunById, RunStatus, SendSignal, TaskInfo, Up,
+    Ack, Caller, Decide, FindRun, Follow, Inspection, LATEST, ListRuns, Measure, Measurements,
+    Result, ResumeRun, Run, RunById, RunStatus, RunUpdate, SendSignal, TaskInfo, Up,
 };
 use stockade_core::{Code, Problem};
 use stockade_durable::Statement;
 
-use self::signals::receiver;
+use self::signals::find_receiver;
 use super::clock::now_ms;
 use super::open_waits::{self, OpenWait};
 use super::prepare::{check_executable, load};
-use super::problem::{of_store, workflow_changed};
+use super::problem::{from_store, workflow_changed};
 use super::start::{RunId, RunRequest, stored_program};
 use super::workflows::Workflows;
 use super::{metrics, run};
@@ -39,7 +39,7 @@ const LONGEST_FOLLOW: Duration = Duration::from_secs(30);
 impl stockade_api::Workflows for Workflows {
     async fn up(&self, caller: &Caller, request: Up) -> Result<Run> {
         let id = match self.reserve_id(caller, request.run_id).await? {
-            RunId::Known(run) => return Ok(*run),
+            RunId::Existing(run) => return Ok(*run),
             RunId::New(id) => id,
         };
         let realms = self.state.options.realms.clone();
@@ -54,7 +54,7 @@ impl stockade_api::Workflows for Workflows {
     }
 
     async fn run(&self, caller: &Caller, request: RunById) -> Result<Run> {
-        Ok(self.own(caller, &request.id).await?.run)
+        Ok(self.find_own(caller, &request.id).await?.run)
     }
 
     async fn find(&self, caller: &Caller, request: FindRun) -> Result<Run> {
@@ -63,14 +63,14 @@ impl stockade_api::Workflows for Workflows {
         let missing =
             |message: String| Problem::new(Code::NotFound, message).remedied_by("stockade runs");
         if name == LATEST {
-            let latest = runs::latest(store, owner).await.map_err(of_store)?;
+            let latest = runs::latest(store, owner).await.map_err(from_store)?;
             return latest.ok_or_else(|| missing("there are no runs".to_owned()));
         }
-        if let Some(exact) = runs::find_owned(store, owner, name).await.map_err(of_store)? {
+        if let Some(exact) = runs::find_owned(store, owner, name).await.map_err(from_store)? {
             return Ok(exact.run);
         }
         let mut found =
-            runs::list_with_prefix(store, owner, name, MAX_LISTED).await.map_err(of_store)?;
+            runs::list_with_prefix(store, owner, name, MAX_LISTED).await.map_err(from_store)?;
         match found.len() {
             0 => Err(missing(format!("there is no run {name}"))),
             1 => Ok(found.remove(0)),
@@ -84,20 +84,20 @@ impl stockade_api::Workflows for Workflows {
 
     async fn runs(&self, caller: &Caller, request: ListRuns) -> Result<Vec<Run>> {
         let owner = caller.owner.as_str();
-        runs::list(self.state.store(), owner, request.limit).await.map_err(of_store)
+        runs::list(self.state.store(), owner, request.limit).await.map_err(from_store)
     }
 
     async fn inspect(&self, caller: &Caller, request: RunById) -> Result<Inspection> {
-        let run = self.own(caller, &request.id).await?.run;
+        let run = self.find_own(caller, &request.id).await?.run;
         let tasks = self.tasks(&request.id).await?;
         let sandboxes = sandboxes::list_info(self.state.store(), &request.id, now_ms()).await;
         let mut waits = self.waits(&run, tasks.clone()).await?;
         waits.retain(|open| open.is_now);
         let waits = waits.into_iter().map(|open| open.wait).collect();
-        Ok(Inspection { run, tasks, sandboxes: sandboxes.map_err(of_store)?, waits })
+        Ok(Inspection { run, tasks, sandboxes: sandboxes.map_err(from_store)?, waits })
     }
 
-    async fn follow(&self, caller: &Caller, request: Follow) -> Result<Followed> {
+    async fn follow(&self, caller: &Caller, request: Follow) -> Result<RunUpdate> {
         let longest = Duration::from_millis(request.wait_ms.into()).min(LONGEST_FOLLOW);
         let deadline = tokio::time::Instant::now() + longest;
         let mut changes = self.changes();
@@ -106,24 +106,24 @@ impl stockade_api::Workflows for Workflows {
             // The order matters: the run must not be older than its events.
             let events =
                 events::list(self.state.store(), &request.id, request.from, MAX_EVENTS).await;
-            let events = events.map_err(of_store)?;
-            let run = self.own(caller, &request.id).await?.run;
+            let events = events.map_err(from_store)?;
+            let run = self.find_own(caller, &request.id).await?.run;
             let is_news = !events.is_empty() || run.status.is_terminal();
             if is_news || tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
                 let next = events.last().map_or(request.from, |(seq, _)| seq + 1);
                 let events = events.into_iter().map(|(_, event)| event).collect();
-                return Ok(Followed { run, events, next });
+                return Ok(RunUpdate { run, events, next });
             }
         }
     }
 
     async fn resume_run(&self, caller: &Caller, request: ResumeRun) -> Result<Run> {
-        let row = self.own(caller, &request.id).await?;
+        let row = self.find_own(caller, &request.id).await?;
         let (run, id) = (row.run.clone(), request.id.as_str());
         if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
             return Ok(run);
         }
-        let (user_code, rendering) = self.load_again(&row).await?;
+        let (user_code, rendering) = self.reload(&row).await?;
         let (hash, program) = stored_program(&user_code)?;
         if hash != run.program && !request.accept_changes {
             return Err(workflow_changed(&run));
@@ -133,35 +133,35 @@ impl stockade_api::Workflows for Workflows {
         let mut with = vec![program, runs::resume(id, next, &hash, now)];
         with.extend(run_state::reset_unfinished(id));
         self.start(&caller.owner, id, next, with).await?;
-        Ok(self.own(caller, id).await?.run)
+        Ok(self.find_own(caller, id).await?.run)
     }
 
     async fn cancel_run(&self, caller: &Caller, request: RunById) -> Result<Run> {
-        let RunRow { run, generation, .. } = self.own(caller, &request.id).await?;
+        let RunRow { run, generation, .. } = self.find_own(caller, &request.id).await?;
         if run.status.is_terminal() {
             return Ok(run);
         }
         let id = run.id.as_str();
-        let workflow = run::workflow_id(id, generation).map_err(of_store)?;
+        let workflow = run::workflow_id(id, generation).map_err(from_store)?;
         let _cancelling = self.claim_cleanups(id).await?;
-        self.engine.cancel(&workflow).await.map_err(of_store)?;
-        let info = self.engine.info(&workflow).await.map_err(of_store)?;
+        self.engine.cancel(&workflow).await.map_err(from_store)?;
+        let info = self.engine.info(&workflow).await.map_err(from_store)?;
         let has_ended = info.is_some_and(|info| info.status.is_terminal());
-        let run = self.own(caller, id).await?.run;
+        let run = self.find_own(caller, id).await?.run;
         // A run that ended in another way has stored its end itself, unless no process executes it.
         if !has_ended || run.status.is_terminal() {
             return Ok(run);
         }
         self.end_cancelled(&caller.owner, id).await?;
-        Ok(self.own(caller, id).await?.run)
+        Ok(self.find_own(caller, id).await?.run)
     }
 
-    async fn decide(&self, caller: &Caller, request: Decide) -> Result<Done> {
-        let run = self.own(caller, &request.id).await?.run;
+    async fn decide(&self, caller: &Caller, request: Decide) -> Result<Ack> {
+        let run = self.find_own(caller, &request.id).await?.run;
         let OpenWait { run, name, question, wait, .. } =
             self.wait_for_decision(&run, &request.task).await?;
         let name = name.unwrap_or_else(|| request.task.clone());
-        if request.approved && matches!(question, Some(Question::OfTask(_))) {
+        if request.approved && matches!(question, Some(Question::Task(_))) {
             let key = Key { node: name.clone(), iteration: wait.iteration() };
             self.check_choice(caller, (&run, &key), &request).await?;
         }
@@ -181,7 +181,7 @@ impl stockade_api::Workflows for Workflows {
             now_ms(),
         );
         if self.store_answer(caller, &run, statements).await? {
-            return Ok(Done {});
+            return Ok(Ack {});
         }
         let message =
             format!("\"{}\" of run {} has already been decided", request.task, request.id);
@@ -190,8 +190,8 @@ impl stockade_api::Workflows for Workflows {
             .remedied_by(format!("stockade inspect {}", request.id)))
     }
 
-    async fn signal(&self, caller: &Caller, request: SendSignal) -> Result<Done> {
-        let run = self.own(caller, &request.id).await?.run;
+    async fn signal(&self, caller: &Caller, request: SendSignal) -> Result<Ack> {
+        let run = self.find_own(caller, &request.id).await?.run;
         if run.status.is_terminal() {
             let message = format!("run {} has ended: it is {}", run.id, run.status.as_str());
             return Err(Problem::new(Code::InvalidState, message));
@@ -199,7 +199,7 @@ impl stockade_api::Workflows for Workflows {
         let SendSignal { name, correlation, payload, .. } = request;
         let tasks = self.tasks(&run.id).await?;
         let open = self.waits(&run, tasks).await?;
-        let receiver = receiver(&open, &run.id, &name, correlation.as_deref());
+        let receiver = find_receiver(&open, &run.id, &name, correlation.as_deref());
         if let Some(schema) = receiver.and_then(|open| open.schema.as_ref())
             && let Err(why) = self.state.schemas.check(schema, &payload)
         {
@@ -214,26 +214,26 @@ impl stockade_api::Workflows for Workflows {
             (caller.idempotency_key.as_deref(), (run.as_str(), name.as_str()));
         let statements =
             answers::insert_signal(about, correlation, &payload, idempotency_key, now_ms());
-        self.store_answer(caller, &run, statements).await.map(|_| Done {})
+        self.store_answer(caller, &run, statements).await.map(|_| Ack {})
     }
 
     async fn measure(&self, caller: &Caller, Measure {}: Measure) -> Result<Measurements> {
         let owner = caller.owner.as_str();
         let (store, cleanup_times) = (self.state.store(), &self.state.cleanup_times);
-        metrics::collect(store, cleanup_times, owner).await.map_err(of_store)
+        metrics::collect(store, cleanup_times, owner).await.map_err(from_store)
     }
 }
 
 impl Workflows {
     /// A run that belongs to the caller.
-    pub(super) async fn own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
+    pub(super) async fn find_own(&self, caller: &Caller, id: &str) -> Result<RunRow> {
         let found = runs::find_owned(self.state.store(), caller.owner.as_str(), id).await;
-        let found = found.map_err(of_store)?;
+        let found = found.map_err(from_store)?;
         found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no run {id}")))
     }
 
     async fn tasks(&self, id: &str) -> Result<Vec<TaskInfo>> {
-        tasks::list(self.state.store(), id).await.map_err(of_store)
+        tasks::list(self.state.store(), id).await.map_err(from_store)
     }
 
     /// All waits of a run.
@@ -241,7 +241,7 @@ impl Workflows {
         if run.status.is_terminal() {
             return Ok(Vec::new());
         }
-        open_waits::list(self.state.store(), &run.id, tasks).await.map_err(of_store)
+        open_waits::list(self.state.store(), &run.id, tasks).await.map_err(from_store)
     }
 
     /// Stores an answer to a run; returns false on a conflict. Answers with the same idempotency key
@@ -255,9 +255,9 @@ impl Workflows {
         match (self.state.store().execute(statements).await, caller.idempotency_key.as_deref()) {
             (Err(stockade_durable::Error::Conflict { .. }), None) => Ok(false),
             (Err(stockade_durable::Error::Conflict { .. }), Some(key)) => {
-                answers::was_sent(self.state.store(), id, key).await.map_err(of_store)
+                answers::was_sent(self.state.store(), id, key).await.map_err(from_store)
             }
-            (stored, _) => stored.map(|_| true).map_err(of_store),
+            (stored, _) => stored.map(|_| true).map_err(from_store),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::open_waits::OpenWait;
 /// The wait that receives a signal: found by its address, or else by its name, with the run's own waits
 /// first. If there is none, the run keeps the signal for one of its own tasks that waits for it later.
 /// A child in a sandbox that waits for it later does not receive it by the name alone.
-pub(super) fn receiver<'a>(
+pub(super) fn find_receiver<'a>(
     open: &'a [OpenWait],
     run: &str,
     name: &str,
@@ -41,8 +41,8 @@ mod tests {
 
     #[test]
     fn a_signal_goes_to_the_wait_that_it_is_for() {
-        let taken = |open: &[OpenWait], name: &str| {
-            let open = receiver(open, "r", name, None)?;
+        let receiver_of = |open: &[OpenWait], name: &str| {
+            let open = find_receiver(open, "r", name, None)?;
             Some((open.run.clone(), open.name.clone().unwrap()))
         };
         let to = |run: &str, name: &str| Some((run.to_owned(), name.to_owned()));
@@ -50,12 +50,12 @@ mod tests {
         let below = open("r:child:sub:0", "sub/word", "go", "go");
         let own = open("r", "word", "go", "go");
         let all = [child.clone(), below.clone(), own];
-        assert_eq!(taken(&all, "go"), to("r", "go"));
-        assert_eq!(taken(&all, "box/go"), to("r", "box/go"));
-        assert_eq!(taken(&all, "sub/go"), to("r:child:sub:0", "go"));
+        assert_eq!(receiver_of(&all, "go"), to("r", "go"));
+        assert_eq!(receiver_of(&all, "box/go"), to("r", "box/go"));
+        assert_eq!(receiver_of(&all, "sub/go"), to("r:child:sub:0", "go"));
         // The name is enough for an existing wait, but not for a later wait in a sandbox.
-        assert_eq!(taken(&[child], "go"), to("r", "box/go"));
-        assert_eq!(taken(&[below], "go"), to("r:child:sub:0", "go"));
-        assert_eq!(taken(&[], "go"), None);
+        assert_eq!(receiver_of(&[child], "go"), to("r", "box/go"));
+        assert_eq!(receiver_of(&[below], "go"), to("r:child:sub:0", "go"));
+        assert_eq!(receiver_of(&[], "go"), None);
     }
 }

@@ -18,8 +18,8 @@ use super::handle::SandboxHandle;
 use super::recorder::Recorder;
 use super::remote::RemoteIds;
 use crate::engine::state::EngineState;
+use crate::engine::task_error::TaskError;
 use crate::engine::tool_limits;
-use crate::engine::trouble::Trouble;
 use crate::engine::user_code::UserCode;
 use crate::graph::{Sandbox, Task, ToolLimits};
 use crate::schedule::Key;
@@ -27,7 +27,7 @@ use crate::store::sandboxes::{self, Pause, SandboxRow};
 
 /// The outcome of an attempt.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum TryOutcome {
+pub(crate) enum AttemptOutcome {
     /// The outputs of the task.
     Value(Value),
     /// The changes wait for a decision.
@@ -35,12 +35,12 @@ pub(crate) enum TryOutcome {
     /// The child waits for answers.
     Waits(Pause),
     /// Only the host can create the sandbox. It was requested under this name.
-    Host(String),
+    HostRequest(String),
 }
 
 /// The data that one attempt needs.
 #[derive(Debug)]
-pub(crate) struct Try {
+pub(crate) struct SandboxAttempt {
     pub(crate) state: Arc<EngineState>,
     pub(crate) user_code: Arc<UserCode>,
     pub(crate) run: String,
@@ -85,14 +85,14 @@ pub(super) struct CollectedResult {
     /// The files in it that are not synced yet.
     pub(super) unsynced: Vec<RelativePath>,
     /// When the attempt started, and the commit of the project at that time.
-    pub(super) began: i64,
+    pub(super) started_at: i64,
     pub(super) base_ref: Option<String>,
     pub(super) remote: RemoteIds,
 }
 
-impl Try {
+impl SandboxAttempt {
     /// The row of this attempt; `None` if it has not started.
-    pub(super) async fn row(&self) -> Result<Option<SandboxRow>, Trouble> {
+    pub(super) async fn row(&self) -> Result<Option<SandboxRow>, TaskError> {
         let row = sandboxes::find(self.state.store(), &self.run, &self.key).await;
         let row = row.map_err(|error| failed(error.to_string()).retryable())?;
         let is_same =
@@ -100,18 +100,18 @@ impl Try {
         Ok(row.filter(is_same))
     }
 
-    pub(super) fn sandboxes(&self) -> Result<Arc<dyn Sandboxes>, Trouble> {
+    pub(super) fn sandboxes(&self) -> Result<Arc<dyn Sandboxes>, TaskError> {
         let sandboxes = self.state.options.sandboxes.clone();
-        sandboxes.ok_or_else(|| Trouble::new("INVALID_INPUT", "no sandbox can be created here"))
+        sandboxes.ok_or_else(|| TaskError::new("INVALID_INPUT", "no sandbox can be created here"))
     }
 
     /// The sandbox of this attempt.
-    pub(super) fn handle(&self) -> Result<SandboxHandle, Trouble> {
+    pub(super) fn handle(&self) -> Result<SandboxHandle, TaskError> {
         SandboxHandle::of(self.sandboxes()?, &self.owner, &self.name)
     }
 
     /// The directory of its files on the host.
-    pub(super) fn directory(&self) -> Result<SandboxDirectory, Trouble> {
+    pub(super) fn directory(&self) -> Result<SandboxDirectory, TaskError> {
         match &self.nested_source {
             Some(_) => SandboxDirectory::open_nested(&self.root, &self.run, &self.key),
             None => SandboxDirectory::open(&self.root, &self.run, &self.key),
@@ -135,10 +135,10 @@ impl Try {
 }
 
 /// Whether an attempt ended because its run has stopped. It continues when the run continues.
-pub(super) fn is_stopped<T>(done: &Result<T, Trouble>) -> bool {
-    done.as_ref().is_err_and(Trouble::is_stop)
+pub(super) fn is_stopped<T>(done: &Result<T, TaskError>) -> bool {
+    done.as_ref().is_err_and(TaskError::is_interruption)
 }
 
-pub(super) fn failed(message: impl Into<String>) -> Trouble {
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+pub(super) fn failed(message: impl Into<String>) -> TaskError {
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use stockade_durable::Failure;
 
 use crate::authoring::ChildRequest;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::engine::user_code::ChildResult;
 use crate::journal::WorkflowRef;
 
@@ -18,7 +18,7 @@ pub(crate) trait ChildRuns: Debug + Send + Sync {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildResult, Trouble>;
+    ) -> Result<ChildResult, TaskError>;
 
     /// Cancels the runs that have not ended when their provider ends. A later attempt continues them.
     async fn cancel_rest(&self, owner: &str) -> Result<(), Failure>;

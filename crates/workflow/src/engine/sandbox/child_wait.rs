@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use stockade_api::{ANSWERS, Answer, Answers, Ending, FileKind, WAITING, Wait, Waiting};
+use stockade_api::{ANSWERS, Answer, Answers, Ending, FileKind, WAITING, Wait, WaitList};
 
-use super::attempt::{Try, TryOutcome, failed};
+use super::attempt::{AttemptOutcome, SandboxAttempt, failed};
 use super::handle::{CommandOutput, SandboxHandle};
 use super::request::RESULT;
 use crate::engine::clock::now_ms;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::store::sandboxes::{self, Pause};
 
 /// The exit code of a child that waits.
@@ -37,9 +37,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// `INVALID_INPUT` for an invalid file.
 pub(super) async fn read(
     handle: &SandboxHandle,
-    ended: &CommandOutput,
-) -> Result<Option<Waiting>, Trouble> {
-    if ended.end.ending != Ending::Exited || ended.end.exit_code != Some(EXIT_CODE) {
+    output: &CommandOutput,
+) -> Result<Option<WaitList>, TaskError> {
+    if output.end.ending != Ending::Exited || output.end.exit_code != Some(EXIT_CODE) {
         return Ok(None);
     }
     let path = format!("{RESULT}/{WAITING}");
@@ -52,13 +52,13 @@ pub(super) async fn read(
     parse(&text).map(Some)
 }
 
-fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
+fn parse(text: &[u8]) -> Result<WaitList, TaskError> {
     let refused =
-        |why: &str| Trouble::new("INVALID_INPUT", format!("{WAITING} of the child {why}"));
+        |why: &str| TaskError::new("INVALID_INPUT", format!("{WAITING} of the child {why}"));
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(refused(&format!("exceeds {MAX_FILE_BYTES} bytes")));
     }
-    let waiting: Waiting = serde_json::from_slice(text)
+    let waiting: WaitList = serde_json::from_slice(text)
         .map_err(|error| refused(&format!("cannot be read: {error}")))?;
     if waiting.waits.is_empty() {
         return Err(refused("lists no waits"));
@@ -78,8 +78,9 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
         if named.iter().any(|name| name.chars().any(char::is_control)) || wait.node().is_empty() {
             return Err(refused("contains an invalid name"));
         }
-        let shown = [Some(label), Some(texts[0]), Some(texts[1])].into_iter().flatten().flatten();
-        let mut all = named.into_iter().chain(shown.map(String::as_str));
+        let texts_shown =
+            [Some(label), Some(texts[0]), Some(texts[1])].into_iter().flatten().flatten();
+        let mut all = named.into_iter().chain(texts_shown.map(String::as_str));
         if all.any(|text| text.len() > MAX_TEXT_BYTES) {
             return Err(refused(&format!("has a string of more than {MAX_TEXT_BYTES} bytes")));
         }
@@ -91,27 +92,27 @@ fn parse(text: &[u8]) -> Result<Waiting, Trouble> {
 }
 
 /// The failure of a child that waited, and whose sandbox does not exist any more.
-pub(super) fn lost(trouble: Trouble) -> Trouble {
+pub(super) fn lost_error(error: TaskError) -> TaskError {
     let why = "the sandbox of a waiting child no longer exists, and the child's work is lost";
-    Trouble { message: format!("{why}: {}", trouble.message), ..trouble }
+    TaskError { message: format!("{why}: {}", error.message), ..error }
 }
 
-impl Try {
+impl SandboxAttempt {
     /// Makes the task wait for the child. From now on, its sandbox is retained and needs no slot.
     pub(super) async fn pause(
         &self,
         handle: &SandboxHandle,
         pause: Pause,
-    ) -> Result<TryOutcome, Trouble> {
+    ) -> Result<AttemptOutcome, TaskError> {
         if pause.rounds > MAX_ROUNDS {
             return Err(failed(format!("the child has waited {MAX_ROUNDS} times")));
         }
-        handle.renew(WAIT_LEASE, false).await.map_err(lost)?;
+        handle.renew(WAIT_LEASE, false).await.map_err(lost_error)?;
         let waits = json!({ "remoteRunId": pause.child, "waits": pause.waits });
         let events = vec![self.recorder.event("SandboxWaiting", waits)];
         let row = sandboxes::wait(&self.run, &self.key, &pause, now_ms());
         self.recorder.record(events, vec![row]).await?;
-        Ok(TryOutcome::Waits(pause))
+        Ok(AttemptOutcome::Waits(pause))
     }
 
     /// Writes the answers for a child into its sandbox, before the child is executed again. They are
@@ -120,7 +121,7 @@ impl Try {
         &self,
         handle: &SandboxHandle,
         pause: &Pause,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         let answers = Answers {
             run: pause.child.clone(),
             round: pause.rounds,
@@ -145,9 +146,9 @@ mod tests {
     use super::*;
 
     fn refused(text: &str, why: &str) {
-        let trouble = parse(text.as_bytes()).unwrap_err();
-        assert_eq!(trouble.code, "INVALID_INPUT", "{trouble:?}");
-        assert!(trouble.message.contains(why), "{trouble:?}");
+        let error = parse(text.as_bytes()).unwrap_err();
+        assert_eq!(error.code, "INVALID_INPUT", "{error:?}");
+        assert!(error.message.contains(why), "{error:?}");
     }
 
     #[test]

@@ -4,15 +4,15 @@ use serde_json::json;
 use stockade_api::Bundle;
 use stockade_bundle::sandbox::Status;
 
-use super::attempt::{CollectedResult, Try, is_stopped};
+use super::attempt::{CollectedResult, SandboxAttempt, is_stopped};
 use super::handle::SandboxHandle;
 use super::{result, review};
 use crate::engine::clock::now_ms;
+use crate::engine::task_error::TaskError;
 use crate::engine::timings::Operation;
-use crate::engine::trouble::Trouble;
 use crate::store::sandboxes::{self, Review};
 
-impl Try {
+impl SandboxAttempt {
     /// Makes bundles of the changes of a result, and of those of the workspace if there is one: all of
     /// them, or none. Also returns the time at which the attempt started.
     pub(super) async fn gather_changes(
@@ -20,13 +20,13 @@ impl Try {
         handle: &SandboxHandle,
         collected: CollectedResult,
         has_workspace: bool,
-    ) -> Result<(Review, i64), Trouble> {
+    ) -> Result<(Review, i64), TaskError> {
         let mut bundles = Vec::new();
         let review = self.make_review(handle, &collected, has_workspace, &mut bundles).await;
         if review.is_err() && !is_stopped(&review) {
             review::discard(handle, bundles.iter().map(|bundle| bundle.id.as_str())).await;
         }
-        Ok((review?, collected.began))
+        Ok((review?, collected.started_at))
     }
 
     async fn make_review(
@@ -35,12 +35,12 @@ impl Try {
         collected: &CollectedResult,
         has_workspace: bool,
         bundles: &mut Vec<Bundle>,
-    ) -> Result<Review, Trouble> {
+    ) -> Result<Review, TaskError> {
         let CollectedResult { into, bundle, remote, unsynced, .. } = collected;
-        let trouble = result::unfinished(bundle);
+        let error = result::unfinished(bundle);
         let synced = result::sync(into, unsynced);
         // The changes of a failed child are discarded.
-        if trouble.is_none() {
+        if error.is_none() {
             let changes = self.make_bundles(handle, collected, has_workspace, bundles);
             let changes = self.recorder.timings.measure(Operation::Collect, changes);
             let (changes, synced) = tokio::join!(changes, synced);
@@ -48,11 +48,11 @@ impl Try {
         } else {
             synced.await?;
         }
-        let review = review::of(handle, bundles, bundle).await?;
+        let review = review::build(handle, bundles, bundle).await?;
         let remote_run_id = remote.run_id.clone().or(review.remote_run_id);
         let review = Review { remote_run_id, ..review };
         self.record_result(collected, &review).await?;
-        trouble.map_or(Ok(review), Err)
+        error.map_or(Ok(review), Err)
     }
 
     async fn make_bundles(
@@ -61,10 +61,10 @@ impl Try {
         collected: &CollectedResult,
         has_workspace: bool,
         bundles: &mut Vec<Bundle>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         let CollectedResult { into, base_ref, .. } = collected;
         if let Some(diff) = result::diff(into)? {
-            let proposed = review::proposed(handle, self.project(), base_ref.as_deref(), &diff);
+            let proposed = review::propose(handle, self.project(), base_ref.as_deref(), &diff);
             bundles.extend(proposed.await?);
         }
         if has_workspace {
@@ -78,7 +78,7 @@ impl Try {
         &self,
         collected: &CollectedResult,
         review: &Review,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         let CollectedResult { path, bundle, remote, .. } = collected;
         let path = path.display().to_string();
         let logs = bundle.stream_log.as_ref().map(|log| format!("{path}/{}", log.quoted()));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, Error, FileKind, Rename};
 
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::schedule::Key;
 
 /// The longest component of a path (`NAME_MAX`, path_resolution(7)).
@@ -22,21 +22,21 @@ pub(crate) struct SandboxDirectory {
     dir: Dir,
 }
 
-fn failed(error: &Error) -> Trouble {
+fn failed(error: &Error) -> TaskError {
     let message = format!("cannot use the directory of the sandbox: {error}");
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }
 
-fn escapes(text: &str) -> Trouble {
-    Trouble::new("TOOL_PATH_ESCAPE", format!("{text:?} is not a valid directory name"))
+fn escapes(text: &str) -> TaskError {
+    TaskError::new("TOOL_PATH_ESCAPE", format!("{text:?} is not a valid directory name"))
 }
 
-fn relative(text: &str) -> Result<RelativePath, Trouble> {
+fn relative(text: &str) -> Result<RelativePath, TaskError> {
     RelativePath::new(text).map_err(|_| escapes(text))
 }
 
 /// Converts the name of a run or of a sandbox to the name of a directory.
-fn name(text: &str) -> Result<RelativePath, Trouble> {
+fn name(text: &str) -> Result<RelativePath, TaskError> {
     let is_plain = !text.contains(['/', '\\', '\0']) && text.len() <= NAME_BYTES;
     if is_plain && !text.starts_with('.') { relative(text) } else { Err(escapes(text)) }
 }
@@ -49,7 +49,7 @@ pub(crate) fn sandbox_name(key: &Key) -> String {
     }
 }
 
-fn enter(dir: &Dir, name: &RelativePath) -> Result<Dir, Trouble> {
+fn enter(dir: &Dir, name: &RelativePath) -> Result<Dir, TaskError> {
     match dir.mkdir(name, 0o700) {
         Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => {}
         made => made.map_err(|error| failed(&error))?,
@@ -58,12 +58,12 @@ fn enter(dir: &Dir, name: &RelativePath) -> Result<Dir, Trouble> {
 }
 
 /// Makes git ignore requests and results.
-fn keep_out_of_git(dir: &Dir) -> Result<(), Trouble> {
+fn exclude_from_git(dir: &Dir) -> Result<(), TaskError> {
     match dir.create_file(&relative(".gitignore")?, 0o600) {
         Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => Ok(()),
         made => {
             let written = made.map_err(|error| failed(&error))?.write_all(b"*\n");
-            written.map_err(|error| Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string()))
+            written.map_err(|error| TaskError::new("SANDBOX_EXECUTION_FAILED", error.to_string()))
         }
     }
 }
@@ -74,7 +74,7 @@ impl SandboxDirectory {
     /// # Errors
     /// `TOOL_PATH_ESCAPE` for an invalid id, `SANDBOX_EXECUTION_FAILED` for a directory that cannot be
     /// used.
-    pub(crate) fn open(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
+    pub(crate) fn open(root: &Path, run: &str, key: &Key) -> Result<Self, TaskError> {
         Self::open_names(root, run, &[&sandbox_name(key)])
     }
 
@@ -83,7 +83,7 @@ impl SandboxDirectory {
     ///
     /// # Errors
     /// As [`SandboxDirectory::open`].
-    pub(crate) fn open_nested(root: &Path, run: &str, key: &Key) -> Result<Self, Trouble> {
+    pub(crate) fn open_nested(root: &Path, run: &str, key: &Key) -> Result<Self, TaskError> {
         let name = sandbox_name(key);
         let mut names = Vec::new();
         for name in name.split('/') {
@@ -92,7 +92,7 @@ impl SandboxDirectory {
         Self::open_names(root, run, &names[1..])
     }
 
-    fn open_names(root: &Path, run: &str, sandbox: &[&str]) -> Result<Self, Trouble> {
+    fn open_names(root: &Path, run: &str, sandbox: &[&str]) -> Result<Self, TaskError> {
         // The ids of child runs contain colons. No other id contains `@`.
         let run = run.replace(':', "@");
         let names = std::iter::once(run.as_str()).chain(sandbox.iter().copied());
@@ -103,7 +103,7 @@ impl SandboxDirectory {
             path.push(fixed.as_os_str());
             dir = enter(&dir, &fixed)?;
         }
-        keep_out_of_git(&dir)?;
+        exclude_from_git(&dir)?;
         for text in names {
             let name = name(text)?;
             path.push(name.as_os_str());
@@ -113,30 +113,30 @@ impl SandboxDirectory {
     }
 
     /// Whether the directory contains an entry with this name.
-    pub(crate) fn has(&self, part: &str) -> Result<bool, Trouble> {
+    pub(crate) fn has(&self, part: &str) -> Result<bool, TaskError> {
         Ok(self.dir.stat(&name(part)?).map_err(|error| failed(&error))?.is_some())
     }
 
     /// The names of its entries.
-    pub(crate) fn names(&self) -> Result<Vec<String>, Trouble> {
+    pub(crate) fn names(&self) -> Result<Vec<String>, TaskError> {
         let entries = self.dir.entries().map_err(|error| failed(&error))?;
         Ok(entries.into_iter().filter_map(|(name, _)| String::from_utf8(name).ok()).collect())
     }
 
     /// Opens a subdirectory.
-    pub(crate) fn open_part(&self, part: &str) -> Result<Dir, Trouble> {
+    pub(crate) fn open_part(&self, part: &str) -> Result<Dir, TaskError> {
         self.dir.open_dir(&name(part)?).map_err(|error| failed(&error))
     }
 
     /// Renames an entry.
-    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), Trouble> {
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), TaskError> {
         let (from, to) = (name(from)?, name(to)?);
         let renamed = self.dir.rename(&from, &self.dir, &to, Rename::NoReplace);
         renamed.map_err(|error| failed(&error))
     }
 
     /// Removes an entry with all its content.
-    pub(crate) fn remove(&self, part: &str) -> Result<(), Trouble> {
+    pub(crate) fn remove(&self, part: &str) -> Result<(), TaskError> {
         match self.dir.remove_tree(&name(part)?) {
             Err(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => Ok(()),
             removed => removed.map_err(|error| failed(&error)),
@@ -144,14 +144,14 @@ impl SandboxDirectory {
     }
 
     /// Creates a subdirectory anew, and opens it.
-    pub(crate) fn fresh(&self, part: &str) -> Result<Dir, Trouble> {
+    pub(crate) fn create_fresh(&self, part: &str) -> Result<Dir, TaskError> {
         self.remove(part)?;
         enter(&self.dir, &name(part)?)
     }
 
     /// Opens a subdirectory, and removes the files in it. The directories stay the same, because they
     /// may be mounted in a sandbox.
-    pub(crate) fn emptied(&self, part: &str) -> Result<Dir, Trouble> {
+    pub(crate) fn create_empty(&self, part: &str) -> Result<Dir, TaskError> {
         let dir = enter(&self.dir, &name(part)?)?;
         let mut directories = vec![dir.reopen().map_err(|error| failed(&error))?];
         while let Some(directory) = directories.pop() {
@@ -176,21 +176,21 @@ mod tests {
     fn a_sandbox_has_its_place_and_nothing_leads_out_of_it() {
         let root = tempfile::tempdir().unwrap();
         let key = |node: &str, iteration| Key { node: node.to_owned(), iteration };
-        let place =
+        let sandbox_dir =
             SandboxDirectory::open(root.path(), "one:child:a:0", &key("review", 2)).unwrap();
         let expected = root.path().join(".smithers/sandboxes/one@child@a@0/review@2");
-        assert_eq!(place.path, expected);
-        let dir = place.fresh("result").unwrap();
+        assert_eq!(sandbox_dir.path, expected);
+        let dir = sandbox_dir.create_fresh("result").unwrap();
         drop(dir.create_file(&RelativePath::new("old").unwrap(), 0o600).unwrap());
         let is_empty = |dir: &Dir| dir.entries().unwrap().is_empty();
-        assert!(is_empty(&place.fresh("result").unwrap()));
-        let kept = place.fresh("request").unwrap();
+        assert!(is_empty(&sandbox_dir.create_fresh("result").unwrap()));
+        let kept = sandbox_dir.create_fresh("request").unwrap();
         kept.mkdir(&RelativePath::new("deep").unwrap(), 0o700).unwrap();
         let deep = kept.open_dir(&RelativePath::new("deep").unwrap()).unwrap();
         for dir in [&kept, &deep] {
             drop(dir.create_file(&RelativePath::new("old").unwrap(), 0o600).unwrap());
         }
-        drop(place.emptied("request").unwrap());
+        drop(sandbox_dir.create_empty("request").unwrap());
         assert_eq!((kept.entries().unwrap().len(), is_empty(&deep)), (1, true));
         let nested =
             SandboxDirectory::open_nested(root.path(), "r", &key("outer@1/inner", 2)).unwrap();

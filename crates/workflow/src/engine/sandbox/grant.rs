@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use stockade_api::Network;
-use stockade_core::egress::Contract;
 use stockade_core::network::Policy;
+use stockade_core::smithers_egress::Contract;
 use stockade_core::{parse_bytes, parse_cpus};
 
 use super::request::{self, contract};
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::{Sandbox, ToolLimits, Volume};
 
 /// How many sandboxes may enclose another one.
@@ -39,22 +39,22 @@ pub(crate) struct Grant {
     depth: u32,
 }
 
-fn refused(message: impl Into<String>) -> Trouble {
-    Trouble::new("INVALID_INPUT", message)
+fn refused(message: impl Into<String>) -> TaskError {
+    TaskError::new("INVALID_INPUT", message)
 }
 
 /// The error for a nested sandbox that is not allowed.
-pub(crate) fn disabled(remedy: &str) -> Trouble {
+pub(crate) fn disabled(remedy: &str) -> TaskError {
     refused(format!("Nested <Sandbox> execution is disabled by default: {remedy}"))
 }
 
-fn more(what: &str) -> Trouble {
+fn exceeds_outer(what: &str) -> TaskError {
     refused(format!("a nested <Sandbox> cannot have more than the outer one: {what}"))
 }
 
 /// Maps the names of a runtime to a single name.
 fn runtime(name: &str) -> &str {
-    if name == "native" { request::USUAL } else { name }
+    if name == "native" { request::DEFAULT_RUNTIME } else { name }
 }
 
 impl Grant {
@@ -67,10 +67,10 @@ impl Grant {
         timeout: Option<Duration>,
         tools: ToolLimits,
         depth: u32,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, TaskError> {
         let contract = contract(sandbox)?;
         Ok(Self {
-            network: reached(sandbox, contract.as_ref())?,
+            network: requested_policy(sandbox, contract.as_ref())?,
             runtime: runtime(request::runtime(sandbox)).to_owned(),
             provider: sandbox.provider.clone(),
             image: sandbox.image.clone(),
@@ -98,13 +98,13 @@ impl Grant {
         &self,
         mut requested: Sandbox,
         timeout: Option<Duration>,
-    ) -> Result<(Sandbox, Option<Duration>), Trouble> {
+    ) -> Result<(Sandbox, Option<Duration>), TaskError> {
         if !requested.allow_nested {
             return Err(disabled("it must set allowNested"));
         }
         if self.depth >= MAX_DEPTH {
             let enclosing = self.depth + 1;
-            return Err(more(&format!(
+            return Err(exceeds_outer(&format!(
                 "it is nested {enclosing} levels deep, and the maximum is {MAX_DEPTH}"
             )));
         }
@@ -123,40 +123,41 @@ impl Grant {
             if !is_safe || !self.volumes.iter().any(|own| is_there(&own)) {
                 let message =
                     format!("the volume {}, which the outer sandbox does not have", volume.host);
-                return Err(more(&message));
+                return Err(exceeds_outer(&message));
             }
         }
         if !requested.ports.is_empty() {
-            return Err(more("ports of the host"));
+            return Err(exceeds_outer("ports of the host"));
         }
         self.narrow_contract(&requested)?;
         requested.tools = self.tools.narrowed(requested.tools);
         let memory = |text: &str| parse_bytes(text).map_err(|error| error.to_string());
         requested.memory_limit =
-            least("memoryLimit", requested.memory_limit, self.memory_limit.as_deref(), memory)?;
+            narrower("memoryLimit", requested.memory_limit, self.memory_limit.as_deref(), memory)?;
         let cpus = |text: &str| parse_cpus(text).map_err(|error| error.to_string());
         requested.cpu_limit =
-            least("cpuLimit", requested.cpu_limit, self.cpu_limit.as_deref(), cpus)?;
+            narrower("cpuLimit", requested.cpu_limit, self.cpu_limit.as_deref(), cpus)?;
         let timeout = match (timeout, self.timeout) {
             (Some(requested), Some(own)) if requested > own => {
                 let (requested, own) = (requested.as_millis(), own.as_millis());
-                return Err(more(&format!("timeoutMs {requested}, maximum {own}")));
+                return Err(exceeds_outer(&format!("timeoutMs {requested}, maximum {own}")));
             }
             (requested, own) => requested.or(own),
         };
         Ok((requested, timeout))
     }
 
-    fn narrow_runtime(&self, requested: &mut Sandbox) -> Result<(), Trouble> {
+    fn narrow_runtime(&self, requested: &mut Sandbox) -> Result<(), TaskError> {
         if requested.provider != self.provider && requested.provider.is_some() {
-            return Err(more("a provider that the outer sandbox does not have"));
+            return Err(exceeds_outer("a provider that the outer sandbox does not have"));
         }
         match &requested.runtime {
             // The runtime of this host is narrower than any provider.
-            Some(named) if self.provider.is_some() && runtime(named) == request::USUAL => {}
+            Some(named)
+                if self.provider.is_some() && runtime(named) == request::DEFAULT_RUNTIME => {}
             Some(named) if runtime(named) != self.runtime => {
                 let (own, named) = (&self.runtime, named.clone());
-                return Err(more(&format!(
+                return Err(exceeds_outer(&format!(
                     "the runtime `{named}`, but the outer sandbox has `{own}`"
                 )));
             }
@@ -166,22 +167,22 @@ impl Grant {
             _ => {}
         }
         if requested.image.is_some() && requested.image != self.image {
-            return Err(more("an image that the outer sandbox does not have"));
+            return Err(exceeds_outer("an image that the outer sandbox does not have"));
         }
         let workspace = requested.workspace.clone().map(Value::Object);
         if workspace.is_some() && workspace != self.workspace {
-            return Err(more("a workspace that the outer sandbox does not have"));
+            return Err(exceeds_outer("a workspace that the outer sandbox does not have"));
         }
         Ok(())
     }
 
     /// Narrows the hosts that it may connect to. If it names none, it inherits them.
-    fn narrow_network(&self, requested: &mut Sandbox) -> Result<(), Trouble> {
+    fn narrow_network(&self, requested: &mut Sandbox) -> Result<(), TaskError> {
         if !requested.allow_network {
             return Ok(());
         }
         let Some(own) = &self.network else {
-            return Err(more("allowNetwork, which the outer sandbox does not have"));
+            return Err(exceeds_outer("allowNetwork, which the outer sandbox does not have"));
         };
         let names_hosts =
             contract(requested)?.is_some_and(|requested| requested.allow_hosts.is_some());
@@ -191,18 +192,20 @@ impl Grant {
             requested.config.insert("egress".to_owned(), egress.clone());
             requested.egress = Some(egress);
         }
-        let wanted = reached(requested, contract(requested)?.as_ref())?;
-        match wanted.and_then(|wanted| own.beyond(&wanted)) {
+        let requested_network = requested_policy(requested, contract(requested)?.as_ref())?;
+        match requested_network
+            .and_then(|requested_network| own.first_excess_rule(&requested_network))
+        {
             None => Ok(()),
-            Some(host) => {
-                Err(more(&format!("the host {host}, which the outer sandbox may not connect to")))
-            }
+            Some(host) => Err(exceeds_outer(&format!(
+                "the host {host}, which the outer sandbox may not connect to"
+            ))),
         }
     }
 
     /// Checks the proxies and the secrets of the contract: only those of the enclosing sandbox are
     /// allowed.
-    fn narrow_contract(&self, requested: &Sandbox) -> Result<(), Trouble> {
+    fn narrow_contract(&self, requested: &Sandbox) -> Result<(), TaskError> {
         let Some(requested) = contract(requested)? else { return Ok(()) };
         let is_other = |requested: &Option<String>, own: &Option<String>| {
             requested.is_some() && requested != own
@@ -210,7 +213,7 @@ impl Grant {
         if is_other(&requested.http_proxy, &self.contract.http_proxy)
             || is_other(&requested.https_proxy, &self.contract.https_proxy)
         {
-            return Err(more("a proxy that the outer sandbox does not have"));
+            return Err(exceeds_outer("a proxy that the outer sandbox does not have"));
         }
         let has = |own: &BTreeMap<String, String>, (name, secret): (&String, &String)| {
             own.get(name) == Some(secret)
@@ -220,33 +223,36 @@ impl Grant {
             .iter()
             .all(|binding| has(&self.contract.secret_bindings, binding))
         {
-            return Err(more("a secret that the outer sandbox does not have"));
+            return Err(exceeds_outer("a secret that the outer sandbox does not have"));
         }
         Ok(())
     }
 }
 
 /// The hosts that a sandbox may connect to according to its configuration.
-fn reached(sandbox: &Sandbox, contract: Option<&Contract>) -> Result<Option<Policy>, Trouble> {
+fn requested_policy(
+    sandbox: &Sandbox,
+    contract: Option<&Contract>,
+) -> Result<Option<Policy>, TaskError> {
     let network = request::network(sandbox, contract)?;
     let policy = network.as_ref().map(Network::policy).transpose();
     policy.map_err(|problem| refused(problem.message))
 }
 
 /// The smaller of two limits, which are texts; `None` means no limit.
-fn least(
+fn narrower(
     name: &str,
     requested: Option<String>,
     own: Option<&str>,
     read: impl Fn(&str) -> Result<u64, String>,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, TaskError> {
     let number =
         |text: &str| read(text).map_err(|error| refused(format!("`{name}` {text:?}: {error}")));
     let (Some(requested), Some(own)) = (&requested, own) else {
         return Ok(requested.or_else(|| own.map(str::to_owned)));
     };
     if number(requested)? > number(own)? {
-        return Err(more(&format!("{name} {requested}, maximum {own}")));
+        return Err(exceeds_outer(&format!("{name} {requested}, maximum {own}")));
     }
     Ok(Some(requested.clone()))
 }
@@ -271,9 +277,9 @@ mod tests {
     fn refusal(grant: &Grant, mut config: Value, timeout: Option<u64>) -> Option<String> {
         config["allowNested"] = true.into();
         let narrowed = grant.narrowed(sandbox(config), timeout.map(Duration::from_secs));
-        narrowed.err().map(|trouble| {
-            assert_eq!((trouble.code.as_str(), trouble.is_retryable), ("INVALID_INPUT", false));
-            trouble.message
+        narrowed.err().map(|error| {
+            assert_eq!((error.code.as_str(), error.is_retryable), ("INVALID_INPUT", false));
+            error.message
         })
     }
 
@@ -356,14 +362,14 @@ mod tests {
         let hosts = json!({ "allowHosts": ["a.example", "*.b.example:443"] });
         let grant = outer(json!({ "allowNested": true, "allowNetwork": true, "egress": hosts }));
         let requested = json!({ "allowNested": true, "allowNetwork": true });
-        let (given, _) = grant.narrowed(sandbox(requested.clone()), None).unwrap();
-        assert_eq!(given.egress.as_ref(), Some(&hosts));
-        assert_eq!(given.config["egress"], hosts);
+        let (narrowed, _) = grant.narrowed(sandbox(requested.clone()), None).unwrap();
+        assert_eq!(narrowed.egress.as_ref(), Some(&hosts));
+        assert_eq!(narrowed.config["egress"], hosts);
         let mut with_more = requested;
         with_more["egress"] = json!({ "env": { "A": "b" } });
-        let (given, _) = grant.narrowed(sandbox(with_more), None).unwrap();
+        let (narrowed, _) = grant.narrowed(sandbox(with_more), None).unwrap();
         let merged = json!({ "env": { "A": "b" }, "allowHosts": hosts["allowHosts"] });
-        assert_eq!(given.egress, Some(merged));
+        assert_eq!(narrowed.egress, Some(merged));
         for (host, is_good) in [
             ("a.example:80", true),
             ("x.b.example:443", true),
@@ -389,12 +395,12 @@ mod tests {
         let grant = Grant::of(&enclosing, longest, tools(100, 1_000), 0).unwrap();
         let requested = sandbox(json!({ "allowNested": true, "cpuLimit": "1" }));
         let requested = Sandbox { tools: tools(200, 500), ..requested };
-        let (given, timeout) = grant.narrowed(requested, None).unwrap();
-        assert_eq!(given.memory_limit.as_deref(), Some("1g"));
-        assert_eq!(given.cpu_limit.as_deref(), Some("1"));
-        assert_eq!(given.runtime.as_deref(), Some("bubblewrap"));
+        let (narrowed, timeout) = grant.narrowed(requested, None).unwrap();
+        assert_eq!(narrowed.memory_limit.as_deref(), Some("1g"));
+        assert_eq!(narrowed.cpu_limit.as_deref(), Some("1"));
+        assert_eq!(narrowed.runtime.as_deref(), Some("bubblewrap"));
         assert_eq!(timeout, Some(Duration::from_secs(60)));
-        assert_eq!(given.tools, tools(100, 500));
+        assert_eq!(narrowed.tools, tools(100, 500));
     }
 
     #[test]

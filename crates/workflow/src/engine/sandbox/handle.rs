@@ -14,14 +14,14 @@ use stockade_core::id::InvalidId;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 use tokio::io::AsyncReadExt as _;
 
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 
 /// How long a sandbox lives without its run. A sandbox that a crash leaves expires after this time.
 const LEASE: Duration = Duration::from_secs(15 * 60);
 /// The interval at which its lease is renewed and a heartbeat is recorded.
-const BEAT: Duration = Duration::from_secs(15);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// How often a write is attempted whose process was killed.
-const MAX_WRITTEN: u32 = 8;
+const MAX_WRITES: u32 = 8;
 /// How much of the standard error of a command is retained for messages, in bytes.
 const ERROR_BYTES: usize = 64 << 10;
 
@@ -56,7 +56,7 @@ pub(crate) enum WaitOutcome {
 }
 
 /// The failure of a task that follows from a problem.
-pub(super) fn trouble(problem: &Problem) -> Trouble {
+pub(super) fn task_error(problem: &Problem) -> TaskError {
     let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
     let remedy = problem.remediation.as_ref().map(|it| format!(" — {it}")).unwrap_or_default();
     let message = format!("{}{cause}{remedy}", problem.message);
@@ -64,8 +64,8 @@ pub(super) fn trouble(problem: &Problem) -> Trouble {
         Code::InvalidInput => "INVALID_INPUT",
         _ => "SANDBOX_EXECUTION_FAILED",
     };
-    let trouble = Trouble::new(code, message);
-    if problem.code == Code::InvalidInput { trouble } else { trouble.retryable() }
+    let error = TaskError::new(code, message);
+    if problem.code == Code::InvalidInput { error } else { error.retryable() }
 }
 
 /// The id of the sandbox of an attempt, from the name of the attempt.
@@ -79,8 +79,9 @@ impl SandboxHandle {
         sandboxes: Arc<dyn Sandboxes>,
         owner: &str,
         name: &str,
-    ) -> Result<Self, Trouble> {
-        let wrong = |error: InvalidId| Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string());
+    ) -> Result<Self, TaskError> {
+        let wrong =
+            |error: InvalidId| TaskError::new("SANDBOX_EXECUTION_FAILED", error.to_string());
         let id = sandbox_id(name).map_err(wrong)?;
         Ok(Self { sandboxes, caller: Caller::new(OwnerId::new(owner).map_err(wrong)?), id })
     }
@@ -102,26 +103,26 @@ impl SandboxHandle {
 
     /// The caller of an operation, with its idempotency key.
     pub(crate) fn caller(&self, operation: &str) -> Caller {
-        self.caller.clone().once(format!("{}:{operation}", self.id))
+        self.caller.clone().with_key(format!("{}:{operation}", self.id))
     }
 
     /// Creates the sandbox, or finds the one that was created.
-    pub(crate) async fn create(&self, request: CreateSandbox) -> Result<(), Trouble> {
+    pub(crate) async fn create(&self, request: CreateSandbox) -> Result<(), TaskError> {
         let request = CreateSandbox {
             id: Some(self.id.clone()),
             expiry: Expiry::Seconds(LEASE.as_secs_f64()),
             ..request
         };
-        let made = self.sandboxes.create(&self.caller("create"), request).await;
-        made.map(drop).map_err(|problem| trouble(&problem))
+        let created = self.sandboxes.create(&self.caller("create"), request).await;
+        created.map(drop).map_err(|problem| task_error(&problem))
     }
 
     /// Creates a directory with its parents. `name` identifies the operation.
-    pub(crate) async fn make_directory(&self, name: &str, path: &str) -> Result<(), Trouble> {
+    pub(crate) async fn make_directory(&self, name: &str, path: &str) -> Result<(), TaskError> {
         let request =
             MakeDirectory { sandbox_id: self.id.clone(), path: path.into(), mode: Some(0o700) };
-        let made = self.sandboxes.make_directory(&self.caller(name), request).await;
-        made.map(drop).map_err(|problem| trouble(&problem))
+        let created = self.sandboxes.make_directory(&self.caller(name), request).await;
+        created.map(drop).map_err(|problem| task_error(&problem))
     }
 
     /// Starts a command, or finds the one that was started. `number` counts the starts, from 1.
@@ -129,12 +130,12 @@ impl SandboxHandle {
         &self,
         number: u32,
         request: Execute,
-    ) -> Result<OperationId, Trouble> {
-        let begun = self
+    ) -> Result<OperationId, TaskError> {
+        let started = self
             .sandboxes
             .execute_stream(&self.caller(&format!("execute-{number}")), request)
             .await;
-        Ok(begun.map_err(|problem| trouble(&problem))?.workflow_id)
+        Ok(started.map_err(|problem| task_error(&problem))?.workflow_id)
     }
 
     /// Waits a while for a command to end, and retains at most this much of its standard output. Renews
@@ -143,13 +144,13 @@ impl SandboxHandle {
         &self,
         operation: &OperationId,
         output_bytes: usize,
-    ) -> Result<WaitOutcome, Trouble> {
+    ) -> Result<WaitOutcome, TaskError> {
         let waited = self.sandboxes.wait_operation(&self.caller, operation.clone());
-        let Ok(info) = tokio::time::timeout(BEAT, waited).await else {
+        let Ok(info) = tokio::time::timeout(HEARTBEAT_INTERVAL, waited).await else {
             self.renew(LEASE, false).await?;
             return Ok(WaitOutcome::Running);
         };
-        let info = info.map_err(|problem| trouble(&problem))?;
+        let info = info.map_err(|problem| task_error(&problem))?;
         match info.status {
             OperationStatus::Waiting | OperationStatus::Running => return Ok(WaitOutcome::Running),
             OperationStatus::Succeeded => {}
@@ -158,23 +159,23 @@ impl SandboxHandle {
                 let problem = info.error.unwrap_or(unknown);
                 return match problem.code {
                     Code::Cancelled => Ok(WaitOutcome::NeverStarted),
-                    _ => Err(trouble(&problem)),
+                    _ => Err(task_error(&problem)),
                 };
             }
         }
-        self.ended(operation, output_bytes).await.map(WaitOutcome::Ended)
+        self.command_output(operation, output_bytes).await.map(WaitOutcome::Ended)
     }
 
     /// Renews the lease for this time from now on. `shorten` allows a lease shorter than the current
     /// one.
-    pub(crate) async fn renew(&self, time: Duration, shorten: bool) -> Result<(), Trouble> {
+    pub(crate) async fn renew(&self, time: Duration, shorten: bool) -> Result<(), TaskError> {
         let request = Renew { id: self.id.clone(), ttl_seconds: time.as_secs_f64(), shorten };
         let renewed = self.sandboxes.renew(&self.caller, request).await;
-        renewed.map(drop).map_err(|problem| trouble(&problem))
+        renewed.map(drop).map_err(|problem| task_error(&problem))
     }
 
     /// Whether it is known that the sandbox does not exist any more.
-    pub(crate) async fn is_gone(&self) -> bool {
+    pub(crate) async fn has_ended(&self) -> bool {
         let request = GetSandbox { id: self.id.clone(), metrics: false };
         match self.sandboxes.get_status(&self.caller, request).await {
             Ok(sandbox) => sandbox.state.is_terminal(),
@@ -187,36 +188,36 @@ impl SandboxHandle {
     pub(crate) async fn while_alive<T>(
         &self,
         work: impl Future<Output = T>,
-    ) -> Result<Option<T>, Trouble> {
-        match tokio::time::timeout(BEAT, work).await {
+    ) -> Result<Option<T>, TaskError> {
+        match tokio::time::timeout(HEARTBEAT_INTERVAL, work).await {
             Ok(done) => Ok(Some(done)),
             Err(_) => self.renew(LEASE, false).await.map(|()| None),
         }
     }
 
     /// Shortens the lease to that of a sandbox in which a command runs.
-    pub(crate) async fn wake(&self) -> Result<(), Trouble> {
+    pub(crate) async fn wake(&self) -> Result<(), TaskError> {
         self.renew(LEASE, true).await
     }
 
-    async fn ended(
+    async fn command_output(
         &self,
         operation: &OperationId,
         output_bytes: usize,
-    ) -> Result<CommandOutput, Trouble> {
+    ) -> Result<CommandOutput, TaskError> {
         let request = ReadOutput { workflow_id: operation.clone(), from: 0, follow: true };
         let read = self.sandboxes.read_output(&self.caller, request).await;
-        let mut items = read.map_err(|problem| trouble(&problem))?;
+        let mut items = read.map_err(|problem| task_error(&problem))?;
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         while let Some(item) = items.next().await {
-            match item.map_err(|problem| trouble(&problem))?.chunk {
-                OutputChunk::Stdout { data } => keep(&mut stdout, &data.0, output_bytes),
-                OutputChunk::Stderr { data } => keep(&mut stderr, &data.0, ERROR_BYTES),
+            match item.map_err(|problem| task_error(&problem))?.chunk {
+                OutputChunk::Stdout { data } => append_bounded(&mut stdout, &data.0, output_bytes),
+                OutputChunk::Stderr { data } => append_bounded(&mut stderr, &data.0, ERROR_BYTES),
                 OutputChunk::Truncated { .. } => {}
                 OutputChunk::Exit(end) => return Ok(CommandOutput { end, stdout, stderr }),
             }
         }
-        Err(Trouble::new("SANDBOX_EXECUTION_FAILED", "the command's output ended early")
+        Err(TaskError::new("SANDBOX_EXECUTION_FAILED", "the command's output ended early")
             .retryable())
     }
 
@@ -225,18 +226,18 @@ impl SandboxHandle {
         &self,
         path: &str,
         depth: u32,
-    ) -> Result<Option<Vec<FileEntry>>, Trouble> {
+    ) -> Result<Option<Vec<FileEntry>>, TaskError> {
         let request =
             ListDirectory { sandbox_id: self.id.clone(), path: path.into(), depth: Some(depth) };
         match self.sandboxes.list_directory(&self.caller, request).await {
             Ok(listing) => Ok(Some(listing.entries)),
             Err(problem) if problem.code == Code::FileNotFound => Ok(None),
-            Err(problem) => Err(trouble(&problem)),
+            Err(problem) => Err(task_error(&problem)),
         }
     }
 
     /// The content of a file, up to a maximum length.
-    pub(crate) async fn read(&self, path: &[u8], most: u64) -> Result<Vec<u8>, Trouble> {
+    pub(crate) async fn read(&self, path: &[u8], most: u64) -> Result<Vec<u8>, TaskError> {
         let request = ReadFile {
             sandbox_id: self.id.clone(),
             path: path.into(),
@@ -244,10 +245,10 @@ impl SandboxHandle {
             length: Some(most),
         };
         let content = self.sandboxes.read_file(&self.caller, request).await;
-        let content = content.map_err(|problem| trouble(&problem))?;
+        let content = content.map_err(|problem| task_error(&problem))?;
         let mut bytes = Vec::new();
         content.0.take(most).read_to_end(&mut bytes).await.map_err(|error| {
-            Trouble::new("SANDBOX_EXECUTION_FAILED", error.to_string()).retryable()
+            TaskError::new("SANDBOX_EXECUTION_FAILED", error.to_string()).retryable()
         })?;
         Ok(bytes)
     }
@@ -258,7 +259,7 @@ impl SandboxHandle {
         name: &str,
         path: &str,
         content: Vec<u8>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         let request = WriteFile {
             sandbox_id: self.id.clone(),
             path: path.into(),
@@ -268,7 +269,7 @@ impl SandboxHandle {
         };
         let content = FileContent(Box::pin(std::io::Cursor::new(content)));
         let written = self.sandboxes.write_file(&self.caller(name), request, content).await;
-        written.map(drop).map_err(|problem| trouble(&problem))
+        written.map(drop).map_err(|problem| task_error(&problem))
     }
 
     /// Writes a file, and repeats that if the process that wrote it was killed. The content is still
@@ -278,11 +279,11 @@ impl SandboxHandle {
         name: &str,
         path: &str,
         content: &[u8],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         let mut number = 1;
         loop {
             match self.write(&format!("{name}-{number}"), path, content.to_vec()).await {
-                Err(_) if number < MAX_WRITTEN => number += 1,
+                Err(_) if number < MAX_WRITES => number += 1,
                 written => return written,
             }
         }
@@ -310,9 +311,9 @@ impl SandboxHandle {
 }
 
 /// Appends to the retained bytes, and drops the first bytes beyond the limit.
-fn keep(kept: &mut Vec<u8>, more: &[u8], most: usize) {
-    kept.extend_from_slice(more);
-    if kept.len() > most.saturating_mul(2) {
-        kept.drain(..kept.len() - most);
+fn append_bounded(buffer: &mut Vec<u8>, more: &[u8], most: usize) {
+    buffer.extend_from_slice(more);
+    if buffer.len() > most.saturating_mul(2) {
+        buffer.drain(..buffer.len() - most);
     }
 }

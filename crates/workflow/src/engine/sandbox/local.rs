@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use stockade_api::{CommandLine, CreateSandbox, Execute, Waiting};
-use stockade_core::egress::Contract;
+use stockade_api::{CommandLine, CreateSandbox, Execute, WaitList};
 use stockade_core::sandbox::{HostMount, Workspace};
+use stockade_core::smithers_egress::Contract;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::attempt::{CollectedResult, Try, TryOutcome, failed, is_stopped};
+use super::attempt::{AttemptOutcome, CollectedResult, SandboxAttempt, failed, is_stopped};
 use super::directory::{SandboxDirectory, sandbox_name};
 use super::enclosing::Lineage;
 use super::handle::{CommandOutput, SandboxHandle, WaitOutcome};
@@ -21,8 +21,8 @@ use super::remote::RemoteIds;
 use super::{child_wait, request, result};
 use crate::engine::clock::now_ms;
 use crate::engine::commands::RUN_LABEL;
+use crate::engine::task_error::TaskError;
 use crate::engine::timings::Operation;
-use crate::engine::trouble::Trouble;
 use crate::graph::{Sandbox, ToolLimits};
 use crate::store::sandboxes::{self, Pause, SandboxRow, Stage};
 
@@ -36,7 +36,7 @@ enum CommandOutcome {
     /// A result.
     Result(Box<CollectedResult>),
     /// The child waits.
-    Waits(Waiting),
+    Waits(WaitList),
 }
 
 /// The outcome of executing the command until there is a result, or an answer from outside is needed.
@@ -47,13 +47,13 @@ enum WorkOutcome {
     Waits(Pause),
 }
 
-impl Try {
+impl SandboxAttempt {
     /// Executes the attempt up to its review.
     pub(super) async fn execute_locally(
         &self,
         sandbox: &Sandbox,
         row: Option<SandboxRow>,
-    ) -> Result<TryOutcome, Trouble> {
+    ) -> Result<AttemptOutcome, TaskError> {
         if row.is_none() {
             let initializing = self.recorder.stage("initializing", 0);
             self.recorder.record(vec![initializing], Vec::new()).await?;
@@ -63,15 +63,15 @@ impl Try {
         let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
         let pause = row.as_ref().and_then(SandboxRow::pause);
         let slot = self.acquire_slot(sandbox, local.runtime, pause.is_some()).await?;
-        let worked = Duration::from_millis(pause.map_or(0, |pause| pause.worked_ms));
+        let time_used = Duration::from_millis(pause.map_or(0, |pause| pause.worked_ms));
         let work = self.work(sandbox, row, &handle, (&local, contract.as_ref()), slot);
-        let done = match self.in_time(worked, work).await {
+        let done = match self.with_timeout(time_used, work).await {
             Ok(WorkOutcome::Result(result)) => self.gather_changes(&handle, *result, true).await,
             Ok(WorkOutcome::Waits(pause)) => match self.pause(&handle, pause).await {
                 Ok(outcome) => return Ok(outcome),
-                Err(trouble) => Err(trouble),
+                Err(error) => Err(error),
             },
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         };
         // The result is on the host by now, so the sandbox can be ended.
         let is_over = !is_stopped(&done);
@@ -99,8 +99,8 @@ impl Try {
         handle: &SandboxHandle,
         (local, contract): (&request::Local, Option<&Contract>),
         mut slot: OwnedSemaphorePermit,
-    ) -> Result<WorkOutcome, Trouble> {
-        let began = Instant::now();
+    ) -> Result<WorkOutcome, TaskError> {
+        let started_at = Instant::now();
         let before = row.as_ref().and_then(SandboxRow::pause);
         let worked_before = before.as_ref().map_or(0, |pause| pause.worked_ms);
         let mut next = before;
@@ -122,12 +122,12 @@ impl Try {
             }
             let rounds = row.as_ref().and_then(SandboxRow::pause).map_or(0, |pause| pause.rounds);
             let outcome = self.execute_round(sandbox, row.take(), handle, local, contract).await?;
-            let Waiting { run: child, waits } = match outcome {
+            let WaitList { run: child, waits } = match outcome {
                 CommandOutcome::Result(result) => return Ok(WorkOutcome::Result(result)),
                 CommandOutcome::Waits(waiting) => waiting,
             };
-            let worked = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let worked_ms = worked_before.saturating_add(worked);
+            let time_used = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let worked_ms = worked_before.saturating_add(time_used);
             let rounds = rounds.saturating_add(1);
             next = Some(Pause { rounds, child, waits, answers: Vec::new(), worked_ms });
             row = self.row().await?;
@@ -135,17 +135,17 @@ impl Try {
     }
 
     /// Bounds the work by `timeoutMs`. Waiting for answers and the review do not count as work.
-    async fn in_time<T>(
+    async fn with_timeout<T>(
         &self,
-        worked: Duration,
-        work: impl Future<Output = Result<T, Trouble>>,
-    ) -> Result<T, Trouble> {
+        time_used: Duration,
+        work: impl Future<Output = Result<T, TaskError>>,
+    ) -> Result<T, TaskError> {
         let Some(limit) = self.task.timeout else { return work.await };
-        let left = limit.saturating_sub(worked);
+        let left = limit.saturating_sub(time_used);
         tokio::time::timeout(left, work).await.unwrap_or_else(|_| {
             let (id, limit) = (&self.key.node, limit.as_millis());
             let message = format!("sandbox \"{id}\" took longer than {limit} ms");
-            Err(Trouble::new("TASK_TIMEOUT", message).retryable())
+            Err(TaskError::new("TASK_TIMEOUT", message).retryable())
         })
     }
 
@@ -157,7 +157,7 @@ impl Try {
         handle: &SandboxHandle,
         local: &request::Local,
         contract: Option<&Contract>,
-    ) -> Result<CommandOutcome, Trouble> {
+    ) -> Result<CommandOutcome, TaskError> {
         let (run, key, recorder) = (&self.run, &self.key, &self.recorder);
         let timings = &recorder.timings;
         let runtime = request::runtime(sandbox);
@@ -166,7 +166,7 @@ impl Try {
         let pause = row.as_ref().and_then(SandboxRow::pause);
         let is_shipped = row.as_ref().is_some_and(|row| row.stage == Stage::Shipped);
         let is_again = row.is_some();
-        let (began, base_ref) = self.begin(sandbox, row, local.runtime).await?;
+        let (started_at, base_ref) = self.start(sandbox, row, local.runtime).await?;
         let environment = self.command_environment(local.environment.clone());
         if !is_shipped {
             let request = self.write_request(sandbox, runtime, contract, (&directory, is_again));
@@ -188,27 +188,28 @@ impl Try {
             recorder.record(events, vec![sandboxes::ship(run, key, now_ms())]).await?;
         }
         if let Some(pause) = &pause {
-            handle.wake().await.map_err(child_wait::lost)?;
+            handle.wake().await.map_err(child_wait::lost_error)?;
             self.write_answers(handle, pause).await?;
         }
         let rounds = pause.map_or(0, |pause| pause.rounds);
         let (command_line, tools) = (sandbox.command.as_deref(), self.tools(sandbox));
         let command = result::command(command_line, &child, tools, sandbox.allow_nested);
         let executed = self.execute_command(handle, rounds, (&command, tools), &environment);
-        let ended = timings.measure(Operation::Execute, executed).await?;
-        if let Some(waiting) = child_wait::read(handle, &ended).await? {
+        let output = timings.measure(Operation::Execute, executed).await?;
+        if let Some(waiting) = child_wait::read(handle, &output).await? {
             return Ok(CommandOutcome::Waits(waiting));
         }
-        let beat =
+        let heartbeat =
             recorder.event("SandboxHeartbeat", json!({ "remoteRunId": child, "progress": 1 }));
-        recorder.record(vec![recorder.stage("child-finished", 70), beat], Vec::new()).await?;
-        let into = directory.fresh("result")?;
+        recorder.record(vec![recorder.stage("child-finished", 70), heartbeat], Vec::new()).await?;
+        let into = directory.create_fresh("result")?;
         let is_default = sandbox.command.is_none();
-        let collected = result::collect(handle, &into, &ended, (is_default, tools));
+        let collected = result::collect(handle, &into, &output, (is_default, tools));
         let (bundle, unsynced) = timings.measure(Operation::Collect, collected).await?;
         let remote = RemoteIds { run_id: bundle.manifest.run_id.clone(), ..RemoteIds::default() };
         let path = directory.path.join("result");
-        let collected = CollectedResult { into, path, bundle, unsynced, began, base_ref, remote };
+        let collected =
+            CollectedResult { into, path, bundle, unsynced, started_at, base_ref, remote };
         Ok(CommandOutcome::Result(Box::new(collected)))
     }
 
@@ -219,7 +220,7 @@ impl Try {
         rounds: u32,
         (command, tools): (&CommandLine, ToolLimits),
         environment: &BTreeMap<String, String>,
-    ) -> Result<CommandOutput, Trouble> {
+    ) -> Result<CommandOutput, TaskError> {
         // The limit applies to tools. A workflow is not a tool, but its own commands are.
         let limit = tools.timeout.filter(|_| matches!(command, CommandLine::Shell(_)));
         let output_bytes = usize::try_from(request::output_bytes(tools)).unwrap_or(usize::MAX);
@@ -234,13 +235,13 @@ impl Try {
             let operation = handle.execute(number, execute).await?;
             loop {
                 match handle.wait(&operation, output_bytes).await? {
-                    WaitOutcome::Ended(ended) => return Ok(ended),
+                    WaitOutcome::Ended(output) => return Ok(output),
                     WaitOutcome::NeverStarted => break,
                     WaitOutcome::Running => {
                         let more = json!({ "remoteRunId": child_id(handle) });
-                        let beat = self.recorder.event("SandboxHeartbeat", more);
+                        let heartbeat = self.recorder.event("SandboxHeartbeat", more);
                         let row = sandboxes::heartbeat(&self.run, &self.key, now_ms());
-                        self.recorder.record(vec![beat], vec![row]).await?;
+                        self.recorder.record(vec![heartbeat], vec![row]).await?;
                     }
                 }
             }
@@ -285,19 +286,19 @@ impl Try {
         &self,
         directory: &SandboxDirectory,
         local: &request::Local,
-    ) -> Result<CreateSandbox, Trouble> {
-        let shown = |host: PathBuf, inside: &str| HostMount {
+    ) -> Result<CreateSandbox, TaskError> {
+        let mount = |host: PathBuf, inside: &str| HostMount {
             host,
             inside: PathBuf::from(inside),
             writable: false,
         };
         let bundle = directory.path.join("request-bundle");
         let mut mounts = vec![
-            shown(bundle.join(".smithers"), &format!("{}/.smithers", request::WORKSPACE)),
-            shown(bundle, request::REQUEST),
+            mount(bundle.join(".smithers"), &format!("{}/.smithers", request::WORKSPACE)),
+            mount(bundle, request::REQUEST),
         ];
         for (name, program) in &self.state.options.child_programs {
-            mounts.push(shown(program.clone(), &format!("{PROGRAMS}/{name}")));
+            mounts.push(mount(program.clone(), &format!("{PROGRAMS}/{name}")));
         }
         mounts.extend(local.mounts.iter().cloned());
         let workspace = Workspace {

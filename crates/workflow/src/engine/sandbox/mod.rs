@@ -9,7 +9,6 @@
 //! requests.
 
 mod attempt;
-mod begin;
 mod child_runs;
 mod child_wait;
 mod collect;
@@ -28,9 +27,10 @@ mod result;
 mod review;
 mod settle;
 mod slots;
+mod start;
 mod steps;
 
-pub(crate) use attempt::{Try, TryOutcome};
+pub(crate) use attempt::{AttemptOutcome, SandboxAttempt};
 pub(crate) use child_runs::ChildRuns;
 pub(crate) use child_wait::WAIT_LEASE;
 pub(crate) use enclosing::{EnclosingSandbox, Lineage};

@@ -6,8 +6,8 @@ use stockade_durable::Statement;
 use tokio::sync::{mpsc, oneshot};
 
 use super::enclosing::Lineage;
+use crate::engine::task_error::{INTERRUPTED, TaskError};
 use crate::engine::timings::Timings;
-use crate::engine::trouble::{INTERRUPTED, Trouble};
 use crate::schedule::Key;
 
 /// How many records can wait to be committed.
@@ -47,12 +47,12 @@ impl Recorder {
         &self,
         events: Vec<Value>,
         statements: Vec<Statement>,
-    ) -> Result<(), Trouble> {
-        let gone = || Trouble::new(INTERRUPTED, "the run has stopped").retryable();
+    ) -> Result<(), TaskError> {
+        let stopped = || TaskError::new(INTERRUPTED, "the run has stopped").retryable();
         let (committed, acknowledgement) = oneshot::channel();
         let record = Record { events, statements, committed };
-        self.sender.send(record).await.map_err(|_| gone())?;
-        acknowledgement.await.map_err(|_| gone())
+        self.sender.send(record).await.map_err(|_| stopped())?;
+        acknowledgement.await.map_err(|_| stopped())
     }
 
     /// The task of the run that the sandbox, or the outermost one that encloses it, belongs to.

@@ -6,19 +6,19 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use stockade_api::Network;
-use stockade_core::egress::{self, Contract};
 use stockade_core::sandbox::{HostMount, Limits};
+use stockade_core::smithers_egress::{self, Contract};
 use stockade_core::{parse_bytes, parse_cpus};
 
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::{Sandbox, ToolLimits, nearest};
 
 /// The default runtime, as in the documentation of `<Sandbox>`.
-pub(super) const USUAL: &str = "bubblewrap";
+pub(super) const DEFAULT_RUNTIME: &str = "bubblewrap";
 /// The runtimes of this host: the default name, and Stockade's own name for it.
-const LOCAL: [&str; 2] = [USUAL, "native"];
-const KNOWN: [&str; 5] = [USUAL, "native", "docker", "codeplane", "cloudflare"];
+const LOCAL: [&str; 2] = [DEFAULT_RUNTIME, "native"];
+const KNOWN: [&str; 5] = [DEFAULT_RUNTIME, "native", "docker", "codeplane", "cloudflare"];
 /// The defaults of upstream.
 const MAX_OUTPUT_BYTES: u64 = 200_000;
 pub(super) const TOOL_TIMEOUT_MS: u64 = 60_000;
@@ -55,19 +55,19 @@ pub(super) fn timeout_ms(tools: ToolLimits) -> Option<u64> {
     tools.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1))
 }
 
-fn invalid(message: impl Into<String>) -> Trouble {
-    Trouble::new("INVALID_INPUT", message)
+fn invalid(message: impl Into<String>) -> TaskError {
+    TaskError::new("INVALID_INPUT", message)
 }
 
 /// The requested runtime: a provider, or one of this host.
 pub(super) fn runtime(sandbox: &Sandbox) -> &str {
     let requested = sandbox.provider.as_deref().or(sandbox.runtime.as_deref());
-    requested.unwrap_or(USUAL)
+    requested.unwrap_or(DEFAULT_RUNTIME)
 }
 
 /// Its egress contract, if it has one.
-pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, Trouble> {
-    let read = sandbox.egress.as_ref().map(Contract::read);
+pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, TaskError> {
+    let read = sandbox.egress.as_ref().map(Contract::parse);
     read.transpose().map_err(|error| invalid(error.to_string()))
 }
 
@@ -83,7 +83,7 @@ pub(super) fn config(sandbox: &Sandbox, selected: &str, tools: ToolLimits) -> Va
     config.insert("toolTimeoutMs".to_owned(), timeout_ms(tools).or(usual).into());
     for (name, value) in &sandbox.config {
         let value = match name.as_str() {
-            "egress" => egress::redacted(value),
+            "egress" => smithers_egress::redacted(value),
             "env" => sandbox.env.keys().map(|name| (name.clone(), Value::from(REDACTED))).collect(),
             "runtime" => continue,
             _ => value.clone(),
@@ -109,7 +109,7 @@ pub(super) fn local(
     sandbox: &Sandbox,
     contract: Option<&Contract>,
     run_environment: &BTreeMap<String, String>,
-) -> Result<Local, Trouble> {
+) -> Result<Local, TaskError> {
     let runtime = runtime(sandbox);
     if !LOCAL.contains(&runtime) {
         return Err(unsupported_runtime(runtime, run_environment));
@@ -160,7 +160,7 @@ pub(super) fn local(
 pub(super) fn network(
     sandbox: &Sandbox,
     contract: Option<&Contract>,
-) -> Result<Option<Network>, Trouble> {
+) -> Result<Option<Network>, TaskError> {
     let names_hosts = contract.is_some_and(|contract| contract.allow_hosts.is_some());
     if !sandbox.allow_network {
         return match names_hosts {
@@ -171,15 +171,17 @@ pub(super) fn network(
         };
     }
     let usual = Contract::default();
-    let (default, allow) = contract.unwrap_or(&usual).reach();
+    let (default, allow) = contract.unwrap_or(&usual).network_rules();
     Ok(Some(Network { allow, default }))
 }
 
 /// The error for an unsupported runtime.
-fn unsupported_runtime(runtime: &str, environment: &BTreeMap<String, String>) -> Trouble {
+fn unsupported_runtime(runtime: &str, environment: &BTreeMap<String, String>) -> TaskError {
     if !KNOWN.contains(&runtime) {
-        let meant = nearest(runtime, KNOWN);
-        let hint = meant.map(|meant| format!(" — did you mean {meant}?")).unwrap_or_default();
+        let suggestion = nearest(runtime, KNOWN);
+        let hint = suggestion
+            .map(|suggestion| format!(" — did you mean {suggestion}?"))
+            .unwrap_or_default();
         return invalid(format!("Unsupported sandbox runtime: {runtime}{hint}"));
     }
     let needed = ["CODEPLANE_API_URL", "CODEPLANE_API_KEY"];
@@ -193,12 +195,12 @@ fn unsupported_runtime(runtime: &str, environment: &BTreeMap<String, String>) ->
         );
     }
     let message = format!(
-        "the runtime `{runtime}` is not supported yet; `{USUAL}` is the runtime of this host"
+        "the runtime `{runtime}` is not supported yet; `{DEFAULT_RUNTIME}` is the runtime of this host"
     );
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }
 
-fn mounts(sandbox: &Sandbox) -> Result<Vec<HostMount>, Trouble> {
+fn mounts(sandbox: &Sandbox) -> Result<Vec<HostMount>, TaskError> {
     let mount = |volume: &crate::graph::Volume| {
         let (host, inside) = (PathBuf::from(&volume.host), PathBuf::from(&volume.container));
         if !host.is_absolute() || !inside.is_absolute() {
@@ -206,11 +208,10 @@ fn mounts(sandbox: &Sandbox) -> Result<Vec<HostMount>, Trouble> {
                 format!("the volume {}:{} needs absolute paths", volume.host, volume.container);
             return Err(invalid(message));
         }
-        let ours = [WORKSPACE, REQUEST, RESULT, "/opt/stockade"];
-        if ours
-            .iter()
-            .any(|ours| inside.starts_with(ours) || std::path::Path::new(ours).starts_with(&inside))
-        {
+        let reserved = [WORKSPACE, REQUEST, RESULT, "/opt/stockade"];
+        if reserved.iter().any(|reserved| {
+            inside.starts_with(reserved) || std::path::Path::new(reserved).starts_with(&inside)
+        }) {
             let message = format!(
                 "a volume cannot be mounted at {}, which is reserved for the sandbox itself",
                 volume.container

@@ -12,7 +12,7 @@ use stockade_core::BundleLimits;
 
 use super::handle::{CommandOutput, SandboxHandle};
 use super::request::{self, NESTED, RESULT};
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::ToolLimits;
 
 /// The maximum depth of directories in a result.
@@ -21,7 +21,7 @@ const DEPTH: u32 = 32;
 /// around them.
 const ENTRIES: usize = 4096;
 /// How much of the output of a failed command is displayed.
-const SHOWN: usize = 2_000;
+const MAX_SHOWN: usize = 2_000;
 const MANIFEST: &str = "README.md";
 
 /// Copies the result directory of a sandbox into an empty directory, and reads it. Also returns the
@@ -33,35 +33,35 @@ const MANIFEST: &str = "README.md";
 pub(super) async fn collect(
     handle: &SandboxHandle,
     into: &Dir,
-    ended: &CommandOutput,
+    output: &CommandOutput,
     (is_default, tools): (bool, ToolLimits),
-) -> Result<(SandboxBundle, Vec<RelativePath>), Trouble> {
-    let copied = copied_out(handle, RESULT, into, |path| {
-        let ours = [WAITING, ANSWERS, NESTED];
-        !ours.iter().any(|own| path.components().next() == Some(own.as_bytes()))
+) -> Result<(SandboxBundle, Vec<RelativePath>), TaskError> {
+    let copied = copy_out(handle, RESULT, into, |path| {
+        let excluded = [WAITING, ANSWERS, NESTED];
+        !excluded.iter().any(|own| path.components().next() == Some(own.as_bytes()))
     });
     let mut files = copied.await?;
     if !files.iter().any(|path| path.as_bytes() == MANIFEST.as_bytes()) {
-        let manifest = stated(ended, is_default, tools)?;
+        let manifest = outputs_of_command(output, is_default, tools)?;
         let path = RelativePath::new(MANIFEST).map_err(escape)?;
         write(into, &path, manifest.to_string().as_bytes())?;
         files.push(path);
-    } else if !is_default && exit_code(ended) != 0 {
-        return Err(failed(ended, tools));
+    } else if !is_default && exit_code(output) != 0 {
+        return Err(failed(output, tools));
     }
     Ok((read(into)?, files))
 }
 
 /// Syncs copied files to the disk.
-pub(super) async fn sync(dir: &Dir, files: &[RelativePath]) -> Result<(), Trouble> {
+pub(super) async fn sync(dir: &Dir, files: &[RelativePath]) -> Result<(), TaskError> {
     let (dir, files) = (dir.try_clone()?, files.to_owned());
     let synced = tokio::task::spawn_blocking(move || {
         for path in &files {
-            dir.open_file(path)?.sync_data().map_err(|error| kept(&error))?;
+            dir.open_file(path)?.sync_data().map_err(|error| storage_error(&error))?;
         }
         Ok(())
     });
-    synced.await.map_err(|error| kept(&error))?
+    synced.await.map_err(|error| storage_error(&error))?
 }
 
 /// Copies the wanted entries of a directory of a sandbox into an empty directory, within the limits;
@@ -70,17 +70,17 @@ pub(super) async fn sync(dir: &Dir, files: &[RelativePath]) -> Result<(), Troubl
 /// # Errors
 /// `TOOL_PATH_ESCAPE` for a link and for anything that is not a file or directory, `INVALID_INPUT`
 /// beyond the limits.
-pub(super) async fn copied_out(
+pub(super) async fn copy_out(
     handle: &SandboxHandle,
     from: &str,
     into: &Dir,
     is_wanted: impl Fn(&RelativePath) -> bool,
-) -> Result<Vec<RelativePath>, Trouble> {
+) -> Result<Vec<RelativePath>, TaskError> {
     // A program that was killed early has not created the directory.
     let entries = handle.list(from, DEPTH).await?.unwrap_or_default();
     if entries.len() > ENTRIES {
         let message = format!("Sandbox bundle has more than {ENTRIES} files and directories.");
-        return Err(Trouble::new("INVALID_INPUT", message));
+        return Err(TaskError::new("INVALID_INPUT", message));
     }
     let mut left = BundleLimits::SANDBOX.total_bytes;
     let mut files = Vec::new();
@@ -97,30 +97,30 @@ pub(super) async fn copied_out(
 }
 
 /// Reads a result on the host.
-pub(super) fn read(dir: &Dir) -> Result<SandboxBundle, Trouble> {
+pub(super) fn read(dir: &Dir) -> Result<SandboxBundle, TaskError> {
     sandbox::read(dir).map_err(|error| refused(&error))
 }
 
 /// The `diffBundle` of a result, from its manifest.
-pub(super) fn diff(dir: &Dir) -> Result<Option<Value>, Trouble> {
+pub(super) fn diff(dir: &Dir) -> Result<Option<Value>, TaskError> {
     let name = RelativePath::new(MANIFEST).map_err(escape)?;
     let mut text = String::new();
     dir.open_file(&name)?
         .take(BundleLimits::SANDBOX.manifest_bytes)
         .read_to_string(&mut text)
-        .map_err(|error| kept(&error))?;
+        .map_err(|error| storage_error(&error))?;
     let manifest: Value = serde_json::from_str(&text).map_err(escape)?;
     Ok(Some(manifest["diffBundle"].clone()).filter(|diff| !diff.is_null()))
 }
 
 /// The failure of the task for an invalid result.
-pub(super) fn refused(error: &sandbox::Error) -> Trouble {
-    Trouble::new(error.code(), error.to_string())
+pub(super) fn refused(error: &sandbox::Error) -> TaskError {
+    TaskError::new(error.code(), error.to_string())
 }
 
 /// The failure of the task for a result that states that its child did not finish.
-pub(super) fn unfinished(bundle: &SandboxBundle) -> Option<Trouble> {
-    let word = match bundle.manifest.status {
+pub(super) fn unfinished(bundle: &SandboxBundle) -> Option<TaskError> {
+    let status = match bundle.manifest.status {
         Status::Finished => return None,
         Status::Failed => "failed",
         Status::Cancelled => "was cancelled",
@@ -128,16 +128,16 @@ pub(super) fn unfinished(bundle: &SandboxBundle) -> Option<Trouble> {
     let error = &bundle.manifest.outputs["error"];
     let text = ["message", "cause"].map(|name| error[name].as_str().unwrap_or_default());
     let text = text.into_iter().filter(|text| !text.is_empty());
-    let message = text.fold(format!("the child {word}"), |all, text| format!("{all}: {text}"));
-    Some(Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable())
+    let message = text.fold(format!("the child {status}"), |all, text| format!("{all}: {text}"));
+    Some(TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable())
 }
 
-fn escape(error: impl std::fmt::Display) -> Trouble {
-    Trouble::new("TOOL_PATH_ESCAPE", format!("Sandbox bundle path: {error}"))
+fn escape(error: impl std::fmt::Display) -> TaskError {
+    TaskError::new("TOOL_PATH_ESCAPE", format!("Sandbox bundle path: {error}"))
 }
 
 /// The path of an entry below a directory.
-fn below(directory: &str, entry: &FileEntry) -> Result<RelativePath, Trouble> {
+fn below(directory: &str, entry: &FileEntry) -> Result<RelativePath, TaskError> {
     let outside = || escape(entry.path.lossy());
     let rest = entry.path.0.strip_prefix(directory.as_bytes()).ok_or_else(outside)?;
     let rest = rest.strip_prefix(b"/").ok_or_else(outside)?;
@@ -150,10 +150,10 @@ async fn copy(
     entry: &FileEntry,
     path: &RelativePath,
     left: u64,
-) -> Result<u64, Trouble> {
+) -> Result<u64, TaskError> {
     match entry.kind {
         FileKind::Directory => {
-            into.mkdir(path, 0o700).map_err(|error| kept(&error))?;
+            into.mkdir(path, 0o700).map_err(|error| storage_error(&error))?;
             Ok(left)
         }
         FileKind::File => {
@@ -161,60 +161,64 @@ async fn copy(
             let content = handle.read(&entry.path.0, left.saturating_add(1)).await?;
             let rest = left.checked_sub(content.len() as u64).ok_or_else(|| {
                 let most = BundleLimits::SANDBOX.total_bytes >> 20;
-                Trouble::new("INVALID_INPUT", format!("Sandbox bundle exceeds {most} MiB."))
+                TaskError::new("INVALID_INPUT", format!("Sandbox bundle exceeds {most} MiB."))
             })?;
             write(into, path, &content)?;
             Ok(rest)
         }
         FileKind::Link => {
             let message = "Sandbox bundle may not contain symlinks.";
-            Err(Trouble::new("TOOL_PATH_ESCAPE", message))
+            Err(TaskError::new("TOOL_PATH_ESCAPE", message))
         }
         FileKind::Other => {
             let message =
                 format!("Sandbox bundle may not contain special files: {}", path.quoted());
-            Err(Trouble::new("TOOL_PATH_ESCAPE", message))
+            Err(TaskError::new("TOOL_PATH_ESCAPE", message))
         }
     }
 }
 
-fn write(into: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), Trouble> {
-    let mut file = into.create_file(path, 0o600).map_err(|error| kept(&error))?;
-    file.write_all(content).map_err(|error| kept(&error))
+fn write(into: &Dir, path: &RelativePath, content: &[u8]) -> Result<(), TaskError> {
+    let mut file = into.create_file(path, 0o600).map_err(|error| storage_error(&error))?;
+    file.write_all(content).map_err(|error| storage_error(&error))
 }
 
-fn kept(error: &dyn std::error::Error) -> Trouble {
+fn storage_error(error: &dyn std::error::Error) -> TaskError {
     let message = format!("cannot store the result: {error}");
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
-fn exit_code(ended: &CommandOutput) -> i32 {
-    ended.end.exit_code.unwrap_or(-1)
+fn exit_code(output: &CommandOutput) -> i32 {
+    output.end.exit_code.unwrap_or(-1)
 }
 
 /// The manifest for a command that wrote none: it states that the command finished, and contains its
 /// standard output if that is an object.
-fn stated(ended: &CommandOutput, is_default: bool, tools: ToolLimits) -> Result<Value, Trouble> {
-    if is_default || exit_code(ended) != 0 {
-        return Err(failed(ended, tools));
+fn outputs_of_command(
+    output: &CommandOutput,
+    is_default: bool,
+    tools: ToolLimits,
+) -> Result<Value, TaskError> {
+    if is_default || exit_code(output) != 0 {
+        return Err(failed(output, tools));
     }
     let most = request::output_bytes(tools);
-    if ended.end.stdout_bytes > most {
+    if output.end.stdout_bytes > most {
         let message = format!(
             "the command in the sandbox wrote {} bytes, but maxOutputBytes is {most}; write a larger result to {RESULT}/{MANIFEST}",
-            ended.end.stdout_bytes
+            output.end.stdout_bytes
         );
-        return Err(Trouble::new("SANDBOX_EXECUTION_FAILED", message));
+        return Err(TaskError::new("SANDBOX_EXECUTION_FAILED", message));
     }
-    let text = String::from_utf8_lossy(&ended.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     let outputs = serde_json::from_str::<Value>(text.trim()).ok().filter(Value::is_object);
     Ok(json!({ "status": "finished", "outputs": outputs }))
 }
 
 /// The failure of a command.
-fn failed(ended: &CommandOutput, tools: ToolLimits) -> Trouble {
-    let code = ended.end.exit_code.map(|code| format!(" with exit code {code}"));
-    let how = match ended.end.ending {
+fn failed(output: &CommandOutput, tools: ToolLimits) -> TaskError {
+    let code = output.end.exit_code.map(|code| format!(" with exit code {code}"));
+    let how = match output.end.ending {
         Ending::Exited => format!("ended{}", code.unwrap_or_default()),
         Ending::TimedOut => {
             let limit = request::timeout_ms(tools).unwrap_or_default();
@@ -224,13 +228,13 @@ fn failed(ended: &CommandOutput, tools: ToolLimits) -> Trouble {
         Ending::NotRun => "could not be run".to_owned(),
         _ => format!("was ended{}", code.unwrap_or_default()),
     };
-    let reason = ended.end.reason.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
-    let text = String::from_utf8_lossy(&ended.stderr);
-    let tail: Vec<char> = text.trim_end().chars().rev().take(SHOWN).collect();
+    let reason = output.end.reason.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&output.stderr);
+    let tail: Vec<char> = text.trim_end().chars().rev().take(MAX_SHOWN).collect();
     let tail: String = tail.into_iter().rev().collect();
     let tail = if tail.is_empty() { tail } else { format!(": {tail}") };
     let message = format!("the command in the sandbox {how}{reason}{tail}");
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
 /// The command to execute: that of the workflow, or else the program of the child.
@@ -241,26 +245,27 @@ pub(super) fn command(
     allow_nested: bool,
 ) -> CommandLine {
     let Some(line) = command else {
-        let words = ["stockade", "up", "/request/bundle.tsx", "--in-process", "--run-id", run];
-        let places = ["--result", RESULT, "--input", "@/request/input.json"];
-        let mut words: Vec<String> = words.into_iter().chain(places).map(str::to_owned).collect();
+        let arguments = ["stockade", "up", "/request/bundle.tsx", "--in-process", "--run-id", run];
+        let options = ["--result", RESULT, "--input", "@/request/input.json"];
+        let mut arguments: Vec<String> =
+            arguments.into_iter().chain(options).map(str::to_owned).collect();
         let limits = [
             ("--max-output-bytes", tools.output_bytes),
             ("--tool-timeout-ms", request::timeout_ms(tools)),
         ];
         for (flag, limit) in limits {
-            words.extend(limit.into_iter().flat_map(|it| [flag.to_owned(), it.to_string()]));
+            arguments.extend(limit.into_iter().flat_map(|it| [flag.to_owned(), it.to_string()]));
         }
         if allow_nested {
-            words.push("--nested".to_owned());
+            arguments.push("--nested".to_owned());
         }
-        return CommandLine::Program(words);
+        return CommandLine::Program(arguments);
     };
     CommandLine::Shell(line.to_owned())
 }
 
-impl From<beneath::Error> for Trouble {
+impl From<beneath::Error> for TaskError {
     fn from(error: beneath::Error) -> Self {
-        kept(&error)
+        storage_error(&error)
     }
 }

@@ -8,8 +8,8 @@ use stockade_api::{
 use stockade_bundle::sandbox::SandboxBundle;
 use stockade_core::{BundleLimits, Code, Problem};
 
-use super::handle::{SandboxHandle, trouble};
-use crate::engine::trouble::Trouble;
+use super::handle::{SandboxHandle, task_error};
+use crate::engine::task_error::TaskError;
 use crate::store::sandboxes::Review;
 
 /// The directories of a workspace that do not belong to the project.
@@ -43,23 +43,23 @@ impl Decision {
 }
 
 /// The changes of a sandbox's workspace, as a bundle.
-pub(super) async fn changes(handle: &SandboxHandle) -> Result<Option<Bundle>, Trouble> {
+pub(super) async fn changes(handle: &SandboxHandle) -> Result<Option<Bundle>, TaskError> {
     let request = CollectChanges {
         sandbox_id: handle.sandbox_id(),
         exclude: NOT_THE_PROJECT.iter().map(|&path| path.into()).collect(),
         limit_bytes: Some(BundleLimits::SANDBOX.total_bytes),
     };
     let collected = handle.sandboxes().collect_changes(&handle.caller("changes"), request).await;
-    Ok(collected.map_err(|problem| trouble(&problem))?.bundle)
+    Ok(collected.map_err(|problem| task_error(&problem))?.bundle)
 }
 
 /// The `diffBundle` of a result, as a bundle.
-pub(super) async fn proposed(
+pub(super) async fn propose(
     handle: &SandboxHandle,
     project: &std::path::Path,
     base_ref: Option<&str>,
     diff: &Value,
-) -> Result<Option<Bundle>, Trouble> {
+) -> Result<Option<Bundle>, TaskError> {
     use std::os::unix::ffi::OsStrExt as _;
     let request = ProposeChanges {
         project: project.as_os_str().as_bytes().into(),
@@ -72,29 +72,29 @@ pub(super) async fn proposed(
 }
 
 /// The error for rejected changes. Its cause starts with the code of the documentation.
-fn refused(problem: &Problem) -> Trouble {
-    let mut trouble = trouble(problem);
-    let word = problem.cause.as_deref().and_then(|cause| cause.split(':').next());
+fn refused(problem: &Problem) -> TaskError {
+    let mut error = task_error(problem);
+    let code = problem.cause.as_deref().and_then(|cause| cause.split(':').next());
     let known = ["TOOL_PATH_ESCAPE", "TOOL_PATCH_FAILED", "SANDBOX_EXECUTION_FAILED"];
-    if let Some(known) = known.into_iter().find(|known| word == Some(*known)) {
-        known.clone_into(&mut trouble.code);
+    if let Some(known) = known.into_iter().find(|known| code == Some(*known)) {
+        known.clone_into(&mut error.code);
     }
-    trouble
+    error
 }
 
 /// Builds the review of bundles and a result.
-pub(super) async fn of(
+pub(super) async fn build(
     handle: &SandboxHandle,
     bundles: &[Bundle],
     result: &SandboxBundle,
-) -> Result<Review, Trouble> {
+) -> Result<Review, TaskError> {
     let mut lines = 0;
     for bundle in bundles {
         let request = DiffBundle { id: bundle.id.clone(), paths: Vec::new() };
         let read = handle.sandboxes().diff_bundle(&handle.caller("diff"), request).await;
-        let mut paths = read.map_err(|problem| trouble(&problem))?;
+        let mut paths = read.map_err(|problem| task_error(&problem))?;
         while let Some(path) = paths.next().await {
-            let path = path.map_err(|problem| trouble(&problem))?;
+            let path = path.map_err(|problem| task_error(&problem))?;
             lines += path.added + path.removed;
         }
     }
@@ -115,7 +115,7 @@ pub(super) async fn apply(
     handle: &SandboxHandle,
     review: &Review,
     decision: &Decision,
-) -> Result<Vec<Value>, Trouble> {
+) -> Result<Vec<Value>, TaskError> {
     let mut left = Vec::new();
     for id in &review.bundles {
         let request = ApplyBundle {
@@ -136,7 +136,7 @@ pub(super) async fn apply(
             Err(problem) if problem.code == Code::PathRefused && decision.only.is_empty() => {
                 left.push(json!({ "reason": problem.cause }));
             }
-            Err(problem) => return Err(unapplied(&problem)),
+            Err(problem) => return Err(apply_error(&problem)),
         }
         if !decision.only.is_empty() {
             // The other changes are rejected.
@@ -146,10 +146,10 @@ pub(super) async fn apply(
     Ok(left)
 }
 
-fn unapplied(problem: &Problem) -> Trouble {
-    let mut trouble = trouble(problem);
-    trouble.code = "TOOL_PATCH_FAILED".to_owned();
-    trouble
+fn apply_error(problem: &Problem) -> TaskError {
+    let mut error = task_error(problem);
+    error.code = "TOOL_PATCH_FAILED".to_owned();
+    error
 }
 
 /// Discards the changes.

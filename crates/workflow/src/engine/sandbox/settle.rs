@@ -3,29 +3,29 @@
 
 use serde_json::json;
 
-use super::attempt::{Try, TryOutcome, is_stopped};
+use super::attempt::{AttemptOutcome, SandboxAttempt, is_stopped};
 use super::handle::SandboxHandle;
 use super::request;
 use super::review::{self, Decision};
 use crate::engine::clock::now_ms;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::Sandbox;
 use crate::store::sandboxes::{self, Review, Stage};
 
-impl Try {
+impl SandboxAttempt {
     /// Ends an attempt that was executed: with its review, or as failed.
     pub(super) async fn conclude(
         &self,
         sandbox: &Sandbox,
-        done: Result<(Review, i64), Trouble>,
-    ) -> Result<TryOutcome, Trouble> {
+        done: Result<(Review, i64), TaskError>,
+    ) -> Result<AttemptOutcome, TaskError> {
         if !is_stopped(&done)
-            && let Err(trouble) = &done
+            && let Err(error) = &done
         {
-            self.fail(request::runtime(sandbox), trouble).await;
+            self.fail(request::runtime(sandbox), error).await;
         }
-        let (review, began) = done?;
-        self.settle(sandbox, review, None, began).await
+        let (review, started_at) = done?;
+        self.settle(sandbox, review, None, started_at).await
     }
 
     /// Accepts or rejects the changes, or waits for a decision about them.
@@ -35,31 +35,33 @@ impl Try {
         review: Review,
         decision: Option<Decision>,
         began: i64,
-    ) -> Result<TryOutcome, Trouble> {
+    ) -> Result<AttemptOutcome, TaskError> {
         let by_person = decision.as_ref().is_some_and(|decision| !decision.at.is_empty());
         let decision = match decision {
             Some(decision) => decision,
-            None if self.request_review(sandbox, &review).await? => return Ok(TryOutcome::Review),
+            None if self.request_review(sandbox, &review).await? => {
+                return Ok(AttemptOutcome::Review);
+            }
             None => Decision { is_approved: true, ..Decision::default() },
         };
         let handle = self.handle()?;
         if !decision.is_approved {
             return Err(self.reject(sandbox, &handle, &review, &decision).await?);
         }
-        self.note_changes(&handle, &review).await?;
+        self.record_changes(&handle, &review).await?;
         let skipped = match review::apply(&handle, &review, &decision).await {
             Ok(skipped) => skipped,
             // Nothing is lost: the user can see the error, and decide again.
-            Err(trouble) if by_person && !trouble.is_stop() => {
-                let more = json!({ "error": trouble.to_json() });
+            Err(error) if by_person && !error.is_interruption() => {
+                let more = json!({ "error": error.to_json() });
                 let event = self.recorder.event("SandboxDiffNotApplied", more);
                 let waits = sandboxes::request_review(&self.run, &self.key, &review);
                 self.recorder.record(vec![event], vec![waits]).await?;
-                return Ok(TryOutcome::Review);
+                return Ok(AttemptOutcome::Review);
             }
-            Err(trouble) => {
-                self.fail(request::runtime(sandbox), &trouble).await;
-                return Err(trouble);
+            Err(error) => {
+                self.fail(request::runtime(sandbox), &error).await;
+                return Err(error);
             }
         };
         let mut events = Vec::new();
@@ -75,11 +77,11 @@ impl Try {
         events.push(self.recorder.stage("completed", 100));
         let end = sandboxes::end(&self.run, &self.key, Stage::Finished, now_ms());
         self.recorder.record(events, vec![end]).await?;
-        Ok(TryOutcome::Value(review.outputs))
+        Ok(AttemptOutcome::Value(review.outputs))
     }
 
     /// Records the review; returns whether it waits for a decision.
-    async fn request_review(&self, sandbox: &Sandbox, review: &Review) -> Result<bool, Trouble> {
+    async fn request_review(&self, sandbox: &Sandbox, review: &Review) -> Result<bool, TaskError> {
         let has_changes = review.patch_count > 0;
         let asks = has_changes && (sandbox.review_diffs || review.executed > 0);
         let mut events = Vec::new();
@@ -109,21 +111,21 @@ impl Try {
         handle: &SandboxHandle,
         review: &Review,
         decision: &Decision,
-    ) -> Result<Trouble, Trouble> {
+    ) -> Result<TaskError, TaskError> {
         review::discard(handle, review.bundles.iter().map(String::as_str)).await;
         let reason = decision.note.clone();
         let because = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let message = format!("the changes of sandbox \"{}\" were denied{because}", self.key.node);
-        let trouble = Trouble::new("INVALID_INPUT", message);
+        let error = TaskError::new("INVALID_INPUT", message);
         let event = self.recorder.event("SandboxDiffRejected", json!({ "reason": reason }));
         self.recorder.record(vec![event], Vec::new()).await?;
-        self.fail(request::runtime(sandbox), &trouble).await;
-        Ok(trouble)
+        self.fail(request::runtime(sandbox), &error).await;
+        Ok(error)
     }
 
     /// Records that the attempt has failed. Errors are ignored: the task reports the failure itself.
-    pub(super) async fn fail(&self, runtime: &str, trouble: &Trouble) {
-        let more = json!({ "runtime": runtime, "error": trouble.to_json() });
+    pub(super) async fn fail(&self, runtime: &str, error: &TaskError) {
+        let more = json!({ "runtime": runtime, "error": error.to_json() });
         let events =
             vec![self.recorder.event("SandboxFailed", more), self.recorder.stage("failed", 100)];
         let end = sandboxes::end(&self.run, &self.key, Stage::Failed, now_ms());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// The number of slots, unless a variable sets another number (the same default as upstream's).
-const USUAL_SLOTS: usize = 10;
+const DEFAULT_SLOTS: usize = 10;
 /// The variables that set the number; the first one that contains a number applies.
 const VARIABLES: [&str; 2] =
     ["STOCKADE_MAX_CONCURRENT_SANDBOXES", "SMITHERS_MAX_CONCURRENT_SANDBOXES"];
@@ -14,5 +14,5 @@ pub(crate) fn slots(environment: &BTreeMap<String, String>) -> usize {
     let found = VARIABLES.iter().find_map(number).filter(|number| *number >= 1.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to 1024")]
     let slots = found.map(|number| number.min(1024.0) as usize);
-    slots.unwrap_or(USUAL_SLOTS)
+    slots.unwrap_or(DEFAULT_SLOTS)
 }

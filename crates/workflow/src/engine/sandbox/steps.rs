@@ -1,35 +1,35 @@
 //! The steps of an attempt, in order.
 
-use super::attempt::{Try, TryOutcome, failed};
+use super::attempt::{AttemptOutcome, SandboxAttempt, failed};
 use super::review::Decision;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::{Sandbox, Work};
 use crate::store::sandboxes::{SandboxRow, Stage};
 
-impl Try {
+impl SandboxAttempt {
     /// Executes the attempt, or the rest of it after a crash.
-    pub(crate) async fn execute(mut self) -> Result<TryOutcome, Trouble> {
+    pub(crate) async fn execute(mut self) -> Result<AttemptOutcome, TaskError> {
         self.narrow()?;
         let Work::Sandbox(sandbox) = &self.task.work else {
             return Err(failed("the task is not a sandbox"));
         };
         if self.state.options.sandboxes.is_none() {
-            return self.ask_host(sandbox).await;
+            return self.request_from_host(sandbox).await;
         }
         let row = self.row().await?;
         if let Some(row) = row.as_ref().filter(|row| row.stage == Stage::Waiting) {
-            return Ok(TryOutcome::Waits(row.pause().unwrap_or_default()));
+            return Ok(AttemptOutcome::Waits(row.pause().unwrap_or_default()));
         }
         // A cancelled attempt starts anew, unless its changes are still to be reviewed.
         let is_over = |row: &SandboxRow| row.stage == Stage::Cancelled && row.review.is_none();
         let row = row.filter(|row| !is_over(row));
         if let Some(review) = row.as_ref().and_then(|row| row.review.clone()) {
             let decision = row.as_ref().and_then(|row| row.decision.as_ref()).map(Decision::read);
-            let began = row.as_ref().map_or(0, |row| row.created_at_ms);
+            let started_at = row.as_ref().map_or(0, |row| row.created_at_ms);
             if decision.is_none() || sandbox.provider.is_none() {
-                self.end_again(sandbox).await?;
+                self.end_previous(sandbox).await?;
             }
-            return self.settle(sandbox, review, decision, began).await;
+            return self.settle(sandbox, review, decision, started_at).await;
         }
         if sandbox.provider.is_some() {
             return self.execute_by_provider(sandbox, row).await;
@@ -39,7 +39,7 @@ impl Try {
 
     /// Ends the sandbox or provider of an attempt whose result is on the host, in case a crash
     /// prevented that.
-    async fn end_again(&self, sandbox: &Sandbox) -> Result<(), Trouble> {
+    async fn end_previous(&self, sandbox: &Sandbox) -> Result<(), TaskError> {
         if sandbox.provider.is_some() {
             self.clean_up_again(sandbox).await
         } else {

@@ -9,25 +9,25 @@ use tokio::time::Instant;
 
 use super::calls::TaskCall;
 use super::code::UserCode;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::{Task, Work};
 
 /// Executes a task once.
-pub(crate) async fn attempt(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, Trouble> {
+pub(crate) async fn attempt(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, TaskError> {
     let task = call.task;
     let is_agent = matches!(task.work, Work::Agent { .. });
-    execute(user_code, call).await.map_err(|mut trouble| {
+    execute(user_code, call).await.map_err(|mut error| {
         // An agent may give a better answer in the next attempt.
-        trouble.is_retryable |= is_agent && trouble.code == "INVALID_OUTPUT";
-        trouble
+        error.is_retryable |= is_agent && error.code == "INVALID_OUTPUT";
+        error
     })
 }
 
-async fn execute(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, Trouble> {
-    let (task, beats) = (call.task, Arc::new(Notify::new()));
-    let mut work = std::pin::pin!(user_code.work(call, &task.work, &beats));
+async fn execute(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, TaskError> {
+    let (task, heartbeats) = (call.task, Arc::new(Notify::new()));
+    let mut work = std::pin::pin!(user_code.work(call, &task.work, &heartbeats));
     let end = task.timeout.map(|limit| (Instant::now() + limit, limit, "TASK_TIMEOUT"));
-    let mut silent = silence(task);
+    let mut silent = silence_deadline(task);
     loop {
         let first = [end, silent].into_iter().flatten().min();
         let late = async {
@@ -42,18 +42,18 @@ async fn execute(user_code: &UserCode, call: TaskCall<'_>) -> Result<Value, Trou
         tokio::select! {
             biased;
             answer = &mut work => return Ok(answer?),
-            () = beats.notified() => silent = silence(task),
+            () = heartbeats.notified() => silent = silence_deadline(task),
             (limit, code) = late => {
                 user_code.kill_if_stuck().await;
                 let what = if code == "TASK_TIMEOUT" { "took longer than" } else { "sent no heartbeat for" };
                 let message = format!("task \"{}\" {what} {} ms", task.id, limit.as_millis());
-                return Err(Trouble::new(code, message).retryable());
+                return Err(TaskError::new(code, message).retryable());
             }
         }
     }
 }
 
 /// The deadline for the next heartbeat of a task.
-fn silence(task: &Task) -> Option<(Instant, Duration, &'static str)> {
+fn silence_deadline(task: &Task) -> Option<(Instant, Duration, &'static str)> {
     task.heartbeat_timeout.map(|limit| (Instant::now() + limit, limit, "TASK_HEARTBEAT_TIMEOUT"))
 }

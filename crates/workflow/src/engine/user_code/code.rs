@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use stockade_script::worker::Raised;
+use stockade_script::worker::Confinement;
 use tokio::sync::Notify;
 
 use super::calls::{Interface, Rendering, TaskCall};
@@ -13,10 +13,10 @@ use super::provider::{ProviderHost, ProviderName};
 use super::rust::{self, RustCode};
 use super::script::ScriptCode;
 use crate::authoring::{Error, Processes};
-use crate::built::Built;
 use crate::engine::program::Program;
 use crate::graph::{Function, Work};
 use crate::journal::SharedJournal;
+use crate::rust_workflow::Built;
 
 /// The user's code of one program.
 #[derive(Debug)]
@@ -48,12 +48,12 @@ impl UserCode {
             Program::Files(sources) => {
                 Ok(Self::Script(ScriptCode::new(realms.clone(), sources, environment)))
             }
-            Program::Built(name) => Ok(Self::Rust(RustCode::new(name.find_in(known)?))),
+            Program::Rust(name) => Ok(Self::Rust(RustCode::new(name.find_in(known)?))),
         }
     }
 
     /// The code of a workflow in Rust.
-    pub(crate) fn built(workflow: Built) -> Self {
+    pub(crate) fn of_rust(workflow: Built) -> Self {
         Self::Rust(RustCode::new(workflow))
     }
 
@@ -61,7 +61,7 @@ impl UserCode {
     pub(crate) fn program(&self) -> Program {
         match self {
             Self::Script(code) => Program::Files(code.sources().clone()),
-            Self::Rust(code) => Program::Built(code.name()),
+            Self::Rust(code) => Program::Rust(code.name()),
         }
     }
 
@@ -74,9 +74,9 @@ impl UserCode {
     }
 
     /// The isolation of its realm, while there is one.
-    pub(crate) async fn raised(&self) -> Option<Raised> {
+    pub(crate) async fn confinement(&self) -> Option<Confinement> {
         match self {
-            Self::Script(code) => code.raised().await,
+            Self::Script(code) => code.confinement().await,
             Self::Rust(_) => None,
         }
     }
@@ -103,11 +103,11 @@ impl UserCode {
         &self,
         call: TaskCall<'_>,
         work: &Work,
-        beats: &Arc<Notify>,
+        heartbeats: &Arc<Notify>,
     ) -> Result<Value, Error> {
         match self {
-            Self::Script(code) => code.work(call.run, work, beats).await,
-            Self::Rust(code) => code.work(call, work, beats).await,
+            Self::Script(code) => code.work(call.run, work, heartbeats).await,
+            Self::Rust(code) => code.work(call, work, heartbeats).await,
         }
     }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::authoring::ChildRequest;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::journal::WorkflowRef;
 
 /// The functions that a provider may call while it works.
@@ -25,7 +25,7 @@ pub(crate) trait ProviderHost: Send + Sync {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildResult, Trouble>;
+    ) -> Result<ChildResult, TaskError>;
 }
 
 /// A provider by its id.

@@ -11,10 +11,10 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::calls::{CALL_LIMIT, Interface, Rendering, TaskCall};
 use crate::authoring::Error;
-use crate::built::{Built, Call, Context};
-use crate::engine::program::BuiltName;
+use crate::engine::program::RustWorkflowName;
 use crate::graph::{Fault, Function, Graph, Prompt, Task, Work, check};
 use crate::journal::{SharedJournal, WorkflowRef};
+use crate::rust_workflow::{Built, Call, Context};
 use crate::sync::lock;
 
 /// The code of a workflow in Rust, and of the workflows that it contains.
@@ -30,16 +30,16 @@ impl RustCode {
     }
 
     /// The name under which its program is stored.
-    pub(super) fn name(&self) -> BuiltName {
-        BuiltName::of(&self.workflow)
+    pub(super) fn name(&self) -> RustWorkflowName {
+        RustWorkflowName::of(&self.workflow)
     }
 
     pub(super) fn open(&self, journal: &SharedJournal) -> Result<Interface, Error> {
-        let (run, within) = {
+        let (run, parent_run) = {
             let journal = lock(journal);
-            (journal.run.clone(), journal.within.clone())
+            (journal.run.clone(), journal.parent.clone())
         };
-        let workflow = match within {
+        let workflow = match parent_run {
             None => self.workflow.clone(),
             Some((parent, WorkflowRef::Rendered(function))) => {
                 let found = self.run(&parent)?.0.workflows.get(&function).cloned();
@@ -61,9 +61,9 @@ impl RustCode {
         let build = Arc::clone(&workflow.build);
         // The closure may block, and may panic.
         let building = tokio::task::spawn_blocking(move || build(&seen));
-        let late = |_| Error::Late { what: "build its graph", limit: CALL_LIMIT };
+        let late = |_| Error::Timeout { what: "build its graph", limit: CALL_LIMIT };
         let graph = tokio::time::timeout(CALL_LIMIT, building).await.map_err(late)?;
-        let graph = graph.map_err(|error| thrown(panicked(error)))?;
+        let graph = graph.map_err(|error| thrown_error(panicked(error)))?;
         check(&graph).map_err(Error::Faults)?;
         let faults = incomplete(&graph, &workflow);
         if !faults.is_empty() {
@@ -76,22 +76,23 @@ impl RustCode {
         &self,
         call: TaskCall<'_>,
         work: &Work,
-        beats: &Arc<Notify>,
+        heartbeats: &Arc<Notify>,
     ) -> Result<Value, Error> {
         match work {
             Work::Compute { function, inputs } => {
-                self.call(call, *function, inputs.as_ref(), None, beats).await
+                self.call(call, *function, inputs.as_ref(), None, heartbeats).await
             }
             Work::Agent { agent, prompt } => {
                 let (text, inputs) = match prompt {
                     Prompt::Text(text) => (text.clone(), None),
-                    Prompt::Made { function, inputs } => {
-                        let made = self.call(call, *function, inputs.as_ref(), None, beats).await?;
+                    Prompt::Computed { function, inputs } => {
+                        let made =
+                            self.call(call, *function, inputs.as_ref(), None, heartbeats).await?;
                         let text = made.as_str().map(str::to_owned);
                         (text.unwrap_or_else(|| made.to_string()), inputs.as_ref())
                     }
                 };
-                self.call(call, *agent, inputs, Some(text), beats).await
+                self.call(call, *agent, inputs, Some(text), heartbeats).await
             }
             other => Err(Error::Answer(format!("{} is not a function", other.kind()))),
         }
@@ -105,7 +106,7 @@ impl RustCode {
         text: &str,
     ) -> Result<Value, Error> {
         if function == Function::NONE {
-            return answered(text);
+            return parse_answer(text);
         }
         self.call(call, function, None, Some(text.to_owned()), &Arc::default()).await
     }
@@ -116,28 +117,28 @@ impl RustCode {
         function: Function,
         inputs: Option<&BTreeMap<String, String>>,
         text: Option<String>,
-        beats: &Arc<Notify>,
+        heartbeats: &Arc<Notify>,
     ) -> Result<Value, Error> {
         let (workflow, journal) = self.run(run)?;
         let found = workflow.functions.get(&function);
         let found = found.ok_or_else(|| fault(Some(task), "there is no such closure"))?;
         let inputs = inputs.into_iter().flatten();
-        let inputs = inputs.map(|(name, node)| (name.clone(), value_of(&journal, node))).collect();
+        let inputs = inputs.map(|(name, node)| (name.clone(), output_of(&journal, node))).collect();
         let call = Call {
             context: Context::new(&journal),
             key: format!("{run}:{key}"),
             task: Arc::clone(task),
             inputs,
             text,
-            beats: Arc::clone(beats),
+            heartbeats: Arc::clone(heartbeats),
         };
         // Dropping the set aborts the call.
         let mut doing = JoinSet::new();
         doing.spawn(found(call));
         match doing.join_next().await {
             Some(Ok(Ok(value))) => Ok(value),
-            Some(Ok(Err(error))) => Err(thrown(chain(&*error))),
-            Some(Err(error)) => Err(thrown(panicked(error))),
+            Some(Ok(Err(error))) => Err(thrown_error(failure_chain(&*error))),
+            Some(Err(error)) => Err(thrown_error(panicked(error))),
             None => Err(Error::Answer("the provider did nothing".to_owned())),
         }
     }
@@ -161,7 +162,7 @@ fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
     let mut faults = Vec::new();
     for task in graph.tasks() {
         let mut report =
-            |message: String| faults.push(Fault { place: task.place.clone(), message });
+            |message: String| faults.push(Fault { place: task.location.clone(), message });
         let id = &task.id;
         let (called, is_kept) = match &task.work {
             Work::Compute { function, .. } => (vec![*function], true),
@@ -192,7 +193,7 @@ fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
 }
 
 /// The last output of a task.
-fn value_of(journal: &SharedJournal, node: &str) -> Value {
+fn output_of(journal: &SharedJournal, node: &str) -> Value {
     let journal = lock(journal);
     let rows = journal.rows.iter().filter(|row| row["node"] == node);
     let last = rows.max_by_key(|row| row["iteration"].as_u64());
@@ -200,16 +201,16 @@ fn value_of(journal: &SharedJournal, node: &str) -> Value {
 }
 
 /// An answer in JSON, which may be in a fenced block of Markdown.
-fn answered(text: &str) -> Result<Value, Error> {
+fn parse_answer(text: &str) -> Result<Value, Error> {
     let fenced = text.split_once("```").and_then(|(_, rest)| {
-        let (word, rest) = rest.split_once('\n')?;
-        matches!(word.trim(), "" | "json").then(|| rest.split_once("\n```"))?
+        let (prefix, rest) = rest.split_once('\n')?;
+        matches!(prefix.trim(), "" | "json").then(|| rest.split_once("\n```"))?
     });
     let text = fenced.map_or(text, |(inside, _)| inside);
     serde_json::from_str(text).map_err(|error| {
         let message = format!("the agent did not return JSON: {error}");
         let code = Some("INVALID_OUTPUT".to_owned());
-        thrown(Failure { message, code, ..Failure::default() })
+        thrown_error(Failure { message, code, ..Failure::default() })
     })
 }
 
@@ -221,12 +222,12 @@ fn fault(task: Option<&Task>, message: impl Into<String>) -> Error {
     Error::Faults(vec![Fault { place: None, message }])
 }
 
-fn thrown(failure: Failure) -> Error {
+fn thrown_error(failure: Failure) -> Error {
     Error::Threw(Box::new(failure))
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> Failure {
+fn failure_chain(error: &dyn std::error::Error) -> Failure {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::UserCode;
 use super::provider::{ChildResult, ProviderHost};
 use crate::authoring::{ChildRequest, Processes};
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::Work;
 use crate::journal::{Journal, WorkflowRef};
 use crate::sync::lock;
@@ -36,15 +36,15 @@ pub(crate) async fn user_code(before: &str, provider: &str) -> Arc<UserCode> {
            <Sandbox id=\"box\" provider={{{provider}}} workflow={{inner}} input={{{{ n: 7 }}}} output={{outputs.result}} />\n\
          </Workflow>));\n"
     );
-    let (user_code, _) = opened(&source).await;
+    let (user_code, _) = open_user_code(&source).await;
     user_code.render("run").await.unwrap();
     user_code
 }
 
 /// A workflow with a run with the id `run`.
-pub(crate) async fn opened(source: &str) -> (Arc<UserCode>, Arc<Mutex<Journal>>) {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("flow.tsx");
+pub(crate) async fn open_user_code(source: &str) -> (Arc<UserCode>, Arc<Mutex<Journal>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("flow.tsx");
     std::fs::write(&file, source).unwrap();
     let user_code = UserCode::load(realms(), &file, BTreeMap::new()).await.unwrap();
     let journal = Arc::new(Mutex::new(Journal::new("run", json!({}))));
@@ -64,21 +64,21 @@ pub(crate) fn request() -> Value {
 /// A host that records its calls, and renders children.
 pub(crate) struct RecordingHost {
     user_code: Arc<UserCode>,
-    pub(crate) beats: Mutex<Vec<Value>>,
+    pub(crate) heartbeats: Mutex<Vec<Value>>,
     pub(crate) children: Mutex<Vec<ChildRequest>>,
 }
 
 #[async_trait]
 impl ProviderHost for RecordingHost {
     async fn heartbeat(&self, data: Value) {
-        lock(&self.beats).push(data);
+        lock(&self.heartbeats).push(data);
     }
 
     async fn child(
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildResult, Trouble> {
+    ) -> Result<ChildResult, TaskError> {
         let id = format!("run:child:box:0:{}", lock(&self.children).len());
         lock(&self.children).push(request.clone());
         if request.input["n"] == "never" {
@@ -88,10 +88,10 @@ impl ProviderHost for RecordingHost {
             tokio::time::sleep(Duration::from_millis(1_500)).await;
         }
         if request.input["n"] == "wrong" {
-            return Err(Trouble::new("INVALID_INPUT", "it has no such input"));
+            return Err(TaskError::new("INVALID_INPUT", "it has no such input"));
         }
-        let within = Some(("run".to_owned(), workflow));
-        let journal = Journal { within, ..Journal::new(&id, request.input) };
+        let parent_run = Some(("run".to_owned(), workflow));
+        let journal = Journal { parent: parent_run, ..Journal::new(&id, request.input) };
         self.user_code.open(&Arc::new(Mutex::new(journal))).await?;
         let view = self.user_code.render(&id).await?;
         let Work::Static(output) = view.graph.tasks()[0].work.clone() else { panic!("{view:?}") };
@@ -99,10 +99,10 @@ impl ProviderHost for RecordingHost {
     }
 }
 
-pub(crate) fn listening(user_code: &Arc<UserCode>) -> RecordingHost {
+pub(crate) fn recording_host(user_code: &Arc<UserCode>) -> RecordingHost {
     RecordingHost {
         user_code: Arc::clone(user_code),
-        beats: Mutex::default(),
+        heartbeats: Mutex::default(),
         children: Mutex::default(),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::testing::opened;
+use super::testing::open_user_code;
 use super::*;
 use crate::schedule::Key;
 use crate::sync::lock;
@@ -24,7 +24,7 @@ const SHIFTING: &str = "import { createSmithers } from \"smithers-orchestrator\"
 /// that of a running one, when other tasks are added and removed around them.
 #[tokio::test]
 async fn a_function_is_the_same_after_another_rendering() {
-    let (user_code, journal) = opened(SHIFTING).await;
+    let (user_code, journal) = open_user_code(SHIFTING).await;
     let first = user_code.render("run").await.unwrap().graph;
     let late = Arc::new(first.tasks()[0].clone());
     let key = Key { node: "late".to_owned(), iteration: 0 };
@@ -35,7 +35,7 @@ async fn a_function_is_the_same_after_another_rendering() {
         let ids: Vec<_> = next.tasks().iter().map(|task| task.id.clone()).collect();
         assert_eq!(ids, expected);
         let call = TaskCall { run: "run", key: &key, task: &late };
-        let given = user_code.work(call, &late.work, &Arc::default()).await.unwrap();
-        assert_eq!(given, json!({ "from": "late" }), "after {node}");
+        let output = user_code.work(call, &late.work, &Arc::default()).await.unwrap();
+        assert_eq!(output, json!({ "from": "late" }), "after {node}");
     }
 }

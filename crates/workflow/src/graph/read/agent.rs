@@ -51,23 +51,23 @@ impl Fields<'_, '_> {
         self.found.remove(name).filter(|value| !value.is_null())
     }
 
-    fn wrong<T: Default>(&mut self, name: &str, wanted: &str) -> T {
-        self.props.fault(format!("`agent.{name}` must be {wanted}"));
+    fn type_fault<T: Default>(&mut self, name: &str, expected: &str) -> T {
+        self.props.fault(format!("`agent.{name}` must be {expected}"));
         T::default()
     }
 
     fn text(&mut self, name: &str) -> Option<String> {
         match self.take(name)? {
             Value::String(text) if !text.is_empty() => Some(text),
-            _ => self.wrong(name, "a string"),
+            _ => self.type_fault(name, "a string"),
         }
     }
 
     fn texts(&mut self, name: &str) -> Vec<String> {
-        match self.take(name).map(words) {
+        match self.take(name).map(string_list) {
             None => Vec::new(),
             Some(Some(texts)) => texts,
-            Some(None) => self.wrong(name, "a list of strings"),
+            Some(None) => self.type_fault(name, "a list of strings"),
         }
     }
 
@@ -75,7 +75,7 @@ impl Fields<'_, '_> {
         match self.take(name) {
             None => false,
             Some(Value::Bool(flag)) => flag,
-            Some(_) => self.wrong(name, "true or false"),
+            Some(_) => self.type_fault(name, "true or false"),
         }
     }
 
@@ -84,7 +84,7 @@ impl Fields<'_, '_> {
         let length =
             milliseconds.and_then(|number| Duration::try_from_secs_f64(number / 1_000.0).ok());
         if length.is_none() {
-            return self.wrong("timeoutMs", "a number of milliseconds above 0");
+            return self.type_fault("timeoutMs", "a number of milliseconds above 0");
         }
         length
     }
@@ -94,20 +94,23 @@ impl Fields<'_, '_> {
         let text =
             |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
         let pairs = found.as_object().and_then(|pairs| pairs.iter().map(text).collect());
-        pairs.unwrap_or_else(|| self.wrong("env", "an object with string values"))
+        pairs.unwrap_or_else(|| self.type_fault("env", "an object with string values"))
     }
 
     fn program(&mut self) -> Program {
         let line = self.take("command").map(|command| match command {
             Value::String(line) if !line.trim().is_empty() => Some(CommandLine::Shell(line)),
-            command => words(command)
+            command => string_list(command)
                 .filter(|words| words.first().is_some_and(|word| !word.is_empty()))
                 .map(CommandLine::Program),
         });
         match (line, self.text("adapter")) {
             (Some(Some(line)), None) => Program::Line(line),
             (Some(None), None) => {
-                self.wrong::<()>("command", "a shell command line, or a program and its arguments");
+                self.type_fault::<()>(
+                    "command",
+                    "a shell command line, or a program and its arguments",
+                );
                 Program::Adapter(String::new())
             }
             (None, Some(name)) => Program::Adapter(name),
@@ -120,7 +123,7 @@ impl Fields<'_, '_> {
     }
 }
 
-fn words(value: Value) -> Option<Vec<String>> {
+fn string_list(value: Value) -> Option<Vec<String>> {
     let Value::Array(items) = value else { return None };
     let text = |item: Value| match item {
         Value::String(text) => Some(text),

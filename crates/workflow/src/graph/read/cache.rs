@@ -11,9 +11,9 @@ use crate::graph::nearest::nearest;
 const KEYS: [&str; 5] = ["by", "key", "scope", "ttlMs", "version"];
 
 /// Reads the attribute `cache`; `usual` is its default.
-pub(super) fn cache(props: &mut Props<'_>, usual: bool) -> Option<Cache> {
+pub(super) fn cache(props: &mut Props<'_>, default: bool) -> Option<Cache> {
     let found = match props.take("cache") {
-        None => return usual.then(Cache::default),
+        None => return default.then(Cache::default),
         Some(Value::Bool(is_kept)) => return is_kept.then(Cache::default),
         Some(Value::Object(found)) => found,
         Some(_) => {
@@ -28,10 +28,10 @@ pub(super) fn cache(props: &mut Props<'_>, usual: bool) -> Option<Cache> {
         };
         props.fault(format!("`cache` has no `{key}` — {hint}"));
     }
-    let given = |name: &str| found.get(name).cloned().unwrap_or_default();
+    let value_of = |name: &str| found.get(name).cloned().unwrap_or_default();
     Some(Cache {
         scope: scope(&found, props),
-        name: Value::Array(vec![given("key"), given("version")]),
+        name: Value::Array(vec![value_of("key"), value_of("version")]),
         depends: match found.get("by") {
             None => Depends::Everything,
             Some(by) => match tagged(by, "unknown") {
@@ -60,17 +60,14 @@ fn scope(found: &Map<String, Value>, props: &mut Props<'_>) -> Scope {
 }
 
 fn lifetime(found: &Map<String, Value>, props: &mut Props<'_>) -> Option<Duration> {
-    let written = found.get("ttlMs").filter(|written| !written.is_null())?;
-    if tagged(written, "number").and_then(|number| number.get("value")) == Some(&"Infinity".into())
-    {
+    let ttl = found.get("ttlMs").filter(|written| !written.is_null())?;
+    if tagged(ttl, "number").and_then(|number| number.get("value")) == Some(&"Infinity".into()) {
         return None;
     }
-    let length = written.as_f64().filter(|number| *number > 0.0);
+    let length = ttl.as_f64().filter(|number| *number > 0.0);
     let length = length.and_then(|number| Duration::try_from_secs_f64(number / 1_000.0).ok());
     if length.is_none() {
-        props.fault(format!(
-            "`cache.ttlMs` must be a number of milliseconds above 0, not {written}"
-        ));
+        props.fault(format!("`cache.ttlMs` must be a number of milliseconds above 0, not {ttl}"));
     }
     length
 }

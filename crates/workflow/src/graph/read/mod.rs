@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use self::props::Props;
-use super::fault::{Fault, Place};
+use super::fault::{Fault, SourceLocation};
 use super::model::{Loop, Order, Task};
 use super::nearest::nearest;
 
@@ -25,7 +25,7 @@ pub(super) struct Element {
     pub(super) kind: String,
     /// Its location in the source.
     #[serde(default)]
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<SourceLocation>,
     /// Its attributes.
     #[serde(default)]
     pub(super) props: Map<String, Value>,
@@ -66,7 +66,7 @@ const ELEMENTS: &[(&str, &str)] = &[
 const MAX_ITERATIONS: u32 = 5;
 
 /// The name of an element in the source.
-fn written(kind: &str) -> &str {
+fn element_name(kind: &str) -> &str {
     ELEMENTS.iter().find(|(known, _)| *known == kind).map_or(kind, |(_, written)| written)
 }
 
@@ -89,7 +89,7 @@ impl Reader<'_> {
         let Element { kind, place, props } = element;
         if kind != "workflow" {
             let message =
-                format!("the outermost element must be <Workflow>, not <{}>", written(&kind));
+                format!("the outermost element must be <Workflow>, not <{}>", element_name(&kind));
             return Err(vec![Fault { place, message }]);
         }
         let mut props = Props::new("Workflow", props, place.as_ref(), self.schemas);
@@ -104,8 +104,8 @@ impl Reader<'_> {
         let Element { kind, place, props } = element;
         let Some((_, name)) = ELEMENTS.iter().find(|(known, _)| *known == kind) else {
             let names = ELEMENTS.iter().map(|(_, name)| *name);
-            let meant = nearest(&kind, names.clone());
-            let hint = meant.map(|meant| format!(" — did you mean <{meant}>?"));
+            let suggestion = nearest(&kind, names.clone());
+            let hint = suggestion.map(|suggestion| format!(" — did you mean <{suggestion}>?"));
             let hint = hint.unwrap_or_else(|| {
                 format!(" — there are {}", names.collect::<Vec<_>>().join(", "))
             });
@@ -126,12 +126,12 @@ impl Reader<'_> {
             "loop" => {
                 let mut repeated = repeated(&mut props);
                 repeated.until |= is_skipped;
-                repeated.place.clone_from(&place);
+                repeated.location.clone_from(&place);
                 Some(Part::Loop(repeated))
             }
             _ => {
                 let mut task = task::read(&kind, is_skipped, self.is_cached, &mut props);
-                task.place.clone_from(&place);
+                task.location.clone_from(&place);
                 Some(Part::Task(Arc::new(task)))
             }
         };
@@ -167,13 +167,13 @@ fn repeated(props: &mut Props<'_>) -> Loop {
     props.text("label");
     let until = props.flag("until").unwrap_or_default();
     let max_iterations = props.count("maxIterations", 1).unwrap_or(Some(MAX_ITERATIONS));
-    let words = [("fail", true), ("return-last", false)];
+    let choices = [("fail", true), ("return-last", false)];
     Loop {
         id,
         until,
         max_iterations: max_iterations.unwrap_or(u32::MAX),
-        fails_at_maximum: props.word("onMaxReached", &words).unwrap_or_default(),
+        fails_at_maximum: props.choice("onMaxReached", &choices).unwrap_or_default(),
         children: Vec::new(),
-        place: None,
+        location: None,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::graph::fault::{Fault, Place};
+use crate::graph::fault::{Fault, SourceLocation};
 use crate::graph::function::Function;
 use crate::graph::model::Output;
 use crate::graph::nearest::nearest;
@@ -19,7 +19,7 @@ pub(super) const WORKFLOW: &str = "the result of `smithers(…)`";
 pub(super) struct Props<'a> {
     element: &'static str,
     values: Map<String, Value>,
-    place: Option<&'a Place>,
+    location: Option<&'a SourceLocation>,
     schemas: &'a [Value],
     known: Vec<&'static str>,
     faults: Vec<Fault>,
@@ -29,17 +29,17 @@ impl<'a> Props<'a> {
     pub(super) fn new(
         element: &'static str,
         values: Map<String, Value>,
-        place: Option<&'a Place>,
+        location: Option<&'a SourceLocation>,
         schemas: &'a [Value],
     ) -> Self {
-        Self { element, values, place, schemas, known: Vec::new(), faults: Vec::new() }
+        Self { element, values, location, schemas, known: Vec::new(), faults: Vec::new() }
     }
 
     /// Reports the attributes that were not taken, and the errors of the others.
     pub(super) fn finish(mut self, faults: &mut Vec<Fault>) {
         for name in self.values.keys() {
-            let meant = nearest(name, self.known.iter().copied());
-            let hint = meant.map(|meant| format!(" — did you mean `{meant}`?"));
+            let suggestion = nearest(name, self.known.iter().copied());
+            let hint = suggestion.map(|suggestion| format!(" — did you mean `{suggestion}`?"));
             let is_body = name == "children" && self.element == "Sandbox";
             let body = " — the <Sandbox> of createSmithers() may have a body: \
                         const { Sandbox } = createSmithers(…)";
@@ -50,7 +50,7 @@ impl<'a> Props<'a> {
                 format!(" — it has {}", known.join(", "))
             });
             let message = format!("<{}> has no attribute `{name}`{hint}", self.element);
-            self.faults.push(Fault { place: self.place.cloned(), message });
+            self.faults.push(Fault { place: self.location.cloned(), message });
         }
         faults.append(&mut self.faults);
     }
@@ -58,7 +58,7 @@ impl<'a> Props<'a> {
     /// Reports an error of the element.
     pub(super) fn fault(&mut self, message: impl Into<String>) {
         let message = format!("<{}> {}", self.element, message.into());
-        self.faults.push(Fault { place: self.place.cloned(), message });
+        self.faults.push(Fault { place: self.location.cloned(), message });
     }
 
     /// Takes the attribute; `undefined` and `null` are `None`.
@@ -79,7 +79,7 @@ impl<'a> Props<'a> {
     }
 
     /// The attribute, without taking it.
-    pub(super) fn look(&self, name: &str) -> Option<&Value> {
+    pub(super) fn peek(&self, name: &str) -> Option<&Value> {
         self.values.get(name).filter(|value| !value.is_null())
     }
 
@@ -88,12 +88,12 @@ impl<'a> Props<'a> {
         match self.take(name) {
             None => Vec::new(),
             Some(Value::Array(items)) => items,
-            Some(found) => self.wrong(name, "a list", &found).unwrap_or_default(),
+            Some(found) => self.type_fault(name, "a list", &found).unwrap_or_default(),
         }
     }
 
-    fn wrong<T>(&mut self, name: &str, wanted: &str, found: &Value) -> Option<T> {
-        self.fault(format!("`{name}` must be {wanted}, not {}", shown(found)));
+    fn type_fault<T>(&mut self, name: &str, expected: &str, found: &Value) -> Option<T> {
+        self.fault(format!("`{name}` must be {expected}, not {}", excerpt(found)));
         None
     }
 
@@ -101,7 +101,7 @@ impl<'a> Props<'a> {
     pub(super) fn required_text(&mut self, name: &'static str) -> String {
         match self.take(name) {
             Some(Value::String(text)) if !text.is_empty() => text,
-            Some(found) => self.wrong(name, "a string", &found).unwrap_or_default(),
+            Some(found) => self.type_fault(name, "a string", &found).unwrap_or_default(),
             None => {
                 self.fault(format!("needs `{name}`"));
                 String::new()
@@ -112,33 +112,35 @@ impl<'a> Props<'a> {
     pub(super) fn text(&mut self, name: &'static str) -> Option<String> {
         match self.take(name)? {
             Value::String(text) => Some(text),
-            found => self.wrong(name, "a string", &found),
+            found => self.type_fault(name, "a string", &found),
         }
     }
 
     pub(super) fn flag(&mut self, name: &'static str) -> Option<bool> {
         match self.take(name)? {
             Value::Bool(flag) => Some(flag),
-            found => self.wrong(name, "true or false", &found),
+            found => self.type_fault(name, "true or false", &found),
         }
     }
 
     /// One of several words.
-    pub(super) fn word<T: Copy>(
+    pub(super) fn choice<T: Copy>(
         &mut self,
         name: &'static str,
-        words: &[(&'static str, T)],
+        choices: &[(&'static str, T)],
     ) -> Option<T> {
         let found = self.take(name)?;
-        let word = found.as_str().unwrap_or_default();
-        if let Some((_, meaning)) = words.iter().find(|(known, _)| *known == word) {
+        let choice = found.as_str().unwrap_or_default();
+        if let Some((_, meaning)) = choices.iter().find(|(known, _)| *known == choice) {
             return Some(*meaning);
         }
-        let known = words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>();
-        let meant = nearest(word, words.iter().map(|(word, _)| *word));
-        let hint = meant.map(|meant| format!(" — did you mean \"{meant}\"?")).unwrap_or_default();
-        let wanted = known.join(" or ");
-        self.fault(format!("`{name}` must be {wanted}, not {}{hint}", shown(&found)));
+        let known = choices.iter().map(|(choice, _)| format!("\"{choice}\"")).collect::<Vec<_>>();
+        let suggestion = nearest(choice, choices.iter().map(|(choice, _)| *choice));
+        let hint = suggestion
+            .map(|suggestion| format!(" — did you mean \"{suggestion}\"?"))
+            .unwrap_or_default();
+        let expected = known.join(" or ");
+        self.fault(format!("`{name}` must be {expected}, not {}{hint}", excerpt(&found)));
         None
     }
 
@@ -150,7 +152,7 @@ impl<'a> Props<'a> {
         }
         match whole(&found).and_then(|number| u32::try_from(number).ok()) {
             Some(number) if number >= least => Some(Some(number)),
-            _ => self.wrong(name, &format!("a whole number of at least {least}"), &found),
+            _ => self.type_fault(name, &format!("a whole number of at least {least}"), &found),
         }
     }
 
@@ -162,7 +164,7 @@ impl<'a> Props<'a> {
         }
         match found.as_f64().filter(|number| *number > 0.0) {
             Some(number) => Duration::try_from_secs_f64(number / 1_000.0).ok(),
-            None => self.wrong(name, "a number of milliseconds above 0", &found),
+            None => self.type_fault(name, "a number of milliseconds above 0", &found),
         }
     }
 
@@ -175,7 +177,7 @@ impl<'a> Props<'a> {
         let items = found.as_array().map(Vec::as_slice);
         let texts: Option<Vec<_>> = items
             .and_then(|items| items.iter().map(|item| item.as_str().map(str::to_owned)).collect());
-        texts.unwrap_or_else(|| self.wrong(name, "a list of ids", &found).unwrap_or_default())
+        texts.unwrap_or_else(|| self.type_fault(name, "a list of ids", &found).unwrap_or_default())
     }
 
     /// An object whose values are texts; `what` is the term for the values in messages.
@@ -187,8 +189,8 @@ impl<'a> Props<'a> {
             pairs.iter().map(text).collect()
         });
         pairs.unwrap_or_else(|| {
-            let wanted = format!("an object whose values are {what}");
-            self.wrong(name, &wanted, &found).unwrap_or_default()
+            let expected = format!("an object whose values are {what}");
+            self.type_fault(name, &expected, &found).unwrap_or_default()
         })
     }
 
@@ -196,16 +198,16 @@ impl<'a> Props<'a> {
     pub(super) fn object(&mut self, name: &'static str) -> Option<Map<String, Value>> {
         match self.take(name)? {
             Value::Object(object) => Some(object),
-            found => self.wrong(name, "an object", &found),
+            found => self.type_fault(name, "an object", &found),
         }
     }
 
     /// A function; `wanted` is the term for it in messages.
-    pub(super) fn function_or(&mut self, name: &'static str, wanted: &str) -> Option<Function> {
+    pub(super) fn function_or(&mut self, name: &'static str, expected: &str) -> Option<Function> {
         let found = self.take(name)?;
         match tagged(&found, "function").and_then(|found| function_of(found, "ref")) {
             Some(function) => Some(function),
-            None => self.wrong(name, wanted, &found),
+            None => self.type_fault(name, expected, &found),
         }
     }
 
@@ -227,7 +229,11 @@ impl<'a> Props<'a> {
             return None;
         }
         let Some(table) = tagged(&found, "table") else {
-            return self.wrong(name, "a schema, a table of `createSmithers`, or a name", &found);
+            return self.type_fault(
+                name,
+                "a schema, a table of `createSmithers`, or a name",
+                &found,
+            );
         };
         let schema = number_of(table, "schema").map(|at| at as usize);
         Some(Output {
@@ -267,7 +273,7 @@ fn whole(value: &Value) -> Option<i64> {
 }
 
 /// A value as it is displayed in a message.
-fn shown(value: &Value) -> String {
+fn excerpt(value: &Value) -> String {
     match value.as_object().and_then(|object| object.get("$")).and_then(Value::as_str) {
         Some("number") => value["value"].as_str().unwrap_or("a number").to_owned(),
         Some("element") => "an element".to_owned(),

@@ -39,7 +39,7 @@ impl Sandbox {
             return Err(vec![Fault { place: None, message }]);
         }
         let mut props = Props::new("Sandbox", config, None, &[]);
-        let sandbox = Self { input, ..given(&mut props) };
+        let sandbox = Self { input, ..read_props(&mut props) };
         let mut faults = Vec::new();
         props.finish(&mut faults);
         if faults.is_empty() { Ok(sandbox) } else { Err(faults) }
@@ -48,17 +48,17 @@ impl Sandbox {
 
 pub(super) fn read(props: &mut Props<'_>) -> Sandbox {
     let is_asked =
-        ["workflow", "command", "provider"].iter().any(|name| props.look(name).is_some());
-    if !is_asked && props.look("children").is_none() {
+        ["workflow", "command", "provider"].iter().any(|name| props.peek(name).is_some());
+    if !is_asked && props.peek("children").is_none() {
         props.fault(format!("needs `workflow`, {WORKFLOW}, or `command`"));
     }
-    given(props)
+    read_props(props)
 }
 
-fn given(props: &mut Props<'_>) -> Sandbox {
+fn read_props(props: &mut Props<'_>) -> Sandbox {
     let config = CONFIG
         .iter()
-        .filter_map(|name| Some(((*name).to_owned(), props.look(name)?.clone())))
+        .filter_map(|name| Some(((*name).to_owned(), props.peek(name)?.clone())))
         .collect();
     Sandbox {
         workflow: props.function_or("workflow", WORKFLOW),
@@ -83,7 +83,7 @@ fn given(props: &mut Props<'_>) -> Sandbox {
             timeout: props.milliseconds("toolTimeoutMs"),
         },
         on_limit: props
-            .word("onLimit", &[("fail", OnLimit::Fail), ("wait", OnLimit::Wait)])
+            .choice("onLimit", &[("fail", OnLimit::Fail), ("wait", OnLimit::Wait)])
             .unwrap_or_default(),
         config,
     }

@@ -20,7 +20,7 @@ const POLICY: [&str; 3] = ["backoff", "initialDelayMs", "maxDelayMs"];
 
 pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) -> Task {
     let id = props.required_text("id");
-    let has_output = props.look("output").is_some();
+    let has_output = props.peek("output").is_some();
     let mut output = props.output("output", &id);
     let needs = props.pairs("needs", "ids");
     let deps = props.object("deps");
@@ -75,7 +75,7 @@ pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Pr
         cache,
         label,
         meta,
-        place: None,
+        location: None,
     }
 }
 
@@ -104,7 +104,7 @@ fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work
     let value = value.and_then(|value| value.get("value")).cloned();
     let is_asked = command.is_some() || agent.is_some();
     let prompt = match (function, value) {
-        (Some(function), _) if is_asked => Prompt::Made { function, inputs },
+        (Some(function), _) if is_asked => Prompt::Computed { function, inputs },
         (None, Some(Value::String(text))) if is_asked => Prompt::Text(text),
         (None, Some(value)) if is_asked => Prompt::Text(value.to_string()),
         (Some(function), _) => return Work::Compute { function, inputs },
@@ -125,18 +125,18 @@ fn work(props: &mut Props<'_>, inputs: Option<BTreeMap<String, String>>) -> Work
 }
 
 fn agent(props: &mut Props<'_>) -> Option<Function> {
-    let wanted = "a function, an object with `generate`, or a command, as in { command: \"…\" }";
-    props.function_or("agent", wanted)
+    let expected = "a function, an object with `generate`, or a command, as in { command: \"…\" }";
+    props.function_or("agent", expected)
 }
 
 fn approval(props: &mut Props<'_>) -> Work {
     let request = props.object("request").unwrap_or_default();
     let text = |name: &str| request.get(name).and_then(Value::as_str).map(str::to_owned);
-    let words = [("fail", OnDeny::Fail), ("continue", OnDeny::Continue), ("skip", OnDeny::Skip)];
+    let choices = [("fail", OnDeny::Fail), ("continue", OnDeny::Continue), ("skip", OnDeny::Skip)];
     Work::Approval(Approval {
         title: text("title"),
         summary: text("summary"),
-        on_deny: props.word("onDeny", &words).unwrap_or_default(),
+        on_deny: props.choice("onDeny", &choices).unwrap_or_default(),
     })
 }
 
@@ -144,7 +144,7 @@ fn timer(props: &mut Props<'_>) -> Work {
     let (duration, until) = (props.take("duration"), props.take("until"));
     let timer = match (&duration, &until) {
         (Some(duration), None) => length(duration).map(Timer::After),
-        (None, Some(until)) => moment(until).map(Timer::Until),
+        (None, Some(until)) => timestamp(until).map(Timer::Until),
         _ => None,
     };
     if timer.is_none() {
@@ -161,7 +161,7 @@ fn length(value: &Value) -> Option<Duration> {
     }
 }
 
-fn moment(value: &Value) -> Option<i64> {
+fn timestamp(value: &Value) -> Option<i64> {
     let text = match tagged(value, "date") {
         Some(date) => date.get("value")?.as_str()?,
         None => value.as_str()?,
@@ -170,19 +170,19 @@ fn moment(value: &Value) -> Option<i64> {
 }
 
 fn event(props: &mut Props<'_>, id: &str) -> Work {
-    let words =
+    let choices =
         [("fail", OnTimeout::Fail), ("continue", OnTimeout::Continue), ("skip", OnTimeout::Skip)];
     Work::Event(Event {
         name: props.text("event").unwrap_or_else(|| id.to_owned()),
         correlation: props.text("correlationId"),
-        on_timeout: props.word("onTimeout", &words).unwrap_or_default(),
+        on_timeout: props.choice("onTimeout", &choices).unwrap_or_default(),
     })
 }
 
 fn subflow(props: &mut Props<'_>) -> Work {
     let input = props.take("input").unwrap_or_default();
-    props.word("mode", &[("childRun", ()), ("inline", ())]);
-    let has_workflow = props.look("workflow").is_some();
+    props.choice("mode", &[("childRun", ()), ("inline", ())]);
+    let has_workflow = props.peek("workflow").is_some();
     let workflow = props.function_or("workflow", WORKFLOW);
     if !has_workflow {
         props.fault(format!("needs `workflow`: {WORKFLOW}"));
@@ -215,12 +215,12 @@ fn retry(props: &mut Props<'_>, work: &Work, continue_on_fail: bool) -> Retry {
     };
     let waits = matches!(work, Work::Approval(_) | Work::Timer(_) | Work::Event(_));
     let is_known = matches!(work, Work::Static(_));
-    let usual = if continue_on_fail { Some(0) } else { Retry::USUAL.limit };
+    let usual = if continue_on_fail { Some(0) } else { Retry::DEFAULT.limit };
     let limit = if never || waits || is_known { Some(0) } else { limit.unwrap_or(usual) };
     Retry {
         limit,
         growth,
-        first: number("initialDelayMs").unwrap_or(Retry::USUAL.first),
-        longest: number("maxDelayMs").unwrap_or(Retry::USUAL.longest),
+        first: number("initialDelayMs").unwrap_or(Retry::DEFAULT.first),
+        longest: number("maxDelayMs").unwrap_or(Retry::DEFAULT.longest),
     }
 }

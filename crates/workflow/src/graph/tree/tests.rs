@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::super::tests::told as whole;
+use super::super::tests::update_of as whole;
 use super::*;
 
 /// Sends renderings as a realm does: a task is identified by its id, a group by its position.
 #[derive(Default)]
-struct Teller {
+struct UpdateBuilder {
     numbers: BTreeMap<String, u64>,
     last: u64,
     heads: BTreeMap<u64, Value>,
     lists: BTreeMap<u64, Vec<u64>>,
 }
 
-impl Teller {
+impl UpdateBuilder {
     /// The differences to the last rendering.
-    fn tell(&mut self, root: &Value) -> Update {
+    fn update(&mut self, root: &Value) -> RenderUpdate {
         let mut now =
             Self { last: self.last, ..Self { numbers: self.numbers.clone(), ..Self::default() } };
         let mut names = BTreeMap::new();
@@ -37,9 +37,9 @@ impl Teller {
         } else {
             json!({ "isWhole": false, "root": root, "heads": heads, "lists": lists })
         };
-        let told = serde_json::from_str(&text.to_string()).unwrap();
+        let update = serde_json::from_str(&text.to_string()).unwrap();
         *self = Self { numbers: names, ..now };
-        told
+        update
     }
 
     fn add(&mut self, element: &Value, path: &str, names: &mut BTreeMap<String, u64>) -> u64 {
@@ -156,14 +156,14 @@ fn result(tree: Result<&Tree, &Error>) -> Result<Graph, Vec<Fault>> {
 #[test]
 fn differences_say_what_the_whole_says() {
     let mut random = Random(7);
-    let (mut kept, mut refused) = (0, 0);
+    let (mut accepted, mut refused) = (0, 0);
     for _ in 0..200 {
-        let (mut teller, mut before) = (Teller::default(), None);
+        let (mut teller, mut before) = (UpdateBuilder::default(), None);
         let mut workflow = random.workflow();
         for _ in 0..10 {
             let graph = |tree: &Option<Tree>| tree.as_ref().and_then(|tree| tree.graph().cloned());
             let last = graph(&before);
-            let next = Tree::after(before.take(), teller.tell(&workflow), &[]);
+            let next = Tree::after(before.take(), teller.update(&workflow), &[]);
             let anew = Tree::after(None, whole(&workflow), &[]);
             assert_eq!(result(next.as_ref()), result(anew.as_ref()));
             match next {
@@ -171,11 +171,11 @@ fn differences_say_what_the_whole_says() {
                     before = Some(next);
                     let is_same =
                         last.is_some_and(|last| Arc::ptr_eq(&last, &graph(&before).unwrap()));
-                    kept += u32::from(is_same);
+                    accepted += u32::from(is_same);
                 }
                 Err(_) => {
                     refused += 1;
-                    teller = Teller::default();
+                    teller = UpdateBuilder::default();
                 }
             }
             match random.below(4) {
@@ -185,7 +185,7 @@ fn differences_say_what_the_whole_says() {
             }
         }
     }
-    assert!(kept > 100 && refused > 20, "{kept} were the same, {refused} wrong");
+    assert!(accepted > 100 && refused > 20, "{accepted} were the same, {refused} wrong");
 }
 
 fn task(id: &str, value: u64) -> Value {
@@ -200,9 +200,9 @@ fn known() -> Tree {
     Tree::after(None, whole(&workflow), &[]).unwrap()
 }
 
-fn differs(told: Value) -> Update {
+fn differs(update: Value) -> RenderUpdate {
     let mut all = json!({ "isWhole": false, "root": 0, "heads": [], "lists": [] });
-    all.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
+    all.as_object_mut().unwrap().extend(update.as_object().unwrap().clone());
     serde_json::from_str(&all.to_string()).unwrap()
 }
 
@@ -251,21 +251,21 @@ fn what_no_realm_says_is_refused() {
         (json!({ "lists": [[2, [3]], [1, [2]]] }), "element 2 is not a group"),
         (json!({ "isWhole": true }), "there is no root element"),
     ];
-    for (told, why) in cases {
-        let found = Tree::after(Some(known()), differs(told.clone()), &[]).unwrap_err();
-        assert!(matches!(found, Error::Nonsense(_)), "{told}: {found:?}");
-        assert!(found.to_string().contains(why), "{told}: {found}");
+    for (update, why) in cases {
+        let found = Tree::after(Some(known()), differs(update.clone()), &[]).unwrap_err();
+        assert!(matches!(found, Error::InvalidUpdate(_)), "{update}: {found:?}");
+        assert!(found.to_string().contains(why), "{update}: {found}");
     }
     assert!(Tree::after(None, differs(json!({})), &[]).is_err(), "there is nothing to differ from");
-    for told in [
+    for update in [
         json!({ "lists": [[1, [-1]]] }),
         json!({ "heads": [[0.5, {}]] }),
         json!({ "lists": [[1, [1e300]]] }),
         json!({ "more": 1 }),
     ] {
         let mut all = json!({ "isWhole": false, "root": 0, "heads": [], "lists": [] });
-        all.as_object_mut().unwrap().extend(told.as_object().unwrap().clone());
-        assert!(serde_json::from_str::<Update>(&all.to_string()).is_err(), "{told}");
+        all.as_object_mut().unwrap().extend(update.as_object().unwrap().clone());
+        assert!(serde_json::from_str::<RenderUpdate>(&all.to_string()).is_err(), "{update}");
     }
 }
 
@@ -296,7 +296,7 @@ fn a_rendering_has_no_bottomless_depth() {
     let heads: Vec<_> = (100..110).map(|number| json!([number, { "kind": "sequence" }])).collect();
     let mut lists: Vec<_> = (100..109).map(|number| json!([number, [number + 1]])).collect();
     lists.extend([json!([0, [100]]), json!([109, [1]])]);
-    let told = differs(json!({ "heads": heads, "lists": lists }));
+    let update = differs(json!({ "heads": heads, "lists": lists }));
     tree = Tree::after(Some(tree), differs(json!({})), &[]).unwrap();
-    assert!(Tree::after(Some(tree), told, &[]).is_err());
+    assert!(Tree::after(Some(tree), update, &[]).is_err());
 }

@@ -9,7 +9,7 @@ use crate::store::columns::json;
 
 /// Starts an attempt, and replaces the stored state of the attempt before. `parent` is the name of the
 /// attempt whose sandbox it is nested in, and the number of sandboxes that enclose it.
-pub(crate) fn begin(
+pub(crate) fn start(
     (run, key, attempt, name): (&str, &Key, u32, &str),
     parent: Option<(&str, u32)>,
     runtime: &str,
@@ -64,16 +64,16 @@ pub(crate) fn ship(run: &str, key: &Key, at: i64) -> Statement {
 /// The child starts to wait.
 pub(crate) fn wait(run: &str, key: &Key, pause: &Pause, at: i64) -> Statement {
     let assignments = "status = 'waiting', decision = ?4, heartbeat_at_ms = ?5";
-    update(run, key, assignments, vec![stored(pause), at.into()])
+    update(run, key, assignments, vec![pause_json(pause), at.into()])
 }
 
 /// The child continues, with the answers of the pause.
 pub(crate) fn resume(run: &str, key: &Key, pause: &Pause, at: i64) -> Statement {
     let assignments = "status = 'shipped', decision = ?4, heartbeat_at_ms = ?5";
-    update(run, key, assignments, vec![stored(pause), at.into()])
+    update(run, key, assignments, vec![pause_json(pause), at.into()])
 }
 
-fn stored(pause: &Pause) -> Value {
+fn pause_json(pause: &Pause) -> Value {
     Value::Text(serde_json::to_string(pause).unwrap_or_default())
 }
 

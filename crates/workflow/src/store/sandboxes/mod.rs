@@ -6,10 +6,10 @@ mod queries;
 mod rows;
 
 pub(crate) use changes::{
-    begin, decide, end, heartbeat, receive, request_review, resume, ship, wait,
+    decide, end, heartbeat, receive, request_review, resume, ship, start, wait,
 };
 pub(crate) use queries::{
-    find, has_nested_review, list_info, list_nested, list_open, names_of_open_provider_tries,
-    names_of_waiting, pauses,
+    find, has_nested_review, list_info, list_nested, list_open, open_provider_attempt_names,
+    pauses, waiting_names,
 };
 pub(crate) use rows::{NestedSandbox, OpenSandbox, Pause, Review, SandboxRow, Stage};

@@ -7,7 +7,7 @@ use stockade_durable::{Row, Statement, Store};
 use super::rows::{NestedSandbox, OpenSandbox, Pause, Review, SandboxRow, Stage};
 use crate::schedule::Key;
 use crate::store::columns::{
-    Result, read_count, read_json, read_optional_json, read_optional_text, unknown_word,
+    Result, read_count, read_json, read_optional_json, read_optional_text, unknown_value,
 };
 
 /// A sandbox counts as unreachable after this time without a heartbeat: four heartbeat intervals.
@@ -27,7 +27,7 @@ pub(crate) async fn find(store: &dyn Store, run: &str, key: &Key) -> Result<Opti
     let word = row.text(1)?;
     Ok(Some(SandboxRow {
         attempt: read_count(row, 0)?,
-        stage: Stage::parse(word).ok_or_else(|| unknown_word("status of a sandbox", word))?,
+        stage: Stage::parse(word).ok_or_else(|| unknown_value("status of a sandbox", word))?,
         created_at_ms: row.integer(2)?,
         base_ref: read_optional_text(row, 3)?,
         review: read_optional_json(row, 4)?,
@@ -51,7 +51,7 @@ pub(crate) async fn list_open(store: &dyn Store, run: &str) -> Result<Vec<OpenSa
 }
 
 /// The names of the unfinished attempts of a run, and of its descendants, that a provider has started.
-pub(crate) async fn names_of_open_provider_tries(
+pub(crate) async fn open_provider_attempt_names(
     store: &dyn Store,
     run: &str,
 ) -> Result<Vec<String>> {
@@ -104,7 +104,7 @@ pub(crate) async fn pauses(store: &dyn Store, run: &str) -> Result<Vec<(Key, Pau
 }
 
 /// The names of all attempts, of any run, whose children wait.
-pub(crate) async fn names_of_waiting(store: &dyn Store) -> Result<Vec<String>> {
+pub(crate) async fn waiting_names(store: &dyn Store) -> Result<Vec<String>> {
     let sql = "SELECT name FROM run_sandboxes WHERE status = 'waiting'";
     let rows = store.query(Statement::new(sql, Vec::new())).await?;
     rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()

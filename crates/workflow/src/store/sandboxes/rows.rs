@@ -47,8 +47,8 @@ impl Stage {
         matches!(self, Self::Pending | Self::Shipped | Self::Waiting | Self::Review)
     }
 
-    pub(super) fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|stage| stage.as_str() == word)
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.as_str() == text)
     }
 }
 

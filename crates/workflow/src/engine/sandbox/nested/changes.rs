@@ -9,7 +9,7 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind, Rename, Stat};
 use stockade_bundle::manifest::{ContentHash, Entry, Node};
 
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 
 /// The file with the changes, and the directory with the contents, named by their hashes.
 pub(super) const CHANGES: &str = "changes.json";
@@ -23,25 +23,29 @@ pub(super) struct Changes {
     pub(super) entries: Vec<Entry>,
 }
 
-fn failed(error: impl std::fmt::Display) -> Trouble {
+fn failed(error: impl std::fmt::Display) -> TaskError {
     let message = format!("cannot apply the changes of a nested <Sandbox>: {error}");
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
 /// The path of the file with a content.
-pub(super) fn blob(hash: ContentHash) -> Result<RelativePath, Trouble> {
+pub(super) fn blob(hash: ContentHash) -> Result<RelativePath, TaskError> {
     RelativePath::new(hash.to_hex()).map_err(failed)
 }
 
 /// The entry at a path; `None` also if its parent directory is missing, or is not a directory.
-fn look(dir: &Dir, path: &RelativePath) -> Result<Option<Stat>, Trouble> {
+fn stat_entry(dir: &Dir, path: &RelativePath) -> Result<Option<Stat>, TaskError> {
     dir.stat(path).map_err(failed)
 }
 
 /// Whether this node is at a path. Permissions of files are not compared, because those of a copy
 /// differ.
-pub(super) fn holds(dir: &Dir, path: &RelativePath, node: Option<&Node>) -> Result<bool, Trouble> {
-    let found = look(dir, path)?;
+pub(super) fn matches_node(
+    dir: &Dir,
+    path: &RelativePath,
+    node: Option<&Node>,
+) -> Result<bool, TaskError> {
+    let found = stat_entry(dir, path)?;
     let (Some(stat), Some(node)) = (found, node) else {
         return Ok(found.is_none() && node.is_none());
     };
@@ -58,19 +62,19 @@ pub(super) fn holds(dir: &Dir, path: &RelativePath, node: Option<&Node>) -> Resu
 }
 
 /// Whether a change was applied to a copy that has the original permissions of the changed node.
-pub(super) fn is_made(copy: &Dir, entry: &Entry) -> Result<bool, Trouble> {
+pub(super) fn is_applied(copy: &Dir, entry: &Entry) -> Result<bool, TaskError> {
     let new = entry.change.new_node();
     let (Some(Node::File { mode, .. } | Node::Directory { mode }), true) =
-        (new, holds(copy, &entry.path, entry.change.old())?)
+        (new, matches_node(copy, &entry.path, entry.change.old())?)
     else {
-        return holds(copy, &entry.path, new);
+        return matches_node(copy, &entry.path, new);
     };
     // Both nodes may be there: then they differ only in permissions.
-    Ok(holds(copy, &entry.path, new)?
-        && look(copy, &entry.path)?.is_some_and(|stat| stat.mode & 0o777 == *mode))
+    Ok(matches_node(copy, &entry.path, new)?
+        && stat_entry(copy, &entry.path)?.is_some_and(|stat| stat.mode & 0o777 == *mode))
 }
 
-fn content_hash(dir: &Dir, path: &RelativePath) -> Result<ContentHash, Trouble> {
+fn content_hash(dir: &Dir, path: &RelativePath) -> Result<ContentHash, TaskError> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(dir.open_file(path).map_err(failed)?).map_err(failed)?;
     Ok(hasher.finalize().into())
@@ -82,14 +86,15 @@ impl Changes {
     /// # Errors
     /// `TOOL_PATCH_FAILED`, without applying anything, if the directory differs from the state that the
     /// changes were made from.
-    pub(super) fn make(&self, workspace: &Dir, blobs: &Dir) -> Result<(), Trouble> {
+    pub(super) fn apply(&self, workspace: &Dir, blobs: &Dir) -> Result<(), TaskError> {
         let mut others = Vec::new();
         let mut pending = Vec::new();
         for entry in &self.entries {
             let (old, new) = (entry.change.old(), entry.change.new_node());
             // An existing node may still have another mode.
-            let fits = holds(workspace, &entry.path, new)? || holds(workspace, &entry.path, old)?;
-            if fits && (new.is_none() || self.has_place(workspace, &entry.path)?) {
+            let fits = matches_node(workspace, &entry.path, new)?
+                || matches_node(workspace, &entry.path, old)?;
+            if fits && (new.is_none() || self.has_parent(workspace, &entry.path)?) {
                 pending.push(entry);
             } else {
                 others.push(entry.path.quoted());
@@ -100,7 +105,7 @@ impl Changes {
                 "the workspace has changed since the nested <Sandbox> started: {}",
                 others.join(", ")
             );
-            return Err(Trouble::new("TOOL_PATCH_FAILED", message));
+            return Err(TaskError::new("TOOL_PATCH_FAILED", message));
         }
         // Removals are applied first, the entries of a directory before the directory.
         for entry in pending.iter().rev() {
@@ -108,18 +113,18 @@ impl Changes {
         }
         for entry in pending {
             if let Some(new) = entry.change.new_node() {
-                put(workspace, blobs, entry, new)?;
+                write_entry(workspace, blobs, entry, new)?;
             }
         }
         Ok(())
     }
 
     /// Whether an entry can exist at a path: each ancestor is a directory, is missing, or changes too.
-    fn has_place(&self, workspace: &Dir, path: &RelativePath) -> Result<bool, Trouble> {
+    fn has_parent(&self, workspace: &Dir, path: &RelativePath) -> Result<bool, TaskError> {
         let mut above = path.parent();
         while let Some(path) = above {
             let is_changed = self.entries.binary_search_by(|entry| entry.path.cmp(&path)).is_ok();
-            match look(workspace, &path)? {
+            match stat_entry(workspace, &path)? {
                 Some(stat) if stat.kind != FileKind::Directory && !is_changed => return Ok(false),
                 _ => above = path.parent(),
             }
@@ -129,14 +134,14 @@ impl Changes {
 }
 
 /// Removes a node that is replaced by a node of another kind, or by none.
-fn remove(workspace: &Dir, entry: &Entry) -> Result<(), Trouble> {
+fn remove(workspace: &Dir, entry: &Entry) -> Result<(), TaskError> {
     let Some(old) = entry.change.old() else { return Ok(()) };
     let is_directory = matches!(old, Node::Directory { .. });
     let stays = match entry.change.new_node() {
         None => false,
         Some(new) => is_directory == matches!(new, Node::Directory { .. }),
     };
-    let kind = look(workspace, &entry.path)?.map(|stat| stat.kind);
+    let kind = stat_entry(workspace, &entry.path)?.map(|stat| stat.kind);
     let is_old = kind.is_some_and(|kind| is_directory == (kind == FileKind::Directory));
     if stays || !is_old {
         return Ok(());
@@ -158,12 +163,12 @@ fn remove(workspace: &Dir, entry: &Entry) -> Result<(), Trouble> {
     }
 }
 
-fn put(workspace: &Dir, blobs: &Dir, entry: &Entry, new: &Node) -> Result<(), Trouble> {
+fn write_entry(workspace: &Dir, blobs: &Dir, entry: &Entry, new: &Node) -> Result<(), TaskError> {
     let path = &entry.path;
     if let Some(parent) = path.parent() {
         make_directories(workspace, &parent)?;
     }
-    let is_there = holds(workspace, path, Some(new))?;
+    let is_there = matches_node(workspace, path, Some(new))?;
     match new {
         Node::Directory { mode } => {
             if !is_there {
@@ -176,23 +181,23 @@ fn put(workspace: &Dir, blobs: &Dir, entry: &Entry, new: &Node) -> Result<(), Tr
             }
         }
         Node::Symlink { target } if !is_there => {
-            let beside = beside(workspace, path)?;
-            workspace.symlink(target, &beside).map_err(failed)?;
-            workspace.rename(&beside, workspace, path, Rename::Replace).map_err(failed)?;
+            let temporary = temporary_path(workspace, path)?;
+            workspace.symlink(target, &temporary).map_err(failed)?;
+            workspace.rename(&temporary, workspace, path, Rename::Replace).map_err(failed)?;
         }
         Node::Symlink { .. } => {}
         Node::File { hash, mode, .. } => {
             // A mode that the nested sandbox did not change stays unchanged here.
             let mode = match entry.change.old() {
                 Some(Node::File { mode: old, .. }) if old == mode => {
-                    look(workspace, path)?.map_or(*mode, |stat| stat.mode & 0o777)
+                    stat_entry(workspace, path)?.map_or(*mode, |stat| stat.mode & 0o777)
                 }
                 _ => *mode,
             };
             if !is_there {
-                let beside = beside(workspace, path)?;
-                take(blobs, &blob(*hash)?, *hash, workspace, &beside)?;
-                workspace.rename(&beside, workspace, path, Rename::Replace).map_err(failed)?;
+                let temporary = temporary_path(workspace, path)?;
+                copy_blob(blobs, &blob(*hash)?, *hash, workspace, &temporary)?;
+                workspace.rename(&temporary, workspace, path, Rename::Replace).map_err(failed)?;
             }
             workspace.chmod(path, mode).map_err(failed)?;
         }
@@ -200,8 +205,8 @@ fn put(workspace: &Dir, blobs: &Dir, entry: &Entry, new: &Node) -> Result<(), Tr
     Ok(())
 }
 
-fn make_directories(workspace: &Dir, path: &RelativePath) -> Result<(), Trouble> {
-    if look(workspace, path)?.is_some() {
+fn make_directories(workspace: &Dir, path: &RelativePath) -> Result<(), TaskError> {
+    if stat_entry(workspace, path)?.is_some() {
         return Ok(());
     }
     if let Some(parent) = path.parent() {
@@ -211,26 +216,26 @@ fn make_directories(workspace: &Dir, path: &RelativePath) -> Result<(), Trouble>
 }
 
 /// A free name in the same directory as a path.
-fn beside(workspace: &Dir, path: &RelativePath) -> Result<RelativePath, Trouble> {
-    let beside = match path.parent() {
+fn temporary_path(workspace: &Dir, path: &RelativePath) -> Result<RelativePath, TaskError> {
+    let temporary = match path.parent() {
         Some(parent) => parent.join(NEW.as_bytes()),
         None => RelativePath::new(NEW),
     };
-    let beside = beside.map_err(failed)?;
-    match workspace.remove_file(&beside) {
+    let temporary = temporary.map_err(failed)?;
+    match workspace.remove_file(&temporary) {
         Err(error) if error.kind() != Some(std::io::ErrorKind::NotFound) => Err(failed(error)),
-        _ => Ok(beside),
+        _ => Ok(temporary),
     }
 }
 
 /// Copies a content, and verifies its hash.
-pub(super) fn take(
+pub(super) fn copy_blob(
     from: &Dir,
     at: &RelativePath,
     hash: ContentHash,
     into: &Dir,
     path: &RelativePath,
-) -> Result<(), Trouble> {
+) -> Result<(), TaskError> {
     let mut content = Vec::new();
     let most = stockade_core::BundleLimits::SANDBOX.total_bytes;
     let file = from.open_file(at).map_err(failed)?;
@@ -274,34 +279,34 @@ mod tests {
     }
 
     struct Scene {
-        place: tempfile::TempDir,
+        dir: tempfile::TempDir,
         workspace: Dir,
         blobs: Dir,
     }
 
     impl Scene {
         fn set() -> Self {
-            let place = tempfile::tempdir().unwrap();
+            let dir = tempfile::tempdir().unwrap();
             for directory in ["w/gone", "w/turned", "b"] {
-                fs::create_dir_all(place.path().join(directory)).unwrap();
+                fs::create_dir_all(dir.path().join(directory)).unwrap();
             }
             for name in ["gone/file", "mode", "modify"] {
-                fs::write(place.path().join("w").join(name), "old\n").unwrap();
+                fs::write(dir.path().join("w").join(name), "old\n").unwrap();
             }
-            fs::set_permissions(place.path().join("w/modify"), fs::Permissions::from_mode(0o664))
+            fs::set_permissions(dir.path().join("w/modify"), fs::Permissions::from_mode(0o664))
                 .unwrap();
             let blob = ContentHash::of(TEXT).to_hex();
-            fs::write(place.path().join("b").join(blob), TEXT).unwrap();
-            let open = |name: &str| Dir::open(&place.path().join(name)).unwrap();
+            fs::write(dir.path().join("b").join(blob), TEXT).unwrap();
+            let open = |name: &str| Dir::open(&dir.path().join(name)).unwrap();
             let (workspace, blobs) = (open("w"), open("b"));
-            Self { place, workspace, blobs }
+            Self { dir, workspace, blobs }
         }
 
         fn path(&self, name: &str) -> std::path::PathBuf {
-            self.place.path().join("w").join(name)
+            self.dir.path().join("w").join(name)
         }
 
-        fn is_made(&self) {
+        fn assert_applied(&self) {
             let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
             assert_eq!(fs::read(self.path("add/deep")).unwrap(), TEXT);
             assert_eq!(mode(&self.path("add/deep")), 0o755);
@@ -320,20 +325,20 @@ mod tests {
     fn all_is_made_also_when_it_was_begun_before() {
         let scene = Scene::set();
         for _ in 0..2 {
-            changes().make(&scene.workspace, &scene.blobs).unwrap();
-            scene.is_made();
+            changes().apply(&scene.workspace, &scene.blobs).unwrap();
+            scene.assert_applied();
         }
         // The child may have been killed after any number of changes.
         for done in 0..changes().entries.len() {
             let scene = Scene::set();
             let some = Changes { entries: changes().entries.into_iter().skip(done).collect() };
-            some.make(&scene.workspace, &scene.blobs).unwrap();
+            some.apply(&scene.workspace, &scene.blobs).unwrap();
             if done > 3 {
                 // The link was started, but is not at its final path.
                 fs::write(scene.path(NEW), "half").unwrap();
             }
-            changes().make(&scene.workspace, &scene.blobs).unwrap();
-            scene.is_made();
+            changes().apply(&scene.workspace, &scene.blobs).unwrap();
+            scene.assert_applied();
         }
     }
 
@@ -352,7 +357,7 @@ mod tests {
         for (number, conflict) in conflicts.iter().enumerate() {
             let scene = Scene::set();
             conflict(&scene);
-            let refused = changes().make(&scene.workspace, &scene.blobs).unwrap_err();
+            let refused = changes().apply(&scene.workspace, &scene.blobs).unwrap_err();
             assert_eq!(refused.code, "TOOL_PATCH_FAILED", "{number}");
             assert!(scene.path("gone/file").exists() && scene.path("turned").is_dir());
         }
@@ -361,19 +366,19 @@ mod tests {
     #[test]
     fn what_was_left_out_is_not_made() {
         let scene = Scene::set();
-        let made = |scene: &Scene| {
+        let applied = |scene: &Scene| {
             let entries = changes().entries.into_iter();
-            let made = entries.filter(|entry| is_made(&scene.workspace, entry).unwrap());
-            made.map(|entry| entry.path.quoted()).collect::<Vec<_>>().join(" ")
+            let applied = entries.filter(|entry| is_applied(&scene.workspace, entry).unwrap());
+            applied.map(|entry| entry.path.quoted()).collect::<Vec<_>>().join(" ")
         };
         fs::set_permissions(scene.path("mode"), fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(made(&scene), "");
+        assert_eq!(applied(&scene), "");
         fs::set_permissions(scene.path("mode"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::remove_file(scene.path("gone/file")).unwrap();
-        assert_eq!(made(&scene), "gone/file mode");
-        changes().make(&scene.workspace, &scene.blobs).unwrap();
+        assert_eq!(applied(&scene), "gone/file mode");
+        changes().apply(&scene.workspace, &scene.blobs).unwrap();
         let all: Vec<String> = changes().entries.iter().map(|entry| entry.path.quoted()).collect();
-        assert_eq!(made(&scene), all.join(" "));
+        assert_eq!(applied(&scene), all.join(" "));
     }
 
     #[test]
@@ -381,7 +386,7 @@ mod tests {
         let scene = Scene::set();
         let elsewhere = tempfile::tempdir().unwrap();
         symlink(elsewhere.path(), scene.path("add")).unwrap();
-        assert!(changes().make(&scene.workspace, &scene.blobs).is_err());
+        assert!(changes().apply(&scene.workspace, &scene.blobs).is_err());
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 
@@ -389,7 +394,7 @@ mod tests {
     fn a_content_that_is_another_is_not_taken() {
         let scene = Scene::set();
         let blob = ContentHash::of(TEXT).to_hex();
-        fs::write(scene.place.path().join("b").join(blob), "evil").unwrap();
-        assert!(changes().make(&scene.workspace, &scene.blobs).is_err());
+        fs::write(scene.dir.path().join("b").join(blob), "evil").unwrap();
+        assert!(changes().apply(&scene.workspace, &scene.blobs).is_err());
     }
 }

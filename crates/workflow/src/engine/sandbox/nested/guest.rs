@@ -12,44 +12,44 @@ use stockade_bundle::sandbox::{self, Status};
 use super::changes::{BLOBS, CHANGES};
 use super::request::{NestedId, NestedRequest, REQUEST, RESULT};
 use super::result::read_changes;
-use crate::engine::commands::Inside;
-use crate::engine::sandbox::attempt::{Try, TryOutcome};
+use crate::engine::commands::OuterSandbox;
+use crate::engine::sandbox::attempt::{AttemptOutcome, SandboxAttempt};
 use crate::engine::sandbox::grant::disabled;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::Sandbox;
 
-fn failed(error: impl std::fmt::Display) -> Trouble {
+fn failed(error: impl std::fmt::Display) -> TaskError {
     let message = format!("cannot request a nested <Sandbox> from the host: {error}");
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
-fn relative(name: &str) -> Result<RelativePath, Trouble> {
+fn relative(name: &str) -> Result<RelativePath, TaskError> {
     RelativePath::new(name).map_err(failed)
 }
 
-impl Try {
+impl SandboxAttempt {
     /// Sends a request to the host, or takes its result.
     ///
     /// # Errors
     /// `INVALID_INPUT` unless both this sandbox and the enclosing one allow it; the failure of the
     /// nested sandbox.
-    pub(in super::super) async fn ask_host(
+    pub(in super::super) async fn request_from_host(
         &self,
         sandbox: &Sandbox,
-    ) -> Result<TryOutcome, Trouble> {
+    ) -> Result<AttemptOutcome, TaskError> {
         if !sandbox.allow_nested {
             return Err(disabled("set allowNested on it and on the outer <Sandbox>"));
         }
-        let inside = self.state.options.inside.as_ref();
-        let Some(results) = inside.and_then(Inside::nested) else {
+        let inside = self.state.options.outer_sandbox.as_ref();
+        let Some(results) = inside.and_then(OuterSandbox::nested) else {
             return Err(disabled("the outer <Sandbox> has no allowNested"));
         };
         if sandbox.provider.is_some() {
             let message =
                 "a nested <Sandbox> uses the runtime of the outer one, and cannot have a provider";
-            return Err(Trouble::new("INVALID_INPUT", message));
+            return Err(TaskError::new("INVALID_INPUT", message));
         }
-        let id = NestedId::new(&self.name, &self.key, self.recorder.attempt).checked()?;
+        let id = NestedId::new(&self.name, &self.key, self.recorder.attempt).check()?;
         let path = results.join(id.directory());
         make_directory(&path)?;
         let dir = Dir::open(&path)?;
@@ -61,7 +61,7 @@ impl Try {
         if dir.stat(&relative(REQUEST)?)?.is_none() {
             self.write_nested_request(sandbox, id, &dir).await?;
         }
-        Ok(TryOutcome::Host(self.name.clone()))
+        Ok(AttemptOutcome::HostRequest(self.name.clone()))
     }
 
     async fn write_nested_request(
@@ -69,13 +69,13 @@ impl Try {
         sandbox: &Sandbox,
         id: NestedId,
         dir: &Dir,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         let program = match (&sandbox.workflow, &sandbox.command) {
             (Some(_), _) => self.user_code.child_program(&self.run, &self.task.id).await?,
             (None, Some(_)) => std::collections::BTreeMap::new(),
             (None, None) => {
                 let message = "a <Sandbox> needs `workflow`, children, or `command`";
-                return Err(Trouble::new("INVALID_INPUT", message));
+                return Err(TaskError::new("INVALID_INPUT", message));
             }
         };
         let timeout = self.task.timeout;
@@ -93,34 +93,34 @@ impl Try {
     }
 
     /// Applies the changes of a result here, and returns its outputs.
-    fn take_result(&self, result: &Dir) -> Result<TryOutcome, Trouble> {
-        let bundle =
-            sandbox::read(result).map_err(|error| Trouble::new(error.code(), error.to_string()))?;
+    fn take_result(&self, result: &Dir) -> Result<AttemptOutcome, TaskError> {
+        let bundle = sandbox::read(result)
+            .map_err(|error| TaskError::new(error.code(), error.to_string()))?;
         let outputs = bundle.manifest.outputs;
         if bundle.manifest.status != Status::Finished {
             return Err(failure(&outputs["error"]));
         }
         if result.stat(&relative(CHANGES)?)?.is_some() {
             let workspace = Dir::open(&self.root)?;
-            read_changes(result)?.make(&workspace, &result.open_dir(&relative(BLOBS)?)?)?;
+            read_changes(result)?.apply(&workspace, &result.open_dir(&relative(BLOBS)?)?)?;
         }
-        Ok(TryOutcome::Value(outputs))
+        Ok(AttemptOutcome::Value(outputs))
     }
 }
 
 /// The failure of a nested sandbox, as the host returned it.
-fn failure(error: &Value) -> Trouble {
+fn failure(error: &Value) -> TaskError {
     let text = |name: &str| error[name].as_str().filter(|text| !text.is_empty());
     let code = text("code").unwrap_or("SANDBOX_EXECUTION_FAILED");
-    let trouble = Trouble::new(code, text("message").unwrap_or("the nested <Sandbox> failed"));
-    if error["retryable"] == true { trouble.retryable() } else { trouble }
+    let task_error = TaskError::new(code, text("message").unwrap_or("the nested <Sandbox> failed"));
+    if error["retryable"] == true { task_error.retryable() } else { task_error }
 }
 
-fn make_directory(path: &Path) -> Result<(), Trouble> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| failed(format!("{}: {error}", shown(path))))
+fn make_directory(path: &Path) -> Result<(), TaskError> {
+    let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    created.map_err(|error| failed(format!("{}: {error}", display(path))))
 }
 
-fn shown(path: &Path) -> String {
+fn display(path: &Path) -> String {
     PathBuf::from(path).display().to_string()
 }

@@ -7,10 +7,10 @@ use stockade_api::{Answer, Wait};
 use super::inner_sandbox::{InnerSandbox, Outcome};
 use super::request::NestedId;
 use crate::engine::clock::now_ms;
-use crate::engine::sandbox::attempt::Try;
+use crate::engine::sandbox::attempt::SandboxAttempt;
 use crate::engine::sandbox::grant::{Grant, disabled};
 use crate::engine::sandbox::handle::SandboxHandle;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::Sandbox;
 use crate::store::sandboxes::{self, Pause};
 
@@ -40,13 +40,13 @@ fn requested(pause: &Pause) -> Vec<NestedId> {
 }
 
 /// Whether a node is a nested sandbox, or is contained in it.
-fn is_of(id: &NestedId, node: &str, iteration: u32) -> bool {
+fn matches(id: &NestedId, node: &str, iteration: u32) -> bool {
     let below = node.strip_prefix(id.node.as_str());
     below
         .is_some_and(|rest| rest.starts_with('/') || (rest.is_empty() && iteration == id.iteration))
 }
 
-impl Try {
+impl SandboxAttempt {
     /// Executes the sandboxes that a child waits for, as far as that is possible now.
     ///
     /// # Errors
@@ -56,9 +56,10 @@ impl Try {
         sandbox: &Sandbox,
         handle: &SandboxHandle,
         pause: Pause,
-    ) -> Result<ChildStep, Trouble> {
+    ) -> Result<ChildStep, TaskError> {
         let requested = requested(&pause);
-        let is_own = |node: &str, iteration| !requested.iter().any(|it| is_of(it, node, iteration));
+        let is_own =
+            |node: &str, iteration| !requested.iter().any(|it| matches(it, node, iteration));
         let is_due = |wait: &Wait| wait.due_ms().is_some_and(|due| due <= now_ms());
         let own: Vec<Wait> = pause
             .waits
@@ -78,7 +79,7 @@ impl Try {
         if requested.len() > MAX_AT_ONCE {
             let message =
                 format!("a child requests more than {MAX_AT_ONCE} nested <Sandbox> at once");
-            return Err(Trouble::new("INVALID_INPUT", message));
+            return Err(TaskError::new("INVALID_INPUT", message));
         }
         let depth = self.enclosing.as_ref().map_or(0, |enclosing| enclosing.lineage.depth);
         let grant = Grant::of(sandbox, self.task.timeout, self.tools(sandbox), depth)?;
@@ -88,7 +89,7 @@ impl Try {
             one.deliver(&pause.answers).await?;
         }
         let is_for_child = |answer: &&Answer| {
-            let (node, iteration) = answer.asked_by();
+            let (node, iteration) = answer.origin();
             matches!(answer, Answer::Sandbox { .. }) || is_own(node, iteration)
         };
         let mut answers: Vec<Answer> = pause.answers.iter().filter(is_for_child).cloned().collect();
@@ -97,7 +98,7 @@ impl Try {
             let all = join_all(inner.iter().map(InnerSandbox::execute));
             for (one, outcome) in inner.iter().zip(self.keep_alive(handle, all).await?) {
                 match outcome? {
-                    Outcome::HandedBack => answers.push(one.answer()),
+                    Outcome::Returned => answers.push(one.answer()),
                     Outcome::Waits(more) => waits.extend(more),
                 }
             }
@@ -116,7 +117,7 @@ impl Try {
         &self,
         handle: &SandboxHandle,
         work: impl Future<Output = T>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, TaskError> {
         let mut work = std::pin::pin!(work);
         loop {
             if let Some(done) = handle.while_alive(work.as_mut()).await? {

@@ -11,7 +11,7 @@ use stockade_api::{Answer, Wait};
 use super::request::{self, NestedId, NestedRequest};
 use super::workspace_copy::copy_workspace;
 use crate::engine::clock::now_ms;
-use crate::engine::sandbox::attempt::{NestedSource, Try, TryOutcome};
+use crate::engine::sandbox::attempt::{AttemptOutcome, NestedSource, SandboxAttempt};
 use crate::engine::sandbox::directory::{SandboxDirectory, sandbox_name};
 use crate::engine::sandbox::enclosing::{EnclosingSandbox, Lineage};
 use crate::engine::sandbox::grant::Grant;
@@ -19,8 +19,8 @@ use crate::engine::sandbox::handle::SandboxHandle;
 use crate::engine::sandbox::recorder::Recorder;
 use crate::engine::sandbox::request::RESULT as RESULTS;
 use crate::engine::sandbox::result;
+use crate::engine::task_error::TaskError;
 use crate::engine::timings::Timings;
-use crate::engine::trouble::Trouble;
 use crate::graph::{Retry, Task, Work};
 use crate::schedule::Key;
 use crate::store::sandboxes::{self, Stage};
@@ -32,14 +32,14 @@ const MAX_INNER: usize = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Outcome {
     /// It has ended, and its result is in the enclosing sandbox.
-    HandedBack,
+    Returned,
     /// It needs answers from outside.
     Waits(Vec<Wait>),
 }
 
 /// A nested sandbox that a child has requested.
 pub(super) struct InnerSandbox<'t> {
-    outer: &'t Try,
+    outer: &'t SandboxAttempt,
     pub(super) handle: &'t SandboxHandle,
     grant: &'t Grant,
     pub(super) id: NestedId,
@@ -50,9 +50,9 @@ pub(super) struct InnerSandbox<'t> {
     pub(super) directory: SandboxDirectory,
 }
 
-pub(super) fn failed(error: impl std::fmt::Display) -> Trouble {
+pub(super) fn failed(error: impl std::fmt::Display) -> TaskError {
     let message = format!("the nested <Sandbox> cannot be executed: {error}");
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
 /// The directories on the host of a nested sandbox that has not ended.
@@ -67,7 +67,7 @@ pub(super) fn part(what: &str, name: &str) -> String {
 }
 
 /// Removes the directories on the host of a nested sandbox.
-pub(super) fn remove_files(root: &Path, run: &str, key: &Key, name: &str) -> Result<(), Trouble> {
+pub(super) fn remove_files(root: &Path, run: &str, key: &Key, name: &str) -> Result<(), TaskError> {
     // Only sandboxes that a child has requested have such directories.
     if key.node.contains('/') {
         let directory = SandboxDirectory::open_nested(root, run, key)?;
@@ -84,12 +84,12 @@ impl<'t> InnerSandbox<'t> {
     /// # Errors
     /// If the id is invalid.
     pub(super) fn new(
-        outer: &'t Try,
+        outer: &'t SandboxAttempt,
         handle: &'t SandboxHandle,
         grant: &'t Grant,
         id: &NestedId,
-    ) -> Result<Self, Trouble> {
-        let id = id.clone().checked()?;
+    ) -> Result<Self, TaskError> {
+        let id = id.clone().check()?;
         let node = format!("{}/{}", sandbox_name(&outer.key), id.node);
         let key = Key { node, iteration: id.iteration };
         let text = format!("{}\0{}", outer.name, id.name);
@@ -112,7 +112,7 @@ impl<'t> InnerSandbox<'t> {
     }
 
     /// Delivers answers from outside, and the news that a time has come.
-    pub(super) async fn deliver(&self, answers: &[Answer]) -> Result<(), Trouble> {
+    pub(super) async fn deliver(&self, answers: &[Answer]) -> Result<(), TaskError> {
         let (run, key, id) = (&self.outer.run, &self.key, &self.id);
         let row = sandboxes::find(self.outer.state.store(), run, key).await.map_err(failed)?;
         let Some(row) = row.filter(|row| row.name == self.name) else { return Ok(()) };
@@ -127,8 +127,10 @@ impl<'t> InnerSandbox<'t> {
             }),
             Stage::Waiting => {
                 let mut pause = row.pause().unwrap_or_default();
-                pause.answers =
-                    answers.iter().filter_map(|answer| answer.clone().inside(&id.node)).collect();
+                pause.answers = answers
+                    .iter()
+                    .filter_map(|answer| answer.clone().strip_outer(&id.node))
+                    .collect();
                 let is_due = |wait: &Wait| wait.due_ms().is_some_and(|due| due <= now_ms());
                 let goes_on = !pause.answers.is_empty() || pause.waits.iter().any(is_due);
                 goes_on.then(|| sandboxes::resume(run, key, &pause, now_ms()))
@@ -150,40 +152,42 @@ impl<'t> InnerSandbox<'t> {
     ///
     /// # Errors
     /// Failures of the enclosing sandbox. A failure of the nested one is handed back.
-    pub(super) async fn execute(&self) -> Result<Outcome, Trouble> {
+    pub(super) async fn execute(&self) -> Result<Outcome, TaskError> {
         if !self.directory.has(&self.part(RESULT_DIRECTORY))? {
-            self.end_other_tries().await?;
+            self.end_other_attempts().await?;
             let outcome = match self.prepare().await {
                 Ok(inner) => Box::pin(inner.execute()).await,
-                Err(trouble) => Err(trouble),
+                Err(error) => Err(error),
             };
             match outcome {
-                Err(trouble) if trouble.is_stop() => return Err(trouble),
-                Ok(TryOutcome::Review) => return Ok(Outcome::Waits(vec![self.review()])),
-                Ok(TryOutcome::Waits(pause)) => {
-                    let waits = pause.waits.into_iter().filter(|wait| !wait.is_of_host());
-                    let waits = waits.map(|wait| wait.within(&self.id.node));
+                Err(error) if error.is_interruption() => return Err(error),
+                Ok(AttemptOutcome::Review) => return Ok(Outcome::Waits(vec![self.review()])),
+                Ok(AttemptOutcome::Waits(pause)) => {
+                    let waits = pause.waits.into_iter().filter(|wait| !wait.is_for_host());
+                    let waits = waits.map(|wait| wait.with_outer(&self.id.node));
                     return Ok(Outcome::Waits(waits.collect()));
                 }
-                Ok(TryOutcome::Host(_)) => return Err(failed("it waits for its own host")),
-                Ok(TryOutcome::Value(outputs)) => {
-                    if let Err(trouble) = self.keep_result(Ok(outputs)) {
-                        self.keep_result(Err(&trouble))?;
+                Ok(AttemptOutcome::HostRequest(_)) => {
+                    return Err(failed("it waits for its own host"));
+                }
+                Ok(AttemptOutcome::Value(outputs)) => {
+                    if let Err(error) = self.store_result(Ok(outputs)) {
+                        self.store_result(Err(&error))?;
                     }
                 }
-                Err(trouble) => self.keep_result(Err(&trouble))?,
+                Err(error) => self.store_result(Err(&error))?,
             }
         }
-        self.hand_back().await?;
+        self.return_result().await?;
         for what in WORKING {
             self.directory.remove(&self.part(what))?;
         }
-        Ok(Outcome::HandedBack)
+        Ok(Outcome::Returned)
     }
 
     /// Ends other attempts of the same sandbox, and removes their directories. The child may never have
     /// waited for them.
-    async fn end_other_tries(&self) -> Result<(), Trouble> {
+    async fn end_other_attempts(&self) -> Result<(), TaskError> {
         let (outer, key) = (self.outer, &self.key);
         let row = sandboxes::find(outer.state.store(), &outer.run, key).await.map_err(failed)?;
         if let Some(row) = row.filter(|row| row.name != self.name && row.stage.is_open()) {
@@ -203,13 +207,13 @@ impl<'t> InnerSandbox<'t> {
     }
 
     /// The attempt that executes it. Only a copy of the workspace is created here.
-    async fn prepare(&self) -> Result<Try, Trouble> {
+    async fn prepare(&self) -> Result<SandboxAttempt, TaskError> {
         let outer = self.outer;
         let known = sandboxes::list_nested(outer.state.store(), &outer.run, &outer.name).await;
         let known = known.map_err(failed)?;
         if known.len() >= MAX_INNER && !known.iter().any(|nested| nested.key == self.key) {
             let message = format!("a <Sandbox> can have at most {MAX_INNER} nested ones in total");
-            return Err(Trouble::new("INVALID_INPUT", message));
+            return Err(TaskError::new("INVALID_INPUT", message));
         }
         let NestedRequest { sandbox, timeout, program, .. } = self.read_request().await?;
         let (sandbox, timeout) = self.grant.narrowed(sandbox, timeout)?;
@@ -235,7 +239,7 @@ impl<'t> InnerSandbox<'t> {
             timings: Timings::default(),
             ..outer.recorder.clone()
         };
-        Ok(Try {
+        Ok(SandboxAttempt {
             state: Arc::clone(&outer.state),
             user_code: Arc::clone(&outer.user_code),
             run: outer.run.clone(),
@@ -256,13 +260,13 @@ impl<'t> InnerSandbox<'t> {
 
     /// Reads the request. It is copied to the host first, so that the sandbox cannot change it any
     /// more.
-    async fn read_request(&self) -> Result<NestedRequest, Trouble> {
+    async fn read_request(&self) -> Result<NestedRequest, TaskError> {
         let part = self.part("asked");
         if !self.directory.has(&part)? {
             let copying = self.part("asking");
-            let into = self.directory.fresh(&copying)?;
+            let into = self.directory.create_fresh(&copying)?;
             let from = format!("{RESULTS}/{}/{}", self.id.directory(), request::REQUEST);
-            let files = result::copied_out(self.handle, &from, &into, |_| true).await?;
+            let files = result::copy_out(self.handle, &from, &into, |_| true).await?;
             result::sync(&into, &files).await?;
             self.directory.rename(&copying, &part)?;
         }
@@ -270,9 +274,9 @@ impl<'t> InnerSandbox<'t> {
     }
 }
 
-impl Try {
+impl SandboxAttempt {
     /// Narrows a sandbox that an enclosing one executes, such as the sandbox of a provider's child run.
-    pub(in super::super) fn narrow(&mut self) -> Result<(), Trouble> {
+    pub(in super::super) fn narrow(&mut self) -> Result<(), TaskError> {
         let (Some(enclosing), None) = (&self.enclosing, &self.nested_source) else {
             return Ok(());
         };

@@ -12,10 +12,10 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind};
 use stockade_bundle::sandbox::{Request, write_request};
 use stockade_core::BundleLimits;
-use stockade_core::egress::Contract;
+use stockade_core::smithers_egress::Contract;
 
 use crate::engine::sandbox::request::NESTED;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::{OnLimit, Sandbox, ToolLimits};
 use crate::schedule::Key;
 
@@ -79,13 +79,13 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn refused(message: impl std::fmt::Display) -> Trouble {
-    Trouble::new("INVALID_INPUT", format!("the request of a nested <Sandbox>: {message}"))
+fn refused(message: impl std::fmt::Display) -> TaskError {
+    TaskError::new("INVALID_INPUT", format!("the request of a nested <Sandbox>: {message}"))
 }
 
-fn relative(path: &str) -> Result<RelativePath, Trouble> {
+fn relative(path: &str) -> Result<RelativePath, TaskError> {
     RelativePath::new(path)
-        .map_err(|error| Trouble::new("TOOL_PATH_ESCAPE", format!("{path:?}: {error}")))
+        .map_err(|error| TaskError::new("TOOL_PATH_ESCAPE", format!("{path:?}: {error}")))
 }
 
 impl NestedId {
@@ -98,7 +98,7 @@ impl NestedId {
     ///
     /// # Errors
     /// `INVALID_INPUT` if it cannot.
-    pub(crate) fn checked(self) -> Result<Self, Trouble> {
+    pub(crate) fn check(self) -> Result<Self, TaskError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         let is_id = |id: &str| !id.is_empty() && !id.starts_with('.') && id.bytes().all(is_plain);
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -127,7 +127,7 @@ impl NestedRequest {
     ///
     /// # Errors
     /// If the request exceeds the limits of request bundles.
-    pub(super) fn write(&self, dir: &Dir) -> Result<(), Trouble> {
+    pub(super) fn write(&self, dir: &Dir) -> Result<(), TaskError> {
         let sandbox = &self.sandbox;
         let described = SandboxFile {
             sandbox: self.id.clone(),
@@ -155,15 +155,15 @@ impl NestedRequest {
         };
         write_request(dir, &request)
             .map(drop)
-            .map_err(|error| Trouble::new(error.code(), error.to_string()))
+            .map_err(|error| TaskError::new(error.code(), error.to_string()))
     }
 
     /// Reads the request with this id from a copy of the directory that was written in the sandbox.
     ///
     /// # Errors
     /// `INVALID_INPUT` and `TOOL_PATH_ESCAPE` for invalid requests.
-    pub(crate) fn read(dir: &Dir, id: &NestedId) -> Result<Self, Trouble> {
-        let id = id.clone().checked()?;
+    pub(crate) fn read(dir: &Dir, id: &NestedId) -> Result<Self, TaskError> {
+        let id = id.clone().check()?;
         let described = file(dir, SANDBOX, SANDBOX_BYTES)?;
         let described = described.ok_or_else(|| refused(format!("it has no {SANDBOX}")))?;
         let described: SandboxFile = serde_json::from_slice(&described).map_err(refused)?;
@@ -185,7 +185,7 @@ impl NestedRequest {
             sandbox.on_limit = OnLimit::Wait;
         }
         // A contract that cannot be read is rejected before anything is created.
-        sandbox.egress.as_ref().map(Contract::read).transpose().map_err(refused)?;
+        sandbox.egress.as_ref().map(Contract::parse).transpose().map_err(refused)?;
         let mut program = BTreeMap::new();
         for name in PROGRAM {
             if let Some(content) = file(dir, name, BundleLimits::SANDBOX.total_bytes)? {
@@ -201,14 +201,14 @@ impl NestedRequest {
 }
 
 /// A file of a request; `None` if it does not exist.
-fn file(dir: &Dir, name: &str, most: u64) -> Result<Option<Vec<u8>>, Trouble> {
+fn file(dir: &Dir, name: &str, most: u64) -> Result<Option<Vec<u8>>, TaskError> {
     let path = relative(name)?;
     match dir.stat(&path)? {
         None => return Ok(None),
         Some(stat) if stat.kind == FileKind::File => {}
         Some(_) => {
             let message = format!("Sandbox bundle may only contain files: {name}");
-            return Err(Trouble::new("TOOL_PATH_ESCAPE", message));
+            return Err(TaskError::new("TOOL_PATH_ESCAPE", message));
         }
     }
     let mut content = Vec::new();
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    fn asked() -> NestedRequest {
+    fn nested_request() -> NestedRequest {
         let config = json!({ "allowNested": true, "memoryLimit": "1g", "reviewDiffs": false });
         let Value::Object(config) = config else { panic!("it is an object") };
         let sandbox = Sandbox::of_config(config, json!({ "n": 1 })).unwrap();
@@ -251,35 +251,35 @@ mod tests {
     }
 
     /// Reads a valid request after `change` was applied to its directory.
-    fn read_with(change: impl FnOnce(&Path)) -> Result<NestedRequest, Trouble> {
-        let place = tempfile::tempdir().unwrap();
-        let dir = Dir::open(place.path()).unwrap();
-        asked().write(&dir).unwrap();
-        change(place.path());
+    fn read_with(change: impl FnOnce(&Path)) -> Result<NestedRequest, TaskError> {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = Dir::open(temporary.path()).unwrap();
+        nested_request().write(&dir).unwrap();
+        change(temporary.path());
         NestedRequest::read(&dir, &nested_id())
     }
 
     #[test]
     fn a_request_survives_the_way() {
-        assert_eq!(read_with(|_| {}).unwrap(), asked());
+        assert_eq!(read_with(|_| {}).unwrap(), nested_request());
     }
 
     #[test]
     fn what_is_no_request_is_refused() {
         let described = |value: Value| {
-            move |place: &Path| fs::write(place.join(SANDBOX), value.to_string()).unwrap()
+            move |path: &Path| fs::write(path.join(SANDBOX), value.to_string()).unwrap()
         };
         let all = |more: Value| {
             let mut all = json!({ "sandbox": nested_id(), "config": { "command": "true" } });
             all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             all
         };
-        let refusal = |done: Result<NestedRequest, Trouble>| {
-            let trouble = done.unwrap_err();
-            assert!(!trouble.is_retryable);
-            (trouble.code, trouble.message)
+        let refusal = |done: Result<NestedRequest, TaskError>| {
+            let error = done.unwrap_err();
+            assert!(!error.is_retryable);
+            (error.code, error.message)
         };
-        for (value, told) in [
+        for (value, expected) in [
             (json!([]), "invalid length"),
             (json!({}), "missing field"),
             (
@@ -295,22 +295,22 @@ mod tests {
         ] {
             let (code, message) = refusal(read_with(described(value.clone())));
             assert_eq!(code, "INVALID_INPUT", "{value}");
-            assert!(message.contains(told), "{value}: {message}");
+            assert!(message.contains(expected), "{value}: {message}");
         }
         for name in [SANDBOX, INPUT, "bundle.tsx"] {
-            let linked = read_with(|place| {
-                fs::remove_file(place.join(name)).unwrap();
-                symlink("/etc/passwd", place.join(name)).unwrap();
+            let linked = read_with(|path| {
+                fs::remove_file(path.join(name)).unwrap();
+                symlink("/etc/passwd", path.join(name)).unwrap();
             });
             assert_eq!(refusal(linked).0, "TOOL_PATH_ESCAPE", "{name}");
         }
-        let large = read_with(|place| {
-            fs::File::create(place.join(SANDBOX)).unwrap().set_len(SANDBOX_BYTES + 1).unwrap();
+        let large = read_with(|path| {
+            fs::File::create(path.join(SANDBOX)).unwrap().set_len(SANDBOX_BYTES + 1).unwrap();
         });
         assert!(refusal(large).1.contains("more than"));
-        let empty = read_with(|place| fs::remove_file(place.join("bundle.tsx")).unwrap());
+        let empty = read_with(|path| fs::remove_file(path.join("bundle.tsx")).unwrap());
         assert!(refusal(empty).1.contains("no workflow"));
-        let missing = read_with(|place| fs::remove_file(place.join(SANDBOX)).unwrap());
+        let missing = read_with(|path| fs::remove_file(path.join(SANDBOX)).unwrap());
         assert!(refusal(missing).1.contains("no sandbox.json"));
     }
 
@@ -321,15 +321,15 @@ mod tests {
             ["", ".", "..", ".hidden", "a/../b", "/a", "a/", "a\0", "a b", "ü", long.as_str()]
         {
             let id = NestedId { node: node.to_owned(), ..nested_id() };
-            assert_eq!(id.checked().unwrap_err().code, "INVALID_INPUT", "{node:?}");
+            assert_eq!(id.check().unwrap_err().code, "INVALID_INPUT", "{node:?}");
         }
         for attempt in [0, MAX_ATTEMPTS + 1] {
-            assert!(NestedId { attempt, ..nested_id() }.checked().is_err());
+            assert!(NestedId { attempt, ..nested_id() }.check().is_err());
         }
         for name in ["", "..", "f", &"F".repeat(40), &"/".repeat(40)] {
-            assert!(NestedId { name: name.to_owned(), ..nested_id() }.checked().is_err());
+            assert!(NestedId { name: name.to_owned(), ..nested_id() }.check().is_err());
         }
-        assert!(nested_id().checked().is_ok());
-        assert!(NestedId { node: "flow/inner@@2".to_owned(), ..nested_id() }.checked().is_ok());
+        assert!(nested_id().check().is_ok());
+        assert!(NestedId { node: "flow/inner@@2".to_owned(), ..nested_id() }.check().is_ok());
     }
 }

@@ -14,26 +14,26 @@ use stockade_core::{BundleLimits, Code};
 use super::changes::{self, BLOBS, CHANGES, Changes};
 use super::inner_sandbox::{InnerSandbox, RESULT_DIRECTORY, failed, part};
 use super::request;
-use crate::engine::sandbox::attempt::{NestedSource, Try};
-use crate::engine::sandbox::handle::{SandboxHandle, trouble};
+use crate::engine::sandbox::attempt::{NestedSource, SandboxAttempt};
+use crate::engine::sandbox::handle::{SandboxHandle, task_error};
 use crate::engine::sandbox::request::RESULT as RESULTS;
 use crate::engine::sandbox::result;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::store::sandboxes::Review;
 
 impl InnerSandbox<'_> {
     /// Stores the result on the host until it is handed back.
-    pub(super) fn keep_result(&self, result: Result<Value, &Trouble>) -> Result<(), Trouble> {
+    pub(super) fn store_result(&self, result: Result<Value, &TaskError>) -> Result<(), TaskError> {
         let giving = self.part("giving");
-        let into = self.directory.fresh(&giving)?;
+        let into = self.directory.create_fresh(&giving)?;
         let (status, outputs) = match result {
             Ok(outputs) => {
-                self.keep_changes(&into)?;
+                self.store_changes(&into)?;
                 (Status::Finished, outputs)
             }
-            Err(trouble) => {
-                let mut error = trouble.to_json();
-                error["retryable"] = trouble.is_retryable.into();
+            Err(task_error) => {
+                let mut error = task_error.to_json();
+                error["retryable"] = task_error.is_retryable.into();
                 (Status::Failed, json!({ "error": error }))
             }
         };
@@ -52,7 +52,7 @@ impl InnerSandbox<'_> {
 
     /// Stores its accepted changes, with their contents. They were applied to the copy of the
     /// workspace.
-    fn keep_changes(&self, into: &Dir) -> Result<(), Trouble> {
+    fn store_changes(&self, into: &Dir) -> Result<(), TaskError> {
         let noted = self.part("noted");
         if !self.directory.has(&noted)? {
             return Ok(());
@@ -66,16 +66,19 @@ impl InnerSandbox<'_> {
         let mut left = BundleLimits::SANDBOX.total_bytes;
         for entry in all.entries {
             let new = entry.change.new_node();
-            if entry.refused.is_some() || !changes::is_made(&fork, &entry)? {
+            if entry.refused.is_some() || !changes::is_applied(&fork, &entry)? {
                 continue;
             }
             if let Some(Node::File { hash, size, .. }) = new {
                 left = left.checked_sub(*size).ok_or_else(|| {
-                    Trouble::new("INVALID_INPUT", "its changes exceed the maximum size of a bundle")
+                    TaskError::new(
+                        "INVALID_INPUT",
+                        "its changes exceed the maximum size of a bundle",
+                    )
                 })?;
                 let name = changes::blob(*hash)?;
                 if blobs.stat(&name)?.is_none() {
-                    changes::take(&fork, &entry.path, *hash, &blobs, &name)?;
+                    changes::copy_blob(&fork, &entry.path, *hash, &blobs, &name)?;
                 }
             }
             accepted.entries.push(entry);
@@ -85,14 +88,14 @@ impl InnerSandbox<'_> {
 
     /// Writes the result into the enclosing sandbox, with the manifest last: without a manifest there
     /// is no result.
-    pub(super) async fn hand_back(&self) -> Result<(), Trouble> {
-        let given = self.directory.open_part(&self.part(RESULT_DIRECTORY))?;
+    pub(super) async fn return_result(&self) -> Result<(), TaskError> {
+        let result_dir = self.directory.open_part(&self.part(RESULT_DIRECTORY))?;
         let to = format!("{RESULTS}/{}/{}", self.id.directory(), request::RESULT);
         let operation = |what: &str| format!("give-{}-{what}", &self.name[..12]);
         self.handle.make_directory(&operation("directory"), &format!("{to}/{BLOBS}")).await?;
         let mut files = Vec::new();
-        if given.stat(&RelativePath::new(CHANGES).map_err(failed)?)?.is_some() {
-            let blobs = given.open_dir(&RelativePath::new(BLOBS).map_err(failed)?)?;
+        if result_dir.stat(&RelativePath::new(CHANGES).map_err(failed)?)?.is_some() {
+            let blobs = result_dir.open_dir(&RelativePath::new(BLOBS).map_err(failed)?)?;
             for (name, _) in blobs.entries()? {
                 let name = String::from_utf8(name).map_err(failed)?;
                 files.push(format!("{BLOBS}/{name}"));
@@ -104,7 +107,7 @@ impl InnerSandbox<'_> {
             let path = RelativePath::new(file.as_str()).map_err(failed)?;
             let mut content = Vec::new();
             let most = BundleLimits::SANDBOX.total_bytes;
-            given.open_file(&path)?.take(most).read_to_end(&mut content).map_err(failed)?;
+            result_dir.open_file(&path)?.take(most).read_to_end(&mut content).map_err(failed)?;
             let at = format!("{to}/{file}");
             self.handle.write_again(&operation(&file), &at, &content).await?;
         }
@@ -112,14 +115,14 @@ impl InnerSandbox<'_> {
     }
 }
 
-impl Try {
+impl SandboxAttempt {
     /// Stores the changes of a nested sandbox before they are applied to its copy of the workspace,
     /// because applying them removes their bundles.
-    pub(in super::super) async fn note_changes(
+    pub(in super::super) async fn record_changes(
         &self,
         handle: &SandboxHandle,
         review: &Review,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), TaskError> {
         let Some(NestedSource { name, .. }) = &self.nested_source else { return Ok(()) };
         let (directory, noted) = (self.directory()?, part("noted", name));
         if directory.has(&noted)? {
@@ -128,24 +131,24 @@ impl Try {
         let mut entries: Vec<Entry> = Vec::new();
         for id in &review.bundles {
             let request = ShowBundle { id: id.clone(), paths: Vec::new() };
-            let shown = handle.sandboxes().show_bundle(&handle.caller("show"), request).await;
-            let shown = match shown {
+            let response = handle.sandboxes().show_bundle(&handle.caller("show"), request).await;
+            let response = match response {
                 Err(problem) if problem.code == Code::BundleNotFound => continue,
-                shown => shown.map_err(|problem| trouble(&problem))?,
+                response => response.map_err(|problem| task_error(&problem))?,
             };
-            for entry in shown.entries {
+            for entry in response.entries {
                 entries.push(serde_json::from_value(Value::Object(entry.change)).map_err(failed)?);
             }
         }
         entries.sort_by(|one, other| one.path.cmp(&other.path));
         entries.dedup_by(|one, other| one.path == other.path);
         let noting = part("noting", name);
-        write_changes(&directory.fresh(&noting)?, &Changes { entries })?;
+        write_changes(&directory.create_fresh(&noting)?, &Changes { entries })?;
         directory.rename(&noting, &noted)
     }
 }
 
-pub(super) fn read_changes(dir: &Dir) -> Result<Changes, Trouble> {
+pub(super) fn read_changes(dir: &Dir) -> Result<Changes, TaskError> {
     let name = RelativePath::new(CHANGES).map_err(failed)?;
     let mut text = Vec::new();
     let most = BundleLimits::SANDBOX.total_bytes;
@@ -153,7 +156,7 @@ pub(super) fn read_changes(dir: &Dir) -> Result<Changes, Trouble> {
     serde_json::from_slice(&text).map_err(failed)
 }
 
-fn write_changes(dir: &Dir, changes: &Changes) -> Result<(), Trouble> {
+fn write_changes(dir: &Dir, changes: &Changes) -> Result<(), TaskError> {
     let name = RelativePath::new(CHANGES).map_err(failed)?;
     let text = serde_json::to_vec(changes).map_err(failed)?;
     let mut file = dir.create_file(&name, 0o600)?;

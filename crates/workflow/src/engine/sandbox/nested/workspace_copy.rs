@@ -8,18 +8,18 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::Dir;
 
 use crate::engine::sandbox::directory::SandboxDirectory;
-use crate::engine::sandbox::handle::{SandboxHandle, trouble};
+use crate::engine::sandbox::handle::{SandboxHandle, task_error};
 use crate::engine::sandbox::request::WORKSPACE;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 
 /// The largest workspace that can be copied, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
 /// The directories of a workspace that do not belong to the project.
 const NOT_THE_PROJECT: [&str; 2] = [".smithers", ".stockade"];
 
-fn failed(error: impl std::fmt::Display) -> Trouble {
+fn failed(error: impl std::fmt::Display) -> TaskError {
     let message = format!("cannot copy the outer workspace of a nested <Sandbox>: {error}");
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable()
 }
 
 /// The workspace copy in a directory of a nested sandbox, which is created if it does not exist.
@@ -28,7 +28,7 @@ pub(super) async fn copy_workspace(
     outer: &SandboxHandle,
     directory: &SandboxDirectory,
     [copying, part]: [&str; 2],
-) -> Result<PathBuf, Trouble> {
+) -> Result<PathBuf, TaskError> {
     use std::os::unix::ffi::OsStrExt as _;
     let path = directory.path.join(part);
     if directory.has(part)? {
@@ -43,14 +43,14 @@ pub(super) async fn copy_workspace(
     };
     let caller = outer.caller(&format!("fork-{part}"));
     let done = outer.sandboxes().collect_directory(&caller, request).await;
-    done.map_err(|problem| trouble(&problem))?;
+    done.map_err(|problem| task_error(&problem))?;
     clean(&copied)?;
     directory.rename(copying, part)?;
     Ok(path)
 }
 
 /// Removes the files that the enclosing sandbox has in addition to its project.
-fn clean(path: &Path) -> Result<(), Trouble> {
+fn clean(path: &Path) -> Result<(), TaskError> {
     let dir = Dir::open(path)?;
     for name in NOT_THE_PROJECT {
         let name = RelativePath::new(name).map_err(failed)?;

@@ -7,7 +7,7 @@ use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{Dir, FileKind};
 use stockade_core::BundleLimits;
 
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 
 /// The maximum depth of directories in a bundle.
 const DEPTH: usize = 32;
@@ -21,7 +21,7 @@ const ENTRIES: u64 = 4096;
 /// `TOOL_PATH_ESCAPE` for a link and for anything that is not a file or directory, `INVALID_INPUT`
 /// beyond the limits, `SANDBOX_EXECUTION_FAILED` for a file or directory that cannot be read or
 /// written.
-pub(super) fn copy(from: &Dir, into: &Dir) -> Result<(), Trouble> {
+pub(super) fn copy(from: &Dir, into: &Dir) -> Result<(), TaskError> {
     let (mut bytes_left, mut entries_left) = (BundleLimits::SANDBOX.total_bytes, ENTRIES);
     let mut directories: Vec<Option<RelativePath>> = vec![None];
     while let Some(directory) = directories.pop() {
@@ -36,7 +36,8 @@ pub(super) fn copy(from: &Dir, into: &Dir) -> Result<(), Trouble> {
                 Some(directory) => directory.join(&name),
                 None => RelativePath::new(name),
             };
-            let path = path.map_err(|error| Trouble::new("TOOL_PATH_ESCAPE", error.to_string()))?;
+            let path =
+                path.map_err(|error| TaskError::new("TOOL_PATH_ESCAPE", error.to_string()))?;
             match kind {
                 FileKind::Directory if path.components().count() < DEPTH => {
                     into.mkdir(&path, 0o700)?;
@@ -46,12 +47,12 @@ pub(super) fn copy(from: &Dir, into: &Dir) -> Result<(), Trouble> {
                 FileKind::File => bytes_left = copy_file(from, into, &path, bytes_left)?,
                 FileKind::Symlink => {
                     let message = "Sandbox bundle may not contain symlinks.";
-                    return Err(Trouble::new("TOOL_PATH_ESCAPE", message));
+                    return Err(TaskError::new("TOOL_PATH_ESCAPE", message));
                 }
                 FileKind::CharacterDevice | FileKind::Other => {
                     let path = path.quoted();
                     let message = format!("Sandbox bundle may not contain special files: {path}");
-                    return Err(Trouble::new("TOOL_PATH_ESCAPE", message));
+                    return Err(TaskError::new("TOOL_PATH_ESCAPE", message));
                 }
             }
         }
@@ -60,23 +61,23 @@ pub(super) fn copy(from: &Dir, into: &Dir) -> Result<(), Trouble> {
 }
 
 /// Copies a file of at most `left` bytes; returns how many bytes may still follow.
-fn copy_file(from: &Dir, into: &Dir, path: &RelativePath, left: u64) -> Result<u64, Trouble> {
+fn copy_file(from: &Dir, into: &Dir, path: &RelativePath, left: u64) -> Result<u64, TaskError> {
     let source = from.open_file(path)?;
     let mut target = into.create_file(path, 0o600)?;
     // One byte more than the limit, to detect a file that is too long.
     let copied = io::copy(&mut source.take(left.saturating_add(1)), &mut target);
     let copied = copied.and_then(|copied| target.sync_data().map(|()| copied));
-    let lost = |error: io::Error| {
+    let io_error = |error: io::Error| {
         let message = format!("cannot copy {} of the result: {error}", path.quoted());
-        Trouble::new("SANDBOX_EXECUTION_FAILED", message).retryable()
+        TaskError::new("SANDBOX_EXECUTION_FAILED", message).retryable()
     };
-    left.checked_sub(copied.map_err(lost)?).ok_or_else(|| {
+    left.checked_sub(copied.map_err(io_error)?).ok_or_else(|| {
         too_large(&format!("exceeds {} MiB", BundleLimits::SANDBOX.total_bytes >> 20))
     })
 }
 
-fn too_large(how: &str) -> Trouble {
-    Trouble::new("INVALID_INPUT", format!("Sandbox bundle {how}."))
+fn too_large(how: &str) -> TaskError {
+    TaskError::new("INVALID_INPUT", format!("Sandbox bundle {how}."))
 }
 
 #[cfg(test)]
@@ -86,7 +87,9 @@ mod tests {
 
     use super::*;
 
-    fn copied(fill: impl FnOnce(&std::path::Path)) -> (tempfile::TempDir, Result<(), Trouble>) {
+    fn copy_filled(
+        fill: impl FnOnce(&std::path::Path),
+    ) -> (tempfile::TempDir, Result<(), TaskError>) {
         let (from, into) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fill(from.path());
         let copied = copy(&Dir::open(from.path()).unwrap(), &Dir::open(into.path()).unwrap());
@@ -95,7 +98,7 @@ mod tests {
 
     #[test]
     fn files_are_copied_and_nothing_else() {
-        let (into, done) = copied(|from| {
+        let (into, done) = copy_filled(|from| {
             fs::create_dir_all(from.join("artifacts/deep")).unwrap();
             fs::write(from.join("README.md"), "{}").unwrap();
             fs::write(from.join("artifacts/deep/a"), "a").unwrap();
@@ -103,7 +106,7 @@ mod tests {
         done.unwrap();
         assert_eq!(fs::read(into.path().join("artifacts/deep/a")).unwrap(), b"a");
         assert_eq!(fs::read(into.path().join("README.md")).unwrap(), b"{}");
-        let refused = |fill: fn(&std::path::Path)| copied(fill).1.unwrap_err().code;
+        let refused = |fill: fn(&std::path::Path)| copy_filled(fill).1.unwrap_err().code;
         assert_eq!(refused(|from| symlink("/etc", from.join("link")).unwrap()), "TOOL_PATH_ESCAPE");
         assert_eq!(
             refused(|from| {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::external::ExternalProvider;
 use crate::authoring::{ChildRequest, Error};
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::engine::user_code::{ChildResult, ProviderHost, UserCode};
 use crate::journal::WorkflowRef;
 use crate::sync::lock;
@@ -20,10 +20,10 @@ use crate::sync::lock;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TimeLimits {
     /// For the whole work.
-    pub(crate) whole: Option<Duration>,
+    pub(crate) total: Option<Duration>,
     /// Without a heartbeat. The provider need not send heartbeats while one of its child runs is
     /// running.
-    pub(crate) silent: Option<Duration>,
+    pub(crate) silence: Option<Duration>,
 }
 
 /// One call of a provider. If it is dropped without [`ProviderCall::clean_up`], the provider cleans up
@@ -35,7 +35,7 @@ pub(crate) struct ProviderCall {
     request: Value,
     /// The provider, if it is a program.
     external: Option<Arc<ExternalProvider>>,
-    is_begun: bool,
+    is_started: bool,
 }
 
 impl ProviderCall {
@@ -43,7 +43,7 @@ impl ProviderCall {
     /// crash, the same request can be cleaned up even though its work was not done in this process.
     pub(crate) fn new(user_code: &Arc<UserCode>, run: &str, sandbox: &str, request: Value) -> Self {
         let (user_code, run, sandbox) = (Arc::clone(user_code), run.to_owned(), sandbox.to_owned());
-        Self { user_code, run, sandbox, request, external: None, is_begun: false }
+        Self { user_code, run, sandbox, request, external: None, is_started: false }
     }
 
     /// Makes this a call of a program.
@@ -60,24 +60,24 @@ impl ProviderCall {
         &mut self,
         times: TimeLimits,
         host: &dyn ProviderHost,
-    ) -> Result<Value, Trouble> {
-        self.is_begun = true;
+    ) -> Result<Value, TaskError> {
+        self.is_started = true;
         let watched =
             WatchedHost { host, busy: AtomicUsize::new(0), last: Mutex::new(Instant::now()) };
-        let end = times.whole.map(|whole| Instant::now() + whole);
+        let end = times.total.map(|whole| Instant::now() + whole);
         let work = async {
             match &self.external {
                 Some(external) => external.provide(&self.request, &watched).await,
                 None => {
                     let work =
                         self.user_code.provide(&self.run, &self.sandbox, &self.request, &watched);
-                    work.await.map_err(trouble)
+                    work.await.map_err(task_error)
                 }
             }
         };
         let mut work = std::pin::pin!(work);
         let (code, limit) = loop {
-            let silent = times.silent.map(|silent| watched.last() + silent);
+            let silent = times.silence.map(|silent| watched.last() + silent);
             let next = [end, silent].into_iter().flatten().min();
             let outcome = match next {
                 None => work.as_mut().await,
@@ -85,11 +85,11 @@ impl ProviderCall {
                     Ok(outcome) => outcome,
                     Err(_) => {
                         let now = Instant::now();
-                        if let Some(whole) = times.whole.filter(|_| end.is_some_and(|at| at <= now))
+                        if let Some(whole) = times.total.filter(|_| end.is_some_and(|at| at <= now))
                         {
                             break ("TASK_TIMEOUT", whole);
                         }
-                        match times.silent {
+                        match times.silence {
                             Some(silent) if watched.last() + silent <= now => {
                                 break ("TASK_HEARTBEAT_TIMEOUT", silent);
                             }
@@ -108,13 +108,13 @@ impl ProviderCall {
             if code == "TASK_TIMEOUT" { "took longer than" } else { "sent no heartbeat for" };
         let id = &self.sandbox;
         let message = format!("the provider of sandbox \"{id}\" {what} {} ms", limit.as_millis());
-        Err(Trouble::new(code, message).retryable())
+        Err(TaskError::new(code, message).retryable())
     }
 
     /// Makes the provider clean up after the same call before a crash. Errors are logged.
     pub(crate) async fn clean_up_before(&self) {
-        if let Err(trouble) = self.cleaned().await {
-            warn(&self.run, &self.sandbox, &trouble);
+        if let Err(error) = self.run_cleanup().await {
+            warn(&self.run, &self.sandbox, &error);
         }
     }
 
@@ -123,17 +123,17 @@ impl ProviderCall {
     ///
     /// # Errors
     /// Why the cleanup failed. The result of the call does not depend on it.
-    pub(crate) async fn clean_up(mut self) -> Result<(), Trouble> {
-        self.is_begun = false;
-        self.cleaned().await
+    pub(crate) async fn clean_up(mut self) -> Result<(), TaskError> {
+        self.is_started = false;
+        self.run_cleanup().await
     }
 
-    async fn cleaned(&self) -> Result<(), Trouble> {
+    async fn run_cleanup(&self) -> Result<(), TaskError> {
         match &self.external {
             Some(external) => external.clean_up(&self.request).await,
             None => {
                 let cleaning = self.user_code.clean_up(&self.run, &self.sandbox, &self.request);
-                cleaning.await.map_err(trouble)
+                cleaning.await.map_err(task_error)
             }
         }
     }
@@ -142,7 +142,7 @@ impl ProviderCall {
 impl Drop for ProviderCall {
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if !std::mem::take(&mut self.is_begun) {
+        if !std::mem::take(&mut self.is_started) {
             return;
         }
         let left = Self {
@@ -151,7 +151,7 @@ impl Drop for ProviderCall {
             sandbox: std::mem::take(&mut self.sandbox),
             request: self.request.take(),
             external: self.external.take(),
-            is_begun: false,
+            is_started: false,
         };
         runtime.spawn(async move {
             if left.external.is_none() {
@@ -162,20 +162,20 @@ impl Drop for ProviderCall {
     }
 }
 
-fn warn(run: &str, sandbox: &str, trouble: &Trouble) {
-    tracing::warn!(run, sandbox, error = trouble.message, "sandbox provider cleanup failed");
+fn warn(run: &str, sandbox: &str, task_error: &TaskError) {
+    tracing::warn!(run, sandbox, error = task_error.message, "sandbox provider cleanup failed");
 }
 
 /// The failure of a provider. Another attempt may succeed, unless the request is wrong.
-pub(super) fn trouble(error: Error) -> Trouble {
+pub(super) fn task_error(error: Error) -> TaskError {
     const FINAL: [&str; 3] =
         ["INVALID_INPUT", "HEARTBEAT_PAYLOAD_TOO_LARGE", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"];
-    let mut trouble = Trouble::from(error);
-    if trouble.code == "TASK_FAILED" {
-        "SANDBOX_EXECUTION_FAILED".clone_into(&mut trouble.code);
+    let mut task_error = TaskError::from(error);
+    if task_error.code == "TASK_FAILED" {
+        "SANDBOX_EXECUTION_FAILED".clone_into(&mut task_error.code);
     }
-    trouble.is_retryable &= !FINAL.contains(&trouble.code.as_str());
-    trouble
+    task_error.is_retryable &= !FINAL.contains(&task_error.code.as_str());
+    task_error
 }
 
 /// A host that records when the provider last called it.
@@ -214,7 +214,7 @@ impl ProviderHost for WatchedHost<'_> {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildResult, Trouble> {
+    ) -> Result<ChildResult, TaskError> {
         self.busy.fetch_add(1, Ordering::Relaxed);
         let _busy = ChildGuard(self);
         self.host.child(workflow, request).await
@@ -226,7 +226,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::user_code::testing::{listening, request, user_code};
+    use crate::engine::user_code::testing::{recording_host, request, user_code};
 
     const PROVIDER: &str = "const provider = {\n\
           id: \"p\",\n\
@@ -246,13 +246,13 @@ mod tests {
         };";
 
     /// The outcome of an attempt with this `config`, and how often its provider cleaned up.
-    async fn tried(
+    async fn run_attempt(
         config: Value,
         times: TimeLimits,
         is_dropped: bool,
-    ) -> (Result<Value, Trouble>, Value) {
+    ) -> (Result<Value, TaskError>, Value) {
         let user_code = user_code(PROVIDER, "provider").await;
-        let host = listening(&user_code);
+        let host = recording_host(&user_code);
         let with = |config: Value| {
             let mut request = request();
             request["config"] = config;
@@ -275,14 +275,14 @@ mod tests {
         }
     }
 
-    const NONE: TimeLimits = TimeLimits { whole: None, silent: None };
+    const NONE: TimeLimits = TimeLimits { total: None, silence: None };
 
     fn silent(milliseconds: u64) -> TimeLimits {
-        TimeLimits { silent: Some(Duration::from_millis(milliseconds)), ..NONE }
+        TimeLimits { silence: Some(Duration::from_millis(milliseconds)), ..NONE }
     }
 
     fn whole(milliseconds: u64) -> TimeLimits {
-        TimeLimits { whole: Some(Duration::from_millis(milliseconds)), ..NONE }
+        TimeLimits { total: Some(Duration::from_millis(milliseconds)), ..NONE }
     }
 
     #[tokio::test]
@@ -298,15 +298,16 @@ mod tests {
             (json!({ "code": "INVALID_INPUT" }), NONE, Some(("INVALID_INPUT", false))),
             (json!({ "code": "EBUSY" }), NONE, Some(("EBUSY", true))),
         ] {
-            let tries = [false, true].map(|is_dropped| tried(config.clone(), times, is_dropped));
+            let attempts =
+                [false, true].map(|is_dropped| run_attempt(config.clone(), times, is_dropped));
             all.push(
-                async move { (config, expected, futures_util::future::join_all(tries).await) },
+                async move { (config, expected, futures_util::future::join_all(attempts).await) },
             );
         }
-        for (config, expected, tries) in futures_util::future::join_all(all).await {
-            for (outcome, cleaned) in tries {
+        for (config, expected, attempts) in futures_util::future::join_all(all).await {
+            for (outcome, cleaned) in attempts {
                 assert_eq!(cleaned, json!(1), "{config}");
-                let failed = outcome.err().map(|trouble| (trouble.code, trouble.is_retryable));
+                let failed = outcome.err().map(|error| (error.code, error.is_retryable));
                 let failed = failed.as_ref().map(|(code, retry)| (code.as_str(), *retry));
                 assert_eq!(failed, expected, "{config}");
             }
@@ -319,7 +320,8 @@ mod tests {
         drop(ProviderCall::new(&user_code, "run", "box", request()));
         let mut ask = request();
         ask["config"]["ask"] = true.into();
-        let seen = user_code.provide("run", "box", &ask, &listening(&user_code)).await.unwrap();
+        let seen =
+            user_code.provide("run", "box", &ask, &recording_host(&user_code)).await.unwrap();
         assert_eq!(seen["output"], json!({}));
     }
 }

@@ -13,7 +13,7 @@ use stockade_bundle::sandbox::{Status, StructuredResult};
 use stockade_core::BundleLimits;
 
 use crate::engine::sandbox::remote::RemoteIds;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 
 /// The maximum length of the id of a remote object, in characters (Smithers, "Run ID length").
 const ID_CHARACTERS: usize = 256;
@@ -59,22 +59,22 @@ pub(crate) enum ProviderResult {
 /// # Errors
 /// `SANDBOX_EXECUTION_FAILED` for an invalid result, `INVALID_INPUT` for an invalid part of a result,
 /// `TOOL_PATH_ESCAPE` for a path that leads elsewhere. None of these errors is retried.
-pub(crate) fn read(value: Value, places: &ResultRoots) -> Result<ProviderOutput, Trouble> {
-    let Value::Object(mut given) = value else {
+pub(crate) fn read(value: Value, roots: &ResultRoots) -> Result<ProviderOutput, TaskError> {
+    let Value::Object(mut fields) = value else {
         return Err(failed("Sandbox provider returned an invalid result."));
     };
-    let status = match text(&mut given, "status")?.as_deref() {
+    let status = match text(&mut fields, "status")?.as_deref() {
         Some("finished") => Some(Status::Finished),
         Some("failed") => Some(Status::Failed),
         Some("cancelled") => Some(Status::Cancelled),
         _ => None,
     };
-    let bundle = text(&mut given, "bundlePath")?.filter(|path| !path.is_empty());
-    let run_id = id(&mut given, "runId")?;
+    let bundle = text(&mut fields, "bundlePath")?.filter(|path| !path.is_empty());
+    let run_id = id(&mut fields, "runId")?;
     let remote = RemoteIds {
-        run_id: id(&mut given, "remoteRunId")?.or(run_id),
-        workspace_id: id(&mut given, "workspaceId")?,
-        container_id: id(&mut given, "containerId")?,
+        run_id: id(&mut fields, "remoteRunId")?.or(run_id),
+        workspace_id: id(&mut fields, "workspaceId")?,
+        container_id: id(&mut fields, "containerId")?,
     };
     let result = match (bundle, status) {
         (Some(_), Some(_)) => {
@@ -82,9 +82,9 @@ pub(crate) fn read(value: Value, places: &ResultRoots) -> Result<ProviderOutput,
                 "Sandbox provider result must include either bundlePath or status, not both.",
             ));
         }
-        (Some(path), None) => ProviderResult::Bundle(directory(&path, places)?),
+        (Some(path), None) => ProviderResult::Bundle(directory(&path, roots)?),
         (None, Some(status)) => {
-            let result = structured(given, status, remote.run_id.clone(), places)?;
+            let result = structured(fields, status, remote.run_id.clone(), roots)?;
             ProviderResult::Structured(Box::new(result))
         }
         (None, None) => {
@@ -98,36 +98,36 @@ pub(crate) fn read(value: Value, places: &ResultRoots) -> Result<ProviderOutput,
 }
 
 fn structured(
-    mut given: Map<String, Value>,
+    mut fields: Map<String, Value>,
     status: Status,
     run_id: Option<String>,
-    places: &ResultRoots,
-) -> Result<StructuredResult, Trouble> {
-    let output = given.remove("output");
-    let outputs = given.remove("outputs").or(output).unwrap_or_default();
-    let diff_bundle = match given.remove("diffBundle") {
+    roots: &ResultRoots,
+) -> Result<StructuredResult, TaskError> {
+    let output = fields.remove("output");
+    let outputs = fields.remove("outputs").or(output).unwrap_or_default();
+    let diff_bundle = match fields.remove("diffBundle") {
         None | Some(Value::Null) => None,
         Some(diff @ Value::Object(_)) => Some(diff),
         Some(_) => return Err(invalid("diffBundle is not an object")),
     };
-    let stream_log = text(&mut given, "streamLogPath")?.filter(|path| !path.is_empty());
-    let stream_log = stream_log.map(|path| log(&path, places)).transpose()?;
+    let stream_log = text(&mut fields, "streamLogPath")?.filter(|path| !path.is_empty());
+    let stream_log = stream_log.map(|path| log(&path, roots)).transpose()?;
     Ok(StructuredResult {
         status,
         outputs,
         run_id,
-        patches: files(&mut given, "patches")?,
-        artifacts: files(&mut given, "artifacts")?,
+        patches: files(&mut fields, "patches")?,
+        artifacts: files(&mut fields, "artifacts")?,
         diff_bundle,
         stream_log,
     })
 }
 
 fn files(
-    given: &mut Map<String, Value>,
+    fields: &mut Map<String, Value>,
     name: &'static str,
-) -> Result<Vec<(String, Vec<u8>)>, Trouble> {
-    let files = match given.remove(name) {
+) -> Result<Vec<(String, Vec<u8>)>, TaskError> {
+    let files = match fields.remove(name) {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Array(files)) => files,
         Some(_) => return Err(invalid(format!("{name} is not an array"))),
@@ -152,16 +152,16 @@ fn files(
     files.into_iter().map(file).collect()
 }
 
-fn text(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<String>, Trouble> {
-    match given.remove(name) {
+fn text(fields: &mut Map<String, Value>, name: &'static str) -> Result<Option<String>, TaskError> {
+    match fields.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
         Some(_) => Err(invalid(format!("{name} is not a string"))),
     }
 }
 
-fn id(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<String>, Trouble> {
-    let found = text(given, name)?.filter(|id| !id.is_empty());
+fn id(fields: &mut Map<String, Value>, name: &'static str) -> Result<Option<String>, TaskError> {
+    let found = text(fields, name)?.filter(|id| !id.is_empty());
     match found {
         Some(id) if id.chars().count() > ID_CHARACTERS => {
             Err(invalid(format!("{name} has more than {ID_CHARACTERS} characters")))
@@ -173,36 +173,36 @@ fn id(given: &mut Map<String, Value>, name: &'static str) -> Result<Option<Strin
 /// A directory that a provider names: in the project, beside the request, or in a directory for
 /// temporary files (the documentation has `/tmp/smithers-result-bundle`). In the last case it must
 /// belong to this user, because other users may create directories there too.
-fn directory(path: &str, places: &ResultRoots) -> Result<Dir, Trouble> {
-    let kept = [&places.sandbox, &places.project];
-    let found = below(path, &kept, &places.project);
+fn directory(path: &str, roots: &ResultRoots) -> Result<Dir, TaskError> {
+    let allowed = [&roots.sandbox, &roots.project];
+    let found = below(path, &allowed, &roots.project);
     let is_temporary = found.is_none();
-    let temporary = || below(path, &places.temporary.iter().collect::<Vec<_>>(), &places.project);
+    let temporary = || below(path, &roots.temporary.iter().collect::<Vec<_>>(), &roots.project);
     let (root, inside) = found.or_else(temporary).ok_or_else(|| escape(path))?;
     let opened = Dir::open(root).and_then(|root| root.open_dir(&inside));
     let dir = opened.map_err(|error| refused(path, &error))?;
     if is_temporary {
         let owner = dir.stat_self().map_err(|error| refused(path, &error))?.uid;
         if owner != rustix::process::geteuid().as_raw() {
-            let message = format!("{} belongs to another user", shown(path));
-            return Err(Trouble::new("TOOL_PATH_ESCAPE", message));
+            let message = format!("{} belongs to another user", display(path));
+            return Err(TaskError::new("TOOL_PATH_ESCAPE", message));
         }
     }
     Ok(dir)
 }
 
 /// The log that a provider names. It must be in the project, as in upstream.
-fn log(path: &str, places: &ResultRoots) -> Result<Vec<u8>, Trouble> {
-    let kept = [&places.sandbox, &places.project];
-    let (root, inside) = below(path, &kept, &places.project).ok_or_else(|| escape(path))?;
+fn log(path: &str, roots: &ResultRoots) -> Result<Vec<u8>, TaskError> {
+    let allowed = [&roots.sandbox, &roots.project];
+    let (root, inside) = below(path, &allowed, &roots.project).ok_or_else(|| escape(path))?;
     let file = Dir::open(root).and_then(|root| root.open_file(&inside));
     let file = file.map_err(|error| refused(path, &error))?;
     let limit = BundleLimits::SANDBOX.total_bytes;
     let mut content = Vec::new();
     let read = file.take(limit + 1).read_to_end(&mut content);
-    read.map_err(|error| failed(format!("cannot read {}: {error}", shown(path))))?;
+    read.map_err(|error| failed(format!("cannot read {}: {error}", display(path))))?;
     if content.len() as u64 > limit {
-        return Err(invalid(format!("{} is larger than {limit} bytes", shown(path))));
+        return Err(invalid(format!("{} is larger than {limit} bytes", display(path))));
     }
     Ok(content)
 }
@@ -211,7 +211,7 @@ fn log(path: &str, places: &ResultRoots) -> Result<Vec<u8>, Trouble> {
 /// relative to the project.
 fn below<'p>(
     path: &str,
-    places: &[&'p PathBuf],
+    roots: &[&'p PathBuf],
     project: &'p Path,
 ) -> Option<(&'p Path, RelativePath)> {
     let named = Path::new(path);
@@ -219,39 +219,39 @@ fn below<'p>(
     if !named.components().all(is_way) {
         return None;
     }
-    let below = |place: &&'p PathBuf| Some((place.as_path(), named.strip_prefix(place).ok()?));
-    let (place, inside) = match named.is_absolute() {
-        true => places.iter().find_map(below)?,
+    let below = |root: &&'p PathBuf| Some((root.as_path(), named.strip_prefix(root).ok()?));
+    let (root, inside) = match named.is_absolute() {
+        true => roots.iter().find_map(below)?,
         false => (project, named),
     };
     let inside: PathBuf = inside.components().filter(|part| *part != Component::CurDir).collect();
-    Some((place, RelativePath::new(inside.as_os_str().as_bytes()).ok()?))
+    Some((root, RelativePath::new(inside.as_os_str().as_bytes()).ok()?))
 }
 
-fn refused(path: &str, error: &beneath::Error) -> Trouble {
+fn refused(path: &str, error: &beneath::Error) -> TaskError {
     match error {
         beneath::Error::ThroughLink { .. } | beneath::Error::NotRegular { .. } => escape(path),
-        error => failed(format!("cannot open {}: {error}", shown(path))),
+        error => failed(format!("cannot open {}: {error}", display(path))),
     }
 }
 
-fn escape(path: &str) -> Trouble {
+fn escape(path: &str) -> TaskError {
     let message =
-        format!("{} leads outside the directories that a result may come from", shown(path));
-    Trouble::new("TOOL_PATH_ESCAPE", message)
+        format!("{} leads outside the directories that a result may come from", display(path));
+    TaskError::new("TOOL_PATH_ESCAPE", message)
 }
 
 /// A path as it is displayed in a message.
-fn shown(path: &str) -> String {
+fn display(path: &str) -> String {
     path.chars().take(ID_CHARACTERS).collect::<String>().escape_debug().to_string()
 }
 
-fn invalid(what: impl std::fmt::Display) -> Trouble {
-    Trouble::new("INVALID_INPUT", format!("Sandbox provider returned an invalid result: {what}"))
+fn invalid(what: impl std::fmt::Display) -> TaskError {
+    TaskError::new("INVALID_INPUT", format!("Sandbox provider returned an invalid result: {what}"))
 }
 
-fn failed(message: impl Into<String>) -> Trouble {
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+fn failed(message: impl Into<String>) -> TaskError {
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }
 
 #[cfg(test)]
@@ -264,43 +264,41 @@ mod tests {
     use super::*;
 
     /// A project with its own sandbox, in a directory that results must not come from.
-    fn places() -> (tempfile::TempDir, ResultRoots) {
-        let around = tempfile::tempdir().unwrap();
-        let project = around.path().join("project");
+    fn result_roots() -> (tempfile::TempDir, ResultRoots) {
+        let base = tempfile::tempdir().unwrap();
+        let project = base.path().join("project");
         let sandbox = project.join(".smithers/sandboxes/run/box");
-        let temporary = around.path().join("temporary");
-        for place in
-            [&sandbox.join("result"), &temporary.join("bundle"), &around.path().join("out")]
-        {
-            fs::create_dir_all(place).unwrap();
+        let temporary = base.path().join("temporary");
+        for root in [&sandbox.join("result"), &temporary.join("bundle"), &base.path().join("out")] {
+            fs::create_dir_all(root).unwrap();
         }
         fs::write(project.join("log"), "{}\n").unwrap();
-        fs::write(around.path().join("out/log"), "no").unwrap();
+        fs::write(base.path().join("out/log"), "no").unwrap();
         symlink("../out", project.join("link")).unwrap();
         symlink("../out/log", project.join("log-link")).unwrap();
         symlink("../out", temporary.join("link")).unwrap();
         rustix::fs::mkfifoat(rustix::fs::CWD, project.join("pipe"), rustix::fs::Mode::RUSR)
             .unwrap();
-        (around, ResultRoots { project, sandbox, temporary: vec![temporary] })
+        (base, ResultRoots { project, sandbox, temporary: vec![temporary] })
     }
 
-    fn code(value: Value, places: &ResultRoots) -> String {
-        let trouble = read(value, places).unwrap_err();
-        assert!(!trouble.is_retryable, "{trouble:?}");
-        trouble.code
+    fn code(value: Value, roots: &ResultRoots) -> String {
+        let error = read(value, roots).unwrap_err();
+        assert!(!error.is_retryable, "{error:?}");
+        error.code
     }
 
     #[test]
     fn a_structured_result_is_read_with_its_precedences() {
-        let (_around, places) = places();
-        let given = json!({
+        let (_base, roots) = result_roots();
+        let value = json!({
             "status": "finished", "output": 1, "outputs": {"a": 2}, "runId": "r",
             "remoteRunId": "vm", "workspaceId": "w", "containerId": "", "streamLogPath": "log",
             "patches": [{"path": "patches/a.patch", "content": "p"}],
             "artifacts": [{"path": "artifacts/a", "content": "c"}],
             "diffBundle": {"seq": 1, "baseRef": "HEAD", "patches": []}, "more": true,
         });
-        let ProviderOutput { result, remote } = read(given, &places).unwrap();
+        let ProviderOutput { result, remote } = read(value, &roots).unwrap();
         let expected = RemoteIds {
             run_id: Some("vm".to_owned()),
             workspace_id: Some("w".to_owned()),
@@ -314,7 +312,7 @@ mod tests {
         assert_eq!(result.artifacts, [("artifacts/a".to_owned(), b"c".to_vec())]);
         assert_eq!(result.stream_log.as_deref(), Some(b"{}\n".as_slice()));
         assert!(result.diff_bundle.is_some());
-        let least = read(json!({"status": "failed", "runId": "r"}), &places).unwrap();
+        let least = read(json!({"status": "failed", "runId": "r"}), &roots).unwrap();
         let ProviderResult::Structured(result) = least.result else { panic!("{least:?}") };
         assert_eq!((result.status, result.outputs), (Status::Failed, Value::Null));
         assert_eq!(least.remote.run_id.as_deref(), Some("r"));
@@ -322,14 +320,14 @@ mod tests {
 
     #[test]
     fn what_is_no_result_is_refused_with_the_code_of_its_fault() {
-        let (_around, places) = places();
+        let (_base, roots) = result_roots();
         let with = |name: &str, value: Value| {
-            let mut given = json!({"status": "finished"});
-            given[name] = value;
-            given
+            let mut result = json!({"status": "finished"});
+            result[name] = value;
+            result
         };
         let many: Vec<Value> = (0..1001).map(|_| json!({"path": "a", "content": ""})).collect();
-        for (given, expected) in [
+        for (value, expected) in [
             (Value::Null, "SANDBOX_EXECUTION_FAILED"),
             (json!(7), "SANDBOX_EXECUTION_FAILED"),
             (json!([]), "SANDBOX_EXECUTION_FAILED"),
@@ -348,21 +346,21 @@ mod tests {
             (with("artifacts", json!(many)), "INVALID_INPUT"),
             (with("streamLogPath", json!(["log"])), "INVALID_INPUT"),
         ] {
-            assert_eq!(code(given.clone(), &places), expected, "{given}");
+            assert_eq!(code(value.clone(), &roots), expected, "{value}");
         }
     }
 
     #[test]
     fn paths_stay_in_the_places_that_results_come_from() {
-        let (around, places) = places();
-        let at = |path: &str| around.path().join(path).display().to_string();
+        let (base, roots) = result_roots();
+        let at = |path: &str| base.path().join(path).display().to_string();
         for path in [
             at("temporary/bundle"),
             at("project/.smithers/sandboxes/run/box/result"),
             ".smithers/sandboxes/run/box/result".to_owned(),
             at("project/./.smithers"),
         ] {
-            let found = read(json!({ "bundlePath": path }), &places).unwrap();
+            let found = read(json!({ "bundlePath": path }), &roots).unwrap();
             assert!(matches!(found.result, ProviderResult::Bundle(_)), "{path}");
         }
         for path in [
@@ -379,10 +377,10 @@ mod tests {
             "link".to_owned(),
             "a\0b".to_owned(),
         ] {
-            assert_eq!(code(json!({"bundlePath": path}), &places), "TOOL_PATH_ESCAPE", "{path}");
+            assert_eq!(code(json!({"bundlePath": path}), &roots), "TOOL_PATH_ESCAPE", "{path}");
         }
         for path in ["gone", "log"] {
-            let code = code(json!({ "bundlePath": path }), &places);
+            let code = code(json!({ "bundlePath": path }), &roots);
             assert_eq!(code, "SANDBOX_EXECUTION_FAILED", "{path}");
         }
         for path in [
@@ -394,8 +392,8 @@ mod tests {
             "pipe".to_owned(),
             "../out/log".to_owned(),
         ] {
-            let given = json!({ "status": "finished", "streamLogPath": path });
-            assert_eq!(code(given, &places), "TOOL_PATH_ESCAPE", "{path}");
+            let value = json!({ "status": "finished", "streamLogPath": path });
+            assert_eq!(code(value, &roots), "TOOL_PATH_ESCAPE", "{path}");
         }
     }
 }

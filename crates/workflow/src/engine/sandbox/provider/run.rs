@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::sandbox::write_result;
-use stockade_core::egress::Contract;
+use stockade_core::smithers_egress::Contract;
 
 use super::bundle_copy;
 use super::call::{self, ProviderCall, TimeLimits};
@@ -17,14 +17,16 @@ use super::result::{self as provider_result, ProviderOutput, ProviderResult, Res
 use super::secrets::Secrets;
 use crate::authoring::ChildRequest;
 use crate::engine::clock::now_ms;
-use crate::engine::sandbox::attempt::{CollectedResult, Try, TryOutcome, failed, is_stopped};
+use crate::engine::sandbox::attempt::{
+    AttemptOutcome, CollectedResult, SandboxAttempt, failed, is_stopped,
+};
 use crate::engine::sandbox::child_runs::ChildRuns;
 use crate::engine::sandbox::directory::SandboxDirectory;
 use crate::engine::sandbox::handle::SandboxHandle;
 use crate::engine::sandbox::recorder::Recorder;
 use crate::engine::sandbox::{request, result};
+use crate::engine::task_error::TaskError;
 use crate::engine::timings::Operation;
-use crate::engine::trouble::Trouble;
 use crate::engine::user_code::{ActiveGuard, ChildResult, ProviderHost, ProviderName};
 use crate::graph::Sandbox;
 use crate::journal::WorkflowRef;
@@ -32,14 +34,17 @@ use crate::store::sandboxes::{self, Review, SandboxRow, Stage};
 
 /// The default time limit between heartbeats of a provider, and the variable that sets another limit
 /// (upstream's, in milliseconds).
-const USUAL_SILENCE: Duration = Duration::from_secs(600);
+const DEFAULT_SILENCE: Duration = Duration::from_secs(600);
 const SILENCE_VARIABLE: &str = "SMITHERS_TASK_HEARTBEAT_MS";
 /// How much of a heartbeat's data is stored. A provider may send a megabyte, twice a second.
 const MAX_DATA_BYTES: usize = 16 << 10;
 
-impl Try {
+impl SandboxAttempt {
     /// Makes the provider clean up after an attempt whose result is on the host.
-    pub(in super::super) async fn clean_up_again(&self, sandbox: &Sandbox) -> Result<(), Trouble> {
+    pub(in super::super) async fn clean_up_again(
+        &self,
+        sandbox: &Sandbox,
+    ) -> Result<(), TaskError> {
         let contract = request::contract(sandbox)?;
         let directory = self.directory()?;
         let request = self.provider_request(sandbox, contract.as_ref(), &directory);
@@ -53,7 +58,7 @@ impl Try {
         &self,
         sandbox: &Sandbox,
         row: Option<SandboxRow>,
-    ) -> Result<TryOutcome, Trouble> {
+    ) -> Result<AttemptOutcome, TaskError> {
         if row.is_none() {
             let initializing = self.recorder.stage("initializing", 0);
             self.recorder.record(vec![initializing], Vec::new()).await?;
@@ -62,7 +67,7 @@ impl Try {
         let _active = ActiveGuard::new(&self.state.provider_requests);
         let named = sandbox.provider.as_deref();
         let provider = self.user_code.provider(&self.run, &self.task.id, named).await;
-        let ProviderName { id, is_known } = provider.map_err(call::trouble)?;
+        let ProviderName { id, is_known } = provider.map_err(call::task_error)?;
         let file = self.state.options.providers.as_deref();
         let program = (!is_known).then(|| find_program(file, &id, &self.owner)).transpose()?;
         let contract = request::contract(sandbox)?;
@@ -94,15 +99,15 @@ impl Try {
         let secrets = Secrets::of(sandbox, contract.as_ref());
         let done =
             self.work_by_provider(sandbox, row, (&directory, &handle, &id), &mut call, &secrets);
-        let done = done.await.map_err(|trouble| secrets.redacted(trouble));
+        let done = done.await.map_err(|task_error| secrets.redacted(task_error));
         if !is_stopped(&done) {
             if let Err(failure) = self.child_runs.cancel_rest(&self.owner).await {
                 tracing::warn!(run = self.run, error = failure.message, "child runs remain");
             }
             // The result is on the host by now, independent of the decision about it.
             let cleaned = self.recorder.timings.measure(Operation::Cleanup, call.clean_up());
-            if let Err(trouble) = cleaned.await {
-                let error = secrets.redacted(trouble).message;
+            if let Err(task_error) = cleaned.await {
+                let error = secrets.redacted(task_error).message;
                 tracing::warn!(run = self.run, error, "sandbox provider cleanup failed");
             }
             self.state.provider_cleanups.release(&self.name);
@@ -138,8 +143,11 @@ impl Try {
 
     fn time_limits(&self) -> TimeLimits {
         let set = self.environment.get(SILENCE_VARIABLE).and_then(|text| text.trim().parse().ok());
-        let usual = set.filter(|set| *set > 0).map_or(USUAL_SILENCE, Duration::from_millis);
-        TimeLimits { whole: self.task.timeout, silent: self.task.heartbeat_timeout.or(Some(usual)) }
+        let usual = set.filter(|set| *set > 0).map_or(DEFAULT_SILENCE, Duration::from_millis);
+        TimeLimits {
+            total: self.task.timeout,
+            silence: self.task.heartbeat_timeout.or(Some(usual)),
+        }
     }
 
     /// Makes the provider do its work, and collects its result.
@@ -150,15 +158,15 @@ impl Try {
         (directory, handle, id): (&SandboxDirectory, &SandboxHandle, &str),
         call: &mut ProviderCall,
         secrets: &Secrets,
-    ) -> Result<(Review, i64), Trouble> {
+    ) -> Result<(Review, i64), TaskError> {
         let (run, key, recorder) = (&self.run, &self.key, &self.recorder);
         let runtime = request::runtime(sandbox);
         let is_shipped = row.as_ref().is_some_and(|row| row.stage == Stage::Shipped);
-        let (began, base_ref) = self.begin(sandbox, row, id).await?;
+        let (started_at, base_ref) = self.start(sandbox, row, id).await?;
         let contract = request::contract(sandbox)?;
         let request = self.write_request(sandbox, runtime, contract.as_ref(), (directory, false));
         let size = recorder.timings.measure(Operation::Ship, request).await?;
-        drop(directory.fresh("result")?);
+        drop(directory.create_fresh("result")?);
         if !is_shipped {
             let more = json!({ "runtime": runtime, "bundleSizeBytes": size });
             let events =
@@ -166,7 +174,7 @@ impl Try {
             recorder.record(events, vec![sandboxes::ship(run, key, now_ms())]).await?;
         }
         recorder.record(vec![recorder.stage("executing", 40)], Vec::new()).await?;
-        let host = TryHost { recorder, run, child_runs: &*self.child_runs, secrets };
+        let host = AttemptHost { recorder, run, child_runs: &*self.child_runs, secrets };
         let work = call.work(self.time_limits(), &host);
         let output = recorder.timings.measure(Operation::Execute, work).await?;
         let roots = ResultRoots::of(&self.root, &directory.path);
@@ -174,12 +182,13 @@ impl Try {
         let collected = async {
             let (into, path) = write_bundle(result, directory).await?;
             let bundle = result::read(&into)?;
-            Ok::<_, Trouble>((into, path, bundle))
+            Ok::<_, TaskError>((into, path, bundle))
         };
         let collected = recorder.timings.measure(Operation::Collect, collected);
         let (into, path, bundle) = collected.await?;
         let unsynced = Vec::new();
-        let collected = CollectedResult { into, path, bundle, unsynced, began, base_ref, remote };
+        let collected =
+            CollectedResult { into, path, bundle, unsynced, started_at, base_ref, remote };
         self.gather_changes(handle, collected, false).await
     }
 }
@@ -188,26 +197,26 @@ impl Try {
 async fn write_bundle(
     result: ProviderResult,
     directory: &SandboxDirectory,
-) -> Result<(Dir, PathBuf), Trouble> {
+) -> Result<(Dir, PathBuf), TaskError> {
     match result {
         ProviderResult::Structured(result) => {
-            let into = directory.fresh("result")?;
+            let into = directory.create_fresh("result")?;
             write_result(&into, &result).map_err(|error| result::refused(&error))?;
             Ok((into, directory.path.join("result")))
         }
         // The provider may continue to write, and may remove the bundle when it cleans up.
         ProviderResult::Bundle(from) => {
-            let into = directory.fresh("collected")?;
+            let into = directory.create_fresh("collected")?;
             let copy =
                 tokio::task::spawn_blocking(move || bundle_copy::copy(&from, &into).map(|()| into));
-            let lost = |error| failed(format!("cannot copy the result: {error}"));
-            Ok((copy.await.map_err(lost)??, directory.path.join("collected")))
+            let io_error = |error| failed(format!("cannot copy the result: {error}"));
+            Ok((copy.await.map_err(io_error)??, directory.path.join("collected")))
         }
     }
 }
 
 /// The functions that the provider of an attempt may call.
-struct TryHost<'a> {
+struct AttemptHost<'a> {
     recorder: &'a Recorder,
     run: &'a str,
     child_runs: &'a dyn ChildRuns,
@@ -215,7 +224,7 @@ struct TryHost<'a> {
 }
 
 #[async_trait]
-impl ProviderHost for TryHost<'_> {
+impl ProviderHost for AttemptHost<'_> {
     async fn heartbeat(&self, mut data: Value) {
         let length = data.to_string().len();
         if length > MAX_DATA_BYTES {
@@ -236,7 +245,7 @@ impl ProviderHost for TryHost<'_> {
         &self,
         workflow: WorkflowRef,
         request: ChildRequest,
-    ) -> Result<ChildResult, Trouble> {
+    ) -> Result<ChildResult, TaskError> {
         self.child_runs.run(workflow, request).await
     }
 }

@@ -2,13 +2,13 @@
 //! indicate secrets.
 
 use serde_json::Value;
-use stockade_core::egress::Contract;
+use stockade_core::smithers_egress::Contract;
 
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::graph::Sandbox;
 
 /// Shorter values are ignored, because they occur in almost every text.
-const LEAST_SECRET_BYTES: usize = 4;
+const MIN_SECRET_BYTES: usize = 4;
 const SECRET_NAMES: [&str; 6] = ["token", "secret", "key", "passw", "credential", "authorization"];
 const REDACTED: &str = "[redacted]";
 
@@ -31,7 +31,7 @@ impl Secrets {
             let single = [&contract.http_proxy, &contract.https_proxy, &contract.ca_cert_pem];
             all.extend(single.into_iter().flatten().cloned());
         }
-        all.retain(|secret| secret.len() >= LEAST_SECRET_BYTES);
+        all.retain(|secret| secret.len() >= MIN_SECRET_BYTES);
         // The longest secrets come first: a secret may contain another one.
         all.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         Self(all)
@@ -54,8 +54,8 @@ impl Secrets {
         }
     }
 
-    pub(super) fn redacted(&self, mut trouble: Trouble) -> Trouble {
-        self.redact_text(&mut trouble.message);
-        trouble
+    pub(super) fn redacted(&self, mut error: TaskError) -> TaskError {
+        self.redact_text(&mut error.message);
+        error
     }
 }

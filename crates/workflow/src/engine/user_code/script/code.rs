@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stockade_script::worker::Raised;
+use stockade_script::worker::Confinement;
 use tokio::sync::Notify;
 
 use super::console::{Lines, writer};
@@ -87,8 +87,8 @@ impl ScriptCode {
     }
 
     /// The isolation of its realm, while there is one.
-    pub(crate) async fn raised(&self) -> Option<Raised> {
-        self.live.lock().await.as_ref().map(|live| live.realm.raised())
+    pub(crate) async fn confinement(&self) -> Option<Confinement> {
+        self.live.lock().await.as_ref().map(|live| live.realm.confinement())
     }
 
     /// Opens a run.
@@ -118,7 +118,7 @@ impl ScriptCode {
         let tree = Tree::after(before.map(|(_, tree)| tree), update, &live.schemas);
         let tree = tree.map_err(|error| match error {
             graph::Error::Faults(faults) => Error::Faults(faults),
-            graph::Error::Nonsense(_) => Error::Answer(error.to_string()),
+            graph::Error::InvalidUpdate(_) => Error::Answer(error.to_string()),
         })?;
         let graph = tree.graph().cloned();
         let graph = graph.ok_or_else(|| Error::Answer("there is no rendering".to_owned()))?;
@@ -132,7 +132,7 @@ impl ScriptCode {
         &self,
         run: &str,
         work: &Work,
-        beats: &Notify,
+        heartbeats: &Notify,
     ) -> Result<Value, Error> {
         let (function, argument) = match work {
             Work::Compute { function, inputs } => {
@@ -141,12 +141,12 @@ impl ScriptCode {
             Work::Agent { agent, prompt: Prompt::Text(text) } => {
                 ("ask", json!({ "agent": agent, "prompt": text }))
             }
-            Work::Agent { agent, prompt: Prompt::Made { function, inputs } } => {
+            Work::Agent { agent, prompt: Prompt::Computed { function, inputs } } => {
                 ("ask", json!({ "agent": agent, "function": function, "inputs": inputs }))
             }
             other => return Err(Error::Answer(format!("{} is not a function", other.kind()))),
         };
-        self.ask(run, function, argument, beats).await
+        self.call(run, function, argument, heartbeats).await
     }
 
     /// Reads the output of an agent, by calling a function of the run.
@@ -157,26 +157,26 @@ impl ScriptCode {
         text: &str,
     ) -> Result<Value, Error> {
         let argument = json!({ "function": function, "text": text });
-        self.ask(run, "read", argument, &Notify::new()).await
+        self.call(run, "read", argument, &Notify::new()).await
     }
 
     /// Calls a function of `library/start.js` for a run.
-    async fn ask(
+    async fn call(
         &self,
         run: &str,
         function: &str,
         mut argument: Value,
-        beats: &Notify,
+        heartbeats: &Notify,
     ) -> Result<Value, Error> {
-        let (realm, id, answer, mut words) = {
+        let (realm, id, answer, mut messages) = {
             let mut live = self.live.lock().await;
             let live = self.ready(&mut live, run).await?;
             let id = live.realm.id();
             argument["run"] = run.into();
             argument["call"] = id.into();
             argument["changes"] = self.changes(live, run);
-            let (answer, words) = live.realm.call_with_messages::<Value>(id, function, argument);
-            (Arc::clone(&live.realm), id, answer, words)
+            let (answer, messages) = live.realm.call_with_messages::<Value>(id, function, argument);
+            (Arc::clone(&live.realm), id, answer, messages)
         };
         let _abort = AbortGuard { realm: &realm, id };
         let mut answer = std::pin::pin!(answer);
@@ -185,7 +185,7 @@ impl ScriptCode {
                 biased;
                 answer = &mut answer => return answer,
                 // Any message of the call is a heartbeat.
-                Some(_) = words.recv() => beats.notify_one(),
+                Some(_) = messages.recv() => heartbeats.notify_one(),
             }
         }
     }
@@ -207,7 +207,7 @@ impl ScriptCode {
             Some(live) => Arc::clone(&live.realm),
             None => return,
         };
-        let hears = realm.call_within::<Value>("hear", RESPONSE_LIMIT, "abort", json!({}));
+        let hears = realm.call_with_timeout::<Value>("hear", RESPONSE_LIMIT, "abort", json!({}));
         if hears.await.is_err() {
             realm.kill();
         }
@@ -265,12 +265,12 @@ impl ScriptCode {
 
     async fn open_in(&self, live: &mut LoadedRealm, run: &str) -> Result<OpenAnswer, Error> {
         let journal = self.journal(run)?;
-        let (input, within) = {
+        let (input, parent_run) = {
             let journal = lock(&journal);
-            (journal.input.clone(), journal.within.clone())
+            (journal.input.clone(), journal.parent.clone())
         };
         let mut argument = json!({ "run": run, "input": input });
-        if let Some((parent, definition)) = within {
+        if let Some((parent, definition)) = parent_run {
             if Box::pin(self.ensure_open(live, &parent)).await? {
                 self.render_again(live, &parent).await?;
             }
@@ -284,7 +284,7 @@ impl ScriptCode {
             }
         }
         let opened: OpenAnswer =
-            live.realm.call_within("open", CALL_LIMIT, "open", argument).await?;
+            live.realm.call_with_timeout("open", CALL_LIMIT, "open", argument).await?;
         live.schemas.clone_from(&opened.schemas);
         live.sent_rows.insert(run.to_owned(), 0);
         Ok(opened)
@@ -312,8 +312,8 @@ impl ScriptCode {
         let argument = json!({
             "run": run, "changes": changes, "schemas": schemas, "before": before, "number": number,
         });
-        let rendered = live.realm.call_within("render", CALL_LIMIT, "render", argument).await;
-        if matches!(rendered, Err(Error::Late { .. })) {
+        let rendered = live.realm.call_with_timeout("render", CALL_LIMIT, "render", argument).await;
+        if matches!(rendered, Err(Error::Timeout { .. })) {
             live.realm.kill();
         }
         let mut rendered: RenderAnswer = rendered?;

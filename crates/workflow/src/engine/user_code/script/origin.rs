@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::code::ScriptCode;
 use super::loaded_realm::LoadedRealm;
-use crate::authoring::{Error, ModulePlace, OriginAnswer, WorkflowOrigin, pack};
+use crate::authoring::{Error, ModuleLocation, OriginAnswer, WorkflowOrigin, pack};
 use crate::engine::user_code::calls::CALL_LIMIT;
 use crate::graph::{Fault, Function};
 use crate::journal::WorkflowRef;
@@ -54,9 +54,9 @@ impl ScriptCode {
             Selector::Function(number) => json!({ "run": run, "node": null, "workflow": number }),
         };
         let found: OriginAnswer =
-            live.realm.call_within("say", CALL_LIMIT, "origin", argument).await?;
-        if let Some(ModulePlace { module, number }) = found.place {
-            return Ok(WorkflowOrigin::Made { module, number });
+            live.realm.call_with_timeout("say", CALL_LIMIT, "origin", argument).await?;
+        if let Some(ModuleLocation { module, number }) = found.place {
+            return Ok(WorkflowOrigin::FromModule { module, number });
         }
         let journal = self.journal(run)?;
         if let Some(node) = found.node {
@@ -71,8 +71,8 @@ impl ScriptCode {
             });
             return Ok(WorkflowOrigin::Rendered { by, node, state });
         }
-        let within = lock(&journal).within.clone();
-        match within {
+        let parent_run = lock(&journal).parent.clone();
+        match parent_run {
             None => Ok(WorkflowOrigin::Entry),
             Some((parent, WorkflowRef::Rendered(number))) => {
                 Box::pin(self.origin(live, &parent, Selector::Function(number))).await

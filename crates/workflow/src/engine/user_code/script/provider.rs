@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use super::code::ScriptCode;
 use super::loaded_realm::AbortGuard;
-use crate::authoring::{Error, Word};
-use crate::engine::trouble::Trouble;
+use crate::authoring::{Error, Message};
+use crate::engine::task_error::TaskError;
 use crate::engine::user_code::calls::CALL_LIMIT;
 use crate::engine::user_code::provider::{ActiveGuard, ChildResult, ProviderHost, ProviderName};
 use crate::journal::WorkflowRef;
 
 /// The time limit for a provider's cleanup.
-const CLEANING: Duration = Duration::from_secs(60);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many child runs one call may request. The library requests no more.
 const MAX_CHILDREN: usize = 16;
 
@@ -33,7 +33,7 @@ impl ScriptCode {
             let argument = json!({ "run": run, "changes": changes, "sandbox": sandbox });
             live.realm.call::<ProviderName>(live.realm.id(), "provider", argument)
         };
-        let late = |_| Error::Late { what: "notify its provider", limit: CALL_LIMIT };
+        let late = |_| Error::Timeout { what: "notify its provider", limit: CALL_LIMIT };
         tokio::time::timeout(CALL_LIMIT, provider).await.map_err(late)?
     }
 
@@ -48,7 +48,7 @@ impl ScriptCode {
         host: &dyn ProviderHost,
     ) -> Result<Value, Error> {
         let _active = ActiveGuard::new(&self.provider_requests);
-        let (realm, id, answer, mut words) = {
+        let (realm, id, answer, mut messages) = {
             let mut live = self.live.lock().await;
             let live = self.ready(&mut live, run).await?;
             let id = live.realm.id();
@@ -56,15 +56,16 @@ impl ScriptCode {
                 "run": run, "call": id, "changes": self.changes(live, run), "sandbox": sandbox,
                 "request": request.to_string(),
             });
-            let (answer, words) = live.realm.call_with_messages::<Value>(id, "provide", argument);
-            (Arc::clone(&live.realm), id, answer, words)
+            let (answer, messages) =
+                live.realm.call_with_messages::<Value>(id, "provide", argument);
+            (Arc::clone(&live.realm), id, answer, messages)
         };
         let _abort = AbortGuard { realm: &realm, id };
         let mut answer = std::pin::pin!(answer);
         let mut children = FuturesUnordered::new();
         let mut handles = HashMap::new();
         loop {
-            let word = tokio::select! {
+            let message = tokio::select! {
                 biased;
                 answer = &mut answer => return answer,
                 Some((ask, outcome)) = children.next(), if !children.is_empty() => {
@@ -74,11 +75,11 @@ impl ScriptCode {
                     }
                     continue;
                 }
-                Some(word) = words.recv() => word,
+                Some(word) = messages.recv() => word,
             };
-            match word {
-                Word::Heartbeat(data) => host.heartbeat(data).await,
-                Word::Child { ask, request } => {
+            match message {
+                Message::Heartbeat(data) => host.heartbeat(data).await,
+                Message::Child { ask, request } => {
                     let is_next = usize::try_from(ask).is_ok_and(|ask| ask == handles.len());
                     if !is_next || handles.len() == MAX_CHILDREN {
                         let why = "a provider requested a child run that is not permitted";
@@ -90,7 +91,7 @@ impl ScriptCode {
                     let child = Abortable::new(host.child(workflow, request), registration);
                     children.push(async move { (ask, child.await) });
                 }
-                Word::Abandon { ask } => {
+                Message::Abandon { ask } => {
                     if let Some(handle) = handles.get(&ask) {
                         handle.abort();
                     }
@@ -116,23 +117,23 @@ impl ScriptCode {
             });
             live.realm.call::<Value>(live.realm.id(), "cleanUp", argument)
         };
-        match tokio::time::timeout(CLEANING, cleaning).await {
+        match tokio::time::timeout(CLEANUP_TIMEOUT, cleaning).await {
             Ok(cleaned) => cleaned.map(drop),
             Err(_) => {
                 self.kill_if_stuck().await;
-                Err(Error::Late { what: "clean up a sandbox", limit: CLEANING })
+                Err(Error::Timeout { what: "clean up a sandbox", limit: CLEANUP_TIMEOUT })
             }
         }
     }
 }
 
 /// The answer to a request of a call, in the form that the realm expects.
-fn child_answer(call: u64, ask: u32, outcome: Result<ChildResult, Trouble>) -> Value {
+fn child_answer(call: u64, ask: u32, outcome: Result<ChildResult, TaskError>) -> Value {
     let mut answer = json!({ "call": call, "ask": ask });
     match outcome {
         Ok(result) => answer["answer"] = json!(result),
-        Err(trouble) => {
-            answer["failure"] = json!({ "code": trouble.code, "message": trouble.message });
+        Err(error) => {
+            answer["failure"] = json!({ "code": error.code, "message": error.message });
         }
     }
     answer

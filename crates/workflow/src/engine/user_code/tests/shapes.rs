@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::super::testing::opened;
+use super::super::testing::open_user_code;
 use super::super::*;
 use crate::authoring::Error;
 use crate::graph::{Graph, Task, Work};
@@ -144,13 +144,13 @@ impl Random {
     }
 }
 
-fn told(rendered: &Result<Rendering, Error>) -> Result<Graph, String> {
+fn graph_result(rendered: &Result<Rendering, Error>) -> Result<Graph, String> {
     rendered.as_ref().map(|view| Graph::clone(&view.graph)).map_err(ToString::to_string)
 }
 
 #[tokio::test]
 async fn differences_make_what_a_whole_rendering_makes() {
-    let (user_code, journal) = opened(SHAPES).await;
+    let (user_code, journal) = open_user_code(SHAPES).await;
     let mut random = Random(3);
     let (mut good, mut wrong, mut same) = (0, 0, 0);
     let mut shapes = Vec::new();
@@ -172,7 +172,7 @@ async fn differences_make_what_a_whole_rendering_makes() {
         let other = Journal { rows: vec![row], ..Journal::new(&anew, json!({})) };
         user_code.open(&Arc::new(Mutex::new(other))).await.unwrap();
         let whole = user_code.render(&anew).await;
-        assert_eq!(told(&rendered), told(&whole), "step {step}: {value}");
+        assert_eq!(graph_result(&rendered), graph_result(&whole), "step {step}: {value}");
         let Ok(view) = rendered else {
             wrong += 1;
             shapes = random.shapes(0, &mut 0);
@@ -192,18 +192,18 @@ async fn differences_make_what_a_whole_rendering_makes() {
 async fn calls_the_same(user_code: &UserCode, anew: &str, task: &Task) {
     let key = Key { node: task.id.clone(), iteration: 0 };
     let task = Arc::new(task.clone());
-    let beats = Arc::default();
-    let given = async |run| {
+    let heartbeats = Arc::default();
+    let outputs_of = async |run| {
         let call = TaskCall { run, key: &key, task: &task };
-        user_code.work(call, &task.work, &beats).await.map_err(|error| error.to_string())
+        user_code.work(call, &task.work, &heartbeats).await.map_err(|error| error.to_string())
     };
     if let Work::Compute { .. } | Work::Agent { .. } = &task.work {
-        assert_eq!(given("run").await, given(anew).await);
+        assert_eq!(outputs_of("run").await, outputs_of(anew).await);
     }
     if let Work::Subflow { workflow, .. } = &task.work {
         for run in ["run", anew] {
-            let within = Some((run.to_owned(), WorkflowRef::Rendered(*workflow)));
-            let journal = Journal { within, ..Journal::new("child", json!({})) };
+            let parent_run = Some((run.to_owned(), WorkflowRef::Rendered(*workflow)));
+            let journal = Journal { parent: parent_run, ..Journal::new("child", json!({})) };
             user_code.open(&Arc::new(Mutex::new(journal))).await.unwrap();
         }
     }

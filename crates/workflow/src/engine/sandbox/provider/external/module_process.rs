@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::authoring::ChildRequest;
 use crate::engine::commands::HelperGuard;
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::engine::user_code::ProviderHost;
 use crate::journal::WorkflowRef;
 
@@ -64,12 +64,12 @@ struct ModuleError {
     code: Option<String>,
 }
 
-impl From<ModuleError> for Trouble {
+impl From<ModuleError> for TaskError {
     fn from(ModuleError { message, code }: ModuleError) -> Self {
         let code = code.unwrap_or_else(|| "SANDBOX_EXECUTION_FAILED".to_owned());
         let is_final = code == "INVALID_INPUT";
-        let trouble = Self::new(&code, message);
-        if is_final { trouble } else { trouble.retryable() }
+        let error = Self::new(&code, message);
+        if is_final { error } else { error.retryable() }
     }
 }
 
@@ -106,17 +106,17 @@ impl ModuleProcess {
         request: &Value,
         workflow: Option<WorkflowRef>,
         host: &dyn ProviderHost,
-    ) -> Result<Value, Trouble> {
+    ) -> Result<Value, TaskError> {
         self.send(&json!({ "run": request })).await?;
         self.receive(Request::Work, workflow, Some(host)).await
     }
 
     /// Aborts the work of the module, and makes it clean up.
-    pub(super) async fn clean_up(&mut self, request: &Value) -> Result<(), Trouble> {
+    pub(super) async fn clean_up(&mut self, request: &Value) -> Result<(), TaskError> {
         self.send(&json!({ "abort": true })).await?;
         let aborted = self.receive(Request::Abort, None, None);
         // A function that never returns does not notice that it was aborted.
-        tokio::time::timeout(RESPONSE_LIMIT, aborted).await.map_err(|_| gone())??;
+        tokio::time::timeout(RESPONSE_LIMIT, aborted).await.map_err(|_| exited_error())??;
         self.send(&json!({ "cleanup": request })).await?;
         self.receive(Request::Cleanup, None, None).await.map(drop)
     }
@@ -127,7 +127,7 @@ impl ModuleProcess {
         request: Request,
         workflow: Option<WorkflowRef>,
         host: Option<&dyn ProviderHost>,
-    ) -> Result<Value, Trouble> {
+    ) -> Result<Value, TaskError> {
         let Self { child, guard, input, output, line, errors } = self;
         let mut children = FuturesUnordered::new();
         let mut count = 0;
@@ -135,11 +135,11 @@ impl ModuleProcess {
             let mut limited = (&mut *output).take(MAX_LINE_BYTES.saturating_sub(line.len() as u64));
             let read = tokio::select! {
                 Some((ask, outcome)) = children.next(), if !children.is_empty() => {
-                    let outcome: Result<_, Trouble> = outcome;
+                    let outcome: Result<_, TaskError> = outcome;
                     let answer = match outcome {
                         Ok(value) => json!({ "ask": ask, "value": value }),
-                        Err(trouble) => json!({ "ask": ask, "failure":
-                            { "code": trouble.code, "message": trouble.message } }),
+                        Err(task_error) => json!({ "ask": ask, "failure":
+                            { "code": task_error.code, "message": task_error.message } }),
                     };
                     send(input, &json!({ "answer": answer })).await?;
                     continue;
@@ -148,7 +148,7 @@ impl ModuleProcess {
                 read = limited.read_until(b'\n', line) => read,
             };
             if !matches!(read, Ok(length) if length > 0) || line.last() != Some(&b'\n') {
-                return Err(ended(child, guard, errors.take()).await);
+                return Err(ended_error(child, guard, errors.take()).await);
             }
             let message = serde_json::from_slice(line);
             line.clear();
@@ -156,7 +156,7 @@ impl ModuleProcess {
             match message.map_err(odd)? {
                 Message::Heartbeat(data) if data.to_string().len() > MAX_HEARTBEAT_BYTES => {
                     let message = "Heartbeat payload exceeds 1000000 bytes.";
-                    return Err(Trouble::new("HEARTBEAT_PAYLOAD_TOO_LARGE", message));
+                    return Err(TaskError::new("HEARTBEAT_PAYLOAD_TOO_LARGE", message));
                 }
                 Message::Heartbeat(data) => {
                     if let Some(host) = host {
@@ -167,7 +167,7 @@ impl ModuleProcess {
                     let is_next = ask == count && count < MAX_CHILDREN;
                     let (Some(workflow), Some(host), true) = (workflow, host, is_next) else {
                         let message = "a provider requested a child run that is not permitted";
-                        return Err(Trouble::new("INVALID_INPUT", message));
+                        return Err(TaskError::new("INVALID_INPUT", message));
                     };
                     count += 1;
                     children.push(async move { (ask, host.child(workflow, request).await) });
@@ -185,16 +185,16 @@ impl ModuleProcess {
         }
     }
 
-    async fn send(&mut self, message: &Value) -> Result<(), Trouble> {
+    async fn send(&mut self, message: &Value) -> Result<(), TaskError> {
         send(&mut self.input, message).await
     }
 }
 
-async fn send(input: &mut Option<ChildStdin>, message: &Value) -> Result<(), Trouble> {
-    let input = input.as_mut().ok_or_else(gone)?;
+async fn send(input: &mut Option<ChildStdin>, message: &Value) -> Result<(), TaskError> {
+    let input = input.as_mut().ok_or_else(exited_error)?;
     let line = format!("{message}\n");
-    input.write_all(line.as_bytes()).await.map_err(|_| gone())?;
-    input.flush().await.map_err(|_| gone())
+    input.write_all(line.as_bytes()).await.map_err(|_| exited_error())?;
+    input.flush().await.map_err(|_| exited_error())
 }
 
 /// Reads a stream to its end, and retains the first part.
@@ -210,17 +210,17 @@ pub(super) async fn read(
 }
 
 /// The failure of a module whose output has ended.
-async fn ended(
+async fn ended_error(
     child: &mut Child,
     guard: &mut HelperGuard,
     errors: Option<JoinHandle<Vec<u8>>>,
-) -> Trouble {
+) -> TaskError {
     guard.terminate();
     let status = tokio::time::timeout(RESPONSE_LIMIT, child.wait()).await;
     if matches!(status, Ok(Ok(_))) {
         guard.disarm();
     }
-    let Some(errors) = errors else { return gone() };
+    let Some(errors) = errors else { return exited_error() };
     let text = tokio::time::timeout(Duration::from_secs(1), errors).await;
     let text = text.ok().and_then(Result::ok).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).trim().to_owned();
@@ -231,13 +231,13 @@ async fn ended(
         return failed(format!("the program of the provider cannot be started: {text}"));
     }
     let message = format!("the process of the provider exited: {text}");
-    Trouble::new(ENDED, message).retryable()
+    TaskError::new(ENDED, message).retryable()
 }
 
-fn gone() -> Trouble {
-    Trouble::new(ENDED, "the process of the provider exited").retryable()
+fn exited_error() -> TaskError {
+    TaskError::new(ENDED, "the process of the provider exited").retryable()
 }
 
-fn failed(message: impl Into<String>) -> Trouble {
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+fn failed(message: impl Into<String>) -> TaskError {
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 
 /// The longest file that is read.
 const MAX_BYTES: u64 = 1 << 20;
@@ -49,17 +49,17 @@ pub(in super::super) fn find_program(
     file: Option<&Path>,
     id: &str,
     owner: &str,
-) -> Result<ProviderProgram, Trouble> {
+) -> Result<ProviderProgram, TaskError> {
     let unknown = |more: String| {
         let message = format!("Sandbox provider \"{id}\" is not registered.{more}");
-        Trouble::new("INVALID_INPUT", message)
+        TaskError::new("INVALID_INPUT", message)
     };
     let Some(file) = file else { return Err(unknown(String::new())) };
-    let shown = file.display();
+    let path = file.display();
     let remedy = format!(
-        " call registerSandboxProvider() in the workflow; or name a program of this machine in {shown}, as {{\"{id}\": {{\"module\": \"/path/to/provider.mjs\"}}}}"
+        " call registerSandboxProvider() in the workflow; or name a program of this machine in {path}, as {{\"{id}\": {{\"module\": \"/path/to/provider.mjs\"}}}}"
     );
-    let wrong = |why: String| Trouble::new("INVALID_INPUT", format!("{shown} {why}"));
+    let wrong = |why: String| TaskError::new("INVALID_INPUT", format!("{path} {why}"));
     let Some(text) = read(file).map_err(wrong)? else { return Err(unknown(remedy)) };
     let all: BTreeMap<String, ProviderProgram> = serde_json::from_str(&text)
         .map_err(|error| wrong(format!("is not a valid list of providers: {error}")))?;
@@ -71,9 +71,9 @@ pub(in super::super) fn find_program(
     };
     if !is_granted {
         let message = format!(
-            "Sandbox provider \"{id}\" is not granted to {owner}: {shown} can name it in `owners`"
+            "Sandbox provider \"{id}\" is not granted to {owner}: {path} can name it in `owners`"
         );
-        return Err(Trouble::new("INVALID_INPUT", message));
+        return Err(TaskError::new("INVALID_INPUT", message));
     }
     let is_absolute = match (&found.module, found.command.first()) {
         (Some(module), None) => module.is_absolute(),
@@ -97,9 +97,10 @@ fn read(path: &Path) -> Result<Option<String>, String> {
         Err(error) => return Err(format!("cannot be read: {error}")),
     };
     let stat = file.metadata().map_err(|error| format!("cannot be read: {error}"))?;
-    let ours = [0, rustix::process::geteuid().as_raw()];
-    let is_safe =
-        stat.is_file() && ours.contains(&stat.uid()) && stat.mode() & WRITABLE_BY_OTHERS == 0;
+    let trusted_uids = [0, rustix::process::geteuid().as_raw()];
+    let is_safe = stat.is_file()
+        && trusted_uids.contains(&stat.uid())
+        && stat.mode() & WRITABLE_BY_OTHERS == 0;
     if !is_safe {
         return Err("must be a file that only its user can write: chmod go-w".to_owned());
     }
@@ -116,18 +117,19 @@ mod tests {
 
     #[test]
     fn only_what_the_user_says_is_granted() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("providers.json");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("providers.json");
         let of = |owner: &str| find_program(Some(&file), "mine", owner);
         let here = format!("uid:{}", rustix::process::geteuid().as_raw());
-        let told = |trouble: Trouble| {
-            assert_eq!(trouble.code, "INVALID_INPUT");
-            trouble.message
+        let message_of = |error: TaskError| {
+            assert_eq!(error.code, "INVALID_INPUT");
+            error.message
         };
         assert!(
-            told(find_program(None, "mine", &here).unwrap_err()).contains("is not registered.")
+            message_of(find_program(None, "mine", &here).unwrap_err())
+                .contains("is not registered.")
         );
-        assert!(told(of(&here).unwrap_err()).contains("name a program of this machine in"));
+        assert!(message_of(of(&here).unwrap_err()).contains("name a program of this machine in"));
         let write = |text: &str, mode: u32| {
             std::fs::write(&file, text).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -135,7 +137,7 @@ mod tests {
         write(r#"{"mine": {"module": "/m.mjs", "environment": ["KEY"]}}"#, 0o600);
         let found = of(&here).unwrap();
         assert_eq!((found.program.as_str(), found.environment.len()), ("node", 1));
-        assert!(told(of("token:other").unwrap_err()).contains("not granted to token:other"));
+        assert!(message_of(of("token:other").unwrap_err()).contains("not granted to token:other"));
         write(r#"{"mine": {"command": ["/bin/x"], "owners": ["token:other"]}}"#, 0o600);
         assert!(of("token:other").is_ok() && of(&here).is_err());
         for (text, mode, expected) in [
@@ -148,7 +150,7 @@ mod tests {
             ("[]", 0o600, "is not a valid list of providers"),
         ] {
             write(text, mode);
-            let message = told(of(&here).unwrap_err());
+            let message = message_of(of(&here).unwrap_err());
             assert!(message.contains(expected), "{text}: {message}");
         }
     }

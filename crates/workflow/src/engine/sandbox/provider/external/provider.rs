@@ -13,14 +13,14 @@ use tokio::sync::Mutex;
 use super::module_process::{BRIDGE, ENDED, MAX_ERROR_BYTES, MAX_LINE_BYTES, ModuleProcess, read};
 use super::program::ProviderProgram;
 use crate::engine::commands::{HelperGuard, helper};
-use crate::engine::trouble::Trouble;
+use crate::engine::task_error::TaskError;
 use crate::engine::user_code::ProviderHost;
 use crate::journal::WorkflowRef;
 
 /// The time limit for the cleanup.
 const CLEANUP_LIMIT: Duration = Duration::from_secs(60);
 /// The environment variables that every program inherits.
-const USUAL_VARIABLES: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "USER"];
+const DEFAULT_VARIABLES: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "USER"];
 
 /// A provider that is a program, for one attempt.
 pub(in super::super) struct ExternalProvider {
@@ -45,7 +45,7 @@ impl ExternalProvider {
         workflow: Option<WorkflowRef>,
     ) -> Self {
         let names = program.environment.iter().map(String::as_str);
-        let names = USUAL_VARIABLES.iter().copied().chain(names);
+        let names = DEFAULT_VARIABLES.iter().copied().chain(names);
         let value = |name: &str| {
             let set = run_environment.get(name).cloned();
             Some((name.to_owned(), set.or_else(|| std::env::var(name).ok())?))
@@ -61,7 +61,7 @@ impl ExternalProvider {
         &self,
         request: &Value,
         host: &dyn ProviderHost,
-    ) -> Result<Value, Trouble> {
+    ) -> Result<Value, TaskError> {
         let Some(module) = &self.program.module else { return self.run_command(request).await };
         let mut process = self.process.lock().await;
         let process = process.insert(self.start(module)?);
@@ -70,7 +70,7 @@ impl ExternalProvider {
 
     /// Makes the provider clean up, in the process that did the work or in another one. A command has
     /// nothing to clean up.
-    pub(in super::super) async fn clean_up(&self, request: &Value) -> Result<(), Trouble> {
+    pub(in super::super) async fn clean_up(&self, request: &Value) -> Result<(), TaskError> {
         let Some(module) = &self.program.module else { return Ok(()) };
         let known = self.process.lock().await.take();
         if let Some(mut process) = known
@@ -87,7 +87,7 @@ impl ExternalProvider {
         tokio::time::timeout(CLEANUP_LIMIT, cleaned).await.map_err(late)?
     }
 
-    fn start(&self, module: &Path) -> Result<ModuleProcess, Trouble> {
+    fn start(&self, module: &Path) -> Result<ModuleProcess, TaskError> {
         let mut command = self.command(&self.program.program)?;
         let is_bun = self.program.program.ends_with("bun");
         if !is_bun {
@@ -99,7 +99,7 @@ impl ExternalProvider {
     }
 
     /// The command that starts a program in the project, with its environment variables.
-    fn command(&self, program: &str) -> Result<Command, Trouble> {
+    fn command(&self, program: &str) -> Result<Command, TaskError> {
         let command = helper::command(&self.helper, None);
         let mut command = command.map_err(|error| cannot_start(program, &error))?;
         command
@@ -115,16 +115,18 @@ impl ExternalProvider {
 
     /// Runs a command with its request in a file. Its result is its standard output if that is an
     /// object, or else the content of another file.
-    async fn run_command(&self, request: &Value) -> Result<Value, Trouble> {
+    async fn run_command(&self, request: &Value) -> Result<Value, TaskError> {
         let file = self.directory.join("request.json");
         let result = self.directory.join("result.json");
-        let lost = |error: std::io::Error| failed(format!("cannot use {file:?}: {error}"));
+        let io_error = |error: std::io::Error| failed(format!("cannot use {file:?}: {error}"));
         // The file may be from an earlier attempt.
         match std::fs::remove_file(&result) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(lost(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(io_error(error));
+            }
             _ => {}
         }
-        std::fs::write(&file, format!("{request:#}")).map_err(lost)?;
+        std::fs::write(&file, format!("{request:#}")).map_err(io_error)?;
         let (program, arguments) =
             self.program.command.split_first().ok_or_else(|| failed("it has no command"))?;
         let child = self
@@ -145,9 +147,9 @@ impl ExternalProvider {
         );
         guard.disarm();
         // The file contains secrets, which are stored nowhere else.
-        std::fs::remove_file(&file).map_err(lost)?;
-        output_read.and(errors_read).map_err(lost)?;
-        let status = status.map_err(lost)?;
+        std::fs::remove_file(&file).map_err(io_error)?;
+        output_read.and(errors_read).map_err(io_error)?;
+        let status = status.map_err(io_error)?;
         let printed = output.trim_ascii();
         let text = if printed.starts_with(b"{") {
             printed.to_vec()
@@ -157,7 +159,7 @@ impl ExternalProvider {
             })?;
             let mut text = Vec::new();
             std::io::Read::read_to_end(&mut std::io::Read::take(file, MAX_LINE_BYTES), &mut text)
-                .map_err(lost)?;
+                .map_err(io_error)?;
             text
         } else {
             let errors = String::from_utf8_lossy(&errors);
@@ -169,10 +171,10 @@ impl ExternalProvider {
     }
 }
 
-fn cannot_start(program: &str, error: &std::io::Error) -> Trouble {
+fn cannot_start(program: &str, error: &std::io::Error) -> TaskError {
     failed(format!("the program of the provider, {program}, cannot be started: {error}"))
 }
 
-fn failed(message: impl Into<String>) -> Trouble {
-    Trouble::new("SANDBOX_EXECUTION_FAILED", message)
+fn failed(message: impl Into<String>) -> TaskError {
+    TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }

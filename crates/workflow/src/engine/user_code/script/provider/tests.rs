@@ -1,23 +1,23 @@
 //! Tests of correct and hostile providers in real realms.
 
 use super::*;
-use crate::engine::user_code::testing::{RecordingHost, listening, request, user_code};
+use crate::engine::user_code::testing::{RecordingHost, recording_host, request, user_code};
 use crate::sync::lock;
 
 /// The outcome of a provider with this body of `run`.
-async fn ran(body: &str) -> (Result<Value, Error>, RecordingHost) {
+async fn run_provider(body: &str) -> (Result<Value, Error>, RecordingHost) {
     let user_code = user_code(
         &format!("const provider = {{ id: \"p\", async run(request) {{ {body} }} }};"),
         "provider",
     )
     .await;
-    let host = listening(&user_code);
+    let host = recording_host(&user_code);
     let outcome = user_code.provide("run", "box", &request(), &host).await;
     (outcome, host)
 }
 
 /// The code and message of the error that was thrown.
-fn thrown(outcome: Result<Value, Error>) -> (String, String) {
+fn error_of(outcome: Result<Value, Error>) -> (String, String) {
     match outcome {
         Err(Error::Threw(failure)) => (failure.code.unwrap_or_default(), failure.message),
         other => panic!("{other:?}"),
@@ -30,8 +30,8 @@ async fn a_request_has_what_the_seed_says() {
         return { status: \"finished\", more: 1, output: { names: Object.keys(request).sort(), plain,\n\
           types: [typeof request.workflow.build, typeof request.parentWorkflow.build, \n\
             typeof request.executeChildWorkflow, typeof request.heartbeat, request.signal instanceof AbortSignal] } };";
-    let (outcome, _) = ran(body).await;
-    let given = outcome.unwrap();
+    let (outcome, _) = run_provider(body).await;
+    let output = outcome.unwrap();
     let mut expected: Vec<&str> = vec![
         "allowNetwork",
         "config",
@@ -51,29 +51,31 @@ async fn a_request_has_what_the_seed_says() {
         "workflow",
     ];
     expected.sort_unstable();
-    assert_eq!(given["output"]["names"], json!(expected));
-    assert_eq!(given["status"], "finished");
-    assert_eq!(given.get("more"), None);
+    assert_eq!(output["output"]["names"], json!(expected));
+    assert_eq!(output["status"], "finished");
+    assert_eq!(output.get("more"), None);
     let types = json!(["function", "function", "function", "function", true]);
-    assert_eq!(given["output"]["types"], types);
+    assert_eq!(output["output"]["types"], types);
     for (name, value) in request().as_object().unwrap() {
-        assert_eq!(given["output"]["plain"][name], *value, "{name}");
+        assert_eq!(output["output"]["plain"][name], *value, "{name}");
     }
-    assert_eq!(given["output"]["plain"]["input"], json!({ "n": 7 }));
+    assert_eq!(output["output"]["plain"]["input"], json!({ "n": 7 }));
 }
 
 #[tokio::test]
 async fn heartbeats_are_heard_twice_a_second_at_most() {
-    let (outcome, host) = ran("for (let n = 0; n < 100000; n += 1) request.heartbeat({ n });\n\
+    let (outcome, host) = run_provider(
+        "for (let n = 0; n < 100000; n += 1) request.heartbeat({ n });\n\
          request.heartbeat();\n\
          await new Promise((done) => setTimeout(done, 700));\n\
-         return { status: \"finished\" };")
+         return { status: \"finished\" };",
+    )
     .await;
     outcome.unwrap();
-    let beats = lock(&host.beats).clone();
-    assert_eq!(beats.first(), Some(&json!({ "n": 0 })));
+    let heartbeats = lock(&host.heartbeats).clone();
+    assert_eq!(heartbeats.first(), Some(&json!({ "n": 0 })));
     // The last heartbeat is sent at the end of the pause.
-    assert_eq!(beats.last(), Some(&Value::Null), "{beats:?}");
+    assert_eq!(heartbeats.last(), Some(&Value::Null), "{heartbeats:?}");
     for (data, code) in [
         ("'x'.repeat(1000001)", "HEARTBEAT_PAYLOAD_TOO_LARGE"),
         ("'é'.repeat(600000)", "HEARTBEAT_PAYLOAD_TOO_LARGE"),
@@ -83,7 +85,7 @@ async fn heartbeats_are_heard_twice_a_second_at_most() {
         ("request", "HEARTBEAT_PAYLOAD_NOT_JSON_SERIALIZABLE"),
     ] {
         let body = format!("request.self = request; request.heartbeat({data});");
-        assert_eq!(thrown(ran(&body).await.0).0, code, "{data}");
+        assert_eq!(error_of(run_provider(&body).await.0).0, code, "{data}");
     }
 }
 
@@ -93,16 +95,16 @@ async fn children_are_asked_for_once() {
         const all = await Promise.all(Array.from({ length: 1000 }, () => ask(request.input)));\n\
         const other = await ask([1], { runId: \"other\", parentRunId: request.runId, rootDir: request.rootDir, signal: request.signal, maxOutputBytes: 10, toolTimeoutMs: request.toolTimeoutMs });\n\
         return { status: all[0].status, output: [all.length, all[999], other] };";
-    let (outcome, host) = ran(body).await;
+    let (outcome, host) = run_provider(body).await;
     let output = outcome.unwrap()["output"].clone();
-    let answer = |number, given: Value| {
+    let answer = |number, input: Value| {
         json!({ "runId": format!("run:child:box:0:{number}"), "status": "finished",
-            "output": { "given": given } })
+            "output": { "given": input } })
     };
     let expected = json!([1000, answer(0, json!({ "n": 7 })), answer(1, json!({ "value": [1] }))]);
     assert_eq!(output, expected);
-    let asked: Vec<_> = lock(&host.children).iter().map(|child| child.name.clone()).collect();
-    assert_eq!(asked, [None, Some("other".to_owned())]);
+    let names: Vec<_> = lock(&host.children).iter().map(|child| child.name.clone()).collect();
+    assert_eq!(names, [None, Some("other".to_owned())]);
     // Limits are sent if they are narrower.
     let children = lock(&host.children);
     let limits = children.iter().map(|child| (child.max_output_bytes, child.tool_timeout_ms));
@@ -133,11 +135,11 @@ async fn children_that_cannot_be_had_are_refused() {
             "const {{ workflow }} = request;\n\
              await request.executeChildWorkflow(undefined, {options});"
         );
-        assert_eq!(thrown(ran(&body).await.0).0, code, "{options}");
+        assert_eq!(error_of(run_provider(&body).await.0).0, code, "{options}");
     }
     let many = "const { workflow } = request;\n\
         for (let n = 0; n < 17; n += 1) await request.executeChildWorkflow(null, { workflow, runId: `r${n}` });";
-    assert!(thrown(ran(many).await.0).1.contains("at most 16 child runs"));
+    assert!(error_of(run_provider(many).await.0).1.contains("at most 16 child runs"));
 }
 
 #[tokio::test]
@@ -159,11 +161,14 @@ async fn what_providers_give_is_plain_or_an_error() {
             Ok(json!({ "status": "finished" })),
         ),
     ] {
-        match (ran(body).await.0, expected) {
-            (Ok(given), Ok(expected)) => assert_eq!(given, expected, "{body}"),
+        match (run_provider(body).await.0, expected) {
+            (Ok(value), Ok(expected)) => assert_eq!(value, expected, "{body}"),
             (Err(error), Err(expected)) => {
-                let told = thrown(Err(error)).1;
-                assert!(told.to_lowercase().contains(&expected.to_lowercase()), "{body}: {told}");
+                let message = error_of(Err(error)).1;
+                assert!(
+                    message.to_lowercase().contains(&expected.to_lowercase()),
+                    "{body}: {message}"
+                );
             }
             (other, _) => panic!("{body}: {other:?}"),
         }
@@ -192,11 +197,12 @@ async fn ids_mean_what_is_registered_when_they_are_used() {
         ),
     ] {
         let user_code = user_code(&before, provider).await;
-        let outcome = user_code.provide("run", "box", &request(), &listening(&user_code)).await;
+        let outcome =
+            user_code.provide("run", "box", &request(), &recording_host(&user_code)).await;
         match expected {
             "" => assert!(outcome.is_ok(), "{before}: {outcome:?}"),
             expected => {
-                let (code, message) = thrown(outcome);
+                let (code, message) = error_of(outcome);
                 assert_eq!(code, "INVALID_INPUT", "{message}");
                 assert!(message.contains(expected), "{message}");
             }
@@ -208,9 +214,9 @@ async fn ids_mean_what_is_registered_when_they_are_used() {
              const provider = {{ run: () => ({{ output: why }}) }};"
         );
         let user_code = user_code(&before, "provider").await;
-        let given =
-            user_code.provide("run", "box", &request(), &listening(&user_code)).await.unwrap();
-        assert_eq!(given["output"]["code"], "INVALID_INPUT", "{wrong}: {given}");
+        let output =
+            user_code.provide("run", "box", &request(), &recording_host(&user_code)).await.unwrap();
+        assert_eq!(output["output"]["code"], "INVALID_INPUT", "{wrong}: {output}");
     }
 }
 
@@ -235,7 +241,7 @@ const CLEANING_PROVIDER: &str = "const provider = {\n\
 #[tokio::test]
 async fn who_does_not_answer_is_told_and_cleans_up() {
     let user_code = user_code(CLEANING_PROVIDER, "provider").await;
-    let host = listening(&user_code);
+    let host = recording_host(&user_code);
     let mut request = request();
     let work = user_code.provide("run", "box", &request, &host);
     assert!(tokio::time::timeout(Duration::from_secs(2), work).await.is_err());
@@ -281,16 +287,16 @@ async fn a_command_is_a_provider() {
     let done = "JSON.stringify({ status: \"finished\", output: seen })";
     let printed = format!("{{ exitCode: 3, stdout: {done}, stderr: \"\" }}");
     let user_code = user_code(&kit(&printed, "null"), "provider").await;
-    let host = listening(&user_code);
-    let mut asked = request();
-    asked["egress"] = json!({ "httpProxy": "http://user:pass@proxy", "caCertPem": "PEM",
+    let host = recording_host(&user_code);
+    let mut custom_request = request();
+    custom_request["egress"] = json!({ "httpProxy": "http://user:pass@proxy", "caCertPem": "PEM",
         "env": { "KEY": "sk-1" }, "secretBindings": { "sk-1": "real" } });
-    let given = user_code.provide("run", "box", &asked, &host).await.unwrap();
+    let output = user_code.provide("run", "box", &custom_request, &host).await.unwrap();
     for name in ["remoteRunId", "workspaceId", "containerId"] {
-        assert_eq!(given[name], "vm-1", "{name}");
+        assert_eq!(output[name], "vm-1", "{name}");
     }
-    let seen = &given["output"];
-    let told: Value =
+    let seen = &output["output"];
+    let request_seen: Value =
         serde_json::from_str(seen["/workspace/.smithers/sandbox-request.json"].as_str().unwrap())
             .unwrap();
     let redacted = json!({ "httpProxy": "[redacted]", "caCertPem": "[redacted]",
@@ -298,7 +304,7 @@ async fn a_command_is_a_provider() {
     let expected = json!({ "runId": "run", "sandboxId": "box", "input": { "n": 7 },
         "config": { "image": "x" }, "allowNetwork": false, "maxOutputBytes": 200_000,
         "egress": redacted });
-    assert_eq!(told, expected);
+    assert_eq!(request_seen, expected);
     assert_eq!(seen["/workspace/.smithers/egress/ca.crt"], "PEM");
     let environment = json!({ "API_TOKEN": "hunter2", "KEY": "sk-1",
         "HTTP_PROXY": "http://user:pass@proxy",
@@ -308,7 +314,7 @@ async fn a_command_is_a_provider() {
     let options = json!({ "cwd": "/workspace", "timeoutMs": 60_000, "env": environment });
     assert_eq!(seen["options"], options);
     assert_eq!(seen["command"], "node /workspace/run-smithers-sandbox.js");
-    user_code.clean_up("run", "box", &asked).await.unwrap();
+    user_code.clean_up("run", "box", &custom_request).await.unwrap();
 }
 
 #[tokio::test]
@@ -327,13 +333,15 @@ async fn what_a_command_gives_is_its_output_or_its_file() {
         ("Promise.reject(new Error(\"hunter2 refused\"))", "''", Err("[redacted] refused")),
     ] {
         let user_code = user_code(&kit(ended, file), "provider").await;
-        match (user_code.provide("run", "box", &request(), &listening(&user_code)).await, expected)
-        {
-            (Ok(given), Ok(status)) => assert_eq!(given["status"], status),
-            (Err(error), Err(told)) => {
-                let (code, message) = thrown(Err(error));
+        match (
+            user_code.provide("run", "box", &request(), &recording_host(&user_code)).await,
+            expected,
+        ) {
+            (Ok(output), Ok(status)) => assert_eq!(output["status"], status),
+            (Err(error), Err(message)) => {
+                let (code, actual) = error_of(Err(error));
                 assert_eq!(code, "SANDBOX_EXECUTION_FAILED");
-                assert!(message.contains(told) && !message.contains("hunter2"), "{message}");
+                assert!(actual.contains(message) && !actual.contains("hunter2"), "{actual}");
             }
             (other, _) => panic!("{ended}: {other:?}"),
         }

@@ -1,0 +1,117 @@
+//! `stockade create` and `stockade restore`: create a persistent sandbox and print its id.
+
+use std::path::Path;
+
+use stockade_api::{CreateSandbox, Expiry, IdleAction, Network, Sandbox};
+use stockade_core::sandbox::{Root, Workspace};
+use stockade_core::{Code, Problem, SandboxId, SnapshotId};
+
+use super::{escaped, notify, print, print_text, show};
+use crate::args::sandbox::{Create, Restore};
+use crate::problem::{Failure, caused};
+use crate::remote;
+use crate::request::SandboxRequest;
+
+/// Creates a sandbox.
+pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
+    let (json, server_mode) = (arguments.json, arguments.server_mode);
+    let request = request(arguments)?;
+    let made = remote::with(server_mode, async |remote| {
+        Ok(remote.sandboxes.create(&remote.idempotent(), request).await?)
+    })?;
+    print_created(&made, json)
+}
+
+/// Creates a sandbox from a snapshot.
+pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
+    let (json, server_mode) = (arguments.create.json, arguments.create.server_mode);
+    let snapshot_id = SnapshotId::new(arguments.snapshot).map_err(|error| invalid(&error))?;
+    let request = stockade_api::Restore { snapshot_id, sandbox: request(arguments.create)? };
+    let made = remote::with(server_mode, async |remote| {
+        Ok(remote.sandboxes.restore(&remote.idempotent(), request).await?)
+    })?;
+    print_created(&made, json)
+}
+
+fn print_created(made: &Sandbox, json: bool) -> Result<u8, Failure> {
+    if json {
+        print(made)?;
+    } else {
+        for reason in made.isolation.iter().flat_map(|isolation| &isolation.reasons) {
+            notify(&format!("note: {}", escaped(reason)));
+        }
+        print_text(&format!("{}\n", made.id))?;
+        let end = show::expiry(made);
+        notify(&format!(
+            "the sandbox is {}{end}; use it: stockade exec {} -- ls",
+            made.state, made.id
+        ));
+    }
+    Ok(0)
+}
+
+fn request(arguments: Create) -> Result<CreateSandbox, Problem> {
+    let current = std::env::current_dir().map_err(|error| {
+        Problem::new(Code::Io, "cannot find the current directory").because(error.to_string())
+    })?;
+    request_in(arguments, &current)
+}
+
+/// The request for these arguments, for a caller in this directory.
+pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSandbox, Problem> {
+    let id = arguments.id.map(SandboxId::new).transpose().map_err(|error| invalid(&error))?;
+    let workspace = arguments.workspace.map(|path| workspace(&path)).transpose()?;
+    let requested = SandboxRequest::read(&arguments.sandbox, workspace.as_ref(), current)?;
+    Ok(CreateSandbox {
+        id,
+        image: match &requested.root {
+            Root::Directory(path) => Some(text(path)?),
+            Root::Image(name) => Some(name.clone()),
+            Root::Host | Root::Snapshot(_) => None,
+        },
+        workspace,
+        mounts: requested.mounts,
+        environment: requested.environment,
+        metadata: requested.labels,
+        default_uid: requested.user.map(|user| user.user),
+        working_directory: requested.working_directory,
+        limits: requested.limits,
+        output_limit_bytes: requested.output_limit_bytes,
+        best_effort: requested.best_effort,
+        network: requested.allowed.map(|allow| Network { allow, ..Network::default() }),
+        access_rules: requested.access_rules,
+        expiry: match arguments.ttl {
+            None => Expiry::Default,
+            Some(until) => {
+                until.0.map_or(Expiry::Never, |length| Expiry::Seconds(length.as_secs_f64()))
+            }
+        },
+        idle_timeout_seconds: arguments.idle.map(|length| length.as_secs_f64()),
+        on_idle: IdleAction::Pause,
+        ..CreateSandbox::default()
+    })
+}
+
+fn invalid(error: &dyn std::error::Error) -> Problem {
+    caused(Code::InvalidInput, error)
+}
+
+fn text(path: &Path) -> Result<String, Problem> {
+    let message = || format!("the path of the image {} is not UTF-8 text", path.display());
+    path.to_str().map(str::to_owned).ok_or_else(|| Problem::new(Code::InvalidInput, message()))
+}
+
+fn workspace(argument: &Path) -> Result<Workspace, Problem> {
+    // An existing directory whose own name contains `:/` is taken as it is.
+    let (path, inside) = match argument.to_str().and_then(|text| text.rsplit_once(":/")) {
+        Some((path, inside)) if !argument.exists() => {
+            (Path::new(path), Some(Path::new("/").join(inside)))
+        }
+        _ => (argument, None),
+    };
+    let host = std::fs::canonicalize(path).map_err(|error| {
+        Problem::new(Code::InvalidInput, format!("cannot use the workspace {}", path.display()))
+            .because(error.to_string())
+    })?;
+    Ok(Workspace { inside: inside.unwrap_or_else(|| host.clone()), host })
+}

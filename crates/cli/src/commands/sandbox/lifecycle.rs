@@ -1,0 +1,127 @@
+//! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the lifecycle of a sandbox.
+
+use stockade_api::{ById, ListSandboxes, Sandbox};
+use stockade_core::State;
+
+use super::{find, list_all, notify, print, print_text, show};
+use crate::args::sandbox::{Kill, OneSandbox, Prune, Renew};
+use crate::problem::Failure;
+use crate::remote::{self, Remote};
+
+/// Starts a sandbox.
+pub(crate) fn start(arguments: OneSandbox) -> Result<u8, Failure> {
+    change(arguments, async |remote, id| {
+        Ok(remote.sandboxes.start(&remote.idempotent(), id).await?)
+    })
+}
+
+/// Stops a sandbox.
+pub(crate) fn stop(arguments: OneSandbox) -> Result<u8, Failure> {
+    change(arguments, async |remote, id| {
+        Ok(remote.sandboxes.stop(&remote.idempotent(), id).await?)
+    })
+}
+
+/// Pauses a sandbox.
+pub(crate) fn pause(arguments: OneSandbox) -> Result<u8, Failure> {
+    change(arguments, async |remote, id| {
+        Ok(remote.sandboxes.pause(&remote.idempotent(), id).await?)
+    })
+}
+
+/// Whether the sandbox that was created last is paused.
+pub(crate) async fn is_latest_paused(remote: &Remote) -> bool {
+    // If there are no sandboxes, none is paused.
+    let sandboxes = list_all(remote, ListSandboxes::default()).await.unwrap_or_default();
+    sandboxes.first().is_some_and(|sandbox| sandbox.state == State::Paused)
+}
+
+/// Resumes a sandbox.
+pub(crate) async fn resume(remote: &Remote, name: &str, json: bool) -> Result<u8, Failure> {
+    let id = find(remote, name).await?;
+    let sandbox = remote.sandboxes.resume(&remote.idempotent(), ById { id }).await?;
+    print_state(&sandbox, json)
+}
+
+fn change(
+    arguments: OneSandbox,
+    act: impl AsyncFnOnce(&Remote, ById) -> Result<Sandbox, Failure>,
+) -> Result<u8, Failure> {
+    let sandbox = remote::with(arguments.server_mode, async |remote| {
+        let id = find(&remote, &arguments.id).await?;
+        act(&remote, ById { id }).await
+    })?;
+    print_state(&sandbox, arguments.json)
+}
+
+fn print_state(sandbox: &Sandbox, json: bool) -> Result<u8, Failure> {
+    if json {
+        print(sandbox)?;
+    } else {
+        notify(&format!(
+            "the sandbox {} is {}{}",
+            sandbox.id,
+            sandbox.state,
+            show::expiry(sandbox)
+        ));
+    }
+    Ok(0)
+}
+
+/// Extends the TTL of a sandbox.
+pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
+    let sandbox = remote::with(arguments.server_mode, async |remote| {
+        let id = find(&remote, &arguments.id).await?;
+        let ttl_seconds = arguments.ttl.as_secs_f64();
+        let request = stockade_api::Renew { id, ttl_seconds, shorten: arguments.shorten };
+        Ok(remote.sandboxes.renew(&remote.idempotent(), request).await?)
+    })?;
+    print_state(&sandbox, arguments.json)
+}
+
+/// Terminates sandboxes, even if some of them fail to terminate; reports the first failure.
+pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
+    let (killed, failure) = remote::with(arguments.server_mode, async |remote| {
+        let (mut killed, mut failure) = (Vec::new(), None);
+        for name in &arguments.id {
+            let ended = async {
+                let id = find(&remote, name).await?;
+                Ok::<_, Failure>(remote.sandboxes.kill(&remote.idempotent(), ById { id }).await?)
+            };
+            match ended.await {
+                Ok(sandbox) => killed.push(sandbox),
+                Err(problem) => failure = failure.or(Some(problem)),
+            }
+        }
+        Ok((killed, failure))
+    })?;
+    print_killed(&killed, arguments.json)?;
+    failure.map_or(Ok(0), Err)
+}
+
+/// Terminates failed and stopped sandboxes, or all.
+pub(crate) fn prune(arguments: Prune) -> Result<u8, Failure> {
+    let killed = remote::with(arguments.server_mode, async |remote| {
+        let states = match arguments.all {
+            true => Vec::new(),
+            false => vec![State::Error, State::Stopped, State::New],
+        };
+        let request = ListSandboxes { states, ..ListSandboxes::default() };
+        let mut killed = Vec::new();
+        for sandbox in list_all(&remote, request).await? {
+            let by_id = ById { id: sandbox.id };
+            killed.push(remote.sandboxes.kill(&remote.idempotent(), by_id).await?);
+        }
+        Ok(killed)
+    })?;
+    print_killed(&killed, arguments.json)?;
+    Ok(0)
+}
+
+fn print_killed(killed: &[Sandbox], json: bool) -> Result<(), Failure> {
+    if json {
+        return print(&serde_json::json!({ "killed": killed }));
+    }
+    let ids = killed.iter().map(|sandbox| format!("{}\n", sandbox.id));
+    print_text(&ids.collect::<String>())
+}

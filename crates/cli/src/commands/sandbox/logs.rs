@@ -1,0 +1,61 @@
+//! `stockade logs`: the output of a detached command, unchanged.
+
+use std::io::Write as _;
+
+use stockade_api::{OperationId, OutputChunk, ReadOutput};
+use stockade_core::Code;
+
+use super::{exec, notify, print_bytes, print_line};
+use crate::args::sandbox::Logs;
+use crate::commands::workflow::events::{EventFilter, print_events};
+use crate::problem::Failure;
+use crate::remote;
+
+/// Prints it; with `--follow` the exit code is the command's.
+pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
+    remote::with(arguments.server_mode, async |remote| {
+        let Logs { follow, json, .. } = arguments;
+        let wanted = EventFilter { from: 0, follow, console: true, kind: None, json };
+        if print_events(&remote, &arguments.operation, wanted).await? {
+            return Ok(0);
+        }
+        let workflow_id = OperationId(arguments.operation.clone());
+        let mut request = ReadOutput { workflow_id, from: 0, follow: arguments.follow };
+        let mut output = remote.sandboxes.read_output(remote.caller(), request.clone()).await?;
+        let (mut code, mut asked_again_at) = (0, None);
+        while let Some(item) = output.next().await {
+            let item = match item {
+                Ok(item) => item,
+                // The server has ended. The next server has the remaining output.
+                Err(gone)
+                    if gone.code == Code::Unreachable && asked_again_at != Some(request.from) =>
+                {
+                    asked_again_at = Some(request.from);
+                    output = remote.sandboxes.read_output(remote.caller(), request.clone()).await?;
+                    continue;
+                }
+                Err(problem) => return Err(problem.into()),
+            };
+            request.from = item.sequence + 1;
+            if let OutputChunk::Exit(end) = &item.chunk
+                && arguments.follow
+            {
+                code = end.ending.process_exit_code(end.exit_code);
+            }
+            if arguments.json {
+                print_line(&item)?;
+                continue;
+            }
+            match item.chunk {
+                OutputChunk::Stdout { data } => print_bytes(&data.0)?,
+                // If stderr has no reader, the failure cannot be reported.
+                OutputChunk::Stderr { data } => drop(std::io::stderr().write_all(&data.0)),
+                OutputChunk::Truncated { bytes } => {
+                    notify(&format!("{bytes} bytes of the output were not stored"));
+                }
+                OutputChunk::Exit(end) => exec::report_failure(&end),
+            }
+        }
+        Ok(code)
+    })
+}

@@ -1,0 +1,149 @@
+//! `stockade show`: the state of a sandbox.
+
+use stockade_api::{GetSandbox, NetworkStatus, Sandbox};
+use stockade_core::Enforcement;
+use stockade_core::access::Effect;
+use stockade_core::network::Rule;
+use stockade_core::sandbox::Workspace;
+
+use super::{escaped, find, print, print_text};
+use crate::args::sandbox::OneSandbox;
+use crate::problem::Failure;
+use crate::remote;
+
+/// The most denied connections that are printed as text.
+const MAX_LISTED: usize = 16;
+
+/// Prints it.
+pub(crate) fn run(arguments: OneSandbox) -> Result<u8, Failure> {
+    let sandbox = remote::with(arguments.server_mode, async |remote| {
+        let id = find(&remote, &arguments.id).await?;
+        let request = GetSandbox { id, metrics: true };
+        Ok(remote.sandboxes.get_status(remote.caller(), request).await?)
+    })?;
+    if arguments.json {
+        print(&sandbox)?;
+    } else {
+        print_text(&text(&sandbox))?;
+    }
+    Ok(0)
+}
+
+/// When a sandbox will end, as the last part of a sentence.
+pub(super) fn expiry(sandbox: &Sandbox) -> String {
+    match sandbox.expires_at {
+        Some(at) => format!(" until {at:.0}"),
+        None => String::new(),
+    }
+}
+
+fn text(sandbox: &Sandbox) -> String {
+    let mut lines = vec![
+        ("id", sandbox.id.to_string()),
+        ("state", sandbox.state.to_string()),
+        ("image", escaped(&sandbox.image)),
+        ("runtime", sandbox.runtime.clone()),
+        ("created", format!("{:.0}", sandbox.created_at)),
+        ("expires", sandbox.expires_at.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"))),
+    ];
+    lines.extend(sandbox.workspace.as_ref().map(|Workspace { host, inside }| {
+        let host = escaped(&host.to_string_lossy());
+        let inside = escaped(&inside.to_string_lossy());
+        let location = if host == inside { host } else { format!("{host} at {inside}") };
+        ("workspace", location)
+    }));
+    lines.extend(sandbox.reason.as_ref().map(|reason| ("reason", escaped(reason))));
+    lines.extend(sandbox.terminated_at.map(|at| ("terminated", format!("{at:.0}"))));
+    let labels = sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}"));
+    lines.extend(labels.map(|label| ("label", escaped(&label))));
+    let rules = match sandbox.access_rules.as_slice() {
+        [] => vec!["none (all paths allowed)".to_owned()],
+        rules => rules
+            .iter()
+            .map(|rule| {
+                let part = |name: &str| rule[name].as_str().unwrap_or_default().to_owned();
+                format!("{} {} {}", part("effect"), part("level"), escaped(&part("path")))
+            })
+            .collect(),
+    };
+    lines.extend(rules.into_iter().map(|rule| ("rules", rule)));
+    if let Some(network) = &sandbox.network {
+        lines.extend(network_lines(sandbox, network));
+    }
+    if let Some(metrics) = &sandbox.metrics {
+        lines.push(("commands", metrics.commands.to_string()));
+        lines.extend(metrics.processes.map(|count| ("processes", count.to_string())));
+        lines.extend(metrics.memory_bytes.map(|bytes| ("memory", mebibytes(bytes))));
+        lines.extend(metrics.cpu_ms.map(|ms| ("processor", seconds(ms))));
+        lines.extend(metrics.disk_bytes.map(|bytes| ("disk", mebibytes(bytes))));
+        lines.extend(metrics.reasons.iter().map(|reason| ("not known", escaped(reason))));
+    }
+    if let Some(isolation) = &sandbox.isolation {
+        lines.push(("isolation", format!("{:?}", isolation.level).to_lowercase()));
+        lines.extend(isolation.reasons.iter().map(|reason| ("note", escaped(reason))));
+        let weak =
+            isolation.limits.iter().filter(|limit| limit.enforcement != Enforcement::Enforced);
+        for limit in weak {
+            let how = format!("{:?}", limit.enforcement).to_lowercase();
+            lines.push(("limit", format!("{} is {how}", limit.name)));
+        }
+    }
+    lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect()
+}
+
+/// The hosts that a sandbox may connect to, and its denied connections with how to allow them.
+fn network_lines(sandbox: &Sandbox, network: &NetworkStatus) -> Vec<(&'static str, String)> {
+    let rules = network.policy.rules();
+    let allowed = |rule: &Rule| match rule.ports.as_slice() {
+        [] => format!("{} {}", rule.action, rule.target),
+        ports => {
+            let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+            format!("{} {} port {}", rule.action, rule.target, ports.join(", "))
+        }
+    };
+    let mut lines: Vec<_> = rules.iter().map(|rule| ("network", allowed(rule))).collect();
+    lines.push(match network.policy.default_effect() {
+        Effect::Deny => ("network", "deny everything else".to_owned()),
+        Effect::Allow => {
+            ("network", "allow every name that resolves to public addresses only".to_owned())
+        }
+    });
+    lines.extend(network.closed.as_ref().map(|reason| ("closed", escaped(reason))));
+    if network.connections > 0 {
+        let (sent, received) = (mebibytes(network.sent_bytes), mebibytes(network.received_bytes));
+        let traffic = format!("{} connections, {sent} out, {received} in", network.connections);
+        lines.push(("traffic", traffic));
+    }
+    for refused in network.refused.iter().take(MAX_LISTED) {
+        let times = match refused.times {
+            1 => String::new(),
+            times => format!(" ({times} times)"),
+        };
+        let text = format!("{} [{}]{times}", escaped(&refused.message), refused.reason);
+        lines.push(("refused", text));
+        let hint = |allow: &String| match allow.strip_prefix("--allow ") {
+            Some(host) if !sandbox.state.is_terminal() => {
+                format!("stockade allow {} {}", sandbox.id, escaped(host))
+            }
+            _ => escaped(allow),
+        };
+        lines.extend(refused.allow.as_ref().map(|allow| ("hint", hint(allow))));
+    }
+    let others = network.refused.len().saturating_sub(MAX_LISTED) as u64;
+    let others = network.lost.saturating_add(others);
+    if others > 0 {
+        lines.push(("refused", format!("{others} more, see --json")));
+    }
+    lines
+}
+
+/// A size for display: in MiB, with one decimal digit.
+fn mebibytes(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10) >> 20;
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
+}
+
+/// A time in seconds, with two decimal digits.
+fn seconds(ms: u64) -> String {
+    format!("{}.{:02} s", ms / 1000, ms % 1000 / 10)
+}

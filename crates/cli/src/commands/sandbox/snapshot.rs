@@ -1,0 +1,54 @@
+//! `stockade snapshot` and `stockade snapshots`.
+
+use stockade_api::{Empty, TakeSnapshot};
+use stockade_core::{Code, SnapshotId};
+
+use super::{find, notify, print, print_text};
+use crate::args::sandbox::{Snapshot, Snapshots};
+use crate::problem::{Failure, caused};
+use crate::remote;
+
+/// Takes a snapshot.
+pub(crate) fn take(arguments: Snapshot) -> Result<u8, Failure> {
+    let id = arguments.name.map(SnapshotId::new).transpose();
+    let id = id.map_err(|error| caused(Code::InvalidInput, &error))?;
+    let taken = remote::with(arguments.server_mode, async |remote| {
+        let sandbox_id = find(&remote, &arguments.id).await?;
+        let request = TakeSnapshot { sandbox_id, id };
+        Ok(remote.sandboxes.snapshot(&remote.idempotent(), request).await?)
+    })?;
+    if arguments.json {
+        print(&taken)?;
+    } else {
+        print_text(&format!("{}\n", taken.id))?;
+        notify(&format!("create a sandbox from it: stockade restore {}", taken.id));
+    }
+    Ok(0)
+}
+
+/// Lists snapshots, or removes one.
+pub(crate) fn list(arguments: Snapshots) -> Result<u8, Failure> {
+    if let Some(id) = arguments.remove {
+        let id = SnapshotId::new(id).map_err(|error| caused(Code::InvalidInput, &error))?;
+        remote::with(arguments.server_mode, async |remote| {
+            Ok(remote.sandboxes.remove_snapshot(&remote.idempotent(), id).await?)
+        })?;
+        return Ok(0);
+    }
+    let all = remote::with(arguments.server_mode, async |remote| {
+        Ok(remote.sandboxes.snapshots(remote.caller(), Empty {}).await?)
+    })?;
+    if arguments.json {
+        print(&serde_json::json!({ "snapshots": all }))?;
+    } else {
+        for snapshot in &all {
+            let at = format!("{:.0}", snapshot.created_at);
+            let size = snapshot.size_bytes;
+            print_text(&format!(
+                "{}  of {}  {at}  {size} bytes\n",
+                snapshot.id, snapshot.sandbox_id
+            ))?;
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,110 @@
+//! The operations of the current server of the data directory. If a server ends before it has
+//! responded, the same request is sent to the next one under the same idempotency key: what was
+//! already done is not done again, only its result is returned.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use stockade_api::{
+    Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
+    OpenWebSocket, OutputItem, PathDiff, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Result,
+    Session, Transport, WebSocket, WriteFile, WriteResult,
+};
+use stockade_client::{Client, ServerDirectory};
+use stockade_core::{Code, Problem};
+
+use super::start;
+
+/// The connection to a server, and to its successors.
+#[derive(Debug)]
+pub(super) struct Reconnecting {
+    data: PathBuf,
+    directory: ServerDirectory,
+    client: Client,
+}
+
+impl Reconnecting {
+    /// Connects to the running server, or to a new one.
+    pub(super) async fn find_or_start(data: PathBuf) -> Result<Self> {
+        let directory = ServerDirectory::open(&data)?;
+        start::find_or_start(&data, &directory).await?;
+        Ok(Self::of(data, directory))
+    }
+
+    /// Connects to a server that is known to run.
+    pub(super) fn of(data: PathBuf, directory: ServerDirectory) -> Self {
+        Self { client: Client::new(directory.socket()), data, directory }
+    }
+
+    /// Sends a request; sends it once more to the next server if the first no longer runs.
+    async fn with_retry<T, Fut>(&self, ask: impl Fn() -> Fut + Send) -> Result<T>
+    where
+        Fut: Future<Output = Result<T>> + Send,
+    {
+        match ask().await {
+            Err(Problem { code: Code::Unreachable, .. }) => {
+                start::replace(&self.data, &self.directory).await?;
+                ask().await
+            }
+            answer => answer,
+        }
+    }
+}
+
+#[async_trait]
+impl Transport for Reconnecting {
+    async fn call(&self, caller: &Caller, operation: &str, request: Value) -> Result<Value> {
+        self.with_retry(|| self.client.call(caller, operation, request.clone())).await
+    }
+
+    async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
+        // A command whose streams were lost is not started again: it may have run.
+        self.with_retry(|| self.client.health()).await?;
+        self.client.open_session(caller, request).await
+    }
+
+    async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {
+        self.with_retry(|| self.client.read_output(caller, request.clone())).await
+    }
+
+    async fn read_events(
+        &self,
+        caller: &Caller,
+        request: ReadEvents,
+    ) -> Result<Items<RecordedEvent>> {
+        self.with_retry(|| self.client.read_events(caller, request.clone())).await
+    }
+
+    async fn diff_bundle(&self, caller: &Caller, request: DiffBundle) -> Result<Items<PathDiff>> {
+        self.with_retry(|| self.client.diff_bundle(caller, request.clone())).await
+    }
+
+    async fn read_file(&self, caller: &Caller, request: ReadFile) -> Result<FileContent> {
+        self.with_retry(|| self.client.read_file(caller, request.clone())).await
+    }
+
+    async fn write_file(
+        &self,
+        caller: &Caller,
+        request: WriteFile,
+        content: FileContent,
+    ) -> Result<WriteResult> {
+        // The content may have been sent in part, and cannot be read twice here.
+        self.with_retry(|| self.client.health()).await?;
+        self.client.write_file(caller, request, content).await
+    }
+
+    async fn http_stream(&self, caller: &Caller, request: HttpRequest) -> Result<HttpStream> {
+        // The request may already have been forwarded, and is not sent twice.
+        self.client.http_stream(caller, request).await
+    }
+
+    async fn web_socket(&self, caller: &Caller, request: WebSocket) -> Result<OpenWebSocket> {
+        self.with_retry(|| self.client.web_socket(caller, request.clone())).await
+    }
+
+    async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {
+        self.with_retry(|| self.client.connect(caller, request.clone())).await
+    }
+}

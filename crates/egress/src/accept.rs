@@ -1,0 +1,205 @@
+//! Direct connections from a sandbox to any address: they arrive here, whatever their destination.
+//! Programs inside need no configuration for this.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stockade_core::network::{Host, Refusal, Transport};
+use stockade_egress_control::Outcome;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::first_bytes::tls;
+use crate::rejection;
+use crate::relay::{FirstBytes, RelayError, Traffic, read_first_bytes, relay};
+use crate::sandbox::Sandbox;
+
+/// The pause after `accept` failed because no file descriptor was left.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves the listener for direct connections. `destination` returns the original destination of an
+/// accepted connection.
+pub(crate) async fn serve(
+    sandbox: &Arc<Sandbox>,
+    listener: TcpListener,
+    destination: impl Fn(&TcpStream) -> io::Result<SocketAddr>,
+) {
+    accept(&listener, |stream| {
+        let to = destination(&stream);
+        let sandbox = Arc::clone(sandbox);
+        async move {
+            // The client has disconnected already.
+            let Ok(to) = to else { return };
+            direct(&sandbox, stream, to).await;
+        }
+    })
+    .await;
+}
+
+/// Accepts connections, and serves them concurrently. Does not end; dropping it ends all
+/// connections.
+pub(crate) async fn accept<F>(listener: &TcpListener, mut serve: impl FnMut(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut served = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = accept_next(listener) => match accepted {
+                Ok(stream) => {
+                    served.spawn(serve(stream));
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            },
+            Some(_) = served.join_next() => {}
+        }
+    }
+}
+
+/// The next connection to a listener. The sandbox's side shares the open file description and so
+/// its `O_NONBLOCK` flag; a blocking call would delay every other sandbox. The flag is therefore
+/// set before each call, because `accept(2)` has no flag for a single non-blocking call.
+async fn accept_next(listener: &TcpListener) -> io::Result<TcpStream> {
+    poll_fn(|context| {
+        rustix::io::ioctl_fionbio(listener, true)?;
+        listener.poll_accept(context)
+    })
+    .await
+    .map(|(stream, _)| stream)
+}
+
+async fn direct(sandbox: &Sandbox, stream: TcpStream, to: SocketAddr) {
+    let port = Some(to.port());
+    let literal = Host::Address(to.ip().to_canonical());
+    // Before all checks: a refused connection also uses resources for a moment.
+    let permit = match sandbox.admit_connection() {
+        Ok(permit) => permit,
+        Err(refusal) => {
+            sandbox.record(Transport::Direct, Some(&literal), port, &refusal);
+            return rejection::reset(stream);
+        }
+    };
+    let host = match sandbox.host_for_address(to.ip()) {
+        Ok(host) => host,
+        Err(refusal) => {
+            sandbox.record(Transport::Direct, Some(&literal), port, &refusal);
+            return rejection::refuse_unread(stream, &refusal).await;
+        }
+    };
+    // The sandbox's own loopback: a rule for a loopback address does not apply to it.
+    let connection = match host {
+        Host::Address(address) if address.is_loopback() => {
+            Err(Refusal::AddressNotAllowed { address })
+        }
+        _ => sandbox.connect(&host, to.port()).await,
+    };
+    match connection {
+        Ok((outside, _)) => {
+            let first = match &host {
+                Host::Name(name) => FirstBytes::ForHost(name.clone(), Vec::new()),
+                Host::Address(_) => FirstBytes::Any(Vec::new()),
+            };
+            relay_connection(
+                sandbox,
+                Transport::Direct,
+                (stream, outside),
+                (&host, to.port()),
+                first,
+            )
+            .await;
+        }
+        Err(refusal) => {
+            sandbox.record(Transport::Direct, Some(&host), port, &refusal);
+            rejection::refuse_unread(stream, &refusal).await;
+        }
+    }
+    drop(permit);
+}
+
+/// Relays bytes between a connection from inside and one to a host and port, for as long as the
+/// policy allows it, and records the connection.
+pub(crate) async fn relay_connection(
+    sandbox: &Sandbox,
+    transport: Transport,
+    (mut inside, mut outside): (TcpStream, TcpStream),
+    (host, port): (&Host, u16),
+    first: FirstBytes,
+) {
+    let Ok(address) = outside.peer_addr().map(|peer| peer.ip().to_canonical()) else {
+        return rejection::reset(inside);
+    };
+    let _ = inside.set_nodelay(true);
+    let record = |outcome: Outcome| sandbox.record(transport, Some(host), Some(port), outcome);
+    record(Outcome::Opened { address });
+    let traffic = Traffic::default();
+    let relayed = tokio::select! {
+        relayed = relay_or_intercept(sandbox, (&mut inside, &mut outside), (host, port), first, &traffic) => {
+            relayed
+        }
+        refusal = policy_violation(sandbox, (host, port), address) => {
+            record(Outcome::from(&refusal));
+            Err(RelayError::Io)
+        }
+    };
+    let (sent_bytes, received_bytes) = traffic.bytes();
+    match relayed {
+        Ok(()) => {}
+        Err(RelayError::Io) => {
+            // The reader must not take a partial transfer for a complete one.
+            rejection::reset(inside);
+            rejection::reset(outside);
+        }
+        Err(RelayError::Reported(refusal)) => record(Outcome::from(&refusal)),
+        Err(RelayError::Refused(refusal, bytes)) => {
+            drop(outside);
+            record(Outcome::from(&refusal));
+            rejection::refuse_after(inside, &bytes, &refusal).await;
+        }
+    }
+    record(Outcome::Closed { address, sent_bytes, received_bytes });
+}
+
+/// Relays bytes unchanged, or intercepts them if the host has credentials.
+async fn relay_or_intercept(
+    sandbox: &Sandbox,
+    (inside, outside): (&mut TcpStream, &mut TcpStream),
+    (host, port): (&Host, u16),
+    mut first: FirstBytes,
+    traffic: &Traffic,
+) -> Result<(), RelayError> {
+    let limits = sandbox.limits();
+    if let Some(interception) = sandbox.interception(host, port) {
+        let (bytes, body) = read_first_bytes(inside, first, limits).await?;
+        if tls::is_handshake(&bytes) {
+            let carrying = interception.relay((inside, outside), bytes, limits, traffic);
+            return Box::pin(carrying).await;
+        }
+        first = FirstBytes::Request(bytes, body);
+    }
+    relay(inside, outside, first, limits, traffic).await
+}
+
+/// Ends when a new policy does not allow the connection.
+async fn policy_violation(
+    sandbox: &Sandbox,
+    (host, port): (&Host, u16),
+    address: std::net::IpAddr,
+) -> Refusal {
+    let mut policies = sandbox.policy();
+    loop {
+        let policy = Arc::clone(&policies.borrow_and_update());
+        let checked = policy.check(host, port).and_then(|()| match host {
+            Host::Name(name) => policy.check_resolved(name, Some(port), &[address]),
+            Host::Address(_) => Ok(()),
+        });
+        if let Err(refusal) = checked {
+            return refusal;
+        }
+        if policies.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

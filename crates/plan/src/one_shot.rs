@@ -1,0 +1,178 @@
+//! The jail of `stockade run`: one command on a view of a project, and only the view is left
+//! afterwards.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use stockade_jail::cgroup::Group;
+use stockade_jail::system::{self, Account};
+use stockade_jail::{
+    Access, Command, HostTree, Identity, JailSpec, Mount, Network, Overlay, Owners, Payload,
+    Scratch, Source, Streams, Task, network,
+};
+
+use crate::account::account;
+use crate::error::Error;
+use crate::request::{HOSTNAME, Parts, Request};
+
+/// Where programs find the certificates to trust, if the system's are not sufficient.
+const AUTHORITIES: &str = "/etc/stockade/authorities.pem";
+/// The size in memory of an image's root, which is only for mount points.
+const ROOT_BYTES: u64 = 16 << 20;
+
+/// How the workspace is made visible.
+#[derive(Debug)]
+pub enum View {
+    /// Through an overlay whose layers are in this directory.
+    Overlay(PathBuf),
+    /// Through an overlay whose layers are in memory, of this size in bytes.
+    InMemory(u64),
+    /// As a copy at this path.
+    Copy(PathBuf),
+}
+
+/// The inputs for the jail of one command, in addition to the request.
+#[derive(Debug)]
+pub struct OneShotInput<'a> {
+    /// The identity of the jail.
+    pub identity: Identity,
+    /// How the workspace is made visible.
+    pub view: &'a View,
+    /// What the command process does.
+    pub payload: Payload,
+    /// The whole environment.
+    pub environment: Vec<CString>,
+    /// The directory in which the command starts.
+    pub working_directory: CString,
+    /// How its streams are made.
+    pub streams: Streams,
+    /// See [`Command::not_before`].
+    pub not_before: Option<(i64, u32)>,
+    /// The certificates (PEM) that programs trust, if they are not the system's.
+    pub authorities: Option<&'a str>,
+    /// The control groups.
+    pub group: Option<Group>,
+    /// The lock of the view, held as long as the jail lives.
+    pub lock: OwnedFd,
+}
+
+/// The variables that make programs use the egress proxy and the certificates to trust.
+pub(crate) fn network_variables(
+    network: Network,
+    has_authorities: bool,
+) -> Vec<(&'static str, String)> {
+    let mut variables = Vec::new();
+    if network == Network::Egress {
+        variables.extend(network::variables());
+    }
+    if has_authorities {
+        variables.extend(network::trust_variables(AUTHORITIES));
+    }
+    variables
+}
+
+impl Request {
+    /// The variables of each command that the network requires.
+    pub fn network_variables(&self, has_authorities: bool) -> Vec<(&'static str, String)> {
+        network_variables(self.network, has_authorities)
+    }
+
+    /// The jail of one command.
+    ///
+    /// # Errors
+    /// A file that cannot be opened on the host.
+    pub fn one_shot_jail(mut self, input: OneShotInput<'_>) -> Result<JailSpec, Error> {
+        let account = account(self.own);
+        let root = match self.root.take() {
+            Some(image) => Source::Overlay(Overlay {
+                lower: image.tree,
+                view: None,
+                size_bytes: ROOT_BYTES,
+                synced: false,
+            }),
+            None => Source::Empty,
+        };
+        let has_host_programs = matches!(root, Source::Empty);
+        let mut mounts =
+            system_files(&account, self.network, input.authorities, has_host_programs)?;
+        if let Some((inside, host)) = self.workspace.take() {
+            mounts.push((inside, Mount::Tree(workspace(host.tree, input.view)?)));
+        }
+        let command = Command {
+            payload: input.payload,
+            environment: input.environment,
+            working_directory: input.working_directory,
+            user: account.user,
+            group: account.group,
+            not_before: input.not_before,
+        };
+        Ok(self.jail(Parts {
+            identity: input.identity,
+            root,
+            root_writable: false,
+            root_is_own: has_host_programs,
+            mounts,
+            task: Task::Once { command, streams: input.streams },
+            open_files: None,
+            cgroup: input.group,
+            locks: vec![input.lock],
+        }))
+    }
+}
+
+/// Everything below the workspace and the requested mounts, in the order in which it is mounted.
+fn system_files(
+    account: &Account,
+    network: Network,
+    authorities: Option<&str>,
+    has_host_programs: bool,
+) -> Result<Vec<(PathBuf, Mount)>, Error> {
+    let failed = |source| Error::HostPath { path: "/usr".into(), source };
+    let mut mounts = Vec::new();
+    if has_host_programs {
+        mounts = system::programs().map_err(failed)?;
+        mounts.extend(
+            system::configuration(account, HOSTNAME, system::COPIED_BYTES).map_err(failed)?,
+        );
+        mounts.push(("/run".into(), Mount::Directory));
+        mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
+    }
+    if network == Network::Egress {
+        // An image configures name lookups itself.
+        mounts.extend(has_host_programs.then(system::name_services));
+        mounts.push(system::resolver());
+    }
+    let authorities = authorities.map(|text| Mount::File(text.as_bytes().to_vec()));
+    mounts.extend(authorities.map(|file| (AUTHORITIES.into(), file)));
+    let size_bytes = quarter_of_memory();
+    let scratch = |mode| {
+        Mount::Scratch(Scratch { mode, size_bytes, user: account.user, group: account.group })
+    };
+    mounts.push(("/tmp".into(), scratch(0o1777)));
+    mounts.push((account.home.clone(), scratch(0o700)));
+    Ok(mounts)
+}
+
+fn workspace(lower: HostTree, view: &View) -> Result<Source, Error> {
+    let overlay =
+        |view, size_bytes| Source::Overlay(Overlay { lower, view, size_bytes, synced: false });
+    Ok(match view {
+        View::Overlay(layers) => overlay(Some(open(layers)?), 0),
+        View::InMemory(size_bytes) => overlay(None, *size_bytes),
+        View::Copy(copy) => {
+            Source::Host { tree: open(copy)?, access: Access::Write, owners: Owners::Range }
+        }
+    })
+}
+
+fn open(path: &Path) -> Result<HostTree, Error> {
+    HostTree::open(path).map_err(|source| Error::HostPath { path: path.to_owned(), source })
+}
+
+/// The size limit of `/tmp` and of the home directory; their content counts against the memory
+/// limit.
+fn quarter_of_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    (u64::from(info.mem_unit) * info.totalram / 4).max(64 << 20)
+}

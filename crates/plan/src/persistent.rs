@@ -1,0 +1,147 @@
+//! The jail of a persistent sandbox: its init serves commands, and its files persist after the
+//! jail.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use stockade_jail::cgroup::Group;
+use stockade_jail::{
+    Access, HostTree, Identity, JailSpec, Mount, Network, Overlay, Owners, Source, Task, system,
+};
+
+use crate::error::Error;
+use crate::layers::{self, Origin};
+use crate::programs::Programs;
+use crate::request::{Parts, Request};
+
+/// How long a jail lives if no keeper renews its lease.
+pub const LEASE: Duration = Duration::from_secs(60);
+
+/// The inputs for the jail of a persistent sandbox, in addition to the request.
+#[derive(Debug)]
+pub struct PersistentInput<'a> {
+    /// The identity of the jail.
+    pub identity: Identity,
+    /// The sandbox's own directory.
+    pub directory: &'a Path,
+    /// Where the upper layers come from.
+    pub origin: Origin,
+    /// The visible programs of the host.
+    pub programs: &'a mut Programs,
+    /// The control groups.
+    pub group: Group,
+    /// The socket on which init listens.
+    pub listener: OwnedFd,
+    /// How many file descriptors the keeper may have.
+    pub descriptors: u64,
+}
+
+/// A planned jail.
+#[derive(Debug)]
+pub struct JailPlan {
+    /// The jail.
+    pub spec: JailSpec,
+    /// The name of the skeleton that is the lower layer of the root, if any.
+    pub skeleton: Option<String>,
+}
+
+impl Request {
+    /// Creates the layers, and completes the jail of a persistent sandbox.
+    ///
+    /// # Errors
+    /// A file that cannot be created in the sandbox's directory or opened on the host.
+    pub fn persistent_jail(mut self, input: PersistentInput<'_>) -> Result<JailPlan, Error> {
+        let PersistentInput { identity, directory, origin, programs, group, listener, descriptors } =
+            input;
+        let (lower, mut mounts, skeleton) = match self.root.take() {
+            Some(root) => (root.real, Vec::new(), None),
+            None => {
+                let found = programs.find(self.own);
+                let (skeleton, mounts) =
+                    found.map_err(|source| Error::HostPath { path: "/usr".into(), source })?;
+                let name = skeleton.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+                (skeleton, mounts, name)
+            }
+        };
+        let is_image = skeleton.is_none();
+        let layers = layers::make(&directory.join("layers"), &lower, &identity, origin)?;
+        if is_image && origin != Origin::Snapshot {
+            layers::make_home(&layers.join("upper"), &lower, self.own, &identity)?;
+        }
+        if self.network == Network::Egress {
+            mounts.extend(name_files(directory, is_image)?);
+        }
+        if let Some((inside, host)) = self.workspace.take() {
+            let workspace_dir = directory.join("workspace");
+            let layers = layers::make(&workspace_dir, &host.real, &identity, origin)?;
+            mounts.push((inside, Mount::Tree(view(&host.real, &layers, origin)?)));
+        }
+        let lock = match identity.range() {
+            Some(range) => range.lock().map_err(|source| Error::Exhausted {
+                what: "cannot lock the sandbox's range of user ids".to_owned(),
+                source,
+            })?,
+            None => None,
+        };
+        let spec = self.jail(Parts {
+            root: view(&lower, &layers, origin)?,
+            identity,
+            root_writable: true,
+            root_is_own: !is_image && origin == Origin::New,
+            mounts,
+            task: Task::Serve { listener, lease: LEASE },
+            open_files: Some(open_files(descriptors)),
+            cgroup: Some(group),
+            locks: lock.into_iter().collect(),
+        });
+        Ok(JailPlan { spec, skeleton })
+    }
+}
+
+/// The files that configure name lookups where there is a resolver. They are in the sandbox's own
+/// directory and are mounted, so that no layer contains them.
+fn name_files(directory: &Path, is_image: bool) -> Result<Vec<(PathBuf, Mount)>, Error> {
+    // An image configures name lookups itself.
+    let files = [(!is_image).then(system::name_services), Some(system::resolver())];
+    let shown = |(inside, mount): (PathBuf, Mount)| {
+        let (Mount::File(content), Some(name)) = (&mount, inside.file_name()) else {
+            return Ok((inside, mount));
+        };
+        let path = directory.join(name);
+        let write = || -> io::Result<()> {
+            std::fs::write(&path, content)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))
+        };
+        write().map_err(|source| Error::HostPath { path: path.clone(), source })?;
+        // Every user inside may read it, and none owns it.
+        let source =
+            Source::Host { tree: open(&path)?, access: Access::Read, owners: Owners::Range };
+        Ok((inside, Mount::Tree(source)))
+    };
+    files.into_iter().flatten().map(shown).collect()
+}
+
+/// How many file descriptors a command may have: the keeper's limit must be higher by more than one
+/// message carries. A command may send as many as it may have, and the kernel refuses a sender
+/// whose limit is lower than the number that all processes of the user on the host have in flight
+/// (`unix(7)`, `ETOOMANYREFS`).
+fn open_files(keeper: u64) -> u64 {
+    (keeper / 4 * 3).min(65_536)
+}
+
+/// The source of a mount of the layers over `lower`, or of a full copy, which needs no lower layer.
+fn view(lower: &Path, layers: &Path, origin: Origin) -> Result<Source, Error> {
+    if origin == Origin::FullCopy {
+        let tree = open(&layers.join("upper"))?;
+        return Ok(Source::Host { tree, access: Access::Write, owners: Owners::Range });
+    }
+    let (lower, view) = (open(lower)?, Some(open(layers)?));
+    Ok(Source::Overlay(Overlay { lower, view, size_bytes: 0, synced: true }))
+}
+
+fn open(path: &Path) -> Result<HostTree, Error> {
+    HostTree::open(path).map_err(|source| Error::HostPath { path: path.to_owned(), source })
+}

@@ -1,0 +1,182 @@
+//! Reading bundles: the list, one bundle with its changes, and differing lines.
+
+use std::time::{Duration, Instant};
+
+use stockade_api::{
+    BundleChanges, BundleDetail, BundleEntry, BundleList, BundleState, Bytes, DiffBundle,
+    ListBundles, ListedBundle, PathDiff, Result, ShowBundle,
+};
+use stockade_bundle::patch::{self, Sides};
+use stockade_bundle::store::{Bundle, State, Status, StoredBundle};
+use stockade_bundle::{Entry, RelativePath, apply};
+use stockade_core::{Code, Problem};
+
+use crate::bundles::{Bundles, READ_LIMITS, limits, pending};
+use crate::paths::{paths, to_bytes};
+use crate::problem::{apply_problem, short_id, store_problem};
+use crate::views;
+
+/// How long the lines of one file are compared with the most precise algorithm.
+const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
+
+impl Bundles {
+    /// The bundles that wait for a decision, the newest first. Before that, the views that
+    /// killed runs left are turned into bundles.
+    ///
+    /// # Errors
+    /// [`Code::Io`] when the data directory cannot be read.
+    pub fn list(&self, request: &ListBundles) -> Result<BundleList> {
+        let views = views::bundle_leftovers(&self.data, &limits(request.limit_bytes))?;
+        let listed = self.store.list(&READ_LIMITS).map_err(|error| store_problem(&error))?;
+        let waiting = listed.into_iter().filter(|listed| !is_done(listed));
+        let bundles = waiting.map(|StoredBundle { id, bundle }| {
+            let bundle = bundle.and_then(|bundle| Ok(describe(&bundle, &bundle.state()?)));
+            match bundle {
+                Ok(bundle) => ListedBundle::Bundle(bundle),
+                Err(error) => ListedBundle::Unreadable { id, error: store_problem(&error) },
+            }
+        });
+        Ok(BundleList { bundles: bundles.collect(), views })
+    }
+
+    /// A bundle with its changes, or with those at and below the given paths.
+    ///
+    /// # Errors
+    /// [`Code::BundleNotFound`]; [`Code::PathRefused`] for paths that it does not change.
+    pub fn show(&self, request: &ShowBundle) -> Result<BundleDetail> {
+        let bundle = self.find(&request.id)?;
+        let paths = paths(&bundle.manifest.project, &request.paths)?;
+        let entries = named_entries(&bundle, &paths)?;
+        let state = bundle.state().map_err(|error| store_problem(&error))?;
+        let entry = |entry: &&Entry| {
+            let applied = state.applied.contains(&entry.path);
+            match serde_json::to_value(entry) {
+                Ok(serde_json::Value::Object(change)) => Ok(BundleEntry { applied, change }),
+                _ => Err(Problem::new(
+                    Code::BundleInvalid,
+                    "an entry of the bundle cannot be encoded",
+                )),
+            }
+        };
+        let entries = entries.iter().map(entry).collect::<Result<_>>()?;
+        Ok(BundleDetail { bundle: describe(&bundle, &state), entries })
+    }
+
+    /// The lines that differ, computed path by path as the caller iterates.
+    ///
+    /// # Errors
+    /// [`Code::BundleNotFound`]; [`Code::PathRefused`] for paths that it does not change.
+    pub fn differences(&self, request: &DiffBundle) -> Result<Differences> {
+        let bundle = self.find(&request.id)?;
+        let entries = &bundle.manifest.entries;
+        let mut wanted = Vec::new();
+        for Bytes(path) in &request.paths {
+            let found = entries.binary_search_by(|entry| entry.path.as_bytes().cmp(path));
+            wanted.push(found.map_err(|_| {
+                let path = String::from_utf8_lossy(path);
+                Problem::new(Code::PathRefused, format!("the bundle does not change {path}"))
+                    .remedied_by(format!("stockade diff {} --stat", short_id(bundle.id())))
+            })?);
+        }
+        if request.paths.is_empty() {
+            wanted.extend(0..entries.len());
+        }
+        Ok(Differences { bundle, indices: wanted.into_iter() })
+    }
+}
+
+/// The entries in the result of [`Bundles::show`], each with whether it was already applied.
+///
+/// # Errors
+/// [`Code::BundleInvalid`] for an invalid entry.
+pub fn entries(detail: &BundleDetail) -> Result<Vec<(Entry, bool)>> {
+    let entry = |written: &BundleEntry| {
+        let change = serde_json::Value::Object(written.change.clone());
+        let entry = serde_json::from_value(change).map_err(|error| {
+            Problem::new(Code::BundleInvalid, "an entry of the bundle cannot be read")
+                .because(error.to_string())
+        })?;
+        Ok((entry, written.applied))
+    };
+    detail.entries.iter().map(entry).collect()
+}
+
+/// The lines that differ in paths of a bundle. Each path is compared only when the iterator reaches
+/// it.
+#[derive(Debug)]
+pub struct Differences {
+    bundle: Bundle,
+    indices: std::vec::IntoIter<usize>,
+}
+
+impl Iterator for Differences {
+    type Item = Result<PathDiff>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let entry = self.bundle.manifest.entries.get(self.indices.next()?)?;
+        let sides = match Sides::of(&self.bundle, entry) {
+            Ok(sides) => sides,
+            Err(error) => return Some(Err(store_problem(&error))),
+        };
+        let rendered = patch::render(entry, &sides, Some(Instant::now() + DIFF_TIMEOUT));
+        Some(Ok(PathDiff {
+            path: to_bytes(&entry.path),
+            added: rendered.added,
+            removed: rendered.removed,
+            binary: rendered.binary,
+            diff: rendered.text.into(),
+        }))
+    }
+}
+
+/// Whether nothing in it remains to be decided.
+fn is_done(listed: &StoredBundle) -> bool {
+    let Ok(bundle) = &listed.bundle else { return false };
+    pending(bundle).is_ok_and(|left| left.is_empty())
+        && bundle.state().is_ok_and(|state| !state.applied.is_empty())
+}
+
+/// The description of a bundle without its changes.
+pub(crate) fn describe(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
+    let manifest = &bundle.manifest;
+    let count =
+        |wanted: fn(&Entry) -> bool| manifest.entries.iter().filter(|entry| wanted(entry)).count();
+    stockade_api::Bundle {
+        id: bundle.id().to_owned(),
+        project: Bytes(manifest.project.clone()),
+        created_at_ms: manifest.created_at_ms,
+        command: manifest.command.clone(),
+        labels: manifest.labels.clone(),
+        exit_code: manifest.exit_code,
+        base_ref: manifest.base_ref.clone(),
+        state: match state.status {
+            Status::Open => BundleState::Open,
+            Status::Partial => BundleState::Partial,
+            Status::Applied => BundleState::Applied,
+        },
+        changes: BundleChanges {
+            total: manifest.entries.len(),
+            applied: state.applied.len(),
+            refused: count(|entry| entry.refused.is_some()),
+            ignored: count(|entry| entry.ignored),
+            executed: count(|entry| entry.executed_by.is_some()),
+            conflicting: count(|entry| entry.conflict),
+        },
+    }
+}
+
+/// The entries at and below the given paths; all if there are no paths.
+fn named_entries<'b>(bundle: &'b Bundle, paths: &[RelativePath]) -> Result<Vec<&'b Entry>> {
+    let is_named =
+        |entry: &&Entry| paths.is_empty() || paths.iter().any(|path| entry.path.is_within(path));
+    let entries: Vec<&Entry> = bundle.manifest.entries.iter().filter(is_named).collect();
+    let unknown: Vec<RelativePath> = paths
+        .iter()
+        .filter(|path| !entries.iter().any(|entry| entry.path.is_within(path)))
+        .cloned()
+        .collect();
+    if unknown.is_empty() {
+        return Ok(entries);
+    }
+    Err(apply_problem(&apply::Error::NotInBundle(unknown), bundle.id()))
+}

@@ -1,0 +1,40 @@
+//! Responses: JSON, lines of JSON, bytes, and failures.
+
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use stockade_api::body::FileBody;
+use stockade_api::wire::ErrorBody;
+use stockade_api::{FileContent, Items, Problem};
+
+use crate::stream::Lines;
+
+/// A failure as a response.
+pub(crate) struct Failure(pub(crate) Problem);
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.code.http_status());
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, axum::Json(ErrorBody { error: self.0 })).into_response()
+    }
+}
+
+/// Items as lines of JSON, streamed. A failure is the last line.
+pub(crate) fn json_lines<T: Serialize + Send + 'static>(items: Items<T>) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+    (kind, Body::new(Lines::new(items))).into_response()
+}
+
+/// The unchanged content of a file.
+pub(crate) fn content(content: FileContent) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
+    (kind, Body::new(FileBody(content))).into_response()
+}

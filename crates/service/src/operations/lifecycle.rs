@@ -1,0 +1,352 @@
+//! `start`, `stop`, `pause`, `resume`, `renew` and `kill`: the steps of the lifecycle machine. Each
+//! is one workflow of the same shape: lock, owner check, act, record.
+
+use std::sync::Arc;
+
+use stockade_api::{ById, Caller, Renew, Result, Sandbox};
+use stockade_core::event::{Empty, EndReason, Payload, Reason, Renewed};
+use stockade_core::{Code, Operation, SandboxId, SnapshotId, State};
+use stockade_durable::{Builder, Context, Engine, Failure, Filter, Statement, Status, Step};
+use stockade_runtime::{Error, Runtime};
+
+use super::bundles::with_bundles;
+use super::{record_with_next, workflow_fn};
+use crate::clock::{now_ms, timestamp};
+use crate::failure::{runtime_problem, to_failure};
+use crate::inner::Inner;
+use crate::operation::{self, Input};
+use crate::owned_sandbox::OwnedSandbox;
+use crate::service::Service;
+use crate::store::sandboxes::SandboxRow;
+use crate::{events, spec};
+
+const START: &str = "sandbox.start";
+const STOP: &str = "sandbox.stop";
+const PAUSE: &str = "sandbox.pause";
+const RESUME: &str = "sandbox.resume";
+const RENEW: &str = "sandbox.renew";
+const KILL: &str = "sandbox.kill";
+
+pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
+    builder
+        .workflow(
+            START,
+            workflow_fn(inner, |inner, context, input| async move {
+                perform(&inner, &context, input, Operation::Start).await
+            }),
+        )
+        .workflow(
+            STOP,
+            workflow_fn(inner, |inner, context, input| async move {
+                perform(&inner, &context, input, Operation::Stop).await
+            }),
+        )
+        .workflow(
+            PAUSE,
+            workflow_fn(inner, |inner, context, input| async move {
+                perform(&inner, &context, input, Operation::Pause).await
+            }),
+        )
+        .workflow(
+            RESUME,
+            workflow_fn(inner, |inner, context, input| async move {
+                perform(&inner, &context, input, Operation::Resume).await
+            }),
+        )
+        .workflow(
+            KILL,
+            workflow_fn(inner, |inner, context, input| async move {
+                perform(&inner, &context, input, Operation::Kill).await
+            }),
+        )
+        .workflow(RENEW, workflow_fn(inner, perform_renewal))
+}
+
+/// Runs one of the plain steps.
+pub(crate) async fn change_state(
+    service: &Service,
+    caller: &Caller,
+    request: ById,
+    operation: Operation,
+) -> Result<Sandbox> {
+    let owned = service.owned_sandbox(caller, &request.id, operation).await?;
+    if operation == Operation::Kill && owned.state.is_terminal() {
+        return Ok(owned.to_sandbox(None));
+    }
+    let name = match operation {
+        Operation::Start => START,
+        Operation::Stop => STOP,
+        Operation::Pause => PAUSE,
+        Operation::Resume => RESUME,
+        Operation::Kill | Operation::Renew | Operation::Use | Operation::Collect => KILL,
+    };
+    let done = operation::run(&service.engine, name, caller, &request).await;
+    // Its watcher checks again, now that the change is recorded.
+    service.inner.wake(&request.id);
+    done
+}
+
+/// Changes the end of a sandbox's TTL.
+pub(crate) async fn renew(service: &Service, caller: &Caller, request: Renew) -> Result<Sandbox> {
+    spec::duration(request.ttl_seconds)?;
+    service.owned_sandbox(caller, &request.id, Operation::Renew).await?;
+    let done = operation::run(&service.engine, RENEW, caller, &request).await;
+    service.inner.wake(&request.id);
+    done
+}
+
+async fn perform(
+    inner: &Arc<Inner>,
+    context: &Context,
+    input: Input<ById>,
+    operation: Operation,
+) -> std::result::Result<Sandbox, Failure> {
+    let id = &input.request.id;
+    if operation == Operation::Kill {
+        // The owner check comes first here too: another owner's request must not cancel anything.
+        OwnedSandbox::check(&*inner.store, &input.owner, id).await.map_err(to_failure)?;
+        context.hold(inner.terminations.start(id));
+    }
+    context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
+    let mut row = (*inner.acl(context, &input.owner, id, operation).await?).clone();
+    if operation == Operation::Kill {
+        if !row.state.is_terminal() {
+            let leak =
+                context.step("cleanup", async |_: Step| Ok(release(inner, &row).await)).await?;
+            let operation = context.id().as_str();
+            context.finish_with(end_statements(operation, &mut row, Reason::Requested, leak));
+        }
+        return Ok(row.to_sandbox(None));
+    }
+    let files = stopped_files(context).map_err(to_failure)?;
+    // Recorded together with the end: until then the reaper may remove a sandbox that was started,
+    // so it may have to be started again.
+    let result = context
+        .step_with(operation.as_str(), record_with_next(), async |_: Step| {
+            let result = inner
+                .terminations
+                .run_unless_terminated(id, call_runtime(inner, &row, operation, &files))
+                .await;
+            result.map_err(to_failure)?
+        })
+        .await;
+    if let Err(failure) = result {
+        if is_terminating(&failure) {
+            // The operation that ends it releases its resources.
+            return Err(failure);
+        }
+        if operation == Operation::Start {
+            // Its new resources are released, and its files stay. The reaper finds resources that
+            // cannot be released now.
+            if let Ok(runtime) = inner.runtime(&row.runtime) {
+                let _ = inner.cleanup(&**runtime, id).await;
+            }
+            let reason = Some(failure.message.clone());
+            context.finish_with_on_failure(vec![row.change(State::Error, reason)]);
+        }
+        return Err(failure);
+    }
+    let target = row.state.apply(operation).unwrap_or(row.state);
+    let payload = match operation {
+        Operation::Pause | Operation::Stop => {
+            Payload::SandboxPaused(EndReason { reason: Reason::Requested })
+        }
+        _ => Payload::SandboxResumed(Empty {}),
+    };
+    if operation == Operation::Stop {
+        row.files = Some(files);
+    } else if operation == Operation::Start
+        && let Some(files) = row.files.take()
+    {
+        forget(inner, context, &row, files);
+    }
+    let change = row.change(target, None);
+    context.finish_with(vec![change, events::record(context, &row, payload)]);
+    Ok(row.to_sandbox(None))
+}
+
+/// Whether a failure means that the sandbox is being terminated.
+pub(crate) fn is_terminating(failure: &Failure) -> bool {
+    failure.code == Code::SandboxTerminated.as_str()
+}
+
+/// The prefix of the snapshots that hold the files of stopped sandboxes.
+pub(crate) const STOPPED: &str = "stop-";
+
+/// The snapshot in which a stop stores the files. Each stop has its own, so that it never finds an
+/// older one.
+fn stopped_files(context: &Context) -> Result<SnapshotId> {
+    let name = format!("{STOPPED}{}", context.id());
+    SnapshotId::new(name).map_err(|error| crate::failure::invalid(error.to_string()))
+}
+
+/// Removes the stored files of a stopped sandbox, once it is recorded that it is running. The
+/// reaper finds files that a crash leaves.
+fn forget(inner: &Arc<Inner>, context: &Context, row: &SandboxRow, files: SnapshotId) {
+    let (inner, name) = (inner.clone(), row.runtime.clone());
+    let handle = context.engine().handle(context.id());
+    tokio::spawn(async move {
+        if handle.get_result::<serde_json::Value>().await.is_ok()
+            && let Ok(runtime) = inner.runtime(&name)
+        {
+            let _ = runtime.remove_snapshot(&files).await;
+        }
+    });
+}
+
+/// Makes the change in the runtime; every part may be repeated.
+async fn call_runtime(
+    inner: &Inner,
+    row: &SandboxRow,
+    operation: Operation,
+    stopped: &SnapshotId,
+) -> std::result::Result<(), Failure> {
+    let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
+    let failed = |error: Error| to_failure(runtime_problem(&error));
+    match operation {
+        Operation::Pause => inner.with_deadline(runtime.pause(&row.id)).await.map_err(failed),
+        Operation::Resume => {
+            inner.ensure_network(row).await.map_err(to_failure)?;
+            inner.with_deadline(runtime.resume(&row.id)).await.map_err(failed)
+        }
+        Operation::Stop => stop(inner, &**runtime, row, stopped).await.map_err(failed),
+        Operation::Start => {
+            // Removes the remains of a start that failed or was interrupted.
+            inner.cleanup(&**runtime, &row.id).await.map_err(failed)?;
+            let spec = spec::sandbox_spec(row, &inner.id).map_err(to_failure)?;
+            let created = match &row.files {
+                Some(files) => inner.with_deadline(runtime.restore(files, &row.id, &spec)).await,
+                None => inner.with_deadline(runtime.create(&row.id, &spec)).await,
+            };
+            created.map_err(failed)?;
+            let lease = spec::lease(row.expires_at, now_ms());
+            inner.with_deadline(runtime.renew(&row.id, lease)).await.map_err(failed)?;
+            inner.serve_network(row).await.map_err(to_failure)
+        }
+        Operation::Renew | Operation::Use | Operation::Collect | Operation::Kill => Ok(()),
+    }
+}
+
+/// Stores the files of a sandbox and ends it. Once they are stored it counts as stopped, even if
+/// the rest fails: the reaper completes that.
+async fn stop(
+    inner: &Inner,
+    runtime: &dyn Runtime,
+    row: &SandboxRow,
+    stopped: &SnapshotId,
+) -> std::result::Result<(), Error> {
+    // If pausing works, no write happens after the snapshot and is lost.
+    let paused = inner.with_deadline(runtime.pause(&row.id)).await.is_ok();
+    match inner.with_deadline(runtime.snapshot(&row.id, stopped)).await {
+        Ok(_) => {}
+        Err(Error::NoSandbox(_)) if has_snapshot(inner, runtime, stopped).await? => {}
+        Err(error) => {
+            if paused {
+                let _ = inner.with_deadline(runtime.resume(&row.id)).await;
+            }
+            return Err(error);
+        }
+    }
+    inner.egress.leave(&row.id).await;
+    let _ = inner.with_deadline(runtime.cleanup(&row.id)).await;
+    Ok(())
+}
+
+/// Whether an earlier execution of the stop has stored the files.
+async fn has_snapshot(
+    inner: &Inner,
+    runtime: &dyn Runtime,
+    stopped: &SnapshotId,
+) -> std::result::Result<bool, Error> {
+    let snapshots = inner.with_deadline(runtime.snapshots()).await?;
+    Ok(snapshots.iter().any(|snapshot| snapshot.id == *stopped))
+}
+
+/// Whether an operation that has not ended is stopping or killing the sandbox: then that operation
+/// decides its state.
+pub(crate) async fn is_ending(engine: &Engine, id: &SandboxId) -> bool {
+    for name in [STOP, KILL] {
+        let filter = Filter {
+            name: Some(name.to_owned()),
+            status: Some(Status::Pending),
+            ..Filter::default()
+        };
+        // If the operations cannot be read, one may exist.
+        let Ok(under_way) = engine.list(filter).await else { return true };
+        if under_way.iter().any(|info| info.input["request"]["id"] == id.as_str()) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Releases the runtime's resources of a sandbox that ends. Returns the reason if that fails now;
+/// the reaper tries again.
+pub(crate) async fn release(inner: &Inner, row: &SandboxRow) -> Option<String> {
+    inner.activity.forget(&row.id);
+    if row.request.workspace.is_some()
+        && let Some(home) = inner.home(&row.owner)
+    {
+        let id = row.id.clone();
+        // Its remaining data is useless for another sandbox with the same id.
+        let _ = with_bundles(home, move |bundles| bundles.remove_history(&id)).await;
+    }
+    inner.remove_from_runtime(row).await.err().map(|problem| problem.message)
+}
+
+/// The statements that record the end of a sandbox, by the operation with that id.
+pub(crate) fn end_statements(
+    operation: &str,
+    row: &mut SandboxRow,
+    reason: Reason,
+    leak: Option<String>,
+) -> Vec<Statement> {
+    let why = leak.map_or_else(
+        || reason.as_str().to_owned(),
+        |leak| format!("{reason}; still to be removed from its runtime: {leak}"),
+    );
+    let change = row.change(State::Terminated, Some(why));
+    vec![change, events::statement(operation, row, Payload::SandboxKilled(EndReason { reason }))]
+}
+
+async fn perform_renewal(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<Renew>,
+) -> std::result::Result<Sandbox, Failure> {
+    let Renew { id, ttl_seconds, shorten } = &input.request;
+    context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
+    let mut row = (*inner.acl(&context, &input.owner, id, Operation::Renew).await?).clone();
+    let ttl = spec::duration(*ttl_seconds).map_err(to_failure)?;
+    // Recorded, so that a second execution of the workflow does not postpone it.
+    let new_end: i64 = context
+        .step("deadline", async |_: Step| {
+            Ok(now_ms().saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)))
+        })
+        .await?;
+    let end = match row.expires_at {
+        None if !shorten => return Ok(row.to_sandbox(None)),
+        Some(end) if end > new_end && !shorten => return Ok(row.to_sandbox(None)),
+        _ => new_end,
+    };
+    if matches!(row.state, State::Running | State::Paused) {
+        context
+            .step("renew", async |_: Step| {
+                let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
+                let lease = spec::lease(Some(end), now_ms());
+                let renewed = inner.with_deadline(runtime.renew(&row.id, lease));
+                let renewed = inner
+                    .terminations
+                    .run_unless_terminated(id, renewed)
+                    .await
+                    .map_err(to_failure)?;
+                renewed.map_err(|error| to_failure(runtime_problem(&error)))
+            })
+            .await?;
+    }
+    row.expires_at = Some(end);
+    let change = row.change(row.state, row.reason.clone());
+    let payload = Payload::SandboxRenewed(Renewed { expires_at: timestamp(end) });
+    context.finish_with(vec![change, events::record(&context, &row, payload)]);
+    Ok(row.to_sandbox(None))
+}
