@@ -16,6 +16,7 @@ mod sql;
 mod stockade_dependencies;
 mod tests_named;
 mod text;
+mod type_names;
 
 use anyhow::Context as _;
 
@@ -90,6 +91,7 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     findings.extend(text::check(&tree));
     findings.extend(documents::check(&tree));
     findings.extend(phrases::check(&tree));
+    findings.extend(type_names::check(&tree));
     findings.extend(attacks::check(&tree));
     findings.extend(error_pages::check(&tree));
     findings.extend(cases::check(&tree));
