@@ -92,7 +92,7 @@ fn own_data_is_never_shown(world: &World) {
 /// A bind mount is another name, too: of a directory that contains the data directory, of a
 /// directory in it, and of a part of it below the mounted directory.
 fn own_data_behind_a_bind_mount(world: &World) {
-    const NAME: &str = "doors::own_data_behind_a_bind_mount";
+    const NAME: &str = "run_and_create::own_data_behind_a_bind_mount";
     if world.identity != Identity::Root {
         return skip(NAME, "only root can make a bind mount that is not in a namespace of its own");
     }

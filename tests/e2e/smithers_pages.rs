@@ -1,7 +1,7 @@
-//! The code blocks of Smithers' pages about `<Sandbox>`, from `tests/cases/seeds`: each is executed
+//! The code blocks of Smithers' pages about `<Sandbox>`, from `tests/cases/smithers`: each is executed
 //! unchanged. What a block does not define, such as `ctx` or the child workflow, is added around
 //! it; only remote services are replaced by doubles. The names in its types are tested in
-//! `seed_types.rs`.
+//! `smithers_types.rs`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ use crate::sandbox::{call, events, finished_run, inspect, is_clean, types};
 /// A block of the pages.
 macro_rules! block {
     ($name:literal) => {
-        include_str!(concat!("../cases/seeds/", $name))
+        include_str!(concat!("../cases/smithers/", $name))
     };
 }
 pub(crate) use block;
@@ -79,7 +79,7 @@ fn has_zod(world: &World, test: &str) -> bool {
             true => "zod is installed where this user cannot read it",
             false => "zod is not installed: cargo xtask ci installs it",
         };
-        let name = format!("seeds::{test}, as uid {}", world.identity.uid());
+        let name = format!("smithers_pages::{test}, as uid {}", world.identity.uid());
         skip(&name, reason);
         return false;
     }
@@ -395,7 +395,7 @@ impl Drop for ResultBundle {
 fn a_bundle_that_a_provider_wrote_is_taken_from_its_path(world: &World) {
     let Some(bundle) = ResultBundle::new() else {
         let reason = "somebody has /tmp/smithers-result-bundle";
-        skip("seeds::a_bundle_that_a_provider_wrote_is_taken_from_its_path", reason);
+        skip("smithers_pages::a_bundle_that_a_provider_wrote_is_taken_from_its_path", reason);
         return;
     };
     world.chown(&bundle.0);

@@ -218,7 +218,7 @@ fn the_blocks_are_those_of_the_pages() {
     };
     let (Some(first), Some(second)) = (page("000_"), page("001_")) else {
         skip(
-            "seed_types::the_blocks_are_those_of_the_pages",
+            "smithers_types::the_blocks_are_those_of_the_pages",
             "the pages are not beside this clone",
         );
         return;

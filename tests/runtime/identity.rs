@@ -133,7 +133,7 @@ fn open_to_all(path: &Path) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// One test as root and one as an ordinary user for each scene, passed to the `play` of its file.
+/// One test as root and one as an ordinary user for each scene, passed to the `run_scene` of its file.
 macro_rules! scenes {
     ($($name:ident),+ $(,)?) => {
         mod root {

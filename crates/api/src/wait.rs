@@ -1,6 +1,6 @@
 //! [`Wait`]: what a workflow run waits for, and where the answer goes.
 //!
-//! A child in a sandbox that needs such answers to continue writes [`Waiting`] into its result
+//! A child in a sandbox that needs such answers to continue writes [`WaitList`] into its result
 //! directory, as [`WAITING`], and exits with code 3. It is executed again in the same sandbox once
 //! there is an answer, and finds [`Answers`] in that directory, as [`ANSWERS`].
 

@@ -20,9 +20,9 @@ pub const CALL: &str = "/v0/call/";
 pub const SESSION: &str = "/v0/session";
 /// Connects to a port; the response is `101`, then its bytes.
 pub const CONNECT: &str = "/v0/connect";
-/// Sends a request to a port; the response body is streamed, its head is in [`ANSWER_HEADER`].
+/// Sends a request to a port; the response body is streamed, its head is in [`RESPONSE_HEADER`].
 pub const HTTP_STREAM: &str = "/v0/http-stream";
-/// Opens a WebSocket to a port; the response is `101`, the selected protocol in [`ANSWER_HEADER`],
+/// Opens a WebSocket to a port; the response is `101`, the selected protocol in [`RESPONSE_HEADER`],
 /// then its bytes.
 pub const WEB_SOCKET: &str = "/v0/web-socket";
 /// Reads the output of an operation; the response is lines of JSON.

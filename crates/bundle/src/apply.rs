@@ -118,8 +118,8 @@ pub struct ApplyOutcome {
 /// them.
 ///
 /// # Errors
-/// After any error the project is unchanged, except for [`Error::Left`] (files were changed by
-/// another process while they were being restored) and [`Error::Stuck`] (the next [`recover`]
+/// After any error the project is unchanged, except for [`Error::PartlyUndone`] (files were changed by
+/// another process while they were being restored) and [`Error::NeedsRecovery`] (the next [`recover`]
 /// completes it).
 pub fn apply(request: &Request<'_>) -> Result<ApplyOutcome, Error> {
     apply_observed(request, &mut |_| {})

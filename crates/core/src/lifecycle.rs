@@ -81,7 +81,7 @@ impl State {
     /// Whether an operation may start now, and the state after it succeeds.
     ///
     /// # Errors
-    /// [`Refused`] with the reason. [`Operation::Kill`] is never refused: it is idempotent.
+    /// [`InvalidTransition`] with the reason. [`Operation::Kill`] is never refused: it is idempotent.
     pub const fn apply(self, operation: Operation) -> Result<Self, InvalidTransition> {
         use Operation::{Collect, Kill, Pause, Renew, Resume, Start, Stop, Use};
         match (operation, self) {

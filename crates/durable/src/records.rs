@@ -82,7 +82,7 @@ pub struct NewWorkflow {
 pub enum CreateOutcome {
     /// It is new. The deadline is set where it runs immediately and has a timeout.
     New {
-        /// See [`Claimed::deadline`].
+        /// See [`ClaimedWorkflow::deadline`].
         deadline: Option<i64>,
     },
     /// The same workflow was recorded before.

@@ -9,8 +9,8 @@
 //!   any TCP ─── everything ──────── arrival ┘       └──── connect, relay ── a checked address
 //! ```
 //!
-//! Reading order: `sandbox` (policy, resolve, check, connect), `names` (the addresses that stand
-//! for names), `arrival` and `proxy` (the two ways to connect), `opening` (the host that the first
+//! Reading order: `sandbox` (policy, resolve, check, connect), `name_table` (the addresses that stand
+//! for names), `accept` and `proxy` (the two ways to connect), `first_bytes` (the host that the first
 //! bytes name), `relay`, `dns`; then `intercept`, `credentials` and `redaction`, which are
 //! invisible to programs inside. `process` serves many sandboxes, on requests of its owner over a
 //! socket; `stockade-egress-control` contains the messages and the owner's side.

@@ -1,4 +1,4 @@
-//! Access rules as mounts: each path with rights of its own ([`Area`]) becomes a bind mount with
+//! Access rules as mounts: each path with rights of its own ([`AccessMount`]) becomes a bind mount with
 //! flags of its own, such as read-only or noexec. A path that must not be read is covered, or left
 //! out. Mounts also enforce what Landlock cannot: a closed path in an open directory, and changes
 //! of modes, owners and times.

@@ -1,7 +1,7 @@
 //! The mounts that are the same in every jail: `/dev`, and a `/proc` that reveals nothing of the
 //! host.
 //!
-//! All functions except [`Fixtures::mount_points`] may run in a process that shares the memory of
+//! All functions except [`DevProc::mount_points`] may run in a process that shares the memory of
 //! another, concurrently running one ([`crate::helper`]): they allocate nothing and make bare
 //! system calls only.
 
@@ -78,7 +78,7 @@ pub(crate) struct Terminals {
 /// The root to which the fixtures are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
-    /// Contains all of [`Fixtures::mount_points`], and becomes read-only in the end.
+    /// Contains all of [`DevProc::mount_points`], and becomes read-only in the end.
     Populated,
     /// May contain anything, and becomes read-only in the end.
     ReadOnly,

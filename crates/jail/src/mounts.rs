@@ -111,8 +111,8 @@ pub(crate) fn trees_to_send<'a>(
 }
 
 /// Opens every source. `handed` are the trees of [`handed_in`] if the outer process has cloned
-/// them; otherwise this process clones them itself. `places` tells for each mount whether its mount
-/// point exists as soon as the root does. Without a root, one follows ([`Assembly::take_root`]).
+/// them; otherwise this process clones them itself. `landlock_targets` tells for each mount whether its mount
+/// point exists as soon as the root does. Without a root, one follows ([`Assembly::set_root`]).
 pub(crate) fn gather(
     root: Option<Source>,
     root_writable: bool,
@@ -319,7 +319,7 @@ impl Assembly {
     }
 
     /// Leaves the host's root for the jail's: afterwards only `/..` leads to the host's files
-    /// (`pivot_root(2)`, "Notes"), until [`let_go_of_old_root`] was called.
+    /// (`pivot_root(2)`, "Notes"), until [`detach_old_root`] was called.
     pub(crate) fn leave_host_root(&mut self) -> Result<(), Failure> {
         pivot_to(self.root()?)
     }

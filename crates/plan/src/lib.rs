@@ -3,7 +3,7 @@
 //!
 //! Reading order: `host_path` (which paths of the host may be visible), `account` and `environment`
 //! (the users of commands), `limits`, `access`, then `request` (a checked request) with its two
-//! results `once` and `held`. `programs`, `skeleton` and `layers` are the file systems of
+//! results `one_shot` and `persistent`. `programs`, `skeleton` and `layers` are the file systems of
 //! persistent sandboxes; `image` unpacks archives; `isolation` reports what is in force.
 //!
 //! Launches nothing and keeps no state between two sandboxes, except for the cache of `programs`.

@@ -77,7 +77,7 @@ impl WatchedLimits {
 /// were left to best effort.
 ///
 /// # Errors
-/// [`Error::NothingLeft`] and [`Error::Limit`].
+/// [`Error::ZeroLimit`] and [`Error::Limit`].
 pub fn enforce(
     groups: Groups<'_>,
     spec: &SandboxSpec,

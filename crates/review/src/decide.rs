@@ -108,7 +108,7 @@ impl Bundles {
     }
 
     /// Makes the selected changes, all or none, and records them in the bundle. The bundle is kept
-    /// until [`Bundles::settle`].
+    /// until [`Bundles::remove_if_decided`].
     ///
     /// If `again` is set, an earlier attempt may have made the same changes; changes that the
     /// project already has then count as made.
@@ -181,7 +181,7 @@ impl Bundles {
     /// in between.
     ///
     /// # Errors
-    /// As [`Bundles::reject_what`] and [`Bundles::reject`].
+    /// As [`Bundles::reject_target`] and [`Bundles::reject`].
     pub fn reject_at_once(&self, name: &str) -> Result<RejectedBundle> {
         let found = self.reject_target(name)?;
         self.reject(&found)?;

@@ -1,9 +1,9 @@
 //! The decisions about the bundles of a data directory. Bundles are listed, shown, compared with the
 //! project, applied and rejected, and created from the changes of a view or a sandbox.
 //!
-//! Reading order: `look` (list, show, differences), `decide` (apply, reject), then the three sources
+//! Reading order: `inspect` (list, show, differences), `decide` (apply, reject), then the three sources
 //! of bundles: `views` (a run), `collect` (a persistent sandbox) and `propose` (a `<Sandbox>`).
-//! `problem` and `words` contain the error messages and remedies.
+//! `problem` and `messages` contain the error messages and remedies.
 //!
 //! This crate works on files and does not handle owners or records. The service adds those around
 //! each call; a command without a server calls this crate directly, on the files of its own user.

@@ -3,7 +3,7 @@
 //!
 //! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and its
 //! response), then the users of responses: `stream`, `input`, `port`, `files`, `snapshot`,
-//! `changes`, `usage`, and `whole` for hosts without overlays.
+//! `changes`, `usage`, and `full_copy` for hosts without overlays.
 
 mod call;
 mod changes;

@@ -1,7 +1,7 @@
 //! Files inside a sandbox, read and written from outside below a descriptor of its root directory.
 //!
 //! The processes inside are hostile and run during each operation. A path is never resolved outside
-//! (`place`). Pipes, sockets, devices and files of kernel file systems are never opened
+//! (`entry`). Pipes, sockets, devices and files of kernel file systems are never opened
 //! (`special`). New files belong to an inside user and are created with that user's rights
 //! (`rights`). All functions may block on the disk, so call them only on threads that may block.
 //! This module depends neither on the keeper nor on what runs inside.

@@ -90,7 +90,7 @@ pub enum Request {
         id: SandboxId,
         /// The command's id.
         exec: ExecId,
-        /// Its description. The body holds its arguments and its environment ([`Words`]).
+        /// Its description. The body holds its arguments and its environment ([`CommandStrings`]).
         command: Box<CommandHead>,
     },
     /// Attach to a command.

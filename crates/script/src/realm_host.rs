@@ -10,7 +10,7 @@ pub trait RealmHost {
     /// Receives a line of the console: its level (`log`, `warn`, `error`) and its text.
     fn write(&mut self, level: &str, text: &str);
 
-    /// Starts a fetch; [`Outside::wait`] returns the response under the same number.
+    /// Starts a fetch; [`RealmHost::wait`] returns the response under the same number.
     ///
     /// # Errors
     /// Why nothing is fetched, as a message for the program.

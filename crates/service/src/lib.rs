@@ -4,7 +4,7 @@
 //! HTTP, MCP, the command line and workflows call this crate and decide nothing themselves. No code
 //! here prints, listens, or depends on how a sandbox is made.
 //!
-//! Reading order, from the bottom up: `store` (the records, with all SQL), `owned` (the owner
+//! Reading order, from the bottom up: `store` (the records, with all SQL), `owned_sandbox` (the owner
 //! check), `inner` (the shared state of operations), `operation` (how an operation becomes a
 //! recorded workflow), `service`, then `operations`, one file each, among them `watch`, which
 //! watches one sandbox. `reaper` removes what has no record, `launch` puts all of it together.

@@ -8,7 +8,7 @@ use crate::activity::UseGuard;
 use crate::failure::{access_problem, no_sandbox, state_problem};
 use crate::store::sandboxes::{self, SandboxRow};
 
-/// A sandbox of the caller, as it was when it was checked. Only [`Owned::check`] creates this
+/// A sandbox of the caller, as it was when it was checked. Only [`OwnedSandbox::check`] creates this
 /// value.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnedSandbox(SandboxRow);

@@ -2,7 +2,7 @@
 //! stores their results, so that a finished task is never executed again. The elements and the names in
 //! files are those of Smithers.
 //!
-//! Reading order: `graph` (the model of a workflow), `authoring` (how a file becomes a graph), `built`
+//! Reading order: `graph` (the model of a workflow), `authoring` (how a file becomes a graph), `rust_workflow`
 //! (workflows in Rust), `schedule` (which tasks are next), `store` (all rows and SQL), `engine`
 //! (executes runs).
 

@@ -1,9 +1,9 @@
 //! Persistent sandboxes: the commands on them, and the local server that executes their requests.
 //!
-//! `life` follows a sandbox from its creation to its end, `exec` runs commands in it, `copy` moves
-//! files, `bundles` decides about changes and `collect` collects them, `copied` tests hosts without
+//! `lifecycle` follows a sandbox from its creation to its end, `exec` runs commands in it, `copy` moves
+//! files, `bundles` decides about changes and `collect` collects them, `copied_workspace` tests hosts without
 //! overlays, `network` connects to what the policy allows, `secrets` looks for values that must not
-//! be stored, `server` kills, overloads and deceives the server, `aside` is about `--in-process`,
+//! be stored, `server` kills, overloads and deceives the server, `without_server` is about `--in-process`,
 //! completions and manual pages.
 
 mod bundles;

@@ -165,7 +165,7 @@ fn a_server_by_hand_serves_until_it_is_told_to_end(world: &World) {
 
 fn nobody_else_is_told_anything(world: &World) {
     if !tests_run_as_root() {
-        skip("held::server::nobody_else_is_told_anything", "needs root to be somebody else");
+        skip("persistent::server::nobody_else_is_told_anything", "needs root to be somebody else");
         return;
     }
     use std::os::unix::process::CommandExt as _;
@@ -220,7 +220,7 @@ fn a_database_that_is_no_good_is_refused_untouched(world: &World) {
             assert!(output.status.success(), "{output:?}");
             refuses("a newer database");
         }
-        Err(error) => skip("held::server: a newer database", &format!("no sqlite3: {error}")),
+        Err(error) => skip("persistent::server: a newer database", &format!("no sqlite3: {error}")),
     }
     let mut damaged = whole;
     let page = damaged.len() / 2;

@@ -2,7 +2,7 @@
 //! whether anything was lost, done twice or left behind. `cargo xtask crash service` builds and
 //! starts it.
 //!
-//! `turn` and `typed` are the two kinds of clients, `world` is what they share; `finale` checks the
+//! `turn` and `cli_client` are the two kinds of clients, `world` is what they share; `final_check` checks the
 //! last server's responses, `database` its records, and the runtime's `audit` the host.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 

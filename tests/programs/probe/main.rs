@@ -43,7 +43,7 @@ pub(crate) enum Verdict {
 pub(crate) type Attack = (&'static str, fn(&[String]) -> Verdict);
 
 impl Verdict {
-    /// `Held` when `escapes` is empty, else `Escaped` with all of them.
+    /// `Blocked` when `escapes` is empty, else `Escaped` with all of them.
     pub(crate) fn unless(escapes: &[String], held: impl Into<String>) -> Self {
         if escapes.is_empty() {
             Self::Blocked(held.into())

@@ -88,7 +88,7 @@ fn modules(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     found.collect()
 }
 
-/// Downloads the package and unpacks it in `place`.
+/// Downloads the package and unpacks it in `directory`.
 fn unpack(directory: &Path) -> anyhow::Result<()> {
     let package = download(directory).or_else(|error| {
         // The package lists may be old, or empty as in a new container. Only root can update them.

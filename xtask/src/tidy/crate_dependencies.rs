@@ -56,7 +56,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "stockade-cli",
         &[
-            // `service` only in tests: `front` checks what is linked into the program.
+            // `service` only in tests: `stockade_dependencies` checks what is linked into the program.
             "stockade-api",
             "stockade-bundle",
             "stockade-client",

@@ -24,7 +24,7 @@ enum Token {
     Star,
     /// `**` as a whole component: any sequence.
     DoubleStar,
-    /// Precedes the `Deep` and the slash of `**/`: both may be skipped.
+    /// Precedes the `DoubleStar` and the slash of `**/`: both may be skipped.
     Skip,
 }
 

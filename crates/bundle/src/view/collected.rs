@@ -38,7 +38,7 @@ impl LayerCollector {
     /// Creates the directory in a data directory.
     ///
     /// # Errors
-    /// [`Error::Data`], [`Error::Own`].
+    /// [`Error::Data`], [`Error::Operation`].
     pub fn start(data: &DataDir) -> Result<Self, Error> {
         let views = data.views()?;
         let (name, dir) = with_operation("create", claim::claim(&views, "gathered-"))?;
@@ -59,7 +59,7 @@ impl LayerCollector {
     /// Returns the layer as a view of `project`, made by `command`.
     ///
     /// # Errors
-    /// [`Error::Own`] when there is no layer.
+    /// [`Error::Operation`] when there is no layer.
     pub fn finish(
         mut self,
         project: &Project,

@@ -22,7 +22,7 @@ const CLOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// the copy belongs to the host ids that correspond to the owners in the original.
 ///
 /// # Errors
-/// [`Error::Copy`], [`Error::Unmapped`], [`Error::Own`].
+/// [`Error::Copy`], [`Error::Unmapped`], [`Error::Operation`].
 pub fn copy_whole(from: &Dir, to: &Dir, ownership: Option<Ownership>) -> Result<(), Error> {
     let stat = from.stat_self().map_err(|error| copy_error(".".to_owned(), error))?;
     copy_tree(from, to, ownership)?;

@@ -48,7 +48,7 @@ impl From<LaunchError> for ProbeError {
 }
 
 /// Runs `payload` in a jail with all isolation mechanisms of `stockade run`, on the project at
-/// `place`. If it has a network, no egress process serves it.
+/// `path`. If it has a network, no egress process serves it.
 pub(crate) fn probe(
     directory: &Path,
     identity: Identity,

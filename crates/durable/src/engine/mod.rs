@@ -292,7 +292,7 @@ impl Engine {
     }
 
     /// A counter that changes after each commit whose statements named the topic
-    /// ([`crate::Statement::touching`]).
+    /// ([`crate::Statement::notifying`]).
     pub fn subscribe(&self, topic: &'static str) -> watch::Receiver<u64> {
         self.inner.store.wakes().subscribe(Channel::Topic(topic))
     }

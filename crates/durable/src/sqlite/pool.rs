@@ -2,7 +2,7 @@
 //! does the work itself and has the result immediately, because waking a thread and being woken by
 //! it takes as long as most of the work. Threads do the work when no connection is free or the
 //! calling thread must not be blocked. There is no SQL here, and no knowledge of what a connection
-//! does ([`Clerk`]).
+//! does ([`Worker`]).
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -275,7 +275,7 @@ impl Group {
         self.add_where(pid, |_| true)
     }
 
-    /// Does the same for a process that was created in [`Group::birthplace`].
+    /// Does the same for a process that was created in [`Group::clone_target`].
     pub(crate) fn add_forked(&self, pid: i32) -> io::Result<()> {
         self.add_where(pid, |version| version == Version::One)
     }

@@ -79,7 +79,7 @@ impl Group {
     ///
     /// # Errors
     /// `Unsupported` where no group can stop its processes, else the kernel's error; then
-    /// [`Group::go_on`] reverts the partial change.
+    /// [`Group::resume`] reverts the partial change.
     pub fn stop(&self, init: i32) -> io::Result<()> {
         self.freezer()?.freeze(init)
     }
@@ -141,7 +141,7 @@ impl Group {
     }
 
     /// The data with which another process can take the groups over: a text for
-    /// [`Group::recorded`].
+    /// [`Group::from_record`].
     pub fn to_record(&self) -> Vec<u8> {
         let mut record = Vec::new();
         let mut line = |version, what: &str, directory: &Path| {

@@ -104,7 +104,7 @@ pub(super) fn move_to_leaf(own: &Path, leaf: &Path) -> io::Result<()> {
     })
 }
 
-/// Reverts `within_own`: this process returns to its group.
+/// Reverts `create_in_own`: this process returns to its group.
 pub(super) fn move_back(own: &Path, leaf: &Path, controllers: &[&str]) {
     // Each step is best effort: the group is ours alone, and systemd removes it with everything
     // below.

@@ -17,7 +17,7 @@ use crate::vm_helper::VmHelper;
 use crate::walls::Wall;
 
 /// Maps the ids, or waits until the supervisor has, and takes them on. Returns the trees that the
-/// supervisor has cloned for a range of ids ([`mounts::handed_in`]).
+/// supervisor has cloned for a range of ids ([`mounts::trees_to_send`]).
 pub(super) fn assume(
     spec: &JailSpec,
     channel: &Channel,

@@ -160,7 +160,7 @@ const FILTERED: &[(c_long, Block)] = &[
 ];
 
 /// Calls that are decided by an argument where set-id bits are refused; they replace those of
-/// [`JUDGED`]. openat2's mode is in memory, which a filter cannot read; its users fall back.
+/// [`FILTERED`]. openat2's mode is in memory, which a filter cannot read; its users fall back.
 const FILTERED_SET_ID: &[(c_long, Block)] = &[
     (libc::SYS_chmod, plain_mode(1)),
     (libc::SYS_fchmod, plain_mode(1)),

@@ -27,7 +27,7 @@ use stockade_runtime::Ending;
 
 impl Sandbox {
     /// Takes over the sandbox in a directory. Returns `None` and discards the directory if there is
-    /// nothing to keep. A running sandbox is [`Life::Joining`] until its init has reported
+    /// nothing to keep. A running sandbox is [`Lifecycle::Connecting`] until its init has reported
     /// everything.
     pub(super) fn adopt(context: &mut Context, key: Key, name: String) -> Option<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -11,7 +11,7 @@ use crate::wire::{Answer, Failure};
 use stockade_runtime::{Ending, State};
 
 impl Sandbox {
-    /// Ends it, whatever runs in it. It is [`Life::Ended`] immediately or when its pidfd reports
+    /// Ends it, whatever runs in it. It is [`Lifecycle::Ended`] immediately or when its pidfd reports
     /// the end of init.
     pub(super) fn kill(&mut self, context: &mut Context, reason: &str) {
         self.reason.get_or_insert_with(|| reason.to_owned());

@@ -3,7 +3,7 @@
 //!
 //! A sandbox that takes too much on disk can be cleaned up: its commands are still started, each
 //! after a measurement of the disk, and are measured more often. They may take no more than was
-//! taken already. After [`CHANCES`] failed cleanups no more commands are started until files are
+//! taken already. After [`MAX_OVERRUNS`] failed cleanups no more commands are started until files are
 //! removed from outside. So the sandbox grows no further, however many commands there are.
 
 use std::time::Duration;

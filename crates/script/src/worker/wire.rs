@@ -48,7 +48,7 @@ pub trait Message: Sized {
     /// The message in a frame without its length field.
     ///
     /// # Errors
-    /// [`Malformed`] unless the frame is exactly the encoding of a message by [`Word::encode`].
+    /// [`Malformed`] unless the frame is exactly the encoding of a message by [`Message::encode`].
     fn decode(frame: &[u8]) -> Result<Self, Malformed>;
 }
 

@@ -45,7 +45,7 @@ pub struct Description {
     pub text: &'static str,
     /// The JSON schema of its arguments, an object.
     pub input: Map<String, Value>,
-    /// The JSON schema of [`Answer::structured`], an object.
+    /// The JSON schema of [`ToolResult::structured`], an object.
     pub output: Map<String, Value>,
     /// Whether it changes nothing outside itself.
     pub is_read_only: bool,

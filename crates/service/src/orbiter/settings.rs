@@ -36,7 +36,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The sandbox's id: the requested one, or twelve hexadecimal digits of `chance`, random bytes
+    /// The sandbox's id: the requested one, or twelve hexadecimal digits of `random_bytes`, random bytes
     /// from the caller.
     ///
     /// # Errors

@@ -177,7 +177,7 @@ impl Harness {
         self.eventually(async || Some(self.status(id).await).filter(|now| now.state == state)).await
     }
 
-    /// Waits until `look` returns a value.
+    /// Waits until `query` returns a value.
     pub(crate) async fn eventually<T>(&self, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
         let seen = async {
             loop {

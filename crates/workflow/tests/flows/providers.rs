@@ -54,7 +54,7 @@ fn code(run: &Run) -> String {
 }
 
 /// Smithers, "Basic usage", byte for byte.
-const BASIC: &str = include_str!("../../../../tests/cases/seeds/001-basic.tsx");
+const BASIC: &str = include_str!("../../../../tests/cases/smithers/001-basic.tsx");
 
 #[tokio::test]
 async fn the_seeds_basic_usage_runs_as_it_stands() {

@@ -51,7 +51,7 @@ async fn schemas_of_zod_check_and_complete_what_tasks_give() {
 }
 
 /// Smithers, "Complete one-file provider and child workflow", byte for byte.
-pub(crate) const COMPLETE: &str = include_str!("../../../../tests/cases/seeds/001-complete.tsx");
+pub(crate) const COMPLETE: &str = include_str!("../../../../tests/cases/smithers/001-complete.tsx");
 
 #[tokio::test]
 async fn the_seeds_complete_file_runs_as_it_stands() {

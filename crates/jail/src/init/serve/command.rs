@@ -155,7 +155,7 @@ impl Command {
         let slot = CommandSlot::new(execute.number, prepared, streams, parts.ruleset, sinks);
         let subreaper = match parts.idle_subreaper.take() {
             Some(subreaper) => {
-                // SAFETY: the slot is dropped in `settle` and `orphans_ended` alone, which keep the
+                // SAFETY: the slot is dropped in `take_finished` and `orphans_ended` alone, which keep the
                 // conditions, and at the end of init, which ends the jail.
                 unsafe { subreaper.assign(&slot) };
                 subreaper

@@ -2,7 +2,7 @@
 //! leaves behind, and ends all of them on request.
 //!
 //! It shares init's memory and file descriptors and runs concurrently with init. So it allocates
-//! nothing, touches nothing but its [`Post`] and the [`Slot`] of its command, and makes bare system
+//! nothing, touches nothing but its [`SharedState`] and the [`CommandSlot`] of its command, and makes bare system
 //! calls only. It stays with a command until nothing that the command started is alive, and is then
 //! available for another one.
 
@@ -104,7 +104,7 @@ impl Subreaper {
     /// Starts a subreaper with its first command.
     ///
     /// # Safety
-    /// As for [`Subreaper::give`].
+    /// As for [`Subreaper::assign`].
     pub(super) unsafe fn start(slot: &CommandSlot) -> io::Result<Self> {
         let shared = Box::new(SharedState {
             work: AtomicPtr::new(std::ptr::from_ref(slot).cast_mut()),
@@ -305,7 +305,7 @@ extern "C" fn subreaper(shared: *mut libc::c_void) -> libc::c_int {
     loop {
         let work = shared.work.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: init keeps a slot that it has given until it has seen that nothing is left, which
-        // `attend` records last.
+        // `run_command` records last.
         if let Some(slot) = unsafe { work.cast_const().as_ref() } {
             run_command(slot, &shared.stack);
         } else if shared.exits.load(Ordering::Acquire) {

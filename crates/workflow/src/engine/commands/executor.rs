@@ -66,7 +66,7 @@ pub(crate) trait Executor: Debug + Send + Sync {
     /// Executes a command to its end, and leaves nothing but the result.
     async fn execute(&self, job: &Job) -> Result<CommandResult, Problem>;
 
-    /// Ends the commands of a cancelled run, including those that another process started. `tries`
+    /// Ends the commands of a cancelled run, including those that another process started. `attempts`
     /// contains the names of the attempts that may be running: they do not start commands any more.
     async fn end(&self, owner: &OwnerId, run: &str, attempts: &[String]);
 }

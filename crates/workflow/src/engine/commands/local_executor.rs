@@ -1,5 +1,5 @@
 //! Executes commands beside this process, which is itself confined: no sandbox can be created in a
-//! sandbox. Only an engine that is configured as [`Inside`] has this executor.
+//! sandbox. Only an engine that is configured as [`OuterSandbox`] has this executor.
 //!
 //! A helper process starts each command. It adopts the processes that the command leaves, and kills all
 //! of them.

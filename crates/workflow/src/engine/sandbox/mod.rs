@@ -3,7 +3,7 @@
 //! become the outputs of the task. An attempt that a crash interrupted continues from the stage in its
 //! row: finished work is not repeated.
 //!
-//! Reading order: `attempt` (the data of an attempt), `steps` (what it does, in order), `begin` (its
+//! Reading order: `attempt` (the data of an attempt), `steps` (what it does, in order), `start` (its
 //! row and its request), `local` and `provider` (the two ways to execute it), `collect` (its result),
 //! `settle` (its review). `child_wait` handles a child that waits, `nested` the sandboxes that a child
 //! requests.

@@ -98,7 +98,7 @@ impl UserCode {
     }
 
     /// Calls the function of a task, or of the part of the task that `work` specifies. Dropping the
-    /// future aborts the call. `beats` is notified with each heartbeat of the function.
+    /// future aborts the call. `heartbeats` is notified with each heartbeat of the function.
     pub(crate) async fn work(
         &self,
         call: TaskCall<'_>,

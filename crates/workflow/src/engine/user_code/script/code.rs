@@ -126,7 +126,7 @@ impl ScriptCode {
         Ok(Rendering { graph, read: rendered.read.into_iter().collect() })
     }
 
-    /// Calls the function of a task. Dropping the future aborts the call. `beats` is notified with each
+    /// Calls the function of a task. Dropping the future aborts the call. `heartbeats` is notified with each
     /// heartbeat of the function.
     pub(crate) async fn work(
         &self,
