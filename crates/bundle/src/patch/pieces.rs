@@ -5,7 +5,7 @@
 
 use std::io;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
@@ -13,6 +13,9 @@ use super::source::Source;
 
 /// The size of a window. A longer line makes a window longer.
 const WINDOW_BYTES: usize = 32 << 20;
+
+/// How long a window is compared carefully at least.
+const WINDOW_TIME: Duration = Duration::from_millis(500);
 
 /// A longer line cannot be compared as one.
 const MAX_LINE_BYTES: usize = 64 << 20;
@@ -82,6 +85,8 @@ pub(super) fn compare(
         old.fill()?;
         new.fill()?;
         let (before, after) = (old.slices(), new.slices());
+        // Each window has time of its own: the last ones are compared as carefully as the first.
+        let deadline = deadline.map(|deadline| deadline.max(Instant::now() + WINDOW_TIME));
         let operations = capture_diff_slices_deadline(Algorithm::Myers, &before, &after, deadline);
         let is_end = old.is_whole() && new.is_whole();
         let common = operations.iter().rposition(|op| matches!(op, DiffOp::Equal { .. }));
