@@ -192,6 +192,13 @@ pub struct PathDiff {
     pub binary: bool,
     /// The difference, in the format of git.
     pub diff: Bytes,
+    /// The same for a reader, where a reader does not see all of `diff`: decoded, with hidden bytes
+    /// made visible, and with long lines in parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readable: Option<Bytes>,
+    /// How many bytes of the new content are in neither of the two.
+    #[serde(default)]
+    pub unseen: u64,
 }
 
 /// Applies the selected changes of a bundle to its project, all or none.
@@ -209,6 +216,9 @@ pub struct ApplyBundle {
     /// Whether changes to files that host tools execute automatically are accepted.
     #[serde(default)]
     pub allow_executed: bool,
+    /// Whether new contents that no diff shows are accepted.
+    #[serde(default)]
+    pub allow_unseen: bool,
 }
 
 /// The result of applying a bundle.

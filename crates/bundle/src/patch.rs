@@ -3,17 +3,25 @@
 //!
 //! Parsing only checks and splits the text; nothing here changes a file.
 
+mod code;
 mod header;
 mod hunk;
+mod hunks;
+mod measure;
 mod name;
 mod parse;
+mod pieces;
 mod render;
 mod sides;
+mod source;
+mod unseen;
 
 pub use hunk::{Hunk, Line, Side};
+pub use measure::Encoding;
 pub use parse::{Error, Fault, FilePatch, Operation, parse};
 pub use render::{Rendered, rename_sources, render};
-pub use sides::{Content, Sides};
+pub use sides::{Content, Sides, Text};
+pub use unseen::unseen;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use stockade_core::printable::{escape_with, is_printable};
 
 /// A path below a project's root, checked when it is created: not empty, not absolute, no
 /// empty, `.` or `..` component, no NUL byte. Any other byte is allowed, as in Linux.
@@ -97,28 +98,24 @@ impl RelativePath {
     pub fn quoted(&self) -> String {
         let plain = std::str::from_utf8(&self.0)
             .ok()
-            .filter(|s| !s.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')));
+            .filter(|s| !s.contains(['"', '\\']) && is_printable(s));
         if let Some(text) = plain {
             return text.to_owned();
         }
         let mut quoted = String::from("\"");
         for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                match c {
-                    '"' => quoted.push_str("\\\""),
-                    '\\' => quoted.push_str("\\\\"),
-                    '\n' => quoted.push_str("\\n"),
-                    '\t' => quoted.push_str("\\t"),
-                    '\r' => quoted.push_str("\\r"),
-                    c if c.is_control() => {
-                        let mut buffer = [0; 4];
-                        for byte in c.encode_utf8(&mut buffer).bytes() {
-                            quoted.push_str(&format!("\\{byte:03o}"));
-                        }
+            let valid = chunk.valid().replace('\\', "\\\\").replace('"', "\\\"");
+            quoted.push_str(&escape_with(&valid, |quoted, c| match c {
+                '\n' => quoted.push_str("\\n"),
+                '\t' => quoted.push_str("\\t"),
+                '\r' => quoted.push_str("\\r"),
+                c => {
+                    let mut buffer = [0; 4];
+                    for byte in c.encode_utf8(&mut buffer).bytes() {
+                        quoted.push_str(&format!("\\{byte:03o}"));
                     }
-                    c => quoted.push(c),
                 }
-            }
+            }));
             for byte in chunk.invalid() {
                 quoted.push_str(&format!("\\{byte:03o}"));
             }
@@ -212,6 +209,8 @@ mod tests {
         assert_eq!(RelativePath::new("a b").unwrap().quoted(), "a b");
         assert_eq!(RelativePath::new("a\né").unwrap().quoted(), "\"a\\né\"");
         assert_eq!(RelativePath::new(&b"\xff\x1b"[..]).unwrap().quoted(), "\"\\377\\033\"");
+        let hidden = RelativePath::new("a\u{202e}\"\\").unwrap().quoted();
+        assert_eq!(hidden, "\"a\\342\\200\\256\\\"\\\\\"");
     }
 
     #[test]

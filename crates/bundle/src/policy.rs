@@ -4,7 +4,9 @@
 //! Only names and link targets are judged; files are accessed only through callbacks of the
 //! caller.
 
+pub mod content;
 mod executed;
+mod families;
 mod names;
 
 use std::collections::HashMap;
@@ -39,7 +41,9 @@ pub fn classify(entry: &mut Entry) {
     let new = entry.change.new_node();
     let is_link = matches!(new, Some(Node::Symlink { .. }));
     entry.refused = entry.refused.or_else(|| refusal(&entry.path, new));
-    entry.executed_by = entry.executed_by.or_else(|| executed_by(&entry.path, is_link));
+    if entry.refused.is_none() {
+        entry.executed_by = entry.executed_by.or_else(|| executed_by(&entry.path, is_link));
+    }
 }
 
 /// Whether a link at `path` may lead out of the project: its target is empty or absolute, climbs

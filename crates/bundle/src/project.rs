@@ -4,13 +4,18 @@
 //! It starts no git process and opens only a handful of files, because every run executes this
 //! code.
 
+mod commands;
 mod config;
 mod git;
+mod keys;
+mod programs;
 mod repository;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::beneath::{self, Dir, FileKind, Stat};
+use crate::manifest::{Entry, ExecutedBy, Node};
 use crate::path::RelativePath;
 
 pub use git::Git;
@@ -130,6 +135,43 @@ impl Project {
     /// The same for a file that all worktrees of a repository share (such as `info/exclude`).
     pub fn git_common_file(&self, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
         self.git.common_file(&self.dir, file, limit)
+    }
+}
+
+/// Marks the entries that git executes or obeys because the configuration of the project at `root`,
+/// or of its user, names them. A project that cannot be opened has none.
+pub fn mark_programs(root: &Path, entries: &mut [Entry]) {
+    if let Ok(project) = Project::open(root, None) {
+        project.mark_programs(entries);
+    }
+}
+
+impl Project {
+    /// Marks the entries that git executes or obeys because the configuration names them.
+    pub(crate) fn mark_programs(&self, entries: &mut [Entry]) {
+        self.mark_programs_of(entries, &programs::Surroundings::of_process());
+    }
+
+    fn mark_programs_of(&self, entries: &mut [Entry], surroundings: &programs::Surroundings) {
+        let mut directories = BTreeSet::new();
+        for entry in entries.iter() {
+            let mut next = entry.path.parent();
+            while let Some(directory) = next.take() {
+                next = directory.parent();
+                if !directories.insert(directory) {
+                    break;
+                }
+            }
+        }
+        let is_root = |directory: &RelativePath| self.repository(Some(directory)).is_some();
+        let nested = directories.into_iter().filter(is_root);
+        let programs = programs::Programs::of(self, surroundings, nested);
+        for entry in entries.iter_mut().filter(|entry| entry.executed_by.is_none()) {
+            let is_link = matches!(entry.change.new_node(), Some(Node::Symlink { .. }));
+            if programs.hold(&entry.path, is_link) {
+                entry.executed_by = Some(ExecutedBy::Hooks);
+            }
+        }
     }
 }
 

@@ -155,7 +155,7 @@ fn check_base(found: &str, recorded: Option<&str>) -> Result<(), Error> {
         return Ok(());
     }
     let expected = recorded.unwrap_or("no commit").to_owned();
-    Err(Error::BaseRef { found: found.escape_debug().to_string(), expected })
+    Err(Error::BaseRef { found: stockade_core::printable::escaped(found).into_owned(), expected })
 }
 
 struct Proposal<'a> {

@@ -277,6 +277,9 @@ pub struct Apply {
     /// Accept files that tools of the host execute by themselves: hooks, editor tasks, CI files
     #[arg(long)]
     pub allow_executed: bool,
+    /// Accept new contents that the diff does not show: very large texts, and programs
+    #[arg(long)]
+    pub allow_unseen: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

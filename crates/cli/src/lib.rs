@@ -6,10 +6,9 @@
 /// reported.
 #[macro_export]
 macro_rules! eprint_line {
-    ($($words:tt)*) => {{
-        let mut to = std::io::stderr();
-        let _ = std::io::Write::write_fmt(&mut to, format_args!("{}\n", format_args!($($words)*)));
-    }};
+    ($($words:tt)*) => {
+        $crate::print_message(&format!($($words)*))
+    };
 }
 
 #[expect(missing_docs, reason = "the help of each argument is its documentation")]
@@ -29,10 +28,19 @@ pub mod streams;
 pub mod terminal;
 
 use std::ffi::OsString;
+use std::io::Write as _;
+
+use stockade_core::printable::escaped_lines;
 
 use crate::args::Command;
 use crate::problem::Failure;
 use crate::remote::Launch;
+
+/// Writes a message to standard error, in which names may come from a sandbox; see [`eprint_line`].
+pub fn print_message(message: &str) {
+    let mut to = std::io::stderr();
+    let _ = to.write_all(format!("{}\n", escaped_lines(message)).as_bytes());
+}
 
 /// The functions that only the program with the engines has.
 #[derive(Debug, Clone, Copy)]

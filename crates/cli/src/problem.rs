@@ -1,5 +1,6 @@
 //! The presentation of failures: their text, and the exit code of the process.
 
+use stockade_core::printable::escape_with;
 use stockade_core::{Code, Problem};
 pub use stockade_review::problem::{apply_problem, short_id, store_problem};
 
@@ -98,16 +99,12 @@ pub fn print_problem(problem: &Problem) {
 /// file. Lines after the first are indented, so that none can be mistaken for one of Stockade's
 /// own.
 fn escaped(text: &str) -> String {
-    let mut harmless = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' => harmless.push_str("\n    "),
-            '\t' => harmless.push('\t'),
-            c if c.is_control() => harmless.extend(c.escape_unicode()),
-            c => harmless.push(c),
-        }
-    }
-    harmless
+    let escaped = escape_with(text, |escaped, c| match c {
+        '\n' => escaped.push_str("\n    "),
+        '\t' => escaped.push('\t'),
+        c => escaped.extend(c.escape_unicode()),
+    });
+    escaped.into_owned()
 }
 
 impl From<Problem> for Failure {

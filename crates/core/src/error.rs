@@ -58,6 +58,8 @@ names! {
         PathRefused = "PATH_REFUSED",
         /// A change to a file that host tools execute was not accepted by name.
         ExecutedFile = "EXECUTED_FILE",
+        /// A new content that its diff does not show was not accepted.
+        UnseenContent = "UNSEEN_CONTENT",
         /// The directory may not be used as a project.
         ProjectRefused = "PROJECT_REFUSED",
         /// A requested wall is unavailable on this host.
@@ -117,7 +119,8 @@ impl Code {
             | Self::BundleTooLarge
             | Self::BundleConflict
             | Self::PathRefused
-            | Self::ExecutedFile => 1,
+            | Self::ExecutedFile
+            | Self::UnseenContent => 1,
             Self::ProjectRefused
             | Self::WallUnavailable
             | Self::LimitUnavailable
@@ -142,7 +145,8 @@ impl Code {
             | Self::EgressInternal
             | Self::EgressMismatch
             | Self::PathRefused
-            | Self::ExecutedFile => 403,
+            | Self::ExecutedFile
+            | Self::UnseenContent => 403,
             Self::NotFound
             | Self::FileNotFound
             | Self::ToolUnknown

@@ -16,6 +16,7 @@ mod limits;
 mod names;
 pub mod network;
 mod parse;
+pub mod printable;
 pub mod sandbox;
 pub mod smithers_egress;
 mod ttl;

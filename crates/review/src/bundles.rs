@@ -1,11 +1,13 @@
 //! The bundles of one data directory ([`Bundles`]), the limits for reading and creating them, and
 //! the entries of a bundle that remain to be decided.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use stockade_api::Result;
 use stockade_bundle::Entry;
 use stockade_bundle::data::DataDir;
+use stockade_bundle::project::mark_programs;
 use stockade_bundle::store::{Bundle, Store};
 use stockade_core::{BundleLimits, Code};
 
@@ -51,9 +53,20 @@ impl Bundles {
     }
 
     /// The bundle called `name`: an id, a unique prefix of an id, or `latest`.
+    ///
+    /// What git executes by the project's present configuration is marked in it.
     pub(crate) fn find(&self, name: &str) -> Result<Bundle> {
-        self.store.find(name, &READ_LIMITS).map_err(|error| store_problem(&error))
+        let found = self.store.find(name, &READ_LIMITS);
+        let mut bundle = found.map_err(|error| store_problem(&error))?;
+        let project = project_path(&bundle).to_owned();
+        mark_programs(&project, &mut bundle.manifest.entries);
+        Ok(bundle)
     }
+}
+
+/// The path of a bundle's project.
+pub(crate) fn project_path(bundle: &Bundle) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project))
 }
 
 /// The entries that could still be applied.

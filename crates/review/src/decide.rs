@@ -3,6 +3,7 @@
 //! Each decision consists of steps that can be repeated after a crash: a repeated step detects
 //! what was already done.
 
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,10 +12,12 @@ use serde::{Deserialize, Serialize};
 use stockade_api::{AppliedBundle, ApplyBundle, Bytes, RejectedBundle, Result, SkippedPath};
 use stockade_bundle::RelativePath;
 use stockade_bundle::apply::{self, ApplyOutcome, Error, Recovery, Request, Selection, Skip};
+use stockade_bundle::patch;
 use stockade_bundle::store::{self, Bundle};
 use stockade_core::{Code, Problem};
 
 use crate::bundles::{Bundles, READ_LIMITS, pending};
+use crate::inspect::{DIFF_TIMEOUT, project_dir};
 use crate::paths::{paths, to_bytes};
 use crate::problem::{apply_problem, caused, short_id, store_problem};
 use crate::{messages, views};
@@ -118,10 +121,16 @@ impl Bundles {
     pub fn apply(&self, request: &ApplyBundle, again: bool) -> Result<ApplyDecision> {
         let bundle = self.find(&request.id)?;
         lock(&bundle, again)?;
+        let paths = paths(&bundle.manifest.project, &request.paths)?;
+        let unseen = match request.allow_unseen {
+            true => BTreeMap::new(),
+            false => unseen(&bundle, &paths)?,
+        };
         let selection = Selection {
-            paths: paths(&bundle.manifest.project, &request.paths)?,
+            paths,
             include_ignored: request.include_ignored,
             allow_executed: request.allow_executed,
+            unseen,
         };
         let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project));
         let apply_request = Request {
@@ -247,6 +256,24 @@ impl Bundles {
     }
 }
 
+/// The changes at and below these paths, or all, whose new content no diff shows.
+fn unseen(bundle: &Bundle, paths: &[RelativePath]) -> Result<BTreeMap<RelativePath, u64>> {
+    let project = project_dir(bundle);
+    let mut unseen = BTreeMap::new();
+    for entry in pending(bundle)? {
+        if !paths.is_empty() && !paths.iter().any(|path| entry.path.is_within(path)) {
+            continue;
+        }
+        let deadline = Some(Instant::now() + DIFF_TIMEOUT);
+        let bytes = patch::unseen(bundle, project.as_ref(), entry, deadline);
+        let bytes = bytes.map_err(|error| store_problem(&error))?;
+        if bytes > 0 {
+            unseen.insert(entry.path.clone(), bytes);
+        }
+    }
+    Ok(unseen)
+}
+
 /// Prevents other processes from deciding about a bundle. An earlier attempt at the same
 /// decision may still hold the lock for a moment.
 fn lock(bundle: &Bundle, again: bool) -> Result<()> {
@@ -306,11 +333,19 @@ fn nothing_changed(bundle: &Bundle, applied: &ApplyOutcome, is_done: bool) -> Pr
 fn with_remedy(problem: Problem, error: &Error, request: &ApplyBundle, bundle: &Bundle) -> Problem {
     let id = short_id(bundle.id());
     match error {
-        Error::Executed(_) => {
+        Error::Executed { .. } | Error::Unseen(_) => {
+            let is_executed = request.allow_executed || matches!(error, Error::Executed { .. });
+            let is_unseen = request.allow_unseen
+                || matches!(error, Error::Unseen(_) | Error::Executed { has_unseen: true, .. });
+            let flags = [
+                (is_executed, " --allow-executed"),
+                (is_unseen, " --allow-unseen"),
+                (request.include_ignored, " --include-ignored"),
+            ];
+            let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag);
             let word = |path: &Bytes| format!(" {}", messages::shell_quote(&path.0));
-            let paths: String = request.paths.iter().map(word).collect();
-            let ignored = if request.include_ignored { " --include-ignored" } else { "" };
-            problem.remedied_by(format!("stockade apply {id} --allow-executed{ignored}{paths}"))
+            let words = flags.map(str::to_owned).chain(request.paths.iter().map(word));
+            problem.remedied_by(format!("stockade apply {id}{}", words.collect::<String>()))
         }
         Error::NotWritable(paths) => {
             let mut directories: Vec<String> = paths

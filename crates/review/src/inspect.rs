@@ -6,18 +6,19 @@ use stockade_api::{
     BundleChanges, BundleDetail, BundleEntry, BundleList, BundleState, Bytes, DiffBundle,
     ListBundles, ListedBundle, PathDiff, Result, ShowBundle,
 };
+use stockade_bundle::beneath::Dir;
 use stockade_bundle::patch::{self, Sides};
 use stockade_bundle::store::{Bundle, State, Status, StoredBundle};
 use stockade_bundle::{Entry, RelativePath, apply};
 use stockade_core::{Code, Problem};
 
-use crate::bundles::{Bundles, READ_LIMITS, limits, pending};
+use crate::bundles::{Bundles, READ_LIMITS, limits, pending, project_path};
 use crate::paths::{paths, to_bytes};
 use crate::problem::{apply_problem, short_id, store_problem};
 use crate::views;
 
 /// How long the lines of one file are compared with the most precise algorithm.
-const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
+pub(crate) const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Bundles {
     /// The bundles that wait for a decision, the newest first. Before that, the views that
@@ -81,7 +82,8 @@ impl Bundles {
         if request.paths.is_empty() {
             wanted.extend(0..entries.len());
         }
-        Ok(Differences { bundle, indices: wanted.into_iter() })
+        let project = project_dir(&bundle);
+        Ok(Differences { bundle, project, indices: wanted.into_iter() })
     }
 }
 
@@ -106,6 +108,8 @@ pub fn entries(detail: &BundleDetail) -> Result<Vec<(Entry, bool)>> {
 #[derive(Debug)]
 pub struct Differences {
     bundle: Bundle,
+    /// The project, which may still have old contents that the bundle does not store.
+    project: Option<Dir>,
     indices: std::vec::IntoIter<usize>,
 }
 
@@ -114,7 +118,7 @@ impl Iterator for Differences {
 
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.bundle.manifest.entries.get(self.indices.next()?)?;
-        let sides = match Sides::of(&self.bundle, entry) {
+        let sides = match Sides::of(&self.bundle, self.project.as_ref(), entry) {
             Ok(sides) => sides,
             Err(error) => return Some(Err(store_problem(&error))),
         };
@@ -125,8 +129,15 @@ impl Iterator for Differences {
             removed: rendered.removed,
             binary: rendered.binary,
             diff: rendered.text.into(),
+            readable: rendered.readable.map(Into::into),
+            unseen: rendered.unseen,
         }))
     }
+}
+
+/// The directory of the project of a bundle; `None` if it no longer exists.
+pub(crate) fn project_dir(bundle: &Bundle) -> Option<Dir> {
+    Dir::open_recorded(project_path(bundle)).ok()
 }
 
 /// Whether nothing in it remains to be decided.

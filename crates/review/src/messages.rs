@@ -4,6 +4,7 @@
 use stockade_bundle::RelativePath;
 use stockade_bundle::apply::{NotRestored, Skip};
 use stockade_bundle::manifest::{ExecutedBy, Refusal};
+use stockade_core::printable::is_printable;
 
 /// Why an entry is never applied.
 pub fn refusal(refusal: Refusal) -> &'static str {
@@ -53,7 +54,7 @@ pub fn not_restored(left: &NotRestored) -> String {
 pub fn shell_quote(bytes: &[u8]) -> String {
     let is_plain =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%=".contains(byte) || *byte >= 0x80;
-    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(char::is_control));
+    let text = std::str::from_utf8(bytes).ok().filter(|text| is_printable(text));
     match text {
         Some(text) if !text.is_empty() && bytes.iter().all(is_plain) => text.to_owned(),
         Some(text) => format!("'{}'", text.replace('\'', "'\\''")),

@@ -101,11 +101,16 @@ pub fn apply_problem(error: &apply::Error, id: &str) -> Problem {
                 "stockade diff {id} {}",
                 messages::shell_arguments(conflicts.iter().map(|conflict| &conflict.path), 5)
             )),
-        Error::Executed(paths) => caused(Code::ExecutedFile, error)
+        Error::Executed { paths, .. } => caused(Code::ExecutedFile, error)
             .because(lines(
                 paths.iter().map(|(path, by)| format!("{path} is {}", messages::executed_by(*by))),
             ))
             .remedied_by(format!("stockade apply {id} --allow-executed")),
+        Error::Unseen(paths) => caused(Code::UnseenContent, error)
+            .because(lines(
+                paths.iter().map(|(path, bytes)| format!("{path}: {bytes} bytes, not shown")),
+            ))
+            .remedied_by(format!("stockade apply {id} --allow-unseen")),
         Error::Refused(paths) => caused(Code::PathRefused, error)
             .because(lines(
                 paths.iter().map(|(path, why)| format!("{path} {}", messages::refusal(*why))),

@@ -18,6 +18,7 @@ mod paths;
 mod processes;
 mod project;
 mod resources;
+mod reviewed;
 mod secrets;
 mod swaps;
 

@@ -11,8 +11,16 @@ pub enum Error {
     #[error("{} changed on the host since the bundle was made", count_paths(.0.len()))]
     Conflicts(Vec<Conflict>),
     /// Entries that host tools execute automatically were not accepted.
-    #[error("{} would be executed by tools on the host and must be accepted", count_paths(.0.len()))]
-    Executed(Vec<(RelativePath, ExecutedBy)>),
+    #[error("{} would be executed by tools on the host and must be accepted", count_paths(.paths.len()))]
+    Executed {
+        /// The entries, each with the kind of tool.
+        paths: Vec<(RelativePath, ExecutedBy)>,
+        /// Whether there are also entries for [`Error::Unseen`].
+        has_unseen: bool,
+    },
+    /// Entries whose new content no diff shows were not accepted. Each is here with its size.
+    #[error("the diff does not show the new content of {}, which must be accepted", count_paths(.0.len()))]
+    Unseen(Vec<(RelativePath, u64)>),
     /// Entries that may never be applied were requested by name.
     #[error("{} may never be applied", count_paths(.0.len()))]
     Refused(Vec<(RelativePath, Refusal)>),

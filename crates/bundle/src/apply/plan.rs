@@ -20,6 +20,9 @@ pub struct Selection {
     pub include_ignored: bool,
     /// Whether to include files that host tools execute automatically.
     pub allow_executed: bool,
+    /// The paths whose new content no diff shows, each with its size, as far as they were not
+    /// accepted.
+    pub unseen: BTreeMap<RelativePath, u64>,
 }
 
 /// Why an entry was left out.
@@ -90,8 +93,15 @@ pub(super) fn select<'a>(
         .iter()
         .filter_map(|entry| entry.executed_by.map(|by| (entry.path.clone(), by)))
         .collect();
+    let unseen = |entry: &&Entry| {
+        selection.unseen.get(&entry.path).map(|bytes| (entry.path.clone(), *bytes))
+    };
+    let unseen: Vec<_> = chosen.iter().filter_map(unseen).collect();
     if !selection.allow_executed && !executed.is_empty() {
-        return Err(Error::Executed(executed));
+        return Err(Error::Executed { paths: executed, has_unseen: !unseen.is_empty() });
+    }
+    if !unseen.is_empty() {
+        return Err(Error::Unseen(unseen));
     }
     Ok(SelectedChanges { entries: chosen, skipped })
 }

@@ -1,13 +1,15 @@
 //! Paths in diffs. They are put in double quotes with C escapes if they could mislead git or a
 //! reader.
 
+use stockade_core::printable::is_printable;
+
 use crate::path::RelativePath;
 
 /// `prefix` and the path, in the form of a diff.
 pub(super) fn quote(prefix: &str, path: &RelativePath) -> Vec<u8> {
     let bytes = path.as_bytes();
     let is_plain = std::str::from_utf8(bytes)
-        .is_ok_and(|text| !text.chars().any(|c| c.is_control() || is_deceptive(c)));
+        .is_ok_and(|text| !text.contains(['"', '\\']) && is_printable(text));
     if is_plain {
         return [prefix.as_bytes(), bytes].concat();
     }
@@ -24,23 +26,6 @@ pub(super) fn quote(prefix: &str, path: &RelativePath) -> Vec<u8> {
     }
     quoted.push(b'"');
     quoted
-}
-
-/// The characters that git quotes, and those that make a name look like another one:
-/// bidirectional controls and invisible spaces.
-fn is_deceptive(c: char) -> bool {
-    matches!(
-        u32::from(c),
-        0x22 | 0x5C
-            | 0xAD
-            | 0x61C
-            | 0x200B..=0x200F
-            | 0x2028..=0x202E
-            | 0x2060..=0x206F
-            | 0xFE00..=0xFE0F
-            | 0xFEFF
-            | 0xE0000..=0xE0FFF
-    )
 }
 
 /// Parses a quoted name at the start of `text`. Returns the name and the rest. `None` if it is

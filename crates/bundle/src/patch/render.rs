@@ -1,17 +1,27 @@
 //! Renders an entry as a diff for display and for `git apply`.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Instant;
 
-use similar::{Algorithm, DiffOp, capture_diff_slices_deadline, group_diff_ops};
+use stockade_core::printable::visible;
 
+use super::code::unseen_bytes;
+use super::hunks::{Hunks, Style};
+use super::measure::{self, Encoding};
 use super::name::quote;
-use super::sides::{Content, Sides};
+use super::pieces::{self, Stop, Unit};
+use super::sides::{Content, Sides, Text};
+use super::source::Source;
 use crate::manifest::{Change, Entry, Node};
 use crate::path::RelativePath;
 
-/// The number of unchanged lines shown around a change, as in git.
-const CONTEXT: usize = 3;
+/// How many digits of a hash are shown.
+const HASH_DIGITS: usize = 12;
+
+/// A longer line is shown in parts.
+const LONG_LINE_BYTES: usize = 2000;
 
 /// A rendered entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +34,11 @@ pub struct Rendered {
     pub removed: u64,
     /// Whether a content was not compared line by line.
     pub binary: bool,
+    /// The diff for a reader, where it is not [`Rendered::text`]: decoded, with hidden bytes made
+    /// visible, and with long lines in parts.
+    pub readable: Option<Vec<u8>>,
+    /// How many bytes of the new content are in neither of the two.
+    pub unseen: u64,
 }
 
 /// Renders an entry. After `deadline` lines are compared less carefully: the diff stays correct
@@ -32,7 +47,7 @@ pub struct Rendered {
 /// Git does not track directories: they are rendered as a line of text, which `git apply`
 /// skips.
 pub fn render(entry: &Entry, sides: &Sides, deadline: Option<Instant>) -> Rendered {
-    let mut rendering = Renderer { rendered: Rendered::default(), deadline };
+    let mut rendering = Renderer { rendered: Rendered::default(), deadline, entry };
     let path = &entry.path;
     match &entry.change {
         Change::Modify { old, new } if is_same_type(old, new) => {
@@ -65,17 +80,25 @@ pub fn rename_sources(entries: &[Entry]) -> HashSet<&RelativePath> {
     entries.iter().filter_map(|entry| entry.renamed_from.as_ref()).collect()
 }
 
-struct Renderer {
+struct Renderer<'e> {
     rendered: Rendered,
     deadline: Option<Instant>,
+    entry: &'e Entry,
 }
 
-impl Renderer {
+impl Renderer<'_> {
     fn line(&mut self, parts: &[&[u8]]) {
-        for part in parts {
-            self.rendered.text.extend_from_slice(part);
+        for text in std::iter::once(&mut self.rendered.text).chain(&mut self.rendered.readable) {
+            for part in parts {
+                text.extend_from_slice(part);
+            }
+            text.push(b'\n');
         }
-        self.rendered.text.push(b'\n');
+    }
+
+    /// The text for a reader, which is different from here on.
+    fn readable(&mut self) -> &mut Vec<u8> {
+        self.rendered.readable.get_or_insert_with(|| self.rendered.text.clone())
     }
 
     fn renamed(&mut self, from: &RelativePath, to: &RelativePath) {
@@ -113,29 +136,37 @@ impl Renderer {
         if is_same_content(old, new) {
             return;
         }
-        let empty = Content::Text(Vec::new());
-        let old_content = sides.old.as_ref().unwrap_or(&empty);
-        let new_content = sides.new.as_ref().unwrap_or(&empty);
+        let empty = Content::of(Vec::new());
+        let (old_content, new_content) =
+            (sides.old.as_ref().unwrap_or(&empty), sides.new.as_ref().unwrap_or(&empty));
         let none = b"/dev/null".to_vec();
         let a = if old.is_some() { a } else { none.clone() };
         let b = if new.is_some() { b } else { none };
-        match (old_content, new_content) {
-            (Content::Text(old), Content::Text(new)) => self.hunks(&a, &b, old, new),
-            (old, new) => {
-                self.rendered.binary = true;
-                let sized = |name: Vec<u8>, content: &Content| match content {
-                    Content::Text(bytes) => with_size(name, bytes.len() as u64),
-                    Content::Binary(size) => with_size(name, *size),
-                };
-                self.line(&[
-                    b"Binary files ",
-                    &sized(a, old),
-                    b" and ",
-                    &sized(b, new),
-                    b" differ",
-                ]);
-            }
+        if let (Content::Text(old), Content::Text(new)) = (old_content, new_content)
+            && self.hunks(&a, &b, old, new)
+        {
+            return;
         }
+        self.rendered.binary = true;
+        let a = described(a, old_content, old);
+        let b = described(b, new_content, new);
+        self.line(&[b"Binary files ", &a, b" and ", &b, b" differ"]);
+        if new.is_some() {
+            self.show_whole(new_content);
+        }
+    }
+
+    /// Shows a new content that could not be compared, or counts it.
+    fn show_whole(&mut self, content: &Content) {
+        let empty = Content::of(Vec::new());
+        if let (Content::Text(new), Content::Text(empty)) = (content, &empty)
+            && let Ok(visible) = visible_hunks(empty, new, self.deadline)
+        {
+            self.readable().extend(b"The whole new content:\n");
+            self.readable().extend(visible.text);
+            return;
+        }
+        self.rendered.unseen += unseen_bytes(self.entry, content);
     }
 
     fn directory(
@@ -159,61 +190,118 @@ impl Renderer {
         self.line(&[what.as_bytes(), b" ", &quote("", path), modes.as_bytes()]);
     }
 
-    fn hunks(&mut self, a: &[u8], b: &[u8], old: &[u8], new: &[u8]) {
-        let old: Vec<&[u8]> = old.split_inclusive(|b| *b == b'\n').collect();
-        let new: Vec<&[u8]> = new.split_inclusive(|b| *b == b'\n').collect();
-        let operations = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, self.deadline);
-        if operations.iter().all(|op| matches!(op, DiffOp::Equal { .. })) {
-            return;
-        }
+    /// Compares two texts line by line; whether their difference is shown completely.
+    fn hunks(&mut self, a: &[u8], b: &[u8], old: &Text, new: &Text) -> bool {
+        let exact = compared(&old.source, &new.source, Unit::Line, Style::Exact, self.deadline);
+        let encoding = new.encoding.name().or_else(|| old.encoding.name());
+        let is_odd = match &exact {
+            Ok(hunks) if hunks.text.is_empty() => return true,
+            Ok(hunks) => encoding.is_some() || hunks.text.split(|b| *b == b'\n').any(is_odd),
+            Err(_) => true,
+        };
+        let visible = is_odd.then(|| visible_hunks(old, new, self.deadline));
+        let visible = visible.and_then(Result::ok);
         // As in git and GNU diff: a tab follows a name that contains a space.
         let tab = |name: &[u8]| if name.contains(&b' ') { &b"\t"[..] } else { b"" };
+        let Ok(exact) = exact else {
+            let Some(visible) = visible else { return false };
+            self.rendered.binary = true;
+            (self.rendered.added, self.rendered.removed) =
+                (self.rendered.added + visible.added, self.rendered.removed + visible.removed);
+            self.readable();
+            // No part of the text may pass for a patch.
+            let size = |text: &Text| format!(" (text, {} bytes)", text.source.size());
+            let (of_old, of_new) = (size(old), size(new));
+            let parts: [&[u8]; 7] = [
+                b"Binary files ",
+                a,
+                of_old.as_bytes(),
+                b" and ",
+                b,
+                of_new.as_bytes(),
+                b" differ",
+            ];
+            self.line(&parts);
+            self.readable().extend(visible.text);
+            return true;
+        };
+        if encoding.is_some() && visible.is_none() {
+            return false;
+        }
+        self.rendered.added += exact.added;
+        self.rendered.removed += exact.removed;
+        if visible.is_some() {
+            self.readable();
+        }
+        if let Some(encoding) = encoding {
+            self.readable().extend(format!("decoded from {encoding}\n").bytes());
+        }
         self.line(&[b"--- ", a, tab(a)]);
         self.line(&[b"+++ ", b, tab(b)]);
-        for group in group_diff_ops(operations, CONTEXT) {
-            let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
-            let old_range = range(first.old_range().start, last.old_range().end);
-            let new_range = range(first.new_range().start, last.new_range().end);
-            self.line(&[b"@@ -", old_range.as_bytes(), b" +", new_range.as_bytes(), b" @@"]);
-            for operation in &group {
-                if matches!(operation, DiffOp::Equal { .. }) {
-                    self.lines(b" ", &old[operation.old_range()]);
-                    continue;
-                }
-                let (removed, added) = (&old[operation.old_range()], &new[operation.new_range()]);
-                self.rendered.removed += removed.len() as u64;
-                self.rendered.added += added.len() as u64;
-                self.lines(b"-", removed);
-                self.lines(b"+", added);
-            }
+        if let Some(readable) = &mut self.rendered.readable {
+            readable.extend_from_slice(visible.as_ref().map_or(&exact.text, |hunks| &hunks.text));
         }
+        self.rendered.text.extend(exact.text);
+        true
     }
+}
 
-    fn lines(&mut self, sign: &[u8], lines: &[&[u8]]) {
-        for line in lines {
-            match line.strip_suffix(b"\n") {
-                Some(line) => self.line(&[sign, line]),
-                None => {
-                    self.line(&[sign, line]);
-                    self.line(&[b"\\ No newline at end of file"]);
-                }
-            }
+/// The hunks of two texts.
+fn compared(
+    old: &Source,
+    new: &Source,
+    unit: Unit,
+    style: Style,
+    deadline: Option<Instant>,
+) -> Result<Hunks, Stop> {
+    let mut hunks = Hunks::new(style);
+    pieces::compare(old, new, unit, deadline, |kind, piece| hunks.push(kind, piece))?;
+    hunks.finish();
+    Ok(hunks)
+}
+
+/// The hunks of two texts for a reader.
+fn visible_hunks(old: &Text, new: &Text, deadline: Option<Instant>) -> Result<Hunks, Stop> {
+    let visible =
+        |old: &Source, new: &Source| compared(old, new, Unit::Part, Style::Visible, deadline);
+    let (before, is_old_ambiguous) = decoded(old)?;
+    let (after, is_new_ambiguous) = decoded(new)?;
+    let mut hunks = visible(&before, &after)?;
+    if is_old_ambiguous || is_new_ambiguous {
+        hunks.text.extend(b"the same as bytes\n");
+        hunks.text.extend(visible(&old.source, &new.source)?.text);
+    }
+    Ok(hunks)
+}
+
+/// A text in UTF-8, and whether its bytes can be read as another one.
+fn decoded(text: &Text) -> Result<(Arc<Source>, bool), Stop> {
+    match text.encoding {
+        Encoding::Bytes => Ok((Arc::clone(&text.source), false)),
+        encoding => {
+            let (source, is_ambiguous) = measure::decode(&text.source, encoding)?;
+            Ok((Arc::new(source), is_ambiguous))
         }
     }
 }
 
-/// The lines from `start` (counted from zero) up to `end`, in the notation of a hunk header.
-fn range(start: usize, end: usize) -> String {
-    match end - start {
-        // The start of an empty range is the line before it.
-        0 => format!("{start},0"),
-        1 => format!("{}", start + 1),
-        count => format!("{},{count}", start + 1),
-    }
+/// Whether a line of a hunk cannot be read as it is.
+fn is_odd(line: &[u8]) -> bool {
+    line.len() > LONG_LINE_BYTES || matches!(visible(line), Cow::Owned(_))
 }
 
-fn with_size(mut name: Vec<u8>, size: u64) -> Vec<u8> {
-    name.extend(format!(" ({size} bytes)").bytes());
+/// A name in a diff with the description of a content that is not compared.
+fn described(mut name: Vec<u8>, content: &Content, node: Option<&Node>) -> Vec<u8> {
+    let mut parts = vec![format!("{} bytes", content.size())];
+    match content {
+        Content::Text(_) => parts.insert(0, "text".to_owned()),
+        Content::Binary { guess, .. } => parts.push((*guess).to_owned()),
+        Content::Unknown(_) => parts.push("not shown".to_owned()),
+    }
+    if let Some(Node::File { hash, .. }) = node {
+        parts.push(format!("blake3 {}", &hash.to_hex()[..HASH_DIGITS]));
+    }
+    name.extend(format!(" ({})", parts.join(", ")).bytes());
     name
 }
 

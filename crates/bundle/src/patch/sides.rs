@@ -1,27 +1,46 @@
-//! Reads the contents for a diff from a bundle.
+//! Reads the contents for a diff from a bundle, and from the project where it still has the old one.
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::sync::Arc;
 
-use crate::manifest::{Entry, Node};
+use super::measure::{Counts, Nature};
+use super::source::{CHUNK_BYTES, Source};
+use crate::beneath::Dir;
+use crate::manifest::{ContentHash, Entry, Node};
 use crate::store::{Bundle, Error};
 
-/// The largest content that is compared line by line.
-const MAX_SHOWN_BYTES: u64 = 4 << 20;
+/// The largest text that is compared line by line.
+pub(super) const MAX_TEXT_BYTES: u64 = 512 << 20;
 
-/// Git looks for a NUL byte in this many bytes to detect binary files.
-const TEXT_PROBE_BYTES: usize = 8000;
+/// Contents up to this size are compared in memory.
+const MAX_MEMORY_BYTES: u64 = 32 << 20;
 
 /// One side of a diff.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Content {
     /// Text, or the target of a link.
-    Text(Vec<u8>),
-    /// The number of bytes of a content that is not text, is too large, or is not stored.
-    Binary(u64),
+    Text(Text),
+    /// A content that is not text.
+    Binary {
+        /// Its size in bytes.
+        size: u64,
+        /// A guess what it is.
+        guess: &'static str,
+    },
+    /// A content of this many bytes that is too large, or not stored, or altered.
+    Unknown(u64),
+}
+
+/// A text.
+#[derive(Debug, Clone)]
+pub struct Text {
+    pub(super) source: Arc<Source>,
+    pub(super) encoding: super::Encoding,
 }
 
 /// Both sides of an entry's diff; `None` if the path does not exist or is a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Sides {
     /// The old content.
     pub old: Option<Content>,
@@ -30,51 +49,104 @@ pub struct Sides {
 }
 
 impl Content {
-    /// Treats bytes as text if git would.
+    /// The content with these bytes.
     pub fn of(bytes: Vec<u8>) -> Self {
-        match bytes.iter().take(TEXT_PROBE_BYTES).any(|b| *b == 0) {
-            true => Self::Binary(bytes.len() as u64),
-            false => Self::Text(bytes),
+        let mut counts = Counts::default();
+        bytes.chunks(CHUNK_BYTES).for_each(|part| counts.add(part));
+        Self::with(counts.nature(), Source::of(bytes))
+    }
+
+    fn with(nature: Nature, source: Source) -> Self {
+        match nature {
+            Nature::Text(_) if source.size() > MAX_TEXT_BYTES => Self::Unknown(source.size()),
+            Nature::Text(encoding) => Self::Text(Text { source: Arc::new(source), encoding }),
+            Nature::Binary(guess) => Self::Binary { size: source.size(), guess },
         }
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.source.size(),
+            Self::Binary { size, .. } | Self::Unknown(size) => *size,
+        }
+    }
+
+    /// The content of a file, if it has this hash and size.
+    fn read(mut file: File, hash: ContentHash, size: u64) -> Option<Self> {
+        let mut counts = Counts::default();
+        let mut hasher = blake3::Hasher::new();
+        let mut memory = Vec::new();
+        let is_small = size <= MAX_MEMORY_BYTES;
+        let mut buffer = vec![0; CHUNK_BYTES];
+        let mut length = 0_u64;
+        loop {
+            let count = match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(_) => return None,
+            };
+            length += count as u64;
+            if length > size {
+                return None;
+            }
+            hasher.update(&buffer[..count]);
+            counts.add(&buffer[..count]);
+            if is_small {
+                memory.extend_from_slice(&buffer[..count]);
+            }
+        }
+        if length != size || ContentHash::from(hasher.finalize()) != hash {
+            return None;
+        }
+        file.rewind().ok()?;
+        let source = if is_small { Source::of(memory) } else { Source::of_file(file, size) };
+        Some(Self::with(counts.nature(), source))
     }
 }
 
 impl Sides {
-    /// The contents of an entry, as far as the bundle stores them.
-    pub fn of(bundle: &Bundle, entry: &Entry) -> Result<Self, Error> {
-        let new = match entry.change.new_node() {
-            Some(Node::File { hash, size, .. }) if *size <= MAX_SHOWN_BYTES && *size > 0 => {
-                match bundle.blob(*hash) {
-                    // Entries that can never be applied may have no stored content.
-                    Err(_) if entry.refused.is_some() => Some(Content::Binary(*size)),
-                    file => {
-                        let mut bytes = Vec::new();
-                        let read = file?.take(MAX_SHOWN_BYTES + 1).read_to_end(&mut bytes);
-                        // A content that cannot be read, or was altered, is shown as unknown.
-                        let is_whole = read.is_ok() && bytes.len() as u64 == *size;
-                        Some(if is_whole { Content::of(bytes) } else { Content::Binary(*size) })
-                    }
-                }
-            }
-            node => node.and_then(known_content),
-        };
-        let old = match entry.change.old() {
-            Some(Node::File { hash, size, .. }) if *size > 0 => Some(match bundle.base(*hash)? {
-                Some(bytes) => Content::of(bytes),
-                None => Content::Binary(*size),
-            }),
-            node => node.and_then(known_content),
-        };
-        Ok(Self { old, new })
+    /// The contents of an entry, as far as the bundle stores them or the project has them.
+    pub fn of(bundle: &Bundle, project: Option<&Dir>, entry: &Entry) -> Result<Self, Error> {
+        Ok(Self { old: old(bundle, project, entry)?, new: new(bundle, entry)? })
     }
 }
 
+/// The new content of an entry.
+pub(super) fn new(bundle: &Bundle, entry: &Entry) -> Result<Option<Content>, Error> {
+    Ok(match entry.change.new_node() {
+        Some(Node::File { hash, size, .. }) if *size > 0 => match bundle.blob(*hash) {
+            // Entries that can never be applied may have no stored content.
+            Err(_) if entry.refused.is_some() => Some(Content::Unknown(*size)),
+            // A content that cannot be read, or was altered, is shown as unknown.
+            file => Some(Content::read(file?, *hash, *size).unwrap_or(Content::Unknown(*size))),
+        },
+        node => node.and_then(known),
+    })
+}
+
+fn old(bundle: &Bundle, project: Option<&Dir>, entry: &Entry) -> Result<Option<Content>, Error> {
+    let Some(Node::File { hash, size, .. }) = entry.change.old() else {
+        return Ok(entry.change.old().and_then(known));
+    };
+    if *size == 0 {
+        return Ok(entry.change.old().and_then(known));
+    }
+    if let Some(bytes) = bundle.base(*hash)? {
+        return Ok(Some(Content::of(bytes)));
+    }
+    let file = project.and_then(|project| project.open_file(&entry.path).ok());
+    let content = file.and_then(|file| Content::read(file, *hash, *size));
+    Ok(Some(content.unwrap_or(Content::Unknown(*size))))
+}
+
 /// The content of a node, if it is known without reading a file.
-fn known_content(node: &Node) -> Option<Content> {
+fn known(node: &Node) -> Option<Content> {
     match node {
-        Node::File { size: 0, .. } => Some(Content::Text(Vec::new())),
-        Node::File { size, .. } => Some(Content::Binary(*size)),
-        Node::Symlink { target } => Some(Content::Text(target.clone())),
+        Node::File { size: 0, .. } => Some(Content::of(Vec::new())),
+        Node::File { size, .. } => Some(Content::Unknown(*size)),
+        Node::Symlink { target } => Some(Content::of(target.clone())),
         Node::Directory { .. } => None,
     }
 }

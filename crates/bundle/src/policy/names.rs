@@ -1,6 +1,8 @@
 //! Names as the file systems of other machines read them: without letter case, without
 //! invisible code points, and without the parts that Windows cuts off.
 
+use stockade_core::printable::is_ignorable;
+
 /// Whether a path component is `.git` to any file system: in any letter case, with ignorable
 /// code points in it (HFS+, ext4 with casefold), with trailing dots, spaces or a stream name
 /// (NTFS), or as its short name `git~1`. Backslashes separate components, as on Windows.
@@ -31,29 +33,6 @@ pub(super) fn folded(component: &[u8]) -> Vec<u8> {
         plain.pop();
     }
     plain
-}
-
-/// Unicode 16, `Default_Ignorable_Code_Point`.
-fn is_ignorable(c: char) -> bool {
-    matches!(
-        u32::from(c),
-        0xAD | 0x34F
-            | 0x61C
-            | 0x115F..=0x1160
-            | 0x17B4..=0x17B5
-            | 0x180B..=0x180F
-            | 0x200B..=0x200F
-            | 0x202A..=0x202E
-            | 0x2060..=0x206F
-            | 0x3164
-            | 0xFE00..=0xFE0F
-            | 0xFEFF
-            | 0xFFA0
-            | 0xFFF0..=0xFFF8
-            | 0x1BCA0..=0x1BCA3
-            | 0x1D173..=0x1D17A
-            | 0xE0000..=0xE0FFF
-    )
 }
 
 #[cfg(test)]

@@ -108,22 +108,58 @@ fn files_that_host_tools_run_are_known() {
             vec![".pnpmfile.cjs", ".yarn/releases/yarn.cjs", "rust-toolchain.toml"],
         ),
     ];
-    for (by, paths) in cases {
+    let more = [
+        (
+            ExecutedBy::Shell,
+            vec![".envrc.local", ".envrc-ci", "mise.production.toml", ".foo-version"],
+        ),
+        (
+            ExecutedBy::Editor,
+            vec![
+                "AGENTS.md",
+                "deep/in/CLAUDE.md",
+                "GEMINI.md",
+                "CLAUDE.local.md",
+                ".qwen/settings.json",
+                ".luarc.json",
+                ".newagentrules",
+                ".newagent/settings.json",
+                ".newagent/mcp.json",
+                ".newagent/hooks/start.sh",
+                ".newagent/skills/x/run.py",
+                ".newlintrc.cjs",
+                ".cursorrules",
+            ],
+        ),
+        (
+            ExecutedBy::Ci,
+            vec![".github/hooks/start.json", ".github/CODEOWNERS", ".readthedocs.yaml"],
+        ),
+        (ExecutedBy::Ci, vec![".new-ci.yml", ".newci/config", "release-pipeline.yaml"]),
+        (
+            ExecutedBy::Build,
+            vec![".pnp.cjs", ".pnp.loader.mjs", ".yarnrc.new", "a/conf.gradle", "pip.conf"],
+        ),
+    ];
+    for (by, paths) in cases.into_iter().chain(more) {
         for at in paths {
             assert_eq!(executed_by(&path(at), false), Some(by), "{at}");
         }
     }
     for at in [
         "src/main.rs",
-        ".github/CODEOWNERS",
         "config.toml",
         ".gitignore",
         "README.md",
         "github/workflows/x",
         "package.json",
-        ".github",
-        ".cargo",
         ".env",
+        ".config",
+        "Makefile",
+        "docs/guide.md",
+        "settings.json",
+        "hooks/use.ts",
+        "src/agents/list.rs",
         "vscode/tasks.json",
     ] {
         assert_eq!(executed_by(&path(at), false), None, "{at}");
@@ -134,9 +170,10 @@ fn files_that_host_tools_run_are_known() {
 fn a_link_in_the_place_of_a_known_directory_counts() {
     for (at, by) in [
         (".github", ExecutedBy::Ci),
+        ("gradle", ExecutedBy::Build),
         (".vscode", ExecutedBy::Editor),
         (".cargo", ExecutedBy::Build),
-        ("sub/.config", ExecutedBy::Shell),
+        ("sub/.config", ExecutedBy::Hooks),
     ] {
         assert_eq!(executed_by(&path(at), true), Some(by), "{at}");
     }

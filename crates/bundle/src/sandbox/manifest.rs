@@ -230,7 +230,7 @@ fn text(object: &mut Map<String, Value>, name: &str) -> Result<String, Error> {
 }
 
 fn escape(path: &str, inside: &'static str) -> Error {
-    Error::Escape { path: path.escape_debug().to_string(), inside }
+    Error::Escape { path: stockade_core::printable::escaped(path).into_owned(), inside }
 }
 
 fn invalid(reason: impl Into<String>) -> Error {

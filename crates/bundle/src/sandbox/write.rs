@@ -137,7 +137,7 @@ fn artifact(text: &str, limits: &BundleLimits) -> Result<RelativePath, Error> {
     }
     let path = RelativePath::new(text).ok();
     path.filter(|path| path.as_bytes().starts_with(b"artifacts/")).ok_or_else(|| Error::Escape {
-        path: text.escape_debug().to_string(),
+        path: stockade_core::printable::escaped(text).into_owned(),
         inside: "artifacts/",
     })
 }

@@ -1,9 +1,13 @@
 //! Marking entries: whether git ignores them, whether they are refused, whether host tools execute
 //! them.
 
+use std::io::Read as _;
+
 use super::{Error, ignored};
-use crate::manifest::Entry;
-use crate::policy;
+use crate::beneath::Dir;
+use crate::manifest::{Entry, ExecutedBy, Node};
+use crate::path::RelativePath;
+use crate::policy::{self, content};
 use crate::project::Project;
 use crate::view::View;
 
@@ -15,6 +19,10 @@ pub(super) fn mark(
     notes: &mut Vec<String>,
 ) -> Result<(), Error> {
     entries.iter_mut().for_each(policy::classify);
+    project.mark_programs(entries);
+    for entry in entries.iter_mut().filter(|entry| is_executed_in_part(entry, view, project)) {
+        entry.executed_by = Some(ExecutedBy::Build);
+    }
     policy::refuse_bare_repositories(entries, |path| {
         project.dir.exists(path).map_err(|source| Error::Read {
             layer: "project",
@@ -27,4 +35,32 @@ pub(super) fn mark(
         entry.ignored = ignored;
     }
     Ok(())
+}
+
+/// Whether an entry that has no mark changes the part of a manifest that tools execute.
+fn is_executed_in_part(entry: &Entry, view: &View, project: &Project) -> bool {
+    if entry.executed_by.is_some() || entry.refused.is_some() || !content::is_judged(&entry.path) {
+        return false;
+    }
+    let old = match entry.change.old() {
+        Some(Node::File { .. }) => read(&project.dir, &entry.path),
+        _ => None,
+    };
+    match entry.change.new_node() {
+        Some(Node::File { .. }) => match read(view.changed(), &entry.path) {
+            Some(new) => content::changes_execution(&entry.path, old.as_deref(), &new),
+            None => true,
+        },
+        // What the link leads to is not known before it is applied.
+        Some(Node::Symlink { .. }) => true,
+        Some(Node::Directory { .. }) | None => false,
+    }
+}
+
+/// The content of a file; `None` if it cannot be read or is too long.
+fn read(dir: &Dir, path: &RelativePath) -> Option<Vec<u8>> {
+    let file = dir.open_file(path).ok()?;
+    let mut content = Vec::new();
+    file.take(content::MAX_BYTES + 1).read_to_end(&mut content).ok()?;
+    (content.len() as u64 <= content::MAX_BYTES).then_some(content)
 }

@@ -28,9 +28,6 @@ pub(super) const MAX_BASE_BYTES: u64 = 1 << 20;
 /// The total size of the old texts in one bundle.
 const MAX_ALL_BASE_BYTES: u64 = 256 << 20;
 
-/// Git looks for a NUL byte in this many bytes to detect binary files.
-const TEXT_PROBE_BYTES: usize = 8000;
-
 /// Up to this many contents are synced one by one; for more, the whole file system is synced.
 const MAX_SINGLE_SYNCS: usize = 32;
 
@@ -186,7 +183,6 @@ fn store_old_texts(project: &Dir, base: &Dir, entries: &[Entry]) -> Result<usize
         let mut content = Vec::new();
         if file.take(MAX_BASE_BYTES + 1).read_to_end(&mut content).is_err()
             || ContentHash::of(&content) != *hash
-            || content.iter().take(TEXT_PROBE_BYTES).any(|b| *b == 0)
         {
             continue;
         }

@@ -18,6 +18,7 @@ pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
         paths: paths(&arguments.paths),
         include_ignored: arguments.include_ignored,
         allow_executed: arguments.allow_executed,
+        allow_unseen: arguments.allow_unseen,
     };
     if arguments.json {
         output::print_answer(&review.apply(request)?)?;

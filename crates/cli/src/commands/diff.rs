@@ -2,12 +2,14 @@
 //! diff that `git apply` accepts; entries that it leaves out or refuses are listed separately,
 //! with the reason.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io;
 
 use serde_json::{Value, json};
 use stockade_api::{BundleDetail, Bytes, DiffBundle, PathDiff, ShowBundle};
 use stockade_bundle::{Change, Entry, Node, RelativePath};
+use stockade_core::printable::visible;
 use stockade_core::{Code, Problem};
 
 use crate::args::Diff;
@@ -64,13 +66,20 @@ fn print_json(review: &Review, detail: &BundleDetail) -> Result<u8, Problem> {
     let paths = entries.iter().map(|(entry, _)| Bytes(entry.path.as_bytes().to_vec())).collect();
     let mut diffs = review.differences(DiffBundle { id: detail.bundle.id.clone(), paths })?;
     let mut answer = serde_json::to_value(detail).unwrap_or_default();
+    let mut unseen = Unseen::default();
     for entry in answer["entries"].as_array_mut().into_iter().flatten() {
         let diff = next(&mut diffs)?;
         entry["added"] = json!(diff.added);
         entry["removed"] = json!(diff.removed);
         entry["binary"] = json!(diff.binary);
         entry["diff"] = Value::from(diff.diff.lossy());
+        entry["unseen"] = json!(diff.unseen);
+        if let Some(readable) = &diff.readable {
+            entry["readable"] = Value::from(readable.lossy());
+        }
+        unseen.add(&diff);
     }
+    answer["unseen"] = json!({ "paths": unseen.paths, "bytes": unseen.bytes });
     output::print_json(&answer)?;
     Ok(0)
 }
@@ -175,22 +184,28 @@ impl<'b> DiffView<'b> {
         let with_lines = apart.iter().filter(|(_, is_shown, _)| *is_shown);
         let with_lines = with_lines.flat_map(|(_, _, entries)| entries);
         let mut diffs = self.diffs(taken.iter().chain(with_lines).copied())?;
+        let mut unseen = Unseen::default();
         for _ in &taken {
-            lines(output, &next(&mut diffs)?)?;
+            let diff = next(&mut diffs)?;
+            lines(output, &diff)?;
+            unseen.add(&diff);
         }
         for (group, is_shown, entries) in &apart {
             self.print_special(output, *group, entries)?;
             if *is_shown {
                 for _ in entries {
-                    lines(output, &next(&mut diffs)?)?;
+                    let diff = next(&mut diffs)?;
+                    lines(output, &diff)?;
+                    unseen.add(&diff);
                 }
             }
         }
-        Ok(())
+        Ok(unseen.print(output)?)
     }
 
     fn stat(&self, output: &mut Output) -> Result<(), DiffError> {
         let (mut count, mut added, mut removed) = (0_u64, 0, 0);
+        let mut unseen = Unseen::default();
         let groups = [Group::Normal].into_iter().chain(Group::SPECIAL);
         let groups: Vec<_> = groups.map(|group| (group, self.of(group))).collect();
         let mut diffs = self.diffs(groups.iter().flat_map(|(_, entries)| entries).copied())?;
@@ -201,10 +216,14 @@ impl<'b> DiffView<'b> {
             }
             for (entry, is_applied) in entries {
                 let diff = next(&mut diffs)?;
-                let numbers = match diff.binary {
-                    true => "binary".to_owned(),
-                    false => format!("+{} -{}", diff.added, diff.removed),
+                let mut numbers = match diff.binary {
+                    true if diff.readable.is_none() => "binary".to_owned(),
+                    _ => format!("+{} -{}", diff.added, diff.removed),
                 };
+                if diff.unseen > 0 {
+                    numbers.push_str(&format!(", {} bytes, not shown", diff.unseen));
+                }
+                unseen.add(&diff);
                 let applied = is_applied.then(|| "applied".to_owned());
                 let reason = applied.or_else(|| reason(entry));
                 let reason = reason.map(|text| format!("  ({text})")).unwrap_or_default();
@@ -222,7 +241,8 @@ impl<'b> DiffView<'b> {
         }
         let paths = if count == 1 { "path" } else { "paths" };
         let sum = format!("{count} {paths} changed, {added} lines added, {removed} removed");
-        Ok(output.line(Style::Plain, sum.as_bytes())?)
+        output.line(Style::Plain, sum.as_bytes())?;
+        Ok(unseen.print(output)?)
     }
 
     /// Prints a heading for entries that are not simply applied, and each name with its reason.
@@ -251,16 +271,58 @@ impl<'b> DiffView<'b> {
     }
 }
 
-/// Writes the lines of a diff, each in its style.
+/// Writes the lines of a diff, each in its style: on a terminal in the form for a reader. Elsewhere the
+/// diff stays one for `git apply`, and what a reader cannot see in it follows as lines of its own.
 fn lines(output: &mut Output, diff: &PathDiff) -> Result<(), DiffError> {
+    match &diff.readable {
+        Some(readable) if output.is_terminal() => styled(output, &readable.0)?,
+        _ => styled(output, &diff.diff.0)?,
+    }
+    let path = RelativePath::new(diff.path.0.as_slice()).map(|path| path.to_string());
+    let path = path.unwrap_or_default();
+    if let Some(readable) = &diff.readable
+        && !output.is_terminal()
+        && needs_reader(&diff.diff.0)
+    {
+        let heading = format!("# {path}, with hidden bytes made visible:");
+        output.line(Style::Heading, heading.as_bytes())?;
+        let hunks = split(&readable.0).skip_while(|line| !starts_reading(line));
+        for line in hunks {
+            output.line(Style::Plain, &[b"# ", line].concat())?;
+        }
+    }
+    if diff.unseen > 0 {
+        let line = format!("# {path}: {} bytes, not shown", diff.unseen);
+        output.line(Style::Heading, line.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Whether a reader of a diff does not see all of it as it is.
+fn needs_reader(diff: &[u8]) -> bool {
+    let has_hunks = split(diff).any(|line| line.starts_with(b"@@ "));
+    !has_hunks || split(diff).any(|line| matches!(visible(line), Cow::Owned(_)))
+}
+
+/// Whether the part of a diff for a reader that differs begins with this line.
+fn starts_reading(line: &[u8]) -> bool {
+    [&b"@@ "[..], b"decoded from ", b"The whole new content"]
+        .iter()
+        .any(|start| line.starts_with(start))
+}
+
+/// The lines of a text.
+fn split(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let lines = text.split(|byte| *byte == b'\n');
+    lines.take(if text.is_empty() { 0 } else { usize::MAX })
+}
+
+/// Writes lines of a diff, each in its style.
+fn styled(output: &mut Output, text: &[u8]) -> Result<(), DiffError> {
     // In a hunk each line starts with a sign, so content is never mistaken for a header.
     let mut in_hunks = false;
-    let text = diff.diff.0.as_slice();
-    let text = text.strip_suffix(b"\n").unwrap_or(text);
-    if text.is_empty() {
-        return Ok(());
-    }
-    for line in text.split(|byte| *byte == b'\n') {
+    for line in split(text) {
         if line.starts_with(b"diff --git ") {
             in_hunks = false;
         }
@@ -275,6 +337,40 @@ fn lines(output: &mut Output, diff: &PathDiff) -> Result<(), DiffError> {
         output.line(style, line)?;
     }
     Ok(())
+}
+
+/// What of the new contents a diff does not show.
+#[derive(Debug, Default)]
+struct Unseen {
+    paths: usize,
+    bytes: u64,
+    /// Contents that are shown by their kind, size and hash.
+    binary: usize,
+}
+
+impl Unseen {
+    fn add(&mut self, diff: &PathDiff) {
+        self.bytes += diff.unseen;
+        self.paths += usize::from(diff.unseen > 0);
+        self.binary += usize::from(diff.binary && diff.unseen == 0 && diff.readable.is_none());
+    }
+
+    /// The last lines of a diff.
+    fn print(&self, output: &mut Output) -> io::Result<()> {
+        if self.binary > 0 {
+            let paths = text::count_paths(self.binary);
+            let line = format!("# {paths} not text: shown by kind, size and hash");
+            output.line(Style::Heading, line.as_bytes())?;
+        }
+        if self.paths > 0 {
+            let (paths, bytes) = (text::count_paths(self.paths), self.bytes);
+            let line = format!(
+                "# {paths} with {bytes} bytes, not shown, applied only with --allow-unseen"
+            );
+            output.line(Style::Heading, line.as_bytes())?;
+        }
+        Ok(())
+    }
 }
 
 /// Why an entry is not simply applied.

@@ -4,6 +4,7 @@
 use std::io::{self, BufWriter, Write};
 use std::process::{Child, Command, Stdio};
 
+use stockade_core::printable::{escaped_lines, visible};
 use stockade_core::{Code, Problem};
 use stockade_jail::Signals;
 
@@ -70,9 +71,14 @@ impl Output {
         }
     }
 
-    /// Writes Stockade's own text.
+    /// Whether a reader sees it on a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Writes Stockade's own text. Names in it may come from a sandbox.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
-        text.lines().try_for_each(|line| self.line(Style::Plain, line.as_bytes()))
+        escaped_lines(text).lines().try_for_each(|line| self.line(Style::Plain, line.as_bytes()))
     }
 
     /// Writes the remaining output and waits for the pager.
@@ -139,43 +145,4 @@ fn start_pager() -> Option<Child> {
     // its parent's blocked signals. If it cannot be blocked, Ctrl-C ends both.
     let _ = Signals::block_keyboard();
     Some(pager)
-}
-
-/// Text with control characters written as `^X`, and characters that change the reading
-/// direction as `<U+202E>`; bytes that are not UTF-8 as `<FF>`.
-fn visible(line: &[u8]) -> String {
-    let mut text = String::with_capacity(line.len());
-    for chunk in line.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\t' => text.push(c),
-                '\0'..='\x1f' | '\x7f' => {
-                    text.push('^');
-                    text.push(char::from(b'@' ^ u8::try_from(c).unwrap_or_default()));
-                }
-                '\u{80}'..='\u{9f}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{202a}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}' => text.push_str(&format!("<U+{:04X}>", u32::from(c))),
-                c => text.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            text.push_str(&format!("<{byte:02X}>"));
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::visible;
-
-    #[test]
-    fn nothing_can_steer_the_terminal() {
-        let hostile = b"a\x1b[2Jb\rc\x07\x7f\xff\xc2\x9b1m \xe2\x80\xae end\ttab";
-        assert_eq!(visible(hostile), "a^[[2Jb^Mc^G^?<FF><U+009B>1m <U+202E> end\ttab");
-        assert_eq!(visible("grün ✓".as_bytes()), "grün ✓");
-    }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use crate::printable::is_hidden;
+
 /// The longest name, in bytes, and the longest label (RFC 1035, section 2.3.4).
 const NAME_BYTES: usize = 253;
 const LABEL_BYTES: usize = 63;
@@ -96,7 +98,7 @@ fn canonical(text: &str) -> Result<String, &'static str> {
 
 /// An untrusted text in a printable form: short, and without terminal control characters.
 pub(crate) fn escaped(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let shown = |c: char| if is_hidden(c) { char::REPLACEMENT_CHARACTER } else { c };
     let mut short: String = text.chars().take(ESCAPED_CHARACTERS).map(shown).collect();
     if short.len() < text.len() && text.chars().nth(ESCAPED_CHARACTERS).is_some() {
         short.push('…');

@@ -106,7 +106,8 @@ fn executed_entries_have_to_be_allowed() {
     fixture.entry(".envrc").executed_by = Some(ExecutedBy::Shell);
     let error = fixture.apply().unwrap_err();
     assert!(
-        matches!(&error, Error::Executed(at) if *at == [(path(".envrc"), ExecutedBy::Shell)]),
+        matches!(&error, Error::Executed { paths, has_unseen: false }
+            if *paths == [(path(".envrc"), ExecutedBy::Shell)]),
         "{error:?}"
     );
     assert_eq!(fixture.tree(), tree(&[]));
@@ -115,6 +116,22 @@ fn executed_entries_have_to_be_allowed() {
     let allowed = Selection { allow_executed: true, ..Selection::default() };
     fixture.apply_with(&allowed, &mut |_| {}).unwrap();
     assert_eq!(fixture.tree(), tree(&[(".envrc", "evil"), ("a", "1")]));
+}
+
+#[test]
+fn contents_that_no_diff_shows_have_to_be_accepted() {
+    let mut fixture = Fixture::new(&tree(&[]), &tree(&[("a", "1"), ("b", "2")]));
+    let unseen = std::collections::BTreeMap::from([(path("a"), 1)]);
+    let hidden = Selection { unseen, ..Selection::default() };
+    let error = fixture.apply_with(&hidden, &mut |_| {}).unwrap_err();
+    assert!(matches!(&error, Error::Unseen(at) if *at == [(path("a"), 1)]), "{error:?}");
+    assert_eq!(fixture.tree(), tree(&[]));
+    fixture.entry("b").executed_by = Some(ExecutedBy::Shell);
+    let error = fixture.apply_with(&hidden, &mut |_| {}).unwrap_err();
+    assert!(matches!(&error, Error::Executed { has_unseen: true, .. }), "{error:?}");
+    let named = Selection { paths: vec![path("b")], allow_executed: true, ..hidden };
+    fixture.apply_with(&named, &mut |_| {}).unwrap();
+    assert_eq!(fixture.tree(), tree(&[("b", "2")]));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use super::git;
 use crate::manifest::{Change, ContentHash, Entry, Node};
-use crate::patch::{Content, Sides, parse, render};
+use crate::patch::{Content, Rendered, Sides, parse, render};
 use crate::path::RelativePath;
 use crate::testing::Random;
 use stockade_core::BundleLimits;
@@ -54,7 +54,21 @@ fn each_kind_of_change_is_written_as_git_does() {
     let change = Change::Modify { old: node(b"\0\0", 0o644), new: node(b"\0", 0o644) };
     assert_eq!(
         rendered(&entry(b"bin", change), Some(b"\0\0"), Some(b"\0")),
-        "diff --git a/bin b/bin\nBinary files a/bin (2 bytes) and b/bin (1 bytes) differ\n"
+        "diff --git a/bin b/bin\n--- a/bin\n+++ b/bin\n@@ -1 +1 @@\n-\0\0\n\\ No newline at end of file\n\
+         +\0\n\\ No newline at end of file\n"
+    );
+    let binary = [0; 2000];
+    let change = Change::Modify { old: node(&binary, 0o644), new: node(b"x", 0o644) };
+    let shown = rendered(&entry(b"bin", change), Some(&binary), Some(b"x"));
+    let hash = |bytes: &[u8]| ContentHash::of(bytes).to_hex()[..12].to_owned();
+    assert_eq!(
+        shown,
+        format!(
+            "diff --git a/bin b/bin\nBinary files a/bin (2000 bytes, data, blake3 {}) and \
+             b/bin (text, 1 bytes, blake3 {}) differ\n",
+            hash(&binary),
+            hash(b"x")
+        )
     );
     let mut renamed = entry(b"new", Change::Add { new: node(b"x", 0o644) });
     renamed.renamed_from = Some(RelativePath::new("old").unwrap());
@@ -81,7 +95,18 @@ fn each_kind_of_change_is_written_as_git_does() {
 fn text(random: &mut Random) -> Vec<u8> {
     let mut text = Vec::new();
     for _ in 0..random.below(30) {
-        text.extend([&b"one"[..], b"two", b"", b"\xff", b"-- x", b"@@ -1 +1 @@"][random.below(6)]);
+        let lines = [
+            &b"one"[..],
+            b"two",
+            b"",
+            b"\xff",
+            b"-- x",
+            b"@@ -1 +1 @@",
+            b"\0",
+            b"a\r",
+            b"\xe2\x80\xae",
+        ];
+        text.extend(lines[random.below(lines.len())]);
         text.push(b'\n');
     }
     if random.below(3) == 0 {
@@ -140,6 +165,90 @@ fn git_applies_what_is_rendered() {
             assert_eq!(found, content, "{round}: {path}\n{shown}");
         }
     }
+}
+
+fn change(path: &[u8], old: Option<&[u8]>, new: &[u8]) -> Rendered {
+    let change = match old {
+        Some(old) => Change::Modify { old: node(old, 0o644), new: node(new, 0o644) },
+        None => Change::Add { new: node(new, 0o644) },
+    };
+    let side = |bytes: &[u8]| Content::of(bytes.to_vec());
+    let sides = Sides { old: old.map(side), new: Some(side(new)) };
+    render(&entry(path, change), &sides, None)
+}
+
+fn readable(path: &[u8], old: Option<&[u8]>, new: &[u8]) -> String {
+    String::from_utf8(change(path, old, new).readable.unwrap()).unwrap()
+}
+
+#[test]
+fn hidden_bytes_are_visible_to_a_reader() {
+    for (new, line) in [
+        (&b"/*\0*/EVIL()\n"[..], "+/*^@*/EVIL()\n"),
+        (b"EVIL()\r//\n", "+EVIL()^M//\n"),
+        (b"a\r\n", "+a^M\n"),
+        (b"a\xe2\x80\xaeb\n", "+a<U+202E>b\n"),
+        (b"caf\xe9\n", "+caf<E9>\n"),
+        (b"\x1b[2J\n", "+^[[2J\n"),
+        (
+            b"\xff\xfea\0\n\0b\0\n\0",
+            "decoded from UTF-16LE\n--- a/f\n+++ b/f\n@@ -0,0 +1,2 @@\n+a\n+b\n",
+        ),
+    ] {
+        let shown = readable(b"f", None, new).replace("--- /dev/null", "--- a/f");
+        assert!(shown.contains(line), "{shown}");
+        let shown = change(b"f", None, new);
+        assert!(!shown.binary && shown.unseen == 0);
+    }
+    for plain in ["a\n", "gr\u{fc}n \u{2713}\tx", "\u{2764}\u{fe0f}\n", ""] {
+        assert_eq!(change(b"f", None, plain.as_bytes()).readable, None, "{plain}");
+    }
+}
+
+#[test]
+fn a_text_in_two_encodings_is_shown_in_both() {
+    // The program is a quarter of the content; the rest is UTF-16.
+    let program = "EVIL();\n".repeat(50);
+    let wide: Vec<u8> = "x".repeat(600).encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let both = [b"\xff\xfe", program.as_bytes(), &wide].concat();
+    for content in [both.clone(), both[2..].to_vec()] {
+        assert!(readable(b"x.js", None, &content).contains("+EVIL();\n"));
+    }
+    let marked = [b"\xff\xfe", program.as_bytes()].concat();
+    assert!(readable(b"x.js", None, &marked).contains("+EVIL();\n"));
+}
+
+#[test]
+fn a_long_line_is_shown_in_parts() {
+    let old: String = (0..20_000).map(|n| format!("f({n});")).collect();
+    let new = format!("{}EVIL();{}", &old[..60_002], &old[60_002..]);
+    let shown = readable(b"f", Some(old.as_bytes()), new.as_bytes());
+    assert!(shown.contains("EVIL()") && shown.len() < 10_000, "{}", shown.len());
+    let exact = change(b"f", Some(old.as_bytes()), new.as_bytes());
+    assert_eq!((exact.added, exact.removed, exact.unseen), (1, 1, 0));
+}
+
+#[test]
+fn what_no_diff_shows_is_counted() {
+    let binary = [7; 2000];
+    for (path, mode, unseen) in [
+        (&b"image.png"[..], 0o644, 0),
+        (b"tool", 0o755, 2000),
+        (b"x.js", 0o644, 2000),
+        (b"libx.so.1", 0o644, 2000),
+        (b"data", 0o644, 0),
+    ] {
+        let entry = entry(path, Change::Add { new: node(&binary, mode) });
+        let sides = Sides { old: None, new: Some(Content::of(binary.to_vec())) };
+        let rendered = render(&entry, &sides, None);
+        assert_eq!((rendered.unseen, rendered.binary), (unseen, true), "{path:?}");
+    }
+    // Of an unknown old content, the whole new one is shown.
+    let change = Change::Modify { old: node(b"x", 0o644), new: node(b"EVIL\n", 0o644) };
+    let sides =
+        Sides { old: Some(Content::Unknown(1)), new: Some(Content::of(b"EVIL\n".to_vec())) };
+    let rendered = render(&entry(b"f", change), &sides, None);
+    assert!(rendered.unseen == 0 && rendered.readable.unwrap().ends_with(b"\n+EVIL\n"));
 }
 
 #[test]

@@ -110,9 +110,9 @@ pub(super) fn print_line(answer: &impl Serialize) -> Result<(), Failure> {
     print_text(&format!("{}\n", crate::json::escape_controls(text)))
 }
 
-/// Prints a text unchanged.
+/// Prints lines of text, in which names may come from a sandbox.
 pub fn print_text(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
+    print_bytes(stockade_core::printable::escaped_lines(text).as_bytes())
 }
 
 /// Prints bytes unchanged.
@@ -127,9 +127,7 @@ pub(super) fn notify(text: &str) {
     eprint_line!("stockade: {text}");
 }
 
-/// Escapes control characters in a text, so that it cannot control a terminal.
+/// Escapes hidden characters in a text, so that it can neither control a terminal nor mislead a reader.
 pub fn escaped(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { c.escape_unicode().to_string() } else { c.to_string() })
-        .collect()
+    stockade_core::printable::escaped(text).into_owned()
 }

@@ -116,15 +116,7 @@ fn readable(transcript: &Transcript) -> String {
 
 /// A text of a snippet without terminal control characters.
 fn escape_controls(text: &str) -> String {
-    let mut harmless = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() && !matches!(character, '\n' | '\t') {
-            harmless.extend(character.escape_default());
-        } else {
-            harmless.push(character);
-        }
-    }
-    harmless
+    stockade_core::printable::escaped_lines(text).into_owned()
 }
 
 fn print(text: &str) -> Result<(), Problem> {

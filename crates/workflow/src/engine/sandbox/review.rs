@@ -123,6 +123,8 @@ pub(super) async fn apply(
             paths: decision.only.clone(),
             include_ignored: false,
             allow_executed: decision.allow_executed,
+            // The decision is about all changes, with the number of their lines only.
+            allow_unseen: true,
         };
         let caller = handle.caller(&format!("apply-{id}-{}", decision.at));
         match handle.sandboxes().apply_bundle(&caller, request).await {
