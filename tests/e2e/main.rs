@@ -20,6 +20,7 @@ mod containers;
 mod crash;
 mod credentials;
 mod daemons;
+mod data_directory;
 mod doctor;
 mod documents;
 mod early_end;

@@ -314,7 +314,7 @@ fn what_no_rule_allows_is_not_there(stage: AccessFixture) -> Pin<Box<dyn Future<
             ("allow", "readwrite", "/w/src"),
             ("allow", "read", "/w/vendor"),
             ("allow", "readwrite", "/made/for/me"),
-            ("allow", "execute", "/bin"),
+            ("allow", "execute", "/usr/bin"),
         ];
         let sandbox = stage.sandbox(&allowed).await;
         sandbox

@@ -44,6 +44,8 @@ const ATTACKS: &[&[&str]] = &[
     &["x32"],
     &["terminal-ioctl"],
     &["personality"],
+    &["socket-options"],
+    &["urgent-data"],
 ];
 
 /// One test as root and one as an ordinary user for each attack.

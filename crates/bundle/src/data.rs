@@ -1,13 +1,26 @@
-//! The data directory, which stores views, bundles and journals between runs. It is private to
-//! its owner.
+//! The data directory, which stores everything between runs. It is private to its owner.
+//!
+//! Every command and process opens it with [`DataDir`], before anything else in it: the owner and
+//! the mode are checked on a descriptor, nothing is created before, and what is below is opened
+//! relative to that descriptor without following links. Otherwise the owner of a directory could
+//! lead root, who uses it by mistake, to any file.
 
-use std::os::unix::fs::DirBuilderExt as _;
+mod search;
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::beneath::{self, Dir};
+use self::search::Entry;
+use crate::beneath::{self, Dir, Stat};
 use crate::path::RelativePath;
+
+/// How often a directory is searched that other processes create at the same time.
+const MAX_ATTEMPTS: u32 = 8;
+/// The permission bits with which others can change a directory.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// An open data directory.
 #[derive(Debug)]
@@ -19,8 +32,8 @@ pub struct DataDir {
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be created.
-    #[error("cannot create the data directory {}", path.display())]
+    /// It could not be found or created.
+    #[error("cannot open or create the data directory {}", path.display())]
     Create {
         /// The directory.
         path: PathBuf,
@@ -28,7 +41,32 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// It belongs to another user, who could change its content.
+    /// It would be created by root in a directory of another user, who could not use it then.
+    #[error(
+        "the data directory {} would be created in a directory of user {owner}, not of yours",
+        path.display()
+    )]
+    ForeignParent {
+        /// The directory.
+        path: PathBuf,
+        /// The owner of the directory above it.
+        owner: u32,
+    },
+    /// A link of another user leads to it.
+    #[error(
+        "the data directory {} is reached through the link {} of user {owner}, not of yours",
+        path.display(),
+        link.display()
+    )]
+    ForeignLink {
+        /// The directory.
+        path: PathBuf,
+        /// The link.
+        link: PathBuf,
+        /// The owner of the link.
+        owner: u32,
+    },
+    /// It, or a directory in it, belongs to another user, who could change its content.
     #[error("the data directory {} belongs to user {owner}, not to you", path.display())]
     Foreign {
         /// The directory.
@@ -36,7 +74,7 @@ pub enum Error {
         /// Its owner.
         owner: u32,
     },
-    /// Other users may write to it.
+    /// Other users may write to it, or to a directory in it.
     #[error("the data directory {} can be written by others (mode {mode:o})", path.display())]
     Writable {
         /// The directory.
@@ -59,8 +97,14 @@ impl Error {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Foreign { .. } => Some("set STOCKADE_DATA_DIR to a directory of your own".into()),
-            Self::Writable { path, .. } => Some(format!("chmod 700 {}", path.display())),
+            Self::Foreign { .. } | Self::ForeignParent { .. } => {
+                Some("export STOCKADE_DATA_DIR=/a/directory/of/your/own".into())
+            }
+            Self::ForeignLink { path, .. } => {
+                let real = path.canonicalize().ok()?;
+                Some(format!("export STOCKADE_DATA_DIR={}", real.display()))
+            }
+            Self::Writable { path, .. } => Some(format!("chmod go-w {}", path.display())),
             Self::Create { .. } | Self::Use { .. } => None,
         }
     }
@@ -70,32 +114,62 @@ impl DataDir {
     /// Opens the data directory. Creates it with mode 0700 if it does not exist. Refuses a
     /// directory that belongs to another user or that others may write to.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::Use { path: path.to_owned(), source };
-        let dir = match Dir::open(path) {
-            Err(error) if error.errno() == Some(Errno::NOENT) => {
-                std::fs::DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(path)
-                    .map_err(|source| Error::Create { path: path.to_owned(), source })?;
-                Dir::open(path)
+        let mut attempts = 0;
+        loop {
+            let (parent, names) = match search(path)? {
+                Entry::Directory(directory) => return Self::checked(path, directory),
+                Entry::Missing { parent, names } => (parent, names),
+            };
+            attempts += 1;
+            match create(path, parent, &names) {
+                Err(Error::Create { source, .. })
+                    if source.kind() == std::io::ErrorKind::AlreadyExists
+                        && attempts < MAX_ATTEMPTS => {}
+                created => return Self::checked(path, created?),
             }
-            other => other,
         }
-        .map_err(failed)?;
-        let stat = dir.stat_self().map_err(failed)?;
-        if stat.uid != rustix::process::geteuid().as_raw() {
-            return Err(Error::Foreign { path: path.to_owned(), owner: stat.uid });
+    }
+
+    /// Opens the data directory if it exists, with the same checks.
+    pub fn find(path: &Path) -> Result<Option<Self>, Error> {
+        match search(path)? {
+            Entry::Directory(directory) => Self::checked(path, directory).map(Some),
+            Entry::Missing { .. } => Ok(None),
         }
-        if stat.mode & 0o022 != 0 {
-            return Err(Error::Writable { path: path.to_owned(), mode: stat.mode });
-        }
+    }
+
+    fn checked(path: &Path, directory: OwnedFd) -> Result<Self, Error> {
+        let dir = Dir::from_fd(directory);
+        check(path, &dir)?;
         Ok(Self { path: path.to_owned(), dir })
     }
 
-    /// The path of the data directory.
+    /// The path of the data directory, as it was given.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The path of the open directory as the kernel reports it: absolute and without links.
+    ///
+    /// # Errors
+    /// When the kernel does not report it.
+    pub fn real_path(&self) -> std::io::Result<PathBuf> {
+        std::fs::read_link(format!("/proc/self/fd/{}", self.dir.as_fd().as_raw_fd()))
+    }
+
+    /// Whether a path leads to the open directory, without a link. For programs that can only use
+    /// paths: somebody who owns a directory above this one may have exchanged it.
+    pub fn is_at(&self, path: &Path) -> bool {
+        let stats = Dir::open_recorded(path).and_then(|dir| dir.stat_self());
+        let same =
+            |one: &Stat, other: &Stat| (one.device, one.inode) == (other.device, other.inode);
+        matches!((stats, self.dir.stat_self()), (Ok(one), Ok(other)) if same(&one, &other))
+    }
+
+    /// A path of an entry that starts at the open directory, wherever the directory is by now. It
+    /// is valid in this process, as long as this value lives.
+    pub fn entry(&self, name: &str) -> PathBuf {
+        format!("/proc/self/fd/{}/{name}", self.dir.as_fd().as_raw_fd()).into()
     }
 
     /// The directory of the views.
@@ -125,47 +199,67 @@ impl DataDir {
         self.subdirectory("runtime")
     }
 
+    /// The directory of unpacked images.
+    pub fn images(&self) -> Result<Dir, Error> {
+        self.subdirectory("images")
+    }
+
     fn subdirectory(&self, name: &'static str) -> Result<Dir, Error> {
-        let name = RelativePath::literal(name);
+        let path = RelativePath::literal(name);
         let failed = |source| Error::Use { path: self.path.clone(), source };
-        match self.dir.open_dir(&name) {
+        let dir = match self.dir.open_dir(&path) {
             Err(error) if error.errno() == Some(Errno::NOENT) => {
-                match self.dir.mkdir(&name, 0o700) {
-                    Err(error) if error.errno() != Some(Errno::EXIST) => Err(failed(error)),
-                    _ => self.dir.open_dir(&name).map_err(failed),
+                match self.dir.mkdir(&path, 0o700) {
+                    Err(error) if error.errno() != Some(Errno::EXIST) => Err(error),
+                    _ => self.dir.open_dir(&path),
                 }
             }
-            other => other.map_err(failed),
+            other => other,
         }
+        .map_err(failed)?;
+        check(&self.path.join(name), &dir)?;
+        Ok(dir)
     }
+}
+
+impl AsFd for DataDir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dir.as_fd()
+    }
+}
+
+/// Searches the data directory.
+fn search(path: &Path) -> Result<Entry, Error> {
+    search::find(path).map_err(|error| match error {
+        search::Error::ForeignLink { link, owner } => {
+            Error::ForeignLink { path: path.to_owned(), link, owner }
+        }
+        search::Error::Io(source) => Error::Create { path: path.to_owned(), source },
+    })
+}
+
+/// Creates the missing directories.
+fn create(path: &Path, parent: OwnedFd, names: &[OsString]) -> Result<OwnedFd, Error> {
+    let failed = |errno: Errno| Error::Create { path: path.to_owned(), source: errno.into() };
+    // Only root may create anything in a directory of another user.
+    let owner = Stat::of(&parent).map_err(failed)?.uid;
+    if owner != 0 && rustix::process::geteuid().is_root() {
+        return Err(Error::ForeignParent { path: path.to_owned(), owner });
+    }
+    search::create(parent, names).map_err(failed)
+}
+
+/// Refuses a directory that another user owns or can change.
+fn check(path: &Path, dir: &Dir) -> Result<(), Error> {
+    let stat = dir.stat_self().map_err(|source| Error::Use { path: path.to_owned(), source })?;
+    if stat.uid != rustix::process::geteuid().as_raw() {
+        return Err(Error::Foreign { path: path.to_owned(), owner: stat.uid });
+    }
+    if stat.mode & WRITABLE_BY_OTHERS != 0 {
+        return Err(Error::Writable { path: path.to_owned(), mode: stat.mode });
+    }
+    Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
-    use super::*;
-    use crate::testing::chmod;
-
-    #[test]
-    fn it_is_made_private_and_refused_when_it_is_not() {
-        let scratch = tempfile::tempdir().unwrap();
-        let path = scratch.path().join("a/b");
-        let data = DataDir::open(&path).unwrap();
-        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
-        data.views().unwrap();
-        data.views().unwrap();
-        assert_eq!((mode(&path), mode(&path.join("views"))), (0o700, 0o700));
-
-        chmod(&path, 0o770);
-        assert!(matches!(DataDir::open(&path), Err(Error::Writable { mode: 0o770, .. })));
-        chmod(&path, 0o700);
-        let foreign = if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(&path, Some(1000), None).unwrap();
-            path.as_path()
-        } else {
-            Path::new("/")
-        };
-        assert!(matches!(DataDir::open(foreign), Err(Error::Foreign { .. })));
-    }
-}
+mod tests;

@@ -7,6 +7,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
@@ -127,10 +128,16 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
     let host = current.join(host);
     // This check comes before anything is created. Whether the path may be mounted is decided
     // later, by its state at that time.
-    std::fs::metadata(&host).map_err(|error| {
+    let metadata = std::fs::metadata(&host).map_err(|error| {
         Problem::new(Code::InvalidInput, format!("cannot use {} of the host", host.display()))
             .because(error.to_string())
     })?;
+    if metadata.file_type().is_socket() {
+        eprint_line!(
+            "stockade: {} is a socket of the host: commands can talk to the program that listens at it",
+            host.display()
+        );
+    }
     Ok(HostMount { host, inside, writable })
 }
 

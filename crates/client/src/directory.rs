@@ -1,17 +1,22 @@
 //! The directory through which clients find the server of a data directory; both the server and its
 //! clients use this module. Only its owner can enter it. It contains the lock of the running server,
-//! the socket, the build of the server and a log.
+//! the socket, the build of the server and a log. Each is opened relative to the open directory, and
+//! none through a symbolic link.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use stockade_core::{Code, Problem};
 use tokio::net::UnixListener;
 
+const NAME: &str = "server";
+const LOCK: &str = "lock";
+const SOCKET: &str = "socket";
+const LOG: &str = "log";
 /// The file that contains the build of the listening server, and its process number.
 const BUILD: &str = "build";
 
@@ -23,44 +28,53 @@ pub struct ServerDirectory {
 }
 
 impl ServerDirectory {
-    /// Opens the server directory of a data directory; creates both if they do not exist.
+    /// Opens the server directory of a data directory, which is open already and has this path.
+    /// Creates it if it does not exist.
     ///
     /// # Errors
     /// [`Code::Io`] when it cannot be created, or is accessible to other users.
-    pub fn open(data: &Path) -> Result<Self, Problem> {
-        let path = data.join("server");
-        let mut maker = fs::DirBuilder::new();
-        let created = maker.recursive(true).mode(0o700).create(&path);
-        created
-            .and_then(|()| path.metadata())
-            .map_err(|error| unusable(&path, &error))
-            .and_then(|found| Self::open_checked(path.clone(), &found))
+    pub fn open(data: BorrowedFd<'_>, data_path: &Path) -> Result<Self, Problem> {
+        let path = data_path.join(NAME);
+        match rustix::fs::mkdirat(data, NAME, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(unusable(&path, errno)),
+        }
+        let directory = open_directory(data).map_err(|errno| unusable(&path, errno))?;
+        Self::checked(path, directory)
     }
 
-    /// Finds the server directory of a data directory; `None` if there never was a server.
+    /// Finds the server directory of a data directory, which is open already and has this path;
+    /// `None` if there never was a server.
     ///
     /// # Errors
     /// [`Code::Io`] when it is accessible to other users.
-    pub fn find(data: &Path) -> Result<Option<Self>, Problem> {
-        let path = data.join("server");
-        match path.metadata() {
-            Ok(found) => Self::open_checked(path, &found).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unusable(&path, &error)),
+    pub fn find(data: BorrowedFd<'_>, data_path: &Path) -> Result<Option<Self>, Problem> {
+        let path = data_path.join(NAME);
+        match open_directory(data) {
+            Ok(directory) => Self::checked(path, directory).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(unusable(&path, errno)),
         }
     }
 
-    fn open_checked(path: PathBuf, found: &fs::Metadata) -> Result<Self, Problem> {
-        if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o077 != 0 {
+    fn checked(path: PathBuf, directory: OwnedFd) -> Result<Self, Problem> {
+        let stat = rustix::fs::fstat(&directory).map_err(|errno| unusable(&path, errno))?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
             let message =
                 format!("{} belongs to another user, or other users can enter it", path.display());
             return Err(Problem::new(Code::Io, message)
                 .remedied_by("export STOCKADE_DATA_DIR=/a/directory/of/your/own"));
         }
-        let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(&path, flags, Mode::empty());
-        let directory = directory.map_err(|error| unusable(&path, &error.into()))?;
-        Ok(Self { directory, path })
+        // A client connects to the socket by its path, which the kernel would resolve.
+        match rustix::fs::statat(&directory, SOCKET, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Socket => {
+                let socket = path.join(SOCKET);
+                Err(Problem::new(Code::Io, format!("{} is no socket", socket.display()))
+                    .remedied_by(format!("rm {}", socket.display())))
+            }
+            Ok(_) | Err(Errno::NOENT) => Ok(Self { path, directory }),
+            Err(errno) => Err(unusable(&path, errno)),
+        }
     }
 
     /// Takes the lock of the running server; `None` while another process holds it.
@@ -68,14 +82,12 @@ impl ServerDirectory {
     /// # Errors
     /// [`Code::Io`] when the file cannot be created or locked.
     pub fn lock(&self) -> Result<Option<File>, Problem> {
-        let mut options = OpenOptions::new();
-        let lock = options.create(true).write(true).truncate(false).mode(0o600);
-        let lock =
-            lock.open(self.path.join("lock")).map_err(|error| Problem::caused(Code::Io, &error))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        let lock = self.file(LOCK, flags).map_err(|error| self.problem(LOCK, &error))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(lock)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(Problem::caused(Code::Io, &error)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(self.problem(LOCK, &errno.into())),
         }
     }
 
@@ -86,10 +98,14 @@ impl ServerDirectory {
     /// [`Code::Io`] when the socket cannot be created.
     pub fn listen(&self, build: &str) -> Result<UnixListener, Problem> {
         self.remove_socket();
-        let text = format!("{build} {}", std::process::id());
-        fs::write(self.path.join(BUILD), text)
-            .map_err(|error| Problem::caused(Code::Io, &error))?;
-        UnixListener::bind(self.socket()).map_err(|error| Problem::caused(Code::Io, &error))
+        self.write_build(build).map_err(|error| self.problem(BUILD, &error))?;
+        UnixListener::bind(self.socket()).map_err(|error| self.problem(SOCKET, &error))
+    }
+
+    fn write_build(&self, build: &str) -> io::Result<()> {
+        let mut file = self.file(BUILD, OFlags::WRONLY | OFlags::CREATE)?;
+        file.set_len(0)?;
+        write!(file, "{build} {}", std::process::id())
     }
 
     /// Checks that the listening server is of this build.
@@ -97,7 +113,12 @@ impl ServerDirectory {
     /// # Errors
     /// [`Code::Unsupported`] when it is of another build.
     pub fn check_build(&self, build: &str) -> Result<(), Problem> {
-        let found = fs::read_to_string(self.path.join(BUILD)).unwrap_or_default();
+        let mut found = String::new();
+        let read =
+            self.file(BUILD, OFlags::RDONLY).and_then(|mut file| file.read_to_string(&mut found));
+        if read.is_err() {
+            found.clear();
+        }
         let (other, process) = found.split_once(' ').unwrap_or(("an unknown one", "PID"));
         if other == build {
             return Ok(());
@@ -111,7 +132,7 @@ impl ServerDirectory {
     /// Removes the socket, so that no more clients connect.
     pub fn remove_socket(&self) {
         // It is not an error if the socket does not exist.
-        let _ = fs::remove_file(self.path.join("socket"));
+        let _ = rustix::fs::unlinkat(&self.directory, SOCKET, AtFlags::empty());
     }
 
     /// Whether the directory was removed, so that no client can find this server any more.
@@ -122,7 +143,7 @@ impl ServerDirectory {
     /// The path of the socket in a form that fits into a socket address, however deep the data
     /// directory is. It is valid as long as this value lives.
     pub fn socket(&self) -> PathBuf {
-        format!("/proc/self/fd/{}/socket", self.directory.as_raw_fd()).into()
+        format!("/proc/self/fd/{}/{SOCKET}", self.directory.as_raw_fd()).into()
     }
 
     /// Opens the log for appending.
@@ -130,11 +151,36 @@ impl ServerDirectory {
     /// # Errors
     /// When it cannot be opened.
     pub fn log(&self) -> io::Result<File> {
-        OpenOptions::new().create(true).append(true).mode(0o600).open(self.path.join("log"))
+        self.file(LOG, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)
+    }
+
+    /// Opens a regular file in the directory.
+    fn file(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let safe = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::openat(&self.directory, name, flags | safe, mode)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+            FileType::RegularFile => Ok(file.into()),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+        }
+    }
+
+    fn problem(&self, name: &str, error: &io::Error) -> Problem {
+        let problem = Problem::caused(Code::Io, error);
+        let path = self.path.join(name);
+        Problem { message: format!("cannot use {}: {error}", path.display()), ..problem }
     }
 }
 
-fn unusable(path: &Path, error: &io::Error) -> Problem {
-    let problem = Problem::caused(Code::Io, error);
+/// Opens the server directory, which is a directory and no link.
+fn open_directory(data: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(data, NAME, flags, Mode::empty(), resolve)
+}
+
+fn unusable(path: &Path, errno: Errno) -> Problem {
+    let error = io::Error::from(errno);
+    let problem = Problem::caused(Code::Io, &error);
     Problem { message: format!("cannot use {}: {error}", path.display()), ..problem }
 }

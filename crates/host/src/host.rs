@@ -1,11 +1,14 @@
 //! [`Host`]: the crates of Stockade, combined on a data directory.
 
 use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stockade_api::{Remote, Sandboxes, Unavailable, Workflows};
+use stockade_bundle::data::DataDir;
+use stockade_cli::run::open_data_dir;
 use stockade_client::ServerDirectory;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
@@ -44,12 +47,13 @@ impl Host {
     /// If the directory or its database cannot be used.
     pub(crate) async fn launch(options: Options) -> Result<Option<Self>, Problem> {
         let Options { data, programs, sandboxes, outer_sandbox: inside, realms } = options;
-        let directory = ServerDirectory::open(&data)?;
+        let data_dir = open_data_dir(&data)?;
+        let directory = ServerDirectory::open(data_dir.as_fd(), &data)?;
         let Some(lock) = directory.lock()? else { return Ok(None) };
         let first = (realms == Realms::Now).then(|| self::realms(&programs, realms));
         // A sandbox does not survive a power failure, so its own state need not either.
         let synchronous = if sandboxes.is_some() { Synchronous::Full } else { Synchronous::Off };
-        let store = open_store(&data, synchronous).await?;
+        let store = open_store(&data_dir, synchronous).await?;
         let service = match &sandboxes {
             Some(settings) => Some(service(&data, settings, &programs, Arc::clone(&store)).await?),
             None => None,
@@ -136,17 +140,24 @@ async fn service(
 }
 
 /// Opens the database of a data directory. A process that was just killed may still use it.
-async fn open_store(data: &Path, synchronous: Synchronous) -> Result<Arc<dyn Store>, Problem> {
-    let path = data.join("stockade.db");
+/// SQLite opens files by path, so this uses a path without links, and checks that it still led to
+/// the open directory.
+async fn open_store(data: &DataDir, synchronous: Synchronous) -> Result<Arc<dyn Store>, Problem> {
+    let real = data.real_path().map_err(|error| Problem::caused(Code::Io, &error))?;
+    let path = real.join("stockade.db");
     let options = sqlite::Options { path, synchronous, migrations: MIGRATIONS };
     let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
     loop {
         match Sqlite::open(options.clone()).await {
-            Ok(store) => return Ok(Arc::new(store)),
+            Ok(store) if data.is_at(&real) => return Ok(Arc::new(store)),
+            Ok(_) => {
+                let message = format!("{} was moved while it was opened", data.path().display());
+                return Err(Problem::new(Code::Io, message).remedied_by("retry"));
+            }
             Err(Error::Locked { .. }) if Instant::now() < deadline => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            Err(error) => return Err(database_problem(data, &error)),
+            Err(error) => return Err(database_problem(&real, &error)),
         }
     }
 }

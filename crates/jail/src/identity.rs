@@ -157,7 +157,7 @@ impl Range {
     }
 
     /// Locks the first free range of the host.
-    fn acquire() -> Result<Self, Error> {
+    pub(crate) fn acquire() -> Result<Self, Error> {
         let directory = Path::new(LOCKS);
         if !directory.is_dir() {
             std::fs::create_dir_all(directory).map_err(Error::Lock)?;

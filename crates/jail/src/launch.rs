@@ -16,8 +16,9 @@ use crate::channel::{Channel, FromInit, ToInit};
 use crate::deferred_close::DeferredClose;
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams};
-use crate::mounts;
+use crate::mounts::{self, Mapping};
 use crate::network::Listeners;
+use crate::read_only;
 use crate::spec::{JailSpec, Source, Streams, Task};
 use crate::sys::{self, ForkResult};
 use crate::vm_helper::RootPlan;
@@ -360,9 +361,9 @@ fn map_ids_and_send_trees(
             sent => sent.map_err(|_| Error::Lost),
         }
     };
-    if spec.identity.range().is_none() {
+    let Some(range) = spec.identity.range() else {
         return go(&[]);
-    }
+    };
     let (users, groups) = spec.identity.maps();
     for (file, text) in [("uid_map", users), ("gid_map", groups)] {
         fs::write(format!("/proc/{pid}/{file}"), text)
@@ -370,10 +371,20 @@ fn map_ids_and_send_trees(
     }
     let namespace = fs::File::open(format!("/proc/{pid}/ns/user"))
         .map_err(|source| Error::MapIds { file: "ns/user", source })?;
+    let mut users_only: Option<OwnedFd> = None;
     let trees = mounts::trees_to_send(&spec.root, &spec.mounts)
-        .map(|(tree, mapped)| {
-            mounts::clone_mapped(tree, mapped.then(|| namespace.as_fd()))
-                .map_err(|source| Error::MapOwners { path: tree.path.clone(), source })
+        .map(|(tree, mapping)| {
+            let failed = |source| Error::MapOwners { path: tree.path.clone(), source };
+            let namespace = match (mapping, &users_only) {
+                (Mapping::None, _) => None,
+                (Mapping::Owners, _) => Some(namespace.as_fd()),
+                (Mapping::UsersOnly, Some(users_only)) => Some(users_only.as_fd()),
+                (Mapping::UsersOnly, None) => {
+                    let made = read_only::users_only(range).map_err(failed)?;
+                    Some(OwnedFd::as_fd(users_only.insert(made)))
+                }
+            };
+            mounts::clone_mapped(tree, namespace).map_err(failed)
         })
         .collect::<Result<Vec<_>, _>>()?;
     if trees.is_empty() {
@@ -452,14 +463,14 @@ pub(crate) fn failed(wall: Wall, step: String, errno: i32) -> Error {
 }
 
 /// Fails unless this process has a single thread: a fork copies only the calling thread.
-fn single_thread() -> io::Result<()> {
+pub(crate) fn single_thread() -> io::Result<()> {
     sys::leave_thread_group()
         .map_err(|_| io::Error::other("a jail can be forked only from a single-threaded process"))
 }
 
 /// On drop, ends the jail and reaps its init, unless init was taken out.
 #[derive(Debug)]
-struct KillOnDrop(Option<OwnedFd>);
+pub(crate) struct KillOnDrop(pub(crate) Option<OwnedFd>);
 
 impl KillOnDrop {
     fn disarm(mut self) -> Option<OwnedFd> {

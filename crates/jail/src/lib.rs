@@ -34,6 +34,7 @@ mod mounts;
 pub mod network;
 mod pty;
 mod raw;
+mod read_only;
 mod relay;
 pub mod rlimits;
 pub mod seccomp;

@@ -21,8 +21,8 @@ use rustix::mount::{
 };
 
 use crate::spec::{Access, HostTree, Mount, Overlay, Owners, Scratch, Source};
-use crate::sys;
 use crate::walls::Wall;
+use crate::{read_only, sys};
 
 /// A failed step, and the wall that it belongs to.
 #[derive(Debug)]
@@ -66,6 +66,12 @@ enum Prepared {
         view: OwnedFd,
         synced: bool,
     },
+    /// A read-only overlay that is not made yet, over the tree of this path.
+    ReadOnly {
+        tree: OwnedFd,
+        empty: OwnedFd,
+        path: PathBuf,
+    },
 }
 
 /// A mount point, and whether its file or directory exists already: then only directories lead to
@@ -85,12 +91,23 @@ enum Content {
     Directory,
 }
 
+/// How the owners of a tree are mapped where the jail has a range of ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mapping {
+    /// Not at all: it belongs to the range already.
+    None,
+    /// Users and groups, through the jail's user namespace.
+    Owners,
+    /// Users only: see [`read_only`].
+    UsersOnly,
+}
+
 /// The trees that the outer process must clone and send, in the order in which they are gathered:
 /// those whose owners are mapped, and those below directories that only the caller may search.
 pub(crate) fn trees_to_send<'a>(
     root: &'a Source,
     mounts: &'a [(PathBuf, Mount)],
-) -> impl Iterator<Item = (&'a HostTree, bool)> {
+) -> impl Iterator<Item = (&'a HostTree, Mapping)> {
     let sources = mounts.iter().filter_map(|(_, mount)| match mount {
         Mount::Tree(source) => Some(source),
         _ => None,
@@ -100,11 +117,16 @@ pub(crate) fn trees_to_send<'a>(
         .flat_map(|source| match source {
             Source::Empty => [None, None],
             Source::Host { tree, owners, .. } => {
-                let handed_in = *owners != Owners::Nobody;
-                [handed_in.then_some((tree, *owners == Owners::OnDisk)), None]
+                let mapping = match owners {
+                    Owners::Nobody => None,
+                    Owners::OnDisk => Some(Mapping::Owners),
+                    Owners::Range => Some(Mapping::None),
+                };
+                [mapping.map(|mapping| (tree, mapping)), None]
             }
+            Source::ReadOnly(tree) => [Some((tree, Mapping::UsersOnly)), None],
             Source::Overlay(Overlay { lower, view, .. }) => {
-                [Some((lower, true)), view.as_ref().map(|tree| (tree, false))]
+                [Some((lower, Mapping::Owners)), view.as_ref().map(|tree| (tree, Mapping::None))]
             }
         })
         .flatten()
@@ -120,6 +142,7 @@ pub(crate) fn gather(
     mount_points: Vec<bool>,
     trees: Option<Vec<OwnedFd>>,
 ) -> Result<Assembly, Failure> {
+    let is_mapped = trees.is_some();
     let mut trees = trees.map(Vec::into_iter);
     let mut tree = |tree: &HostTree, handed_in: bool| match &mut trees {
         Some(trees) if handed_in => {
@@ -141,6 +164,21 @@ pub(crate) fn gather(
             sys::mount_setattr(mount.as_fd(), true, set, None)
                 .at(Wall::Root, || format!("restrict the mount of {}", host.path.display()))?;
             Ok(Prepared::Mount(mount))
+        }
+        Source::ReadOnly(host) => {
+            let mount = tree(&host, true)?;
+            let set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY;
+            let step = || format!("restrict the mount of {}", host.path.display());
+            sys::mount_setattr(mount.as_fd(), true, set, None).at(Wall::Root, step)?;
+            if is_mapped {
+                return Ok(Prepared::Mount(mount));
+            }
+            let empty = new_tmpfs(0o755, 1 << 16, &[], MountAttrFlags::empty());
+            Ok(Prepared::ReadOnly {
+                tree: mount,
+                empty: empty.at(Wall::Root, step)?,
+                path: host.path,
+            })
         }
         Source::Overlay(Overlay { lower, view, size_bytes, synced }) => {
             let lower = tree(&lower, true)?;
@@ -220,7 +258,7 @@ pub(crate) fn separate() -> Result<(), Failure> {
 
 /// Where layers are attached while an overlay is made from them: a directory that exists on every
 /// host.
-const LAYERS_DIR: &str = "/usr";
+pub(crate) const LAYERS_DIR: &str = "/usr";
 
 /// A detached overlay over `lower`, with `upper` and `work` in `view`.
 ///
@@ -288,9 +326,15 @@ impl Prepared {
         if let Self::Layers { lower, view, synced } = self {
             *self = Self::Mount(overlay(lower, view, *synced)?);
         }
+        if let Self::ReadOnly { tree, empty, path } = self {
+            let step = || format!("mount an overlay over {}", path.display());
+            *self = Self::Mount(read_only::overlay(tree, empty).at(Wall::Root, step)?);
+        }
         match self {
             Self::Mount(mount) => Ok(mount),
-            Self::Layers { .. } => Err(Errno::INVAL).at(Wall::View, || "make the view".to_owned()),
+            Self::Layers { .. } | Self::ReadOnly { .. } => {
+                Err(Errno::INVAL).at(Wall::View, || "make the view".to_owned())
+            }
         }
     }
 }

@@ -143,6 +143,9 @@ pub enum Source {
         /// Who owns the files inside, where the jail has a range of ids.
         owners: Owners,
     },
+    /// A directory of the host, read-only, through which nothing is reached that listens in it,
+    /// whenever it began: connections to its sockets, and writing into its pipes, fail.
+    ReadOnly(HostTree),
     /// A copy-on-write view.
     Overlay(Overlay),
 }

@@ -73,6 +73,11 @@ impl Users {
         }
     }
 
+    /// Whether a jail has a range of ids.
+    pub(crate) const fn has_range(self) -> bool {
+        matches!(self, Self::Range)
+    }
+
     /// Refuses a user that is not possible.
     ///
     /// # Errors

@@ -15,6 +15,18 @@ pub enum Error {
     /// The host's root directory would be visible.
     #[error("the host's root directory cannot be mounted in a sandbox")]
     HostRoot,
+    /// A program of the host listens in a directory whose mount would make it reachable.
+    #[error(
+        "{} contains the socket {} of a program of the host, which a mount of it would make reachable",
+        directory.display(),
+        socket.display()
+    )]
+    HostSocket {
+        /// The directory.
+        directory: PathBuf,
+        /// The socket.
+        socket: PathBuf,
+    },
     /// A path of the host cannot be used.
     #[error("cannot use {} of the host", path.display())]
     HostPath {
@@ -87,7 +99,7 @@ impl Error {
     /// Whether the request names a path that is never visible in a sandbox, such as Stockade's own
     /// data.
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::OwnData(_) | Self::HostRoot)
+        matches!(self, Self::OwnData(_) | Self::HostRoot | Self::HostSocket { .. })
     }
 }
 

@@ -9,6 +9,7 @@
 //! below the path, because a tree is visible with all mounts in it.
 
 mod mountinfo;
+mod sockets;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -82,6 +83,25 @@ impl HostPaths {
             return Err(Error::OwnData(path.to_owned()));
         }
         Ok(opened.path)
+    }
+
+    /// Whether something is mounted below a path without links.
+    pub(crate) fn has_mounts_below(&self, real: &Path) -> bool {
+        self.mounts.below(real).next().is_some()
+    }
+
+    /// Refuses a directory in which a program of the host listens, for mounts that would make it
+    /// reachable. Sockets in `named` are mounted by their own names.
+    ///
+    /// # Errors
+    /// [`Error::HostSocket`], and [`Error::HostPath`] where the list of sockets cannot be read.
+    pub(crate) fn refuse_sockets(&self, directory: &Path, named: &[PathBuf]) -> Result<(), Error> {
+        let found = sockets::below(directory, named)
+            .map_err(|source| Error::HostPath { path: sockets::PATH.into(), source })?;
+        match found {
+            Some(socket) => Err(Error::HostSocket { directory: directory.to_owned(), socket }),
+            None => Ok(()),
+        }
     }
 
     /// Opens a directory that will be the root of a sandbox: as [`HostPaths::open`], but also

@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use stockade_bundle::beneath::{self, Dir};
+use rustix::io::Errno;
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::{self, Dir, FileKind, Rename};
+use stockade_bundle::data::{self, DataDir};
 use stockade_bundle::image::{self, Limits};
 use stockade_bundle::manifest::ContentHash;
 
@@ -42,6 +45,9 @@ pub enum Error {
         #[source]
         source: image::Error,
     },
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Data(#[from] data::Error),
     /// It cannot be unpacked into the data directory.
     #[error("cannot unpack the image into {}", directory.display())]
     Write {
@@ -79,37 +85,64 @@ pub fn directory(path: &Path, data: &Path) -> Result<PathBuf, Error> {
         metadata.mtime(),
         metadata.mtime_nsec()
     );
-    let images = data.join(IMAGES);
-    let target = images.join(ContentHash::of(identity.as_bytes()).to_hex());
-    if !target.is_dir() {
-        unpack(&real, &images, &target)?;
+    let directory = data.join(IMAGES);
+    let failed = |error: beneath::Error| Error::Write {
+        directory: directory.clone(),
+        source: io::Error::other(error),
+    };
+    let images = DataDir::open(data)?.images()?;
+    let hash = ContentHash::of(identity.as_bytes()).to_hex();
+    let name = relative(&hash).map_err(failed)?;
+    let is_there =
+        images.stat(&name).map_err(failed)?.is_some_and(|found| found.kind == FileKind::Directory);
+    if !is_there {
+        unpack(&real, &images, &name, &directory)?;
     }
-    Ok(target)
+    Ok(directory.join(hash))
 }
 
 /// Unpacks into a temporary directory and then renames it, so that an existing image is always
 /// complete.
-fn unpack(archive: &Path, images: &Path, target: &Path) -> Result<(), Error> {
-    let failed = |source: io::Error| Error::Write { directory: images.to_owned(), source };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(images).map_err(failed)?;
-    let unfinished = images.join(format!(".unfinished-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&unfinished);
-    fs::DirBuilder::new().mode(0o755).create(&unfinished).map_err(failed)?;
+fn unpack(
+    archive: &Path,
+    images: &Dir,
+    name: &RelativePath,
+    directory: &Path,
+) -> Result<(), Error> {
+    let failed = |error: beneath::Error| Error::Write {
+        directory: directory.to_owned(),
+        source: io::Error::other(error),
+    };
+    let unfinished = relative(&format!(".unfinished-{}", std::process::id())).map_err(failed)?;
+    let discard = || match images.remove_tree(&unfinished) {
+        Err(error) if error.errno() != Some(Errno::NOENT) => Err(failed(error)),
+        _ => Ok(()),
+    };
+    discard()?;
+    images.mkdir(&unfinished, 0o755).map_err(failed)?;
     let extract = || {
         let file = fs::File::open(archive)
             .map_err(|source| Error::Unreadable { path: archive.to_owned(), source })?;
-        let to = Dir::open(&unfinished)
-            .map_err(|error: beneath::Error| failed(io::Error::other(error)))?;
+        let to = images.open_dir(&unfinished).map_err(failed)?;
         let keep_owners = rustix::process::geteuid().is_root();
         image::extract(file, &to, &LIMITS, keep_owners)
             .map_err(|source| Error::Refused { path: archive.to_owned(), source })?;
-        match fs::rename(&unfinished, target) {
+        match images.rename(&unfinished, images, name, Rename::NoReplace) {
             // Another process has unpacked the same archive meanwhile.
-            Err(_) if target.is_dir() => Ok(()),
+            Err(error) if error.errno() == Some(Errno::EXIST) => Ok(()),
             other => other.map_err(failed),
         }
     };
     let result = extract();
-    let _ = fs::remove_dir_all(&unfinished);
+    // A leftover is removed before this process unpacks again.
+    let _ = discard();
     result
+}
+
+fn relative(name: &str) -> Result<RelativePath, beneath::Error> {
+    RelativePath::new(name).map_err(|error| beneath::Error::Io {
+        operation: "name",
+        path: name.to_owned(),
+        source: io::Error::new(io::ErrorKind::InvalidInput, error),
+    })
 }

@@ -1,15 +1,18 @@
 //! A request whose host paths are checked and open, and the parts that are the same in every jail:
 //! the mounts, the network, the access rules, the limits of each process.
 
+mod links;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::project::{Git, Project};
 use stockade_core::SandboxSpec;
+use stockade_core::access::SYSTEM;
 use stockade_core::sandbox::{BestEffort, HostMount, Root, User, Workspace};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
@@ -39,6 +42,8 @@ pub struct Request {
     pub(crate) network: Network,
     processes: u64,
     landlock_optional: bool,
+    /// Whether the jail will have a range of ids.
+    has_range: bool,
 }
 
 /// The parts of a jail in addition to those that every jail of the request has.
@@ -88,15 +93,20 @@ impl Request {
             network: if spec.network.is_some() { Network::Egress } else { Network::Off },
             processes: spec.limits.processes.unwrap_or(PROCESSES),
             landlock_optional: spec.best_effort.contains(&BestEffort::Landlock),
+            has_range: users.has_range(),
         };
         if let (Some(workspace), Some(paths)) = (&spec.workspace, &paths) {
             request.open_workspace(workspace, paths)?;
         }
         if let Some(paths) = &paths {
+            let sockets = sockets(&spec.mounts);
             for mount in &spec.mounts {
-                let shown = request.mount(mount, paths)?;
+                let shown = request.mount(mount, paths, &sockets)?;
                 request.mounts.push(shown);
             }
+        }
+        for rule in spec.access.as_slice().unwrap_or_default() {
+            links::refuse(Path::new(&rule.path), &|inside| request.host_path(inside))?;
         }
         check_command(spec.working_directory.as_deref(), &spec.environment)?;
         Ok(request)
@@ -116,18 +126,65 @@ impl Request {
             && let Git::Worktree { common_dir, .. } = &project.git
         {
             let common = paths.open(common_dir)?;
-            self.mounts.push((common_dir.clone(), tree(common.tree, Access::Read)));
+            let tree = self.read_only(common, paths, &[])?;
+            self.mounts.push((common_dir.clone(), tree));
         }
         self.workspace = Some((workspace.inside.clone(), host));
         Ok(())
     }
 
-    fn mount(&self, mount: &HostMount, paths: &HostPaths) -> Result<(PathBuf, Mount), Error> {
+    fn mount(
+        &self,
+        mount: &HostMount,
+        paths: &HostPaths,
+        sockets: &[PathBuf],
+    ) -> Result<(PathBuf, Mount), Error> {
         mount_point(&mount.inside)?;
         let host = paths.open(&mount.host)?;
         self.check_in_workspace(&mount.inside)?;
-        let access = if mount.writable { Access::Write } else { Access::Read };
-        Ok((mount.inside.clone(), tree(host.tree, access)))
+        if !mount.writable {
+            return Ok((mount.inside.clone(), self.read_only(host, paths, sockets)?));
+        }
+        paths.refuse_sockets(&host.real, sockets)?;
+        Ok((mount.inside.clone(), tree(host.tree, Access::Write)))
+    }
+
+    /// The read-only mount of a path: of a directory, nothing that listens in it can be reached.
+    fn read_only(
+        &self,
+        host: HostPath,
+        paths: &HostPaths,
+        sockets: &[PathBuf],
+    ) -> Result<Mount, Error> {
+        if !host.real.is_dir() {
+            return Ok(tree(host.tree, Access::Read));
+        }
+        // An ordinary user's mount contains those below it, over which no overlay is possible.
+        if !self.has_range && paths.has_mounts_below(&host.real) {
+            paths.refuse_sockets(&host.real, sockets)?;
+            return Ok(tree(host.tree, Access::Read));
+        }
+        Ok(Mount::Tree(Source::ReadOnly(host.tree)))
+    }
+
+    /// The path on the host of what is at a path inside; `None` for what the sandbox itself
+    /// provides.
+    fn host_path(&self, inside: &Path) -> Option<PathBuf> {
+        let workspace = self.workspace.as_ref().map(|(top, host)| (top, &host.real));
+        let mounts = self.mounts.iter().filter_map(|(top, mount)| match mount {
+            Mount::Tree(Source::Host { tree, .. } | Source::ReadOnly(tree)) => {
+                Some((top, &tree.path))
+            }
+            _ => None,
+        });
+        let around = workspace.into_iter().chain(mounts).filter(|(top, _)| inside.starts_with(top));
+        if let Some((top, host)) = around.max_by_key(|(top, _)| top.components().count()) {
+            return Some(host.join(inside.strip_prefix(top).ok()?));
+        }
+        match &self.root {
+            Some(image) => Some(image.real.join(inside.strip_prefix("/").ok()?)),
+            None => SYSTEM.iter().any(|top| inside.starts_with(top)).then(|| inside.to_owned()),
+        }
     }
 
     /// Refuses a path below the workspace that is missing there: it would have to be created in the
@@ -184,6 +241,14 @@ pub fn check_command(
         Some((name, _)) => Err(Error::Variable(name.clone())),
         None => Ok(()),
     }
+}
+
+/// The sockets that are mounted by their own names.
+fn sockets(mounts: &[HostMount]) -> Vec<PathBuf> {
+    let real = |mount: &HostMount| mount.host.canonicalize().ok();
+    let is_socket =
+        |path: &PathBuf| path.metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
+    mounts.iter().filter_map(real).filter(is_socket).collect()
 }
 
 /// A tree of the host, unchanged.

@@ -99,7 +99,9 @@ impl From<stockade_plan::Error> for Failure {
     fn from(error: stockade_plan::Error) -> Self {
         use stockade_plan::Error as Plan;
         match error {
-            Plan::OwnData(_) | Plan::HostRoot => Self::PathRefused(error.to_string()),
+            Plan::OwnData(_) | Plan::HostRoot | Plan::HostSocket { .. } => {
+                Self::PathRefused(error.to_string())
+            }
             Plan::HostPath { path, source } => {
                 Self::Host { path: path.display().to_string(), errno: errno(&source) }
             }
@@ -136,6 +138,9 @@ pub(crate) fn image_error(error: stockade_plan::image::Error) -> Error {
         Image::HostPath(refused) if refused.is_refusal() => Error::PathRefused(refused.to_string()),
         Image::HostPath(_) | Image::NoImage(_) => Error::Invalid(error.to_string()),
         Image::Refused { ref source, .. } => Error::Invalid(format!("{error}: {source}")),
+        Image::Data(_) => {
+            Error::Host { path: "the data directory".to_owned(), source: io::Error::other(error) }
+        }
         Image::Write { ref source, .. } => Error::Exhausted(format!("{error}: {source}")),
     }
 }

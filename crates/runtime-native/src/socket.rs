@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
-use rustix::fs::{AtFlags, MemfdFlags, SealFlags};
+use rustix::fs::{AtFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -113,6 +113,11 @@ impl Socket {
     /// `ConnectionRefused` or `NotFound` when no process listens there, `WouldBlock` when too many
     /// connections wait to be accepted.
     pub(crate) fn connect(directory: BorrowedFd<'_>, name: &str) -> io::Result<Self> {
+        // The kernel would follow a link to another socket.
+        let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         let socket = new_socket()?;
         rustix::net::connect(&socket, &address(directory, name)?)?;
         Ok(Self(socket))

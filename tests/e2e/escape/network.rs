@@ -135,6 +135,53 @@ fn engine_and_bus_sockets(world: &World) {
     assert!(!listing.stdout.contains("docker"), "{listing}");
 }
 
+/// `TCP_ULP` and its like, and the membership of multicast groups.
+fn socket_options(world: &World) {
+    assert_blocked(world, Comparison::Anyone, &["socket-options"]);
+}
+
+fn urgent_data(world: &World) {
+    assert_blocked(world, Comparison::Anyone, &["urgent-data"]);
+}
+
+/// What listens in a read-only mount, before and after the start, in a run and in a persistent
+/// sandbox.
+fn sockets_in_a_mount(world: &World) {
+    let shared = world.path("shared");
+    world.plant(&shared.join("file"), "shared\n");
+    let programs = format!("{}:/opt/programs:ro", world.path("bin").display());
+    let mount = format!("{}:/m:ro", shared.display());
+    let options = ["--mount", &mount, "--mount", &programs];
+    let created = world.stockade(&[&["create"], &options[..]].concat()).finish();
+    created.succeeds();
+    let id = created.stdout.trim_end().to_owned();
+    let stream = UnixListener::bind(shared.join("stream")).unwrap();
+    let datagrams = UnixDatagram::bind(shared.join("datagrams")).unwrap();
+    for name in ["stream", "datagrams"] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(shared.join(name), mode).unwrap();
+        world.chown(&shared.join(name));
+    }
+    let attack = ["/opt/programs/probe", "connect-unix", "/m/stream", "/m/datagrams"];
+    world.run(&[&["--discard"], &options[..]].concat(), &attack).is_blocked();
+    world.stockade(&[&["exec", &id, "--"], &attack[..]].concat()).finish().is_blocked();
+    stream.set_nonblocking(true).unwrap();
+    datagrams.set_nonblocking(true).unwrap();
+    assert!(stream.accept().is_err() && datagrams.recv(&mut [0; 8]).is_err());
+    let read = world.stockade(&["exec", &id, "--", "cat", "/m/file"]).finish();
+    assert_eq!(read.stdout, "shared\n");
+    // A writable mount is refused, and a socket that is named can be used.
+    let writable = format!("{}:/m", shared.display());
+    let refused = world.run(&["--discard", "--mount", &writable], &["true"]);
+    refused.is_refused();
+    assert!(refused.stderr.contains("[PATH_REFUSED]"), "{refused}");
+    let named = format!("{}:/service", shared.join("stream").display());
+    let options = ["--discard", "--mount", &named, "--mount", &programs];
+    let used = world.run(&options, &["/opt/programs/probe", "connect-unix", "/service"]);
+    used.escaped();
+    assert!(used.stderr.contains("is a socket of the host"), "{used}");
+}
+
 fn vsock(world: &World) {
     assert_blocked(world, Comparison::Anyone, &["socket", "40", "1", "0"]);
 }
@@ -203,6 +250,9 @@ as_root_and_as_user![
     path_sockets,
     engine_and_bus_sockets,
     vsock,
+    socket_options,
+    urgent_data,
+    sockets_in_a_mount,
     packet_socket,
     raw_socket,
     crypto_socket,

@@ -17,6 +17,8 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("socket", socket),
     ("socket-families", socket_families),
     ("netlink", netlink),
+    ("socket-options", socket_options),
+    ("urgent-data", urgent_data),
     ("connect-abstract", connect_abstract),
     ("connect-unix", connect_unix),
     ("connect-tcp", connect_tcp),
@@ -67,6 +69,65 @@ fn netlink(_: &[String]) -> Verdict {
         })
         .collect();
     all_refused(&attempts)
+}
+
+/// Options that put another protocol on a socket, or make it a member of a group.
+fn socket_options(_: &[String]) -> Verdict {
+    let level =
+        |level: usize, names: std::ops::RangeInclusive<usize>| names.map(move |name| (level, name));
+    let options = level(6, 31..=31)
+        .chain(level(17, 100..=100))
+        .chain(level(0, 35..=48))
+        .chain(level(41, 20..=21))
+        .chain(level(41, 27..=28))
+        .chain(level(41, 42..=48));
+    let options: Vec<_> = options.collect();
+    // 224.0.0.251 at 127.0.0.1, and room for the longer values.
+    let mut value = [0_u8; 264];
+    value[..8].copy_from_slice(&[224, 0, 0, 251, 127, 0, 0, 1]);
+    let mut reached = Vec::new();
+    for (family, kind) in [(2, 1), (2, 2), (10, 1), (10, 2), (1, 1)] {
+        for (level, name) in &options {
+            let attempt = crate::attempt::in_child(|| {
+                // SAFETY: takes three numbers.
+                let socket = unsafe { libc::socket(family, kind, 0) };
+                let Ok(socket) = usize::try_from(socket) else { return libc::ENOPROTOOPT };
+                let arguments = [socket, *level, *name, value.as_ptr().addr(), value.len(), 0];
+                crate::attempt::raw(libc::SYS_setsockopt, arguments)
+            });
+            if attempt != crate::attempt::Attempt::Failed(libc::ENOPROTOOPT) {
+                reached.push(format!("option {level}/{name} of {family}/{kind}: {attempt}"));
+            }
+        }
+    }
+    Verdict::unless(&reached, format!("{} options refused", options.len()))
+}
+
+/// Out-of-band data of unix sockets, through every call that takes flags.
+fn urgent_data(_: &[String]) -> Verdict {
+    let mut pair = [0_i32; 2];
+    // SAFETY: the array has room for both descriptors.
+    if unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr()) } != 0 {
+        return Verdict::Broken(error_name(last_error()).to_owned());
+    }
+    let socket = usize::try_from(pair[0]).unwrap_or_default();
+    let byte = b"x".as_ptr().addr();
+    let oob = libc::MSG_OOB.unsigned_abs() as usize;
+    let mut reached = Vec::new();
+    for (name, number, arguments) in [
+        ("sendto", libc::SYS_sendto, [socket, byte, 1, oob, 0, 0]),
+        ("recvfrom", libc::SYS_recvfrom, [socket, usize::MAX, 1, oob | 0x40, 0, 0]),
+        ("sendmsg", libc::SYS_sendmsg, [socket, usize::MAX, oob, 0, 0, 0]),
+        ("recvmsg", libc::SYS_recvmsg, [socket, usize::MAX, oob | 0x40, 0, 0, 0]),
+        ("sendmmsg", libc::SYS_sendmmsg, [socket, usize::MAX, 1, oob, 0, 0]),
+        ("recvmmsg", libc::SYS_recvmmsg, [socket, usize::MAX, 1, oob | 0x40, 0, 0]),
+    ] {
+        let attempt = call(number, arguments);
+        if attempt != crate::attempt::Attempt::Failed(libc::EOPNOTSUPP) {
+            reached.push(format!("{name}: {attempt}"));
+        }
+    }
+    Verdict::unless(&reached, "6 calls refused")
 }
 
 /// `connect-abstract NAME`: a unix socket that no mount hides (CVE-2020-15257).

@@ -110,10 +110,26 @@ impl Diagnosis {
             "view": self.view,
             "walls": walls,
             "network": { "policy": policy },
+            "systemCalls": { "refused": refused_calls() },
             "limits": limits,
             "notes": self.notes,
         })
     }
+}
+
+/// The system calls that no command can make, by name, with their errors.
+fn refused_calls() -> Value {
+    stockade_jail::seccomp::refused()
+        .map(|(name, errno)| {
+            let error = match rustix::io::Errno::from_raw_os_error(errno) {
+                rustix::io::Errno::PERM => "EPERM",
+                rustix::io::Errno::OPNOTSUPP => "EOPNOTSUPP",
+                _ => "ENOSYS",
+            };
+            (name.to_owned(), Value::from(error))
+        })
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// Runs all tests.

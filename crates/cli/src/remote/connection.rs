@@ -1,5 +1,6 @@
 //! A server that is already running, for commands that work without one and therefore start none.
 
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
@@ -26,7 +27,9 @@ impl Connection {
     /// when the server is of another build.
     pub(crate) fn find() -> Result<Option<Self>, Problem> {
         let data = crate::run::data_path()?;
-        let Some(directory) = ServerDirectory::find(&data)? else { return Ok(None) };
+        let Some(directory) = crate::run::find_data_dir(&data)? else { return Ok(None) };
+        let directory = ServerDirectory::find(directory.as_fd(), &data)?;
+        let Some(directory) = directory else { return Ok(None) };
         if UnixStream::connect(directory.socket()).is_err() {
             return Ok(None);
         }

@@ -2,6 +2,7 @@
 //! responded, the same request is sent to the next one under the same idempotency key: what was
 //! already done is not done again, only its result is returned.
 
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
@@ -27,7 +28,8 @@ pub(super) struct Reconnecting {
 impl Reconnecting {
     /// Connects to the running server, or to a new one.
     pub(super) async fn find_or_start(data: PathBuf) -> Result<Self> {
-        let directory = ServerDirectory::open(&data)?;
+        let directory = crate::run::open_data_dir(&data)?;
+        let directory = ServerDirectory::open(directory.as_fd(), &data)?;
         start::find_or_start(&data, &directory).await?;
         Ok(Self::of(data, directory))
     }

@@ -54,6 +54,10 @@ fn plan_problem_of(error: &stockade_plan::Error, command: &str) -> Problem {
     use stockade_plan::Error;
     match error {
         Error::OwnData(_) | Error::HostRoot => caused(Code::PathRefused, error),
+        Error::HostSocket { socket, .. } => caused(Code::PathRefused, error).remedied_by(format!(
+            "mount the directory with `:ro`, or the socket by its own name too: --mount {0}:{0}",
+            socket.display()
+        )),
         Error::Limit { limit, reason, remedy } => {
             Problem::limit_unavailable(limit.as_str(), reason).remedied_by(remedy.text_for(command))
         }

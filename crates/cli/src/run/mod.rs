@@ -159,13 +159,31 @@ pub(crate) fn identity() -> Result<Identity, Problem> {
 }
 
 fn open_data() -> Result<DataDir, Problem> {
-    DataDir::open(&data_path()?).map_err(|e| {
-        let problem = caused(Code::Io, &e);
-        match e.hint() {
-            Some(hint) => problem.remedied_by(hint),
-            None => problem,
-        }
-    })
+    open_data_dir(&data_path()?)
+}
+
+/// Opens a data directory, before anything in it is used. It is created if it does not exist.
+///
+/// # Errors
+/// [`Code::Io`] for one that cannot be used, or that other users own or can change.
+pub fn open_data_dir(path: &Path) -> Result<DataDir, Problem> {
+    DataDir::open(path).map_err(|error| data_problem(&error))
+}
+
+/// Opens a data directory if it exists.
+///
+/// # Errors
+/// As [`open_data_dir`].
+pub(crate) fn find_data_dir(path: &Path) -> Result<Option<DataDir>, Problem> {
+    DataDir::find(path).map_err(|error| data_problem(&error))
+}
+
+fn data_problem(error: &stockade_bundle::data::Error) -> Problem {
+    let problem = caused(Code::Io, error);
+    match error.hint() {
+        Some(hint) => problem.remedied_by(hint),
+        None => problem,
+    }
 }
 
 /// Refuses a project that contains the data directory, or lies in it.

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::view;
 use stockade_core::network::Policy;
@@ -10,7 +9,6 @@ use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_jail::{self as jail, Captured, Ending, Identity, Network, Payload, Wall};
 
-use super::data_path;
 use super::launch::{self, LaunchError, LaunchSpec};
 use crate::doctor;
 use crate::problem::caused;
@@ -56,7 +54,7 @@ pub(crate) fn probe(
     payload: Payload,
 ) -> Result<ProbeOutput, ProbeError> {
     let signals = doctor::signals()?;
-    let data = DataDir::open(&data_path()?).map_err(|e| caused(Code::Io, &e))?;
+    let data = super::open_data()?;
     let project = Project::open(directory, None).map_err(|e| caused(Code::ProjectRefused, &e))?;
     let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
     let spec = SandboxSpec {

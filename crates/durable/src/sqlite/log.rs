@@ -7,7 +7,7 @@
 //! memory, the write waits for a read from disk. A commit of a few rows can wait for a dozen such
 //! reads.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use rusqlite::Connection;
 use rusqlite::wal::CheckpointMode;
 use rustix::fs::Advice;
 
+use super::open::open_regular;
 use super::rows::storage_error;
 use crate::Result;
 
@@ -99,7 +100,7 @@ impl Log {
     /// Requests read-ahead of the following bytes, without waiting for it. Only an optimization.
     fn prefetch(&mut self, end: u64) {
         if self.file.is_none() {
-            self.file = File::open(&self.path).ok();
+            self.file = open_regular(OpenOptions::new().read(true), &self.path).ok();
         }
         if let Some(file) = &self.file {
             let _ = rustix::fs::fadvise(file, end, NonZeroU64::new(AHEAD_BYTES), Advice::WillNeed);

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
+use rustix::fs::OFlags;
 
 use super::log::{Log, with_suffix};
 use super::rows::{classify_error, storage_error};
@@ -46,8 +47,9 @@ pub(super) fn open(options: &Options) -> Result<OpenDatabase> {
     let path = &options.path;
     check_numbers(options.migrations)?;
     let lock = lock_file(path)?;
-    let size = match std::fs::metadata(path) {
-        Ok(found) => found.len(),
+    let size = match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => found.len(),
+        Ok(_) => return Err(not_regular("inspect", path)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => return Err(file_error("inspect", path, &error)),
     };
@@ -83,8 +85,7 @@ fn lock_file(path: &Path) -> Result<File> {
     let lock_path = with_suffix(path, ".lock");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let mut file =
-        options.open(&lock_path).map_err(|error| file_error("open", &lock_path, &error))?;
+    let mut file = open_regular(&mut options, &lock_path)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -165,7 +166,7 @@ fn migrate(connection: &mut Connection, migrations: &[Migration]) -> Result<()> 
 fn check_header(path: &Path) -> Result<()> {
     let foreign = |why: &str| Error::ForeignDatabase { path: path.to_owned(), why: why.to_owned() };
     let mut header = [0; HEADER_BYTES];
-    let file = File::open(path).map_err(|error| file_error("open", path, &error))?;
+    let file = open_regular(OpenOptions::new().read(true), path)?;
     let read = std::io::Read::read_exact(&mut &file, &mut header);
     if read.is_err() || !header.starts_with(MAGIC) {
         return Err(foreign("it is not an SQLite file"));
@@ -219,7 +220,7 @@ fn check_rows(
 
 fn connect(path: &Path, access: OpenFlags) -> Result<Connection> {
     // Not a URI: the path is used literally.
-    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| Error::File {
         operation: "open",
         path: path.to_owned(),
@@ -251,6 +252,25 @@ fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Re
     // A burst does not leave a large file behind.
     writer.pragma_update(None, "journal_size_limit", 64 << 20).map_err(storage_error)?;
     if is_new { Ok(()) } else { migrate(writer, options.migrations) }
+}
+
+/// Opens a regular file, which is no link to one: whoever could once write to the directory may have
+/// left one that leads elsewhere. The file is not truncated before that is known.
+pub(super) fn open_regular(options: &mut OpenOptions, path: &Path) -> Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let opened = options.custom_flags(flags).open(path);
+    let file = opened.map_err(|error| file_error("open", path, &error))?;
+    match file.metadata() {
+        Ok(found) if found.is_file() => Ok(file),
+        Ok(_) => Err(not_regular("open", path)),
+        Err(error) => Err(file_error("inspect", path, &error)),
+    }
+}
+
+fn not_regular(operation: &'static str, path: &Path) -> Error {
+    let message = "it is not a regular file".to_owned();
+    Error::File { operation, path: path.to_owned(), message }
 }
 
 fn file_error(operation: &'static str, path: &Path, error: &std::io::Error) -> Error {

@@ -103,7 +103,10 @@ fn writable_targets(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)
     let writable = |mount: &Mount| match mount {
         Mount::Scratch(_) | Mount::Tree(Source::Overlay(_)) => true,
         Mount::Tree(Source::Host { access, .. }) => *access == Access::Write,
-        Mount::Tree(Source::Empty) | Mount::File(_) | Mount::Link(_) | Mount::Directory => false,
+        Mount::Tree(Source::Empty | Source::ReadOnly(_))
+        | Mount::File(_)
+        | Mount::Link(_)
+        | Mount::Directory => false,
     };
     let root = if spec.root_writable { Write } else { ReadExecute };
     let mounts = spec.mounts.iter().filter(|(_, mount)| writable(mount));

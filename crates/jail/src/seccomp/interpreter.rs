@@ -82,7 +82,8 @@ fn decide(number: c_long, arguments: &[u64]) -> u32 {
 fn other_architectures_end_the_process() {
     // i386, ARM 64, and x86-64 without the 64-bit flag.
     for architecture in [0x4000_0003, 0xc000_00b7, 0x8000_003e, 0] {
-        for number in [0, 1, 59, 0x4000_0000] {
+        // Among them socketcall, setsockopt and sendmsg of i386.
+        for number in [0, 1, 59, 102, 366, 370, 0x4000_0000] {
             let call = Call { architecture, number, arguments: [0; 6] };
             assert_eq!(
                 run(program(SetIdBits::Refused), &call).0,
@@ -123,18 +124,24 @@ fn exactly_the_named_calls_are_refused() {
         (
             libc::ENOSYS,
             &[
-                134, 136, 139, 154, 156, 180, 212, 237, 238, 239, 256, 279, 435, 447, 450, 451,
-                457, 458,
+                134, 136, 139, 154, 156, 174, 177, 178, 180, 181, 182, 183, 184, 185, 205, 211,
+                212, 214, 215, 216, 236, 237, 238, 239, 256, 279, 435, 447, 448, 450, 451, 454,
+                455, 456, 457, 458, 459, 460, 461, 468, 469,
             ],
         ),
     ];
-    // clone, ioctl, socket, socketpair, personality, mknod, mknodat have tests of their own.
-    let judged = [16, 41, 53, 56, 133, 135, 259];
+    // Numbers without a call.
+    let unassigned = 337..=423;
+    // clone, ioctl, socket, socketpair, setsockopt, those with flags of messages, personality,
+    // mknod and mknodat have tests of their own.
+    let judged = [16, 41, 44, 45, 46, 47, 53, 54, 56, 133, 135, 259, 299, 307];
     for number in (0..=rules::HIGHEST_KNOWN).filter(|number| !judged.contains(number)) {
         let expected = refused
             .iter()
             .find(|(_, numbers)| numbers.contains(&number))
-            .map_or(ALLOW, |(refusal, _)| errno(*refusal));
+            .map(|(refusal, _)| errno(*refusal))
+            .or_else(|| unassigned.contains(&number).then(|| errno(libc::ENOSYS)))
+            .unwrap_or(ALLOW);
         for arguments in [[0; 6], [u64::MAX; 6]] {
             assert_eq!(decide_number(number, arguments), expected, "{number}");
         }
@@ -351,4 +358,51 @@ fn who_carries_traffic_makes_connections_and_nothing_else() {
     }
     let call = Call { architecture: 0x4000_0003, number: 1, arguments: [0; 6] };
     assert_eq!(run(traffic_program(), &call).0, KILL);
+}
+
+#[test]
+fn no_socket_takes_another_protocol_or_joins_a_group() {
+    let set = |level: u64, name: u64| decide(libc::SYS_setsockopt, &[3, level, name]);
+    let refused: &[(u64, &[u64])] = &[
+        (0, &[35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48]),
+        (6, &[31]),
+        (17, &[100]),
+        (41, &[1, 20, 21, 27, 28, 42, 43, 44, 45, 46, 47, 48]),
+    ];
+    for level in (0..300).chain([0xffff_ffff]) {
+        let names = refused.iter().find(|(other, _)| *other == level).map_or(&[][..], |(_, n)| *n);
+        for name in (0..130).chain([0xffff_ffff]) {
+            let expected = if names.contains(&name) { errno(libc::ENOPROTOOPT) } else { ALLOW };
+            assert_eq!(set(level, name), expected, "{level} {name}");
+            // The kernel drops the high halves.
+            assert_eq!(set(level | 1 << 32, name | 1 << 63), expected, "{level} {name}");
+        }
+    }
+}
+
+#[test]
+fn urgent_data_is_refused_in_every_call_with_flags() {
+    let calls = [
+        (libc::SYS_sendto, 3),
+        (libc::SYS_recvfrom, 3),
+        (libc::SYS_sendmsg, 2),
+        (libc::SYS_recvmsg, 2),
+        (libc::SYS_sendmmsg, 3),
+        (libc::SYS_recvmmsg, 3),
+    ];
+    for (number, flags_argument) in calls {
+        for (flags, expected) in [
+            (0, ALLOW),
+            (2, ALLOW),
+            (0x4040, ALLOW),
+            (1 << 32, ALLOW),
+            (1, errno(libc::EOPNOTSUPP)),
+            (0x4041, errno(libc::EOPNOTSUPP)),
+            (u64::MAX, errno(libc::EOPNOTSUPP)),
+        ] {
+            let mut arguments = [!1; 6];
+            arguments[flags_argument] = flags;
+            assert_eq!(decide(number, &arguments), expected, "{number} {flags:#x}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use libc::{EAFNOSUPPORT, ENOSYS, EOPNOTSUPP, EPERM, EPROTONOSUPPORT, c_long};
 use super::{SetIdBits, install, program};
 use crate::testing::{ChildExit, errno_of, in_child, note, set_no_new_privs, skipped};
 
-fn confined(body: impl FnOnce() -> i32) -> ChildExit {
+pub(super) fn confined(body: impl FnOnce() -> i32) -> ChildExit {
     let program = program(SetIdBits::Refused);
     in_child(|| {
         set_no_new_privs();

@@ -1,8 +1,12 @@
 //! The system call wall: the filter program and its installation.
 //!
-//! `rules` defines what is refused and why; `tree` turns decisions into classic BPF. No policy
-//! belongs here. An installed filter can never be removed.
+//! `calls` lists what is allowed, `rules` what is refused and why, `arguments` what depends on an
+//! argument; `tree` turns decisions into classic BPF. No policy belongs here. An installed filter
+//! can never be removed.
 
+mod arguments;
+mod calls;
+mod names;
 mod rules;
 mod traffic;
 mod tree;
@@ -12,11 +16,14 @@ mod worker;
 mod interpreter;
 #[cfg(test)]
 mod live_tests;
+#[cfg(test)]
+mod socket_tests;
 
 use std::io;
 
 use libc::{SECCOMP_SET_MODE_FILTER, SYS_seccomp, sock_filter, sock_fprog};
 
+pub use names::refused;
 use rules::KNOWN;
 use tree::{Block, Verdict};
 
@@ -40,6 +47,7 @@ pub enum SetIdBits {
 ///
 /// - A call of another architecture (by `int 0x80`) ends the process: its numbers mean other calls,
 ///   and nothing that we start uses it.
+/// - The calls in `calls` are allowed, those in `arguments` decided by an argument.
 /// - The calls in `rules` are refused with an errno that lets programs fall back.
 /// - Numbers above the highest known one, x32 calls (bit 30) among them, fail with ENOSYS: calls
 ///   that did not exist when the rules were written were never reviewed.
@@ -70,7 +78,7 @@ const fn build(verdicts: &[Verdict; KNOWN]) -> Block {
     let foreign = tree::answer(libc::SECCOMP_RET_KILL_PROCESS);
     let native = tree::load(tree::NUMBER).append(&tree::search(verdicts));
     let judge = tree::when(tree::Comparison::Equal, ARCHITECTURE_X86_64, &native, &foreign);
-    tree::share_answers(&tree::load(tree::ARCHITECTURE).append(&judge))
+    tree::lay_out(&tree::load(tree::ARCHITECTURE).append(&judge))
 }
 
 /// Installs a filter on the calling thread and all processes that it will start.

@@ -10,7 +10,8 @@ use libc::{
     c_long,
 };
 
-use super::rules::{KNOWN, socket_type};
+use super::arguments::socket_type;
+use super::rules::KNOWN;
 use super::tree::{
     Block, Comparison, Verdict, allow_only, load, low_half_of_argument, refuse, when,
 };

@@ -24,8 +24,9 @@ pub(super) const fn low_half_of_argument(index: u32) -> u32 {
     16 + 8 * index
 }
 
-/// The length of the longest program; one more instruction would not compile.
-const CAPACITY: usize = 400;
+/// The length of the longest program before its answers are shared; one more instruction would not
+/// compile.
+const CAPACITY: usize = 640;
 
 /// A position-independent sequence of instructions.
 #[derive(Clone, Copy)]
@@ -223,67 +224,138 @@ const fn halve(verdicts: &[Verdict], ranges: &[usize]) -> Block {
     when(Comparison::AtLeast, high[0] as u32, &halve(verdicts, high), &halve(verdicts, low))
 }
 
-/// The same decisions with each answer only once, at the end: the kernel translates each
-/// instruction when a program is installed.
-pub(super) const fn share_answers(block: &Block) -> Block {
-    // The new position of each instruction, or of the answer that it gives.
-    let mut positions = [0; CAPACITY];
-    let mut answers = Block::EMPTY;
-    let decisions = count_decisions(block);
-    let mut position = 0;
-    let mut index = 0;
-    while index < block.length {
-        if block.is_answer(index) {
-            let mut at = 0;
-            while at < answers.length && answers.instructions[at].k != block.instructions[index].k {
-                at += 1;
-            }
-            if at == answers.length {
-                answers = answers.append(&answer(block.instructions[index].k));
-            }
-            positions[index] = decisions + at;
-        } else if !block.is_jump(index) {
-            positions[index] = position;
-            position += 1;
+/// The same decisions, laid out from the end to the start, with few copies of each answer: the
+/// kernel translates each instruction when a program is installed. Conditional jumps reach 255
+/// instructions, so an answer that is too far away is repeated, and a decision that is too far away
+/// gets an unconditional jump.
+pub(super) const fn lay_out(block: &Block) -> Block {
+    let mut layout = Layout { end: Block::EMPTY.instructions, start: CAPACITY };
+    // The position of each decision of `block`, or of a jump to it.
+    let mut positions = [CAPACITY; CAPACITY];
+    let mut index = block.length;
+    while index > 0 {
+        index -= 1;
+        if block.is_answer(index) || block.is_jump(index) {
+            continue;
         }
-        index += 1;
-    }
-    let mut shared = Block::EMPTY;
-    index = 0;
-    while index < block.length {
         let mut instruction = block.instructions[index];
         if block.is_comparison(index) {
-            let here = positions[index];
-            instruction.jt =
-                distance(here, positions[block.follow(index + 1 + instruction.jt as usize)]);
-            instruction.jf =
-                distance(here, positions[block.follow(index + 1 + instruction.jf as usize)]);
+            let when_true = block.follow(index + 1 + instruction.jt as usize);
+            let when_false = block.follow(index + 1 + instruction.jf as usize);
+            layout = layout.bring_near(block, when_true, &mut positions);
+            layout = layout.bring_near(block, when_false, &mut positions);
+            instruction.jt = layout.distance(block, when_true, &positions);
+            instruction.jf = layout.distance(block, when_false, &positions);
+        } else {
+            layout = layout.put_next(block, block.follow(index + 1), &mut positions);
         }
-        if !block.is_answer(index) && !block.is_jump(index) {
-            shared.instructions[shared.length] = instruction;
-            shared.length += 1;
-        }
-        index += 1;
+        layout = layout.put(instruction);
+        positions[index] = layout.start;
     }
-    shared.append(&answers)
+    layout.block()
 }
 
-const fn count_decisions(block: &Block) -> usize {
-    let mut count = 0;
-    let mut index = 0;
-    while index < block.length {
-        if !block.is_answer(index) && !block.is_jump(index) {
-            count += 1;
-        }
-        index += 1;
-    }
-    count
+/// A program that is written from its end.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// The instructions, from `start` to the end of the array.
+    end: [sock_filter; CAPACITY],
+    start: usize,
 }
 
-/// A jump that is too long for a conditional jump does not compile.
-const fn distance(from: usize, to: usize) -> u8 {
-    let distance = to - from - 1;
-    assert!(distance <= u8::MAX as usize);
-    #[expect(clippy::cast_possible_truncation, reason = "checked above")]
-    (distance as u8)
+/// How far a target may be, so that it can be reached even after one more instruction was put
+/// before it.
+const NEAR: usize = u8::MAX as usize - 1;
+
+impl Layout {
+    /// Puts an instruction before all others.
+    const fn put(mut self, instruction: sock_filter) -> Self {
+        self.start -= 1;
+        self.end[self.start] = instruction;
+        self
+    }
+
+    /// The position of a target; `CAPACITY` where there is none.
+    const fn position(&self, block: &Block, target: usize, positions: &[usize; CAPACITY]) -> usize {
+        if !block.is_answer(target) {
+            return positions[target];
+        }
+        let answer = block.instructions[target];
+        let mut position = self.start;
+        while position < CAPACITY {
+            let other = self.end[position];
+            if other.code == answer.code && other.k == answer.k {
+                return position;
+            }
+            position += 1;
+        }
+        CAPACITY
+    }
+
+    /// Ensures that a comparison that is put next reaches the target.
+    const fn bring_near(
+        self,
+        block: &Block,
+        target: usize,
+        positions: &mut [usize; CAPACITY],
+    ) -> Self {
+        let position = self.position(block, target, positions);
+        if position < CAPACITY && position - self.start <= NEAR {
+            return self;
+        }
+        self.put_way(block, target, position, positions)
+    }
+
+    /// Ensures that the target follows the instruction that is put next.
+    const fn put_next(
+        self,
+        block: &Block,
+        target: usize,
+        positions: &mut [usize; CAPACITY],
+    ) -> Self {
+        let position = self.position(block, target, positions);
+        if position == self.start && position < CAPACITY {
+            return self;
+        }
+        self.put_way(block, target, position, positions)
+    }
+
+    /// Puts the target itself, if it is an answer, else a jump to it.
+    const fn put_way(
+        self,
+        block: &Block,
+        target: usize,
+        position: usize,
+        positions: &mut [usize; CAPACITY],
+    ) -> Self {
+        if block.is_answer(target) {
+            return self.put(block.instructions[target]);
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "it is less than CAPACITY")]
+        let jump = Block::of(BPF_JMP | BPF_JA, 0, 0, (position - self.start) as u32);
+        let layout = self.put(jump.instructions[0]);
+        positions[target] = layout.start;
+        layout
+    }
+
+    /// The distance from a comparison that is put next. A target that is too far away does not
+    /// compile.
+    const fn distance(&self, block: &Block, target: usize, positions: &[usize; CAPACITY]) -> u8 {
+        let distance = self.position(block, target, positions) - self.start;
+        assert!(distance <= u8::MAX as usize);
+        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+        (distance as u8)
+    }
+
+    /// The program from its start.
+    const fn block(&self) -> Block {
+        let mut block = Block::EMPTY;
+        let mut position = self.start;
+        while position < CAPACITY {
+            block.instructions[block.length] = self.end[position];
+            block.length += 1;
+            position += 1;
+        }
+        block
+    }
 }

@@ -149,6 +149,7 @@ fn requested(jail: &JailSpec) -> Vec<(PathBuf, String)> {
         Mount::Tree(Source::Host { tree, access, owners }) => {
             format!("{} {access:?} {owners:?}", tree.path.display())
         }
+        Mount::Tree(Source::ReadOnly(tree)) => format!("{} read-only", tree.path.display()),
         Mount::Tree(Source::Overlay(overlay)) => {
             format!("view of {}", overlay.lower.path.display())
         }

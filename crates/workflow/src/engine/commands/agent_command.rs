@@ -3,6 +3,8 @@
 //! precedence.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -167,14 +169,22 @@ fn read_user_adapters(file: &Path) -> Result<BTreeMap<String, Adapter>, Problem>
     let wrong = |why: String| {
         invalid(format!("{} does not describe adapters", file.display())).because(why)
     };
-    match std::fs::metadata(file) {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let opened = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(file);
+    let opened = match opened {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        opened => opened.map_err(|error| wrong(error.to_string()))?,
+    };
+    match opened.metadata() {
         Ok(found) if found.len() > MAX_BYTES => {
             return Err(wrong(format!("it is larger than {MAX_BYTES} bytes")));
         }
+        Ok(found) if !found.is_file() => return Err(wrong("it is not a regular file".to_owned())),
         _ => {}
     }
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let text = std::io::read_to_string(opened.take(MAX_BYTES + 1))
+        .map_err(|error| wrong(error.to_string()))?;
     let adapters: BTreeMap<String, Adapter> =
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     match adapters.iter().find(|(_, adapter)| adapter.command.is_empty()) {
