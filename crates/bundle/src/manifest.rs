@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ignored_tree::IgnoredTree;
 use crate::path::{RelativePath, bytes_as_json};
 
 /// The version of the manifest format that this build writes and reads.
@@ -123,6 +124,10 @@ pub struct Entry {
     /// The host changed the path after the view was created and before the bundle was created.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
+    /// For an ignored directory with many changed paths: the changes in it, which have no entries of
+    /// their own here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<IgnoredTree>,
 }
 
 /// How copy-on-write was implemented for the view.
