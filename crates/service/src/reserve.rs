@@ -128,7 +128,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let reserve = Reserve::of(place.path());
         assert_eq!(length(place.path()), BYTES);
-        let caller = Caller::new(OwnerId::new("u1").unwrap()).once("key".to_owned());
+        let owner = Caller::new(OwnerId::new("u1").unwrap());
+        let caller = Caller { idempotency_key: Some("key".to_owned()), ..owner };
         let full = || Problem::new(Code::StorageFull, "full");
         let operation = async |caller: Caller| match caller.idempotency_key {
             None if length(place.path()) == 0 => Ok("done"),
