@@ -3,10 +3,8 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-
 use crate::beneath;
-use crate::manifest::{Change, ContentHash, Entry, Node};
+use crate::manifest::{Change, ContentHash, Entry, IgnoredTree, Node};
 use crate::path::RelativePath;
 use crate::policy;
 use crate::project::Project;
@@ -19,18 +17,6 @@ pub const MAX_PATHS: u64 = 1_000_000;
 
 /// The largest listing that is read.
 pub(crate) const MAX_LISTING_BYTES: u64 = 1 << 30;
-
-/// The changes in an ignored directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct IgnoredTree {
-    /// The hash of the listing: the entries at and below the directory.
-    pub listing: ContentHash,
-    /// The number of entries.
-    pub paths: u64,
-    /// The size of their new contents together, in bytes.
-    pub bytes: u64,
-}
 
 /// The listing of an ignored directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

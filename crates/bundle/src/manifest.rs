@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ignored_tree::IgnoredTree;
 use crate::path::{RelativePath, bytes_as_json};
 
 /// The version of the manifest format that this build writes and reads.
@@ -97,6 +96,18 @@ pub enum ExecutedBy {
     Ci,
     /// A build tool or package manager, through its own configuration.
     Build,
+}
+
+/// The changes in an ignored directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IgnoredTree {
+    /// The hash of the listing: the entries at and below the directory.
+    pub listing: ContentHash,
+    /// The number of entries.
+    pub paths: u64,
+    /// The size of their new contents together, in bytes.
+    pub bytes: u64,
 }
 
 /// One changed path.

@@ -25,9 +25,29 @@ const LEAST_BYTES: usize = 4;
 const LEAST_PART_BYTES: usize = 8;
 /// The variables of a run that only hold limits.
 const LIMITS: [&str; 2] = [MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS];
-/// The fields of an event by which programs recognize it. Only Stockade and the author of the workflow
-/// write them.
-const STRUCTURE: [&str; 7] = ["type", "runId", "nodeId", "sandboxId", "status", "level", "bundle"];
+/// The fields of an event by which programs recognize it and find an answer to it. Only Stockade and the
+/// author of the workflow write them.
+const STRUCTURE: [&str; 19] = [
+    "type",
+    "runId",
+    "nodeId",
+    "sandboxId",
+    "status",
+    "level",
+    "bundle",
+    "bundles",
+    "signal",
+    "correlationId",
+    "schema",
+    "request",
+    "runtime",
+    "provider",
+    "rootRunId",
+    "parentRunId",
+    "parentSandboxId",
+    "stage",
+    "transportMs",
+];
 
 /// The redaction of one run, shared with the attempts of its tasks.
 #[derive(Clone, Default)]
@@ -107,23 +127,33 @@ impl Redaction {
         }
     }
 
-    /// Redacts the texts in a value, and the names of its fields.
+    /// Redacts the texts in a value that others wrote, and the names of its fields.
     pub(crate) fn value(&self, value: &mut Value) {
         match value {
             Value::String(text) => self.text(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.value(item)),
-            Value::Object(fields) => self.fields(fields, &[]),
+            Value::Object(fields) => {
+                for (mut name, mut value) in std::mem::take(fields) {
+                    // Stockade's own fields in a heartbeat.
+                    if !STRUCTURE.contains(&name.as_str()) {
+                        self.text(&mut name);
+                    }
+                    self.value(&mut value);
+                    fields.insert(name, value);
+                }
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn fields(&self, fields: &mut Map<String, Value>, but: &[&str]) {
-        for (mut name, mut value) in std::mem::take(fields) {
-            if !but.contains(&name.as_str()) {
-                self.text(&mut name);
-                self.value(&mut value);
+    /// Redacts the values of an object whose names are Stockade's, except for some fields.
+    fn fields(&self, fields: &mut Map<String, Value>, except: &[&str]) {
+        for (name, value) in fields {
+            match name.as_str() {
+                name if except.contains(&name) => {}
+                "error" => self.error(value),
+                _ => self.value(value),
             }
-            fields.insert(name, value);
         }
     }
 
@@ -317,15 +347,17 @@ mod tests {
 
     #[test]
     fn the_structure_of_an_event_stays() {
-        let redaction = of(&["NodeFailed", "canary-42"]);
+        let redaction = of(&["NodeFailed", "canary-42", "error", "message", "FAILED"]);
         let mut event = json!({
-            "type": "NodeFailed", "attempt": 1,
-            "error": { "message": "canary-42", "canary-42": ["NodeFailed"] },
+            "type": "NodeFailed", "attempt": 1, "signal": "message",
+            "error": { "code": "FAILED", "message": "canary-42", "frames": ["at canary-42"] },
+            "data": { "stage": "error", "canary-42": ["NodeFailed"] },
         });
         redaction.event(&mut event);
         let expected = json!({
-            "type": "NodeFailed", "attempt": 1,
-            "error": { "message": REDACTED, REDACTED: [REDACTED] },
+            "type": "NodeFailed", "attempt": 1, "signal": "message",
+            "error": { "code": "FAILED", "message": REDACTED, "frames": [format!("at {REDACTED}")] },
+            "data": { "stage": REDACTED, REDACTED: [REDACTED] },
         });
         assert_eq!(event, expected);
     }
