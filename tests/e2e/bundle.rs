@@ -365,6 +365,59 @@ fn too_large(world: &World) {
     assert!(!world.has("large"));
 }
 
+/// An apply that fails changes nothing, even if nothing in the bundle can ever be applied.
+fn what_cannot_be_applied_stays(world: &World) {
+    world.review("echo x > .git/evil; mkfifo pipe");
+    let id = world.bundles()[0]["id"].as_str().unwrap().to_owned();
+    for words in [&["apply", &id][..], &["apply", &id, "--include-ignored", "--allow-executed"]] {
+        let failed = world.stockade(words).finish();
+        failed.ends_with(1);
+        assert!(failed.stderr.contains("PATH_REFUSED"), "{failed}");
+        world.stockade(&["diff", &id]).finish().succeeds();
+    }
+    // The project has the changes already.
+    world.review("echo beta > a.txt");
+    let id = world.bundles()[0]["id"].as_str().unwrap().to_owned();
+    world.write("a.txt", "beta\n");
+    world.stockade(&["apply", &id]).finish().ends_with(1);
+    assert_eq!(world.bundles().len(), 2);
+    world.stockade(&["diff", &id]).finish().succeeds();
+    let kept = world.run(&["--apply"], &["sh", "-c", "echo x > .git/evil"]);
+    kept.succeeds();
+    assert_eq!(world.bundles().len(), 3, "{kept}");
+}
+
+/// A directory that git ignores counts as one path.
+fn many_ignored_files(world: &World) {
+    world.write(".gitignore", "node_modules\n/probe\n");
+    let script = "mkdir -p node_modules/p; cd node_modules/p; seq 1 3000 | split -l 1 -a 4; \
+                  cd ../..; echo hours > work.txt; exit 7";
+    let outcome = world.run(&["--review", "--max-paths", "100"], &["sh", "-c", script]);
+    outcome.ends_with(7);
+    let id = world.bundles()[0]["id"].as_str().unwrap().to_owned();
+    let detail = world.stockade(&["diff", &id, "--json"]).finish().json();
+    let paths: Vec<_> =
+        detail["entries"].as_array().unwrap().iter().map(|it| &it["path"]).collect();
+    assert_eq!(paths, ["node_modules", "work.txt"], "{detail}");
+    world.stockade(&["apply", &id]).finish().succeeds();
+    assert!(world.read("work.txt") == "hours\n" && !world.has("node_modules"));
+    world.stockade(&["apply", &id, "--include-ignored"]).finish().succeeds();
+    assert_eq!(world.read("node_modules/p/xaaaa"), "1\n");
+    assert!(world.bundles().is_empty());
+}
+
+/// More paths than the limit: the message has the exit code and a command that makes the bundle.
+fn too_many_paths(world: &World) {
+    let script = "seq 1 20 | split -l 1; exit 7";
+    let outcome = world.run(&["--review", "--max-paths", "10"], &["sh", "-c", script]);
+    outcome.ends_with(125);
+    assert!(outcome.stderr.contains("exited with 7"), "{outcome}");
+    assert!(outcome.stderr.contains("stockade bundles --max-paths 10000000"), "{outcome}");
+    world.stockade(&["bundles", "--max-paths", "10000000"]).finish().succeeds();
+    let bundles = world.bundles();
+    assert_eq!((&bundles[0]["changes"]["total"], &bundles[0]["exitCode"]), (&20.into(), &7.into()));
+}
+
 fn fifty_thousand_files(world: &World) {
     let run = ["run", "--review", "--", "./probe", "many-files", "many", "50000"];
     world.stockade(&run).deadline(240).finish().is_blocked();
@@ -475,6 +528,9 @@ as_root_and_as_user![
     ignored_files_in_any_case,
     rules_written_inside,
     too_large,
+    what_cannot_be_applied_stays,
+    many_ignored_files,
+    too_many_paths,
     fifty_thousand_files,
     #[ignore = "slow: writes a gigabyte three times"]
     one_gigabyte,

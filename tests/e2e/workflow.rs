@@ -106,6 +106,47 @@ fn a_run_is_named_by_its_beginning_or_as_the_latest(world: &World) {
     assert_eq!(name("boxed"), "boxed");
 }
 
+/// Values of variables are in nothing that is recorded or printed of a run, however it ends.
+fn values_of_variables_are_in_no_record(world: &World) {
+    let source = "/** @jsxImportSource smithers-orchestrator */\n\
+         import { Sandbox, createSmithers } from \"smithers-orchestrator\";\n\
+         const { Workflow, smithers, outputs } = createSmithers({ out: { type: \"object\" } });\n\
+         console.log(\"seen \" + process.env.OUTER);\n\
+         export default smithers((ctx) => <Workflow name=\"w\">\n\
+         <Sandbox id=\"s\" retries={0} output={outputs.out} command={ctx.input.command} toolTimeoutMs={2000}\n\
+         env={{ A: \"canary-\" + (40 + 2) }} egress={{ env: { B: \"canary-\" + (50 + 2) } }} />\n\
+         </Workflow>);\n";
+    let file = world.write("canary.tsx", source).to_str().unwrap().to_owned();
+    for ending in [
+        "exit 3",
+        "kill -9 $$",
+        "sleep 60",
+        "echo no json",
+        "printf %s $A | base64 >&2; exit 3",
+        "echo '{}' > /result/README.md",
+    ] {
+        let command = format!("echo $A $B >&2; echo $A $B > /result/log; {ending}");
+        let input = json!({ "command": command }).to_string();
+        let up = ["up", &file, "--input", &input, "--env", "OUTER=canary-62"];
+        let mut told = call(world, &up).stderr;
+        for words in [
+            &["inspect", "latest", "--json"][..],
+            &["events", "latest", "--json"],
+            &["logs", "latest"],
+        ] {
+            let outcome = call(world, words);
+            told.push_str(&outcome.stdout);
+            told.push_str(&outcome.stderr);
+        }
+        for value in ["canary-42", "canary-52", "canary-62", "Y2FuYXJ5LTQy"] {
+            // The input of the run is the caller's own.
+            let is_there = told.replace(&input, "").contains(value);
+            assert!(!is_there, "{ending}: {value} in {told}");
+        }
+        assert!(told.contains("[redacted]"), "{ending}: {told}");
+    }
+}
+
 fn exit_codes_tell_how_a_run_ended(world: &World) {
     let bad = flow(
         world,
@@ -382,6 +423,7 @@ as_root_and_as_user![
     every_example_does_what_it_says,
     a_first_workflow_is_written_and_runs,
     what_a_workflow_writes_is_told,
+    values_of_variables_are_in_no_record,
     exit_codes_tell_how_a_run_ended,
     goes_on_where_it_was_killed,
     a_killed_server_is_followed_by_one_that_goes_on,

@@ -15,6 +15,10 @@ pub struct ListBundles {
     /// The largest size of the changes of a killed run that are turned into a bundle, in bytes; 4
     /// GiB when absent.
     pub limit_bytes: Option<u64>,
+    /// The most paths of such a bundle; 200 000 when absent. An ignored directory with many changes
+    /// counts as one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_paths: Option<u64>,
 }
 
 /// Bundles, newest first.
@@ -122,6 +126,10 @@ pub struct CollectChanges {
     /// The largest size of the changes, in bytes; 4 GiB when absent.
     #[serde(default)]
     pub limit_bytes: Option<u64>,
+    /// The most changed paths; 200 000 when absent. An ignored directory with many changes counts as
+    /// one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_paths: Option<u64>,
 }
 
 /// The changes of a sandbox.

@@ -183,6 +183,9 @@ pub struct Inspection {
     /// All its waits, including those of its child runs and of children in sandboxes.
     #[serde(default)]
     pub waits: Vec<Wait>,
+    /// Why it has stopped without an end, if it has; it continues when that is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Problem>,
 }
 
 /// One `<Sandbox>` of a run, as in its database row.

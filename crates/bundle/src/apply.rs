@@ -151,9 +151,7 @@ fn apply_observed(
     let paths: Vec<_> = applied.changed.iter().chain(&applied.already_present).cloned().collect();
     let bundle = (request.bundle, paths.as_slice());
     if verified.changes.is_empty() {
-        if !paths.is_empty() {
-            request.ledger.mark(request.bundle, &paths).map_err(Error::Record)?;
-        }
+        // What changed nothing decides nothing: no path counts as applied.
         return Ok(applied);
     }
 

@@ -17,6 +17,7 @@ pub mod content;
 pub mod data;
 pub mod history;
 pub mod ignore;
+pub mod ignored_tree;
 pub mod image;
 pub mod index;
 pub mod layer;

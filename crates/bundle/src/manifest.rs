@@ -98,6 +98,18 @@ pub enum ExecutedBy {
     Build,
 }
 
+/// The changes in an ignored directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IgnoredTree {
+    /// The hash of the listing: the entries at and below the directory.
+    pub listing: ContentHash,
+    /// The number of entries.
+    pub paths: u64,
+    /// The size of their new contents together, in bytes.
+    pub bytes: u64,
+}
+
 /// One changed path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -123,6 +135,10 @@ pub struct Entry {
     /// The host changed the path after the view was created and before the bundle was created.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
+    /// For an ignored directory with many changed paths: the changes in it, which have no entries of
+    /// their own here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<IgnoredTree>,
 }
 
 /// How copy-on-write was implemented for the view.

@@ -355,6 +355,7 @@ impl Proposal<'_> {
             refused: None,
             executed_by: None,
             conflict,
+            tree: None,
         };
         self.entries.insert(path, entry);
         Ok(())

@@ -16,10 +16,11 @@ use stockade_core::BundleLimits;
 
 use crate::beneath;
 use crate::history::History;
+use crate::ignored_tree::{self, Listing};
 use crate::manifest::Entry;
 use crate::path::RelativePath;
 use crate::project::Project;
-use crate::validate::LimitExceeded;
+use crate::validate::{LimitExceeded, check_limit};
 use crate::view::View;
 
 /// The changes that a command made.
@@ -29,6 +30,8 @@ pub struct Changes {
     /// of its own before those of its content; a deleted one has entries for everything that it
     /// contained.
     pub entries: Vec<Entry>,
+    /// The changes in ignored directories that have one entry each.
+    pub listings: Vec<Listing>,
     /// Descriptions of what could not be taken into account.
     pub notes: Vec<String>,
 }
@@ -77,11 +80,16 @@ pub fn scan_excluding(
 ) -> Result<Changes, Error> {
     let entries = walk::walk(view, project, excluded, history, limits)?;
     let changes = finish(entries, view, project)?;
+    check_limit(changes.entries.len() as u64, "entries", limits.entries, limits)?;
     history.record_offered(&changes.entries);
+    for listing in &changes.listings {
+        history.record_offered(&listing.entries);
+    }
     Ok(changes)
 }
 
-/// Sorts and marks entries whose new contents are in `view`, and pairs renames.
+/// Sorts and marks entries whose new contents are in `view`, pairs renames, and makes one entry of each
+/// ignored directory with many changes.
 pub(crate) fn finish(
     mut entries: Vec<Entry>,
     view: &View,
@@ -94,8 +102,13 @@ pub(crate) fn finish(
     entries.sort_by(|a, b| a.path.cmp(&b.path));
     let mut notes = Vec::new();
     marks::mark(&mut entries, view, project, &mut notes)?;
+    let listings = ignored_tree::collapse(&mut entries, project).map_err(|source| Error::Read {
+        layer: "project",
+        path: ".".to_owned(),
+        source,
+    })?;
     rename::pair(&mut entries);
-    Ok(Changes { entries, notes })
+    Ok(Changes { entries, listings, notes })
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use crate::apply::Ledger;
 use crate::beneath::{self, Dir};
 use crate::claim;
 use crate::data::{self, DataDir};
-use crate::manifest::{ContentHash, Manifest};
+use crate::ignored_tree;
+use crate::manifest::{ContentHash, Entry, Manifest};
 use crate::path::RelativePath;
 use crate::validate;
 
@@ -78,6 +79,9 @@ pub enum Error {
     /// The manifest is not valid, or exceeds a limit.
     #[error(transparent)]
     Invalid(#[from] validate::Error),
+    /// The changes in an ignored directory were modified.
+    #[error(transparent)]
+    Listing(#[from] ignored_tree::Error),
     /// The bundle's record of what was applied is invalid.
     #[error("the state of the bundle is damaged: {0}")]
     State(String),
@@ -252,6 +256,33 @@ impl Bundle {
         let mut content = Vec::new();
         with_operation("read", file.take(create::MAX_BASE_BYTES + 1).read_to_end(&mut content))?;
         Ok((ContentHash::of(&content) == hash).then_some(content))
+    }
+
+    /// The changes in an ignored directory that has one entry; nothing for another entry.
+    pub fn listing(&self, entry: &Entry) -> Result<Vec<Entry>, Error> {
+        let Some(tree) = &entry.tree else { return Ok(Vec::new()) };
+        let mut text = Vec::new();
+        let file = self.blob(tree.listing)?.take(ignored_tree::MAX_LISTING_BYTES);
+        with_operation("read", { file }.read_to_end(&mut text))?;
+        Ok(ignored_tree::parse(&entry.path, tree, &text)?)
+    }
+
+    /// The manifest with an entry for each path in ignored directories.
+    pub fn whole_manifest(&self) -> Result<Manifest, Error> {
+        let mut whole = self.manifest.clone();
+        if whole.entries.iter().all(|entry| entry.tree.is_none()) {
+            return Ok(whole);
+        }
+        let mut entries = Vec::new();
+        for entry in std::mem::take(&mut whole.entries) {
+            match entry.tree {
+                Some(_) => entries.extend(self.listing(&entry)?),
+                None => entries.push(entry),
+            }
+        }
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        whole.entries = entries;
+        Ok(whole)
     }
 
     /// Which parts of the bundle were applied.

@@ -101,6 +101,9 @@ impl Manifest {
             if let Some(Node::File { size, .. }) = entry.change.new_node() {
                 bytes = bytes.saturating_add(*size);
             }
+            if let Some(tree) = &entry.tree {
+                bytes = bytes.saturating_add(tree.bytes);
+            }
         }
         check_limit(bytes, "total_bytes", limits.total_bytes, limits)?;
         Ok(())
@@ -126,7 +129,14 @@ impl Manifest {
                 _ => {}
             }
         }
-        if matches!(&entry.change, Change::Modify { old, new } if old == new) {
+        let nodes = [entry.change.old(), entry.change.new_node()];
+        let is_directory = nodes.iter().flatten().any(|it| matches!(it, Node::Directory { .. }));
+        if entry.tree.is_some() && !(entry.ignored && is_directory) {
+            return Err("only an ignored directory has changes of its own");
+        }
+        if entry.tree.is_none()
+            && matches!(&entry.change, Change::Modify { old, new } if old == new)
+        {
             return Err("it changes nothing");
         }
         let Some(from) = &entry.renamed_from else { return Ok(()) };

@@ -179,6 +179,15 @@ impl View {
         Ok((layers, record))
     }
 
+    /// Stores the exit code of the command, for a later bundle.
+    ///
+    /// # Errors
+    /// [`Error::Own`] when it cannot be written.
+    pub fn store_exit_code(&mut self, exit_code: u8) -> Result<(), Error> {
+        self.record.exit_code = Some(exit_code);
+        self.record.write(&self.dir)
+    }
+
     /// Opens a view that a killed process left.
     pub fn open(data: &DataDir, id: &str) -> Result<Self, Error> {
         let views = data.views()?;

@@ -82,6 +82,18 @@ pub enum Error {
 }
 
 impl Contract {
+    /// The fields of the prop.
+    pub const FIELDS: [&str; 8] = [
+        "env",
+        "httpProxy",
+        "httpsProxy",
+        "noProxy",
+        "caCertPem",
+        "caCertPath",
+        "secretBindings",
+        "allowHosts",
+    ];
+
     /// Parses the prop. Unknown fields are for providers and stay in the raw value.
     ///
     /// # Errors

@@ -8,19 +8,31 @@ use stockade_api::Result;
 use stockade_bundle::Entry;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::mark_programs;
-use stockade_bundle::store::{Bundle, Store};
+use stockade_bundle::store::{Bundle, State, Store};
 use stockade_core::{BundleLimits, Code};
 
 use crate::problem::{caused, store_problem};
 
-/// The limits for reading: a bundle may have been created with a higher content limit than usual.
-pub(crate) const READ_LIMITS: BundleLimits =
-    BundleLimits { total_bytes: u64::MAX, ..BundleLimits::RUN };
+/// The limits for reading: a bundle may have been created with higher limits than usual.
+pub(crate) const READ_LIMITS: BundleLimits = BundleLimits {
+    total_bytes: u64::MAX,
+    entries: u64::MAX,
+    manifest_bytes: u64::MAX,
+    ..BundleLimits::RUN
+};
 
-/// The limits for creating a bundle with at most this much content.
-pub fn limits(total_bytes: Option<u64>) -> BundleLimits {
-    let usual = BundleLimits::RUN.total_bytes;
-    BundleLimits { total_bytes: total_bytes.unwrap_or(usual), ..BundleLimits::RUN }
+/// The limits for creating a bundle with at most this much content and this many paths.
+pub fn limits(total_bytes: Option<u64>, paths: Option<u64>) -> BundleLimits {
+    let usual = BundleLimits::RUN;
+    let entries = paths.unwrap_or(usual.entries);
+    // The manifest grows with the paths.
+    let manifest_bytes = usual.manifest_bytes / usual.entries * entries;
+    BundleLimits {
+        total_bytes: total_bytes.unwrap_or(usual.total_bytes),
+        entries,
+        manifest_bytes: manifest_bytes.max(usual.manifest_bytes),
+        ..usual
+    }
 }
 
 /// The bundles of a data directory.
@@ -69,6 +81,19 @@ pub(crate) fn project_path(bundle: &Bundle) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project))
 }
 
+/// Whether an entry, or something in its directory, could still be applied.
+fn is_pending(bundle: &Bundle, entry: &Entry, state: &State) -> Result<bool> {
+    if entry.tree.is_none() {
+        return Ok(!state.applied.contains(&entry.path));
+    }
+    if !state.applied.iter().any(|path| path.is_within(&entry.path)) {
+        return Ok(true);
+    }
+    let below = bundle.listing(entry).map_err(|error| store_problem(&error))?;
+    let is_left = |entry: &Entry| entry.refused.is_none() && !state.applied.contains(&entry.path);
+    Ok(below.iter().any(is_left))
+}
+
 /// The entries that could still be applied.
 ///
 /// # Errors
@@ -76,6 +101,11 @@ pub(crate) fn project_path(bundle: &Bundle) -> &Path {
 pub fn pending(bundle: &Bundle) -> Result<Vec<&Entry>> {
     let state = bundle.state().map_err(|error| store_problem(&error))?;
     let entries = bundle.manifest.entries.iter();
-    let is_left = |entry: &&Entry| entry.refused.is_none() && !state.applied.contains(&entry.path);
-    Ok(entries.filter(is_left).collect())
+    let mut left = Vec::new();
+    for entry in entries.filter(|entry| entry.refused.is_none()) {
+        if is_pending(bundle, entry, &state)? {
+            left.push(entry);
+        }
+    }
+    Ok(left)
 }

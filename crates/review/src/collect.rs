@@ -15,7 +15,7 @@ use stockade_core::{Code, Problem, SandboxId};
 
 use crate::bundles::{Bundles, READ_LIMITS, limits};
 use crate::inspect::describe;
-use crate::problem::{caused, scan_problem, store_problem};
+use crate::problem::{caused, raise_limit, scan_problem, store_problem};
 
 /// The sandbox, and which of its changes become a bundle.
 #[derive(Debug, Clone)]
@@ -30,6 +30,8 @@ pub struct Collection {
     pub excluded: Vec<RelativePath>,
     /// The most content that the bundle may have, in bytes.
     pub limit_bytes: Option<u64>,
+    /// The most paths that the bundle may have.
+    pub limit_paths: Option<u64>,
 }
 
 impl Collection {
@@ -111,20 +113,31 @@ impl Bundles {
         project: &Project,
         collection: &Collection,
     ) -> Result<CollectedChanges> {
-        let limits = limits(collection.limit_bytes);
+        let limits = limits(collection.limit_bytes, collection.limit_paths);
         let since = view.record().started;
         let (histories, name) = self.history_of(&collection.sandbox)?;
         let mut history = History::read(&histories, &name, since);
         let changes =
             scan::scan_excluding(view, project, &collection.excluded, &mut history, &limits);
-        let scan::Changes { entries, notes } = changes.map_err(|error| scan_problem(&error))?;
+        let scan::Changes { entries, listings, notes } = changes.map_err(|error| {
+            let problem = scan_problem(&error);
+            match &error {
+                // The changes are still in the sandbox.
+                scan::Error::Limit(limit) => problem.remedied_by(raise_limit(
+                    limit,
+                    &format!("stockade collect {}", collection.sandbox),
+                )),
+                scan::Error::Read { .. } => problem,
+            }
+        })?;
         if !entries.is_empty() {
             // The history must be written before a bundle exists that could be applied.
             let written = history.write(&histories, &name, since);
             written.map_err(|error| caused(Code::Io, &error))?;
         }
         // The sandbox is still running, so there is no exit code.
-        let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: collection.at_ms };
+        let created_at_ms = collection.at_ms;
+        let draft = Draft { view, project, entries, listings, exit_code: 0, created_at_ms };
         let made = self.store.create(draft, &limits).map_err(|error| store_problem(&error))?;
         response(made.as_ref(), notes)
     }

@@ -133,9 +133,10 @@ impl Bundles {
             unseen,
         };
         let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project));
+        let manifest = bundle.whole_manifest().map_err(|error| store_problem(&error))?;
         let apply_request = Request {
             bundle: bundle.id(),
-            manifest: &bundle.manifest,
+            manifest: &manifest,
             blobs: &bundle.blobs().map_err(|error| store_problem(&error))?,
             project,
             journals: &self.data.journals().map_err(|error| caused(Code::Io, &error))?,
@@ -148,9 +149,10 @@ impl Bundles {
         if again && applied.changed.is_empty() {
             applied.changed = std::mem::take(&mut applied.already_present);
         }
-        let is_done = pending(&bundle)?.is_empty();
-        let nothing =
-            applied.changed.is_empty().then(|| nothing_changed(&bundle, &applied, is_done));
+        let nothing = applied.changed.is_empty().then(|| nothing_changed(&bundle, &applied));
+        // A bundle of which nothing was applied may be the only copy of the work in it, even if
+        // nothing in it can ever be applied.
+        let is_done = nothing.is_none() && pending(&bundle)?.is_empty();
         Ok(ApplyDecision { answer: response(&bundle, &applied, is_done), nothing })
     }
 
@@ -304,15 +306,12 @@ fn response(bundle: &Bundle, applied: &ApplyOutcome, done: bool) -> AppliedBundl
 }
 
 /// The problem that nothing was changed: either the project already has all of it, or nothing
-/// may be applied as requested.
-fn nothing_changed(bundle: &Bundle, applied: &ApplyOutcome, is_done: bool) -> Problem {
+/// may be applied as requested. The bundle stays.
+fn nothing_changed(bundle: &Bundle, applied: &ApplyOutcome) -> Problem {
     let id = short_id(bundle.id());
     if applied.skipped.is_empty() {
-        let problem = Problem::new(Code::BundleConflict, "the project already has these changes");
-        return match is_done {
-            true => problem.because("the bundle has no remaining changes, so it was removed"),
-            false => problem.remedied_by(format!("stockade diff {id}")),
-        };
+        return Problem::new(Code::BundleConflict, "the project already has these changes")
+            .remedied_by(format!("stockade reject {id}"));
     }
     let reasons: Vec<_> = applied
         .skipped

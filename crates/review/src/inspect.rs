@@ -27,7 +27,8 @@ impl Bundles {
     /// # Errors
     /// [`Code::Io`] when the data directory cannot be read.
     pub fn list(&self, request: &ListBundles) -> Result<BundleList> {
-        let views = views::bundle_leftovers(&self.data, &limits(request.limit_bytes))?;
+        let views =
+            views::bundle_leftovers(&self.data, &limits(request.limit_bytes, request.limit_paths))?;
         let listed = self.store.list(&READ_LIMITS).map_err(|error| store_problem(&error))?;
         let waiting = listed.into_iter().filter(|listed| !is_done(listed));
         let bundles = waiting.map(|StoredBundle { id, bundle }| {
@@ -45,8 +46,9 @@ impl Bundles {
     /// # Errors
     /// [`Code::BundleNotFound`]; [`Code::PathRefused`] for paths that it does not change.
     pub fn show(&self, request: &ShowBundle) -> Result<BundleDetail> {
-        let bundle = self.find(&request.id)?;
+        let mut bundle = self.find(&request.id)?;
         let paths = paths(&bundle.manifest.project, &request.paths)?;
+        expand(&mut bundle, paths.iter().map(RelativePath::as_bytes))?;
         let entries = named_entries(&bundle, &paths)?;
         let state = bundle.state().map_err(|error| store_problem(&error))?;
         let entry = |entry: &&Entry| {
@@ -68,7 +70,8 @@ impl Bundles {
     /// # Errors
     /// [`Code::BundleNotFound`]; [`Code::PathRefused`] for paths that it does not change.
     pub fn differences(&self, request: &DiffBundle) -> Result<Differences> {
-        let bundle = self.find(&request.id)?;
+        let mut bundle = self.find(&request.id)?;
+        expand(&mut bundle, request.paths.iter().map(|Bytes(path)| path.as_slice()))?;
         let entries = &bundle.manifest.entries;
         let mut wanted = Vec::new();
         for Bytes(path) in &request.paths {
@@ -174,6 +177,20 @@ pub(crate) fn describe(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
             conflicting: count(|entry| entry.conflict),
         },
     }
+}
+
+/// Gives a bundle entries for the paths in ignored directories, if such a path is named.
+fn expand<'p>(bundle: &mut Bundle, mut named: impl Iterator<Item = &'p [u8]>) -> Result<()> {
+    let trees = bundle.manifest.entries.iter().filter(|entry| entry.tree.is_some());
+    let trees: Vec<_> = trees.map(|entry| entry.path.clone()).collect();
+    let is_in = |path: &[u8]| {
+        RelativePath::new(path)
+            .is_ok_and(|path| trees.iter().any(|tree| path != *tree && path.is_within(tree)))
+    };
+    if !trees.is_empty() && named.any(is_in) {
+        bundle.manifest = bundle.whole_manifest().map_err(|error| store_problem(&error))?;
+    }
+    Ok(())
 }
 
 /// The entries at and below the given paths; all if there are no paths.

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 
 use stockade_bundle::apply;
 use stockade_bundle::store::Cause;
+use stockade_bundle::validate::LimitExceeded;
 use stockade_bundle::{scan, store};
 use stockade_core::{Code, Problem};
 
@@ -12,8 +13,12 @@ use crate::messages;
 /// The most paths that a message names.
 const MAX_LISTED: usize = 20;
 
+/// The limits that a remedy names: all paths that a command may ask for, and more than most disks have.
+const MAX_PATHS: u64 = 10_000_000;
+const MAX_BUNDLE: &str = "1T";
+
 /// The remedy if the disk of the data directory is full.
-pub const FREE_SPACE_REMEDY: &str = "free space on the disk of the data directory, then retry; rejecting bundles that `stockade bundles` lists frees some";
+pub const FREE_SPACE_REMEDY: &str = "free space on the disk of the data directory, then retry; `stockade kill ID` and `stockade reject ID` need no space and free some";
 
 /// A problem whose causes are those of an error, down to the root cause. If a full disk is the
 /// cause, the problem contains that remedy.
@@ -53,8 +58,18 @@ pub fn short_id(id: &str) -> &str {
 /// The problem for a view whose changes could not be determined, or are too large.
 pub fn scan_problem(error: &scan::Error) -> Problem {
     match error {
-        scan::Error::Limit(_) => caused(Code::BundleTooLarge, error),
+        scan::Error::Limit(limit) => {
+            caused(Code::BundleTooLarge, error).remedied_by(raise_limit(limit, "stockade bundles"))
+        }
         scan::Error::Read { .. } => caused(Code::Io, error),
+    }
+}
+
+/// The command that makes a bundle with a higher limit.
+pub(crate) fn raise_limit(exceeded: &LimitExceeded, command: &str) -> String {
+    match exceeded.limit {
+        "entries" | "manifest_bytes" => format!("{command} --max-paths {MAX_PATHS}"),
+        _ => format!("{command} --max-bundle {MAX_BUNDLE}"),
     }
 }
 
@@ -65,9 +80,10 @@ pub fn store_problem(error: &store::Error) -> Problem {
             Code::BundleNotFound
         }
         store::Error::Invalid(stockade_bundle::validate::Error::Limit(_)) => Code::BundleTooLarge,
-        store::Error::Altered(_) | store::Error::Invalid(_) | store::Error::State(_) => {
-            Code::BundleInvalid
-        }
+        store::Error::Altered(_)
+        | store::Error::Invalid(_)
+        | store::Error::Listing(_)
+        | store::Error::State(_) => Code::BundleInvalid,
         store::Error::Busy(_)
         | store::Error::Data(_)
         | store::Error::Changed(_)
@@ -78,6 +94,9 @@ pub fn store_problem(error: &store::Error) -> Problem {
         store::Error::Ambiguous { ids, .. } => problem.because(lines(ids.iter().cloned())),
         store::Error::None => problem.remedied_by("stockade run -- CMD"),
         store::Error::NotFound(_) => problem.remedied_by("stockade bundles"),
+        store::Error::Invalid(stockade_bundle::validate::Error::Limit(limit)) => {
+            problem.remedied_by(raise_limit(limit, "stockade bundles"))
+        }
         _ => problem,
     }
 }

@@ -10,6 +10,7 @@ use stockade_bundle::manifest::ViewKind;
 use stockade_bundle::project::Project;
 use stockade_bundle::propose;
 use stockade_bundle::sandbox::{DiffBundle, SandboxManifest};
+use stockade_bundle::scan::Changes;
 use stockade_bundle::store::Draft;
 use stockade_bundle::view::View;
 use stockade_core::{BundleLimits, Code, Problem};
@@ -58,7 +59,7 @@ impl Bundles {
     ) -> Result<CollectedChanges> {
         let changes = propose::propose(view, project, diff, limits);
         let changes = changes.map_err(|error| invalid_proposal(&error, error.code()))?;
-        let entries = changes.entries;
+        let Changes { entries, listings, notes } = changes;
         // A caller that proposes exact changes means all of them, so a change that can never be
         // applied is an error.
         if let Some(entry) = entries.iter().find(|entry| entry.refused.is_some()) {
@@ -66,9 +67,9 @@ impl Bundles {
             let problem = Problem::new(Code::InvalidInput, message);
             return Err(problem.because("TOOL_PATH_ESCAPE"));
         }
-        let draft = Draft { view, project, entries, exit_code: 0, created_at_ms: at_ms };
+        let draft = Draft { view, project, entries, listings, exit_code: 0, created_at_ms: at_ms };
         let made = self.store.create(draft, limits).map_err(|error| store_problem(&error))?;
-        response(made.as_ref(), changes.notes)
+        response(made.as_ref(), notes)
     }
 }
 

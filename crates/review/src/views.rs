@@ -40,6 +40,7 @@ pub fn bundle_view(
         view,
         project,
         entries: changes.entries,
+        listings: changes.listings,
         exit_code,
         created_at_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
     };
@@ -74,7 +75,8 @@ pub(crate) fn bundle_leftovers(data: &DataDir, limits: &BundleLimits) -> Result<
 fn bundle_leftover(data: &DataDir, view: View, limits: &BundleLimits) -> Result<()> {
     let project = Project::open(view.record().project(), None)
         .map_err(|error| caused(Code::ProjectRefused, &error))?;
-    bundle_view(data, &project, &view, UNKNOWN_EXIT_CODE, limits, &mut Vec::new())?;
+    let exit_code = view.record().exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
+    bundle_view(data, &project, &view, exit_code, limits, &mut Vec::new())?;
     view.remove().map_err(|error| caused(Code::Io, &error))
 }
 

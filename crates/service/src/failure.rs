@@ -75,10 +75,17 @@ pub(crate) fn runtime_problem(error: &Error) -> Problem {
             .remedied_by("run `stockade doctor` to see what this host supports"),
         Error::PathRefused(_) => problem(Code::PathRefused),
         Error::Invalid(_) | Error::Host { .. } => problem(Code::InvalidInput),
+        // The text is the whole cause: a keeper sends no error numbers.
+        Error::Exhausted(what) if is_no_space(what) => {
+            problem(Code::StorageFull).remedied_by(FREE_SPACE_REMEDY)
+        }
         Error::Exhausted(_) => problem(Code::LaunchFailed),
         Error::File { source, .. } => match source.kind() {
             std::io::ErrorKind::NotFound => problem(Code::FileNotFound),
             std::io::ErrorKind::PermissionDenied => problem(Code::AccessDenied),
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                problem(Code::StorageFull).remedied_by(FREE_SPACE_REMEDY)
+            }
             std::io::ErrorKind::IsADirectory
             | std::io::ErrorKind::NotADirectory
             | std::io::ErrorKind::DirectoryNotEmpty
@@ -146,6 +153,11 @@ pub(crate) fn invalid(message: impl Into<String>) -> Problem {
 pub(crate) fn exec_id(key: &str) -> Result<ExecId, Problem> {
     let hash = blake3::hash(key.as_bytes()).to_hex();
     ExecId::new(format!("x-{}", &hash[..24])).map_err(|error| invalid(error.to_string()))
+}
+
+/// Whether an operating system's message means that a disk or quota is full.
+fn is_no_space(text: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded"].iter().any(|known| text.contains(known))
 }
 
 /// The problem for a full disk.

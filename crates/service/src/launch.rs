@@ -17,6 +17,7 @@ use crate::locks::Locks;
 use crate::operations;
 use crate::options::Options;
 use crate::reaper;
+use crate::reserve::Reserve;
 use crate::service::Service;
 use crate::store::{identity, sandboxes};
 use crate::terminations::Terminations;
@@ -56,6 +57,7 @@ impl Service {
             egress: Egress::new(options.egress.clone(), &store, stop.subscribe()),
             stop,
             default_runtime: default,
+            reserve: options.home.as_ref().map(|home| Reserve::of(&home.path)),
             options,
         });
         let queue = Queue {

@@ -30,6 +30,7 @@ pub mod orbiter;
 mod owned_sandbox;
 mod paths;
 mod reaper;
+mod reserve;
 mod row;
 mod sandboxes;
 mod service;

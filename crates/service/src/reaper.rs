@@ -35,6 +35,9 @@ pub(crate) fn spawn(engine: &Engine, inner: &Arc<Inner>) {
 
 /// Sweeps once. Failed work is repeated in the next sweep.
 pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
+    if let Some(reserve) = &inner.reserve {
+        reserve.fill();
+    }
     let ours = BTreeMap::from([(SERVICE_LABEL.to_owned(), inner.id.clone())]);
     for runtime in inner.runtimes.values() {
         // The runtime's sandboxes are listed before the records are read. Records are written

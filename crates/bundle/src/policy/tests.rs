@@ -22,6 +22,7 @@ fn added(at: &str, new: Node) -> Entry {
         path: path(at),
         change: Change::Add { new },
         renamed_from: None,
+        tree: None,
         ignored: false,
         refused: None,
         executed_by: None,

@@ -16,6 +16,7 @@ use super::node::{Reader, ScannedNode};
 use super::origins::Origins;
 use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
 use crate::history::History;
+use crate::ignored_tree;
 use crate::manifest::{Change, Entry, Node, Refusal};
 use crate::path::RelativePath;
 use crate::project::Project;
@@ -370,7 +371,10 @@ impl Walk<'_> {
             return Ok(());
         }
         let count = self.entries.len() as u64 + 1;
-        check_limit(count, "entries", self.limits.entries, self.limits)?;
+        // Which of them git ignores is known only later.
+        if count > self.limits.entries.saturating_add(ignored_tree::MAX_PATHS) {
+            check_limit(count, "entries", self.limits.entries, self.limits)?;
+        }
         self.entries.push(Entry {
             path: path.clone(),
             change,
@@ -379,6 +383,7 @@ impl Walk<'_> {
             refused,
             executed_by: None,
             conflict,
+            tree: None,
         });
         Ok(())
     }

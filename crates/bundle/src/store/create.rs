@@ -17,6 +17,7 @@ use super::{
 };
 use crate::beneath::{Dir, FileKind, Rename};
 use crate::claim;
+use crate::ignored_tree::Listing;
 use crate::manifest::{ContentHash, Entry, Manifest, Node, Refusal, VERSION};
 use crate::path::RelativePath;
 use crate::project::Project;
@@ -40,6 +41,8 @@ pub struct Draft<'a> {
     pub project: &'a Project,
     /// What [`crate::scan::scan`] found.
     pub entries: Vec<Entry>,
+    /// What [`crate::scan::scan`] found in ignored directories.
+    pub listings: Vec<Listing>,
     /// The command's exit code.
     pub exit_code: u8,
     /// The present time, in milliseconds since the epoch.
@@ -56,7 +59,7 @@ impl Store {
         if draft.entries.is_empty() {
             return Ok(None);
         }
-        let Draft { view, project, entries, exit_code, created_at_ms } = draft;
+        let Draft { view, project, entries, listings, exit_code, created_at_ms } = draft;
         let manifest = Manifest {
             version: VERSION,
             project: project.root.as_os_str().as_bytes().to_vec(),
@@ -72,14 +75,15 @@ impl Store {
         let id = ContentHash::of(&bytes).to_hex();
         let path = hash_name(ContentHash::of(&bytes))?;
         let (name, dir) = with_operation("create", claim::claim(&self.bundles, UNFINISHED))?;
-        let made = write(&dir, view, project, &manifest, &bytes).and_then(|contents| {
-            with_operation(
-                "create",
-                self.bundles.rename(&name, &self.bundles, &path, Rename::NoReplace),
-            )?;
-            with_operation("create", self.bundles.sync())?;
-            Ok(contents)
-        });
+        let made =
+            write(&dir, view, project, (&manifest, &listings), &bytes).and_then(|contents| {
+                with_operation(
+                    "create",
+                    self.bundles.rename(&name, &self.bundles, &path, Rename::NoReplace),
+                )?;
+                with_operation("create", self.bundles.sync())?;
+                Ok(contents)
+            });
         let contents = match made {
             Ok(contents) => contents,
             Err(error) => {
@@ -99,14 +103,21 @@ fn write(
     dir: &Dir,
     view: &View,
     project: &Project,
-    manifest: &Manifest,
+    (manifest, listings): (&Manifest, &[Listing]),
     bytes: &[u8],
 ) -> Result<HashSet<ContentHash>, Error> {
     with_operation("create", dir.mkdir(&blobs_name(), 0o700))?;
     with_operation("create", dir.mkdir(&base_name(), 0o700))?;
     let blobs = with_operation("create", dir.open_dir(&blobs_name()))?;
     let base = with_operation("create", dir.open_dir(&base_name()))?;
-    let contents = link_contents(view.changed(), &blobs, &manifest.entries)?;
+    let below = listings.iter().flat_map(|listing| &listing.entries);
+    let entries = manifest.entries.iter().chain(below);
+    let mut contents = link_contents(view.changed(), &blobs, entries)?;
+    for listing in listings.iter().filter(|listing| contents.insert(listing.hash)) {
+        let mut file =
+            with_operation("create", blobs.create_file(&hash_name(listing.hash)?, 0o600))?;
+        with_operation("write", file.write_all(&listing.text))?;
+    }
     let texts = store_old_texts(&project.dir, &base, &manifest.entries)?;
     let mut file = with_operation("create", dir.create_file(&manifest_name(), 0o600))?;
     with_operation("write", file.write_all(bytes))?;
@@ -126,10 +137,10 @@ fn write(
 }
 
 /// Adds each new content to the blobs, hard-linked where possible, else copied.
-fn link_contents(
+fn link_contents<'e>(
     layer: &Dir,
     blobs: &Dir,
-    entries: &[Entry],
+    entries: impl Iterator<Item = &'e Entry>,
 ) -> Result<HashSet<ContentHash>, Error> {
     let mut linked = HashSet::new();
     for entry in entries {

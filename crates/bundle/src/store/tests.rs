@@ -6,7 +6,7 @@ use super::*;
 use crate::beneath::Timestamp;
 use crate::manifest::{Change, Node, ViewKind};
 use crate::project::Project;
-use crate::scan::scan;
+use crate::scan::{Changes, scan};
 use crate::testing::chmod;
 use crate::view::View;
 
@@ -44,9 +44,15 @@ impl Fixture {
             View::create(&self.data, &project, ViewKind::Overlay, None, &words, started).unwrap();
         let upper = self.data.path().join("views").join(view.id()).join("upper");
         command(&upper);
-        let entries = scan(&view, &project, &LIMITS).unwrap().entries;
-        let draft =
-            Draft { view: &view, project: &project, entries, exit_code: 3, created_at_ms: at };
+        let Changes { entries, listings, .. } = scan(&view, &project, &LIMITS).unwrap();
+        let draft = Draft {
+            view: &view,
+            project: &project,
+            entries,
+            listings,
+            exit_code: 3,
+            created_at_ms: at,
+        };
         let bundle = self.store().create(draft, &LIMITS).unwrap();
         view.remove().unwrap();
         bundle

@@ -14,6 +14,7 @@ fn entry(path: &str, change: Change) -> Entry {
         path: RelativePath::new(path).unwrap(),
         change,
         renamed_from: None,
+        tree: None,
         ignored: false,
         refused: None,
         executed_by: None,

@@ -41,6 +41,9 @@ pub struct Record {
     pub labels: BTreeMap<String, String>,
     /// The commit that the project's HEAD named, if there was one.
     pub base_ref: Option<String>,
+    /// The exit code of its command, if that ended and the changes could not become a bundle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
 }
 
 /// The purpose of a view, as given by its creator.
@@ -90,6 +93,7 @@ impl Record {
             command: about.command,
             labels: about.labels,
             base_ref: project.base_ref.clone(),
+            exit_code: None,
         }
     }
 

@@ -269,6 +269,10 @@ pub struct Collect {
     /// Maximum size of the bundle [default: 4G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_bundle: Option<u64>,
+    /// Maximum number of changed paths of the bundle; a directory that git ignores counts as one if
+    /// many paths in it changed [default: 200000]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub max_paths: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -13,7 +13,10 @@ use crate::review::{Review, output, text};
 pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     let review = Review::open()?;
     stockade_jail::cgroup::sweep();
-    let mut list = review.list(ListBundles { limit_bytes: arguments.max_bundle })?;
+    let mut list = review.list(ListBundles {
+        limit_bytes: arguments.max_bundle,
+        limit_paths: arguments.max_paths,
+    })?;
     list.bundles.retain(|listed| has_labels(listed, &arguments.label));
     if arguments.json {
         output::print_answer(&list)?;
@@ -43,8 +46,10 @@ fn print_kept_view(kept: &StoredView) {
         problem.message
     );
     eprint_line!("  they are in {}", kept.path.lossy());
-    if problem.code == Code::BundleTooLarge {
-        eprint_line!("  to make a bundle of them: stockade bundles --max-bundle SIZE");
+    if problem.code == Code::BundleTooLarge
+        && let Some(command) = &problem.remediation
+    {
+        eprint_line!("  to make a bundle of them: {command}");
     }
     eprint_line!("  to delete them: stockade reject {}", kept.id);
 }

@@ -379,6 +379,9 @@ fn reason(entry: &Entry) -> Option<String> {
     reasons.extend(entry.refused.map(text::refusal));
     reasons.extend(entry.executed_by.map(text::executed_by));
     reasons.extend(entry.conflict.then_some("changed on the host"));
+    let below =
+        entry.tree.as_ref().map(|tree| format!("{} paths, {} bytes", tree.paths, tree.bytes));
+    reasons.extend(below.as_deref());
     if let Some(Node::Symlink { target }) = entry.change.new_node()
         && entry.refused.is_some()
     {

@@ -127,8 +127,9 @@ fn print_report(arguments: &Run, report: &Report) {
         Conclusion::ViewKept(view, problem) => {
             problem::print_problem(problem);
             eprint_line!(
-                "stockade: the changes are kept in {}; `stockade bundles --max-bundle SIZE` makes a bundle of them",
-                view.display()
+                "stockade: the changes are kept in {}; the command itself exited with {}",
+                view.display(),
+                report.exit_code
             );
         }
     }

@@ -38,7 +38,7 @@ pub(super) fn conclude(
     data: &DataDir,
     project: &Project,
     access: &Rules,
-    view: View,
+    mut view: View,
     ending: &Ending,
 ) -> Result<(Conclusion, Vec<String>), Problem> {
     let mut notes = Vec::new();
@@ -48,13 +48,17 @@ pub(super) fn conclude(
     }
     let path = data.path().join("views").join(view.id());
     remove_denied_directories(access, project, &view);
-    let limits = review::limits(arguments.max_bundle);
+    let limits = review::limits(arguments.max_bundle, arguments.max_paths);
     let exit_code = ending.process_exit_code();
     let made = review::bundle_view(data, project, &view, exit_code, &limits, &mut notes);
     let bundle = match made {
         Ok(bundle) => bundle,
         // The view contains what the command wrote; it is kept so that the user can inspect it.
-        Err(problem) => return Ok((Conclusion::ViewKept(path, problem), notes)),
+        Err(problem) => {
+            // The disk may be full; the bundle then has the exit code of a killed run.
+            let _ = view.store_exit_code(exit_code);
+            return Ok((Conclusion::ViewKept(path, problem), notes));
+        }
     };
     // The bundle is on disk, or there is nothing to store.
     view.release().map_err(|e| caused(Code::Io, &e))?;
@@ -64,6 +68,10 @@ pub(super) fn conclude(
         return Ok((Conclusion::Stored(bundle), notes));
     }
     let conclusion = match apply_all(data, project, &bundle) {
+        // Nothing of it can be applied, so the bundle is the only copy.
+        Ok(applied) if applied.changed.is_empty() && !applied.skipped.is_empty() => {
+            Conclusion::Stored(bundle)
+        }
         Ok(applied) => {
             let id = bundle.id().to_owned();
             let left = !review::pending(&bundle)?.is_empty();
@@ -97,9 +105,10 @@ fn apply_all(
     project: &Project,
     bundle: &Bundle,
 ) -> Result<apply::ApplyOutcome, Problem> {
+    let manifest = bundle.whole_manifest().map_err(|e| store_problem(&e))?;
     let request = apply::Request {
         bundle: bundle.id(),
-        manifest: &bundle.manifest,
+        manifest: &manifest,
         blobs: &bundle.blobs().map_err(|e| store_problem(&e))?,
         project: &project.root,
         journals: &data.journals().map_err(|e| caused(Code::Io, &e))?,

@@ -297,6 +297,11 @@ impl Engine {
         self.inner.store.wakes().subscribe(Channel::Topic(topic))
     }
 
+    /// A counter that changes when a workflow ends, or stops in this process.
+    pub fn subscribe_to(&self, id: &WorkflowId) -> watch::Receiver<u64> {
+        self.inner.store.wakes().subscribe(Channel::Workflow(id.clone()))
+    }
+
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.inner.store
@@ -311,8 +316,9 @@ impl Engine {
         &self.inner.closing
     }
 
-    /// Why a workflow stopped in this process before its end.
-    fn stopped(&self, id: &WorkflowId) -> Option<Error> {
+    /// Why a workflow stopped in this process before its end; `None` if it did not. It continues
+    /// later.
+    pub fn stopped(&self, id: &WorkflowId) -> Option<Error> {
         lock(&self.inner.stopped).get(id).cloned()
     }
 }

@@ -35,6 +35,9 @@ impl Engine {
         } else if let Some(error @ (Interrupt::Storage(_) | Interrupt::ShuttingDown)) =
             stop.reason()
         {
+            if matches!(error, Interrupt::Storage(_)) {
+                tracing::warn!(workflow = %id, error = %error.error(&id), "stopped");
+            }
             lock(&self.inner.stopped).insert(id.clone(), error.error(&id));
             self.inner.store.wakes().wake(&Channel::Workflow(id.clone()));
         }

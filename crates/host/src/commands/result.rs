@@ -187,8 +187,9 @@ async fn follow_to_rest(
 ) -> Result<(u8, Vec<Wait>), Failure> {
     let mut from = 0;
     loop {
-        let exit_code = follow::follow_to_end(remote, id, from, follow::WAIT_MS, is_json).await?;
-        from = follow::next_event(remote, id).await?;
+        let followed = follow::follow_to_end(remote, id, from, follow::WAIT_MS, is_json).await?;
+        let exit_code = followed.0;
+        from = followed.1;
         let by_id = RunById { id: id.to_owned() };
         let found = remote.workflows.inspect(remote.caller(), by_id).await?;
         if found.run.status.is_terminal() {

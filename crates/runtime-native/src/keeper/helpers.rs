@@ -40,6 +40,8 @@ pub(super) enum Job {
     Sweep,
     /// Measures whether a sandbox exceeds its disk limit.
     Measure(Key),
+    /// Measures whether a sandbox holds so much of a full disk that its commands have to end.
+    Share(Key),
     /// Polls whether a sandbox exceeds its memory limit, until it does.
     Watch(Key),
     /// Tries whether a network with a policy can be created, and prints the reason if not.
@@ -84,13 +86,36 @@ impl Helpers {
         dir: &Path,
         limit_bytes: u64,
     ) -> io::Result<bool> {
-        let measuring = self.running.values().filter(|r| matches!(r.job, Job::Measure(_)));
-        if measuring.count() >= MAX_MEASURING {
+        if !self.may_measure() {
             return Ok(false);
         }
         let limit = limit_bytes.to_string();
         let arguments = [MEASURE.as_ref(), dir.as_os_str(), limit.as_ref()];
         self.start(reactor, Job::Measure(key), &arguments).map(|()| true)
+    }
+
+    /// Starts to measure whether a sandbox holds more than its share of a full disk, unless that is
+    /// measured already or too many helpers are running.
+    pub(super) fn measure_share(
+        &mut self,
+        reactor: &Reactor,
+        key: Key,
+        dir: &Path,
+        share_bytes: u64,
+    ) -> io::Result<()> {
+        let is_measured = self.running.values().any(|running| running.job == Job::Share(key));
+        if is_measured || !self.may_measure() {
+            return Ok(());
+        }
+        let share = share_bytes.to_string();
+        let arguments = [MEASURE.as_ref(), dir.as_os_str(), share.as_ref()];
+        self.start(reactor, Job::Share(key), &arguments)
+    }
+
+    fn may_measure(&self) -> bool {
+        let is_measuring =
+            |running: &&Running| matches!(running.job, Job::Measure(_) | Job::Share(_));
+        self.running.values().filter(is_measuring).count() < MAX_MEASURING
     }
 
     /// Starts to poll the memory use of the processes below `init`.
@@ -117,7 +142,7 @@ impl Helpers {
             .env_clear()
             .stdin(Stdio::null())
             .stdout(match job {
-                Job::Prove | Job::Measure(_) => Stdio::piped(),
+                Job::Prove | Job::Measure(_) | Job::Share(_) => Stdio::piped(),
                 Job::Sweep | Job::Watch(_) => Stdio::null(),
             })
             .spawn()?;

@@ -13,6 +13,7 @@ mod client;
 mod command;
 mod connections;
 mod context;
+mod disk_reserve;
 mod ending;
 mod execute;
 pub mod helpers;
@@ -48,6 +49,7 @@ use self::boot_time::BootTime;
 use self::client::Client;
 use self::command::Command;
 use self::context::Context;
+use self::disk_reserve::DiskReserve;
 use self::helpers::{Helpers, Job, Outcome};
 use self::pool::Pool;
 use self::reactor::{Interest, Source, Watched};
@@ -140,6 +142,7 @@ struct Keeper {
     by_id: BTreeMap<SandboxId, Key>,
     pool: Pool,
     helpers: Helpers,
+    disk_reserve: DiskReserve,
     /// Clients that wait for the result of the network test, which a helper runs.
     provers: Vec<ClientId>,
     /// How often the test was started for them.
@@ -181,6 +184,7 @@ pub fn run(options: &Options) -> Result<StopReason, Error> {
         by_id: BTreeMap::new(),
         pool,
         helpers: Helpers::new(options.program.clone()),
+        disk_reserve: DiskReserve::default(),
         provers: Vec::new(),
         proofs: 0,
         buffer: vec![0; connections::OUTPUT_BYTES],
@@ -301,6 +305,7 @@ impl Keeper {
         self.listener =
             Some(self.context.reactor.watch(listener, Source::Listener, Interest::IN)?);
         self.context.timers.after(RENEWAL, Timer::RenewLeases);
+        self.context.timers.at(BootTime::now(), Timer::DiskReserve);
         self.context.timers.after(FIRST_FILL_DELAY, Timer::Pool);
         Ok(())
     }
@@ -482,6 +487,7 @@ impl Keeper {
             }
             Timer::Memory(key) => self.watch_memory(key),
             Timer::Disk(key) => self.measure(key),
+            Timer::DiskReserve => self.watch_disk_reserve(),
             Timer::Groups => self.context.remove_leftovers(),
             Timer::Sweep => {
                 self.gathers_trash = false;
@@ -585,6 +591,7 @@ impl Keeper {
                     context.timers.after(MEMORY_INTERVAL, Timer::Memory(key));
                 });
             }
+            Job::Share(key) => self.share_measured(key, outcome),
             Job::Measure(key) => {
                 let taken = said.trim().parse().ok();
                 self.with(key, |sandbox, context| sandbox.disk_measured(context, outcome, taken));

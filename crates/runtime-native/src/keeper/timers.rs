@@ -27,6 +27,8 @@ pub(super) enum Timer {
     Memory(Key),
     /// Measure a sandbox's disk use.
     Disk(Key),
+    /// Measure the space on the disk.
+    DiskReserve,
     /// Retry to remove control groups that were still in use.
     Groups,
     /// Empty the trash.

@@ -24,6 +24,7 @@ use crate::locks::Locks;
 use crate::options::Options;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths;
+use crate::reserve::Reserve;
 use crate::row::SERVICE_LABEL;
 use crate::store::sandboxes::SandboxRow;
 use crate::terminations::Terminations;
@@ -38,6 +39,8 @@ pub(crate) struct Inner {
     /// The runtime of a sandbox whose request names none.
     pub(crate) default_runtime: &'static str,
     pub(crate) options: Options,
+    /// The space for operations that free more; none without a data directory.
+    pub(crate) reserve: Option<Reserve>,
     /// One lock for each sandbox: a change of its state holds it.
     pub(crate) locks: Locks<SandboxId>,
     pub(crate) terminations: Terminations,

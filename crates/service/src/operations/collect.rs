@@ -56,6 +56,7 @@ pub(crate) async fn perform(
         workspace: workspace(&owned).map_err(to_failure)?.host.clone(),
         excluded: excluded(&owned, &request.exclude).map_err(to_failure)?,
         limit_bytes: request.limit_bytes,
+        limit_paths: request.limit_paths,
     };
     let again = context.run_number() > 1;
     let collect = async |_: Step| {

@@ -1,6 +1,7 @@
 //! `read_events`: the events of an owner's sandboxes, from an offset on.
 
 use stockade_api::{Caller, Items, ReadEvents, RecordedEvent, Result};
+use stockade_core::{Code, Problem};
 use tokio::sync::mpsc;
 
 use crate::owned_sandbox::OwnedSandbox;
@@ -49,10 +50,17 @@ pub(crate) async fn read(
             if !request.follow {
                 break;
             }
-            tokio::select! {
-                _ = stopped.wait_for(|stopped| *stopped) => break,
+            let is_stopped = tokio::select! {
+                _ = stopped.wait_for(|stopped| *stopped) => true,
                 () = sender.closed() => break,
-                _ = changed.changed() => {}
+                _ = changed.changed() => false,
+            };
+            if is_stopped {
+                // An end without an error would look as if there were no more events.
+                let gone = Problem::new(Code::Unreachable, "the server is shutting down")
+                    .because("there may be more events; continue after the last one");
+                let _ = sender.send(Err(gone)).await;
+                break;
             }
         }
     });

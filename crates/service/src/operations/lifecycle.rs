@@ -16,6 +16,7 @@ use crate::failure::{runtime_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::owned_sandbox::OwnedSandbox;
+use crate::reserve::with_reserve;
 use crate::service::Service;
 use crate::store::sandboxes::SandboxRow;
 use crate::{events, spec};
@@ -80,7 +81,13 @@ pub(crate) async fn change_state(
         Operation::Resume => RESUME,
         Operation::Kill | Operation::Renew | Operation::Use | Operation::Collect => KILL,
     };
-    let done = operation::run(&service.engine, name, caller, &request).await;
+    let (engine, by_id) = (&service.engine, &request);
+    let run = |caller: Caller| async move { operation::run(engine, name, &caller, by_id).await };
+    let done = match operation {
+        // What uses the disk may be a command of the sandbox itself.
+        Operation::Kill => with_reserve(service.inner.reserve.as_ref(), caller, run).await,
+        _ => run(caller.clone()).await,
+    };
     // Its watcher checks again, now that the change is recorded.
     service.inner.wake(&request.id);
     done

@@ -12,6 +12,7 @@ use crate::failure::{invalid, runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::owned_sandbox::OwnedSandbox;
+use crate::reserve::with_reserve;
 use crate::service::Service;
 use crate::spec;
 use crate::store::snapshots::{self, IdStatus};
@@ -146,7 +147,9 @@ pub(crate) async fn check_owner(service: &Service, caller: &Caller, id: &str) ->
 /// Removes a snapshot.
 pub(crate) async fn remove(service: &Service, caller: &Caller, id: SnapshotId) -> Result<()> {
     check_owner(service, caller, id.as_str()).await?;
-    operation::run(&service.engine, REMOVE, caller, &id).await
+    let (engine, id) = (&service.engine, &id);
+    let run = |caller: Caller| async move { operation::run(engine, REMOVE, &caller, id).await };
+    with_reserve(service.inner.reserve.as_ref(), caller, run).await
 }
 
 /// The workflow that removes one.

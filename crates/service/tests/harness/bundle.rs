@@ -25,7 +25,7 @@ pub(crate) fn bundle(data: &Path, project: &Path, files: &[&str]) -> String {
         let mode = std::fs::Permissions::from_mode(0o644);
         std::fs::set_permissions(copy_path.join(name), mode).unwrap();
     }
-    let limits = review::limits(None);
+    let limits = review::limits(None, None);
     let new_bundle =
         review::bundle_view(&home, &project, &view, 0, &limits, &mut Vec::new()).unwrap();
     view.remove().unwrap();

@@ -28,12 +28,13 @@ const SMITHERS: &str = "stockade:smithers";
 pub(super) const CHILD: &str = "stockade:child";
 
 /// The modules of the library, by name, each before the modules that import it.
-const MODULES: [(&str, &str); 11] = [
+const MODULES: [(&str, &str); 12] = [
     (HOST, include_str!("library/host.js")),
     ("stockade:agents", include_str!("library/agents.js")),
     ("stockade:elements", include_str!("library/elements.js")),
     ("stockade:places", include_str!("library/places.js")),
     (SMITHERS, include_str!("library/smithers.js")),
+    ("stockade:keys", include_str!("library/keys.js")),
     ("stockade:differences", include_str!("library/differences.js")),
     ("stockade:context", include_str!("library/context.js")),
     (SANDBOX, include_str!("library/sandbox.js")),

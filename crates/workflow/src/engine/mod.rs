@@ -16,6 +16,7 @@ mod prepare;
 mod problem;
 mod program;
 mod provider_cleanups;
+mod redaction;
 mod run;
 mod sandbox;
 mod schemas;

@@ -10,6 +10,7 @@ use stockade_core::{Code, Problem};
 use super::commands;
 use super::options::Options;
 use super::problem::from_user_code;
+use super::redaction::Redaction;
 use super::schemas::Schemas;
 use super::user_code::{Interface, Rendering, UserCode};
 use crate::authoring::{Error, Processes};
@@ -70,9 +71,12 @@ pub(super) async fn load(
     environment: &BTreeMap<String, String>,
     schemas: &Schemas,
 ) -> Result<(UserCode, Rendering), Problem> {
+    let redaction = Redaction::default();
+    redaction.add_environment(environment);
     let user_code = UserCode::load(realms, file, environment.clone()).await;
-    let user_code = user_code.map_err(|error| from_user_code(file, error))?;
-    let rendering = check(&user_code, file, run, input, schemas).await?;
+    let user_code = user_code.map_err(|error| redaction.problem(from_user_code(file, error)))?;
+    let rendering = check(&user_code, file, run, input, schemas).await;
+    let rendering = rendering.map_err(|problem| redaction.problem(problem))?;
     Ok((user_code, rendering))
 }
 

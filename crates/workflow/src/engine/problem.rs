@@ -7,6 +7,9 @@ use stockade_core::{Code, Problem};
 
 use crate::authoring::Error;
 
+/// What helps when the disk of the data directory is full.
+const FREE_SPACE_REMEDY: &str = "free space on the disk of the data directory, for which `stockade kill ID` and `stockade reject ID` need none, then retry";
+
 /// The error for a run id that already exists.
 pub(super) fn run_exists(id: &str) -> Problem {
     Problem::new(Code::Conflict, format!("a run {id} already exists"))
@@ -65,7 +68,26 @@ pub(super) fn from_store(error: stockade_durable::Error) -> Problem {
         Durable::NewerDatabase { .. }
         | Durable::ForeignDatabase { .. }
         | Durable::CorruptDatabase { .. } => Code::DatabaseInvalid,
+        Durable::StorageFull => {
+            return Problem::new(Code::StorageFull, "there is no space to record the run")
+                .because(error.to_string())
+                .remedied_by(FREE_SPACE_REMEDY);
+        }
         _ => Code::Io,
     };
     Problem::new(code, error.to_string())
+}
+
+/// The error for a run that has stopped because the store failed.
+pub(super) fn run_stopped(id: &str, error: stockade_durable::Error) -> Problem {
+    let code = match error {
+        stockade_durable::Error::StorageFull => Code::StorageFull,
+        _ => Code::Io,
+    };
+    let message = format!("run {id} has stopped: its progress cannot be recorded");
+    let problem = Problem::new(code, message).because(match code {
+        Code::StorageFull => "no space is left on the disk of the data directory".to_owned(),
+        _ => error.to_string(),
+    });
+    problem.remedied_by(format!("{FREE_SPACE_REMEDY}: stockade resume {id}"))
 }

@@ -11,6 +11,7 @@ use stockade_durable::{Builder, Context, Failure, Store, WorkflowId};
 use super::execution::{End, Execution};
 use super::options::Options;
 use super::program;
+use super::redaction::Redaction;
 use super::state::EngineState;
 use super::task_error::TaskError;
 use super::user_code::UserCode;
@@ -92,6 +93,9 @@ async fn prepare(
     let store: &dyn Store = state.store();
     let no_record = || Failure::new("not_found", format!("there is no record of run {run}"));
     let row = runs::find(store, run).await?.ok_or_else(no_record)?;
+    let redaction = Redaction::default();
+    redaction.add_environment(&row.environment);
+    let refused = |error| Ok(Err(redaction.task_error(TaskError::from(error))));
     let user_code = match prepared {
         Some(user_code) => user_code,
         None => {
@@ -99,7 +103,7 @@ async fn prepare(
             let Options { realms, rust_workflows: built, .. } = &state.options;
             match UserCode::of(program, realms, row.environment, built) {
                 Ok(user_code) => user_code,
-                Err(error) => return Ok(Err(error.into())),
+                Err(error) => return refused(error),
             }
         }
     };
@@ -107,7 +111,7 @@ async fn prepare(
     let user_code = Arc::new(user_code);
     let interface = match user_code.open(&journal).await {
         Ok(interface) => interface,
-        Err(error) => return Ok(Err(error.into())),
+        Err(error) => return refused(error),
     };
     let (state, context) = (Arc::clone(state), context.clone());
     Ok(

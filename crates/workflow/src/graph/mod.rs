@@ -28,8 +28,9 @@ pub use function::Function;
 pub use limits::ToolLimits;
 pub use model::{Graph, Group, Loop, Node, Order, Output, Prompt, Task, Work};
 pub use retry::{Growth, Retry};
+pub(crate) use sandbox::unknown_egress;
 pub use sandbox::{OnLimit, Sandbox, Volume};
 pub use wait::{Approval, Event, OnDeny, OnTimeout, Timer};
 
-pub(crate) use nearest::nearest;
+pub(crate) use nearest::{nearest, unknown_field};
 pub(crate) use tree::{Error, RenderUpdate, Tree};

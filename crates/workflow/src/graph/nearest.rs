@@ -11,6 +11,15 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     distances.filter(|(far, _)| *far <= allowed).min_by_key(|(far, _)| *far).map(|(_, known)| known)
 }
 
+/// The message for a field that an object does not have.
+pub(crate) fn unknown_field(object: &str, field: &str, known: &[&str]) -> String {
+    let hint = match nearest(field, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("it has {}", known.join(", ")),
+    };
+    format!("`{object}` has no `{field}` — {hint}")
+}
+
 /// The number of letters to add, remove, replace or swap with their neighbours.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
+use stockade_core::smithers_egress::Contract;
 
 use super::function::Function;
 use super::limits::ToolLimits;
+use super::nearest::{nearest, unknown_field};
 
 /// A sandbox that executes a workflow.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,4 +75,19 @@ pub enum OnLimit {
     Fail,
     /// The task waits for a slot.
     Wait,
+}
+
+/// What is wrong with the fields of an egress contract. A provider may have fields of its own, as the
+/// documentation of `<Sandbox>` allows, but none that looks like a misspelt one of the contract.
+pub(crate) fn unknown_egress(egress: &Value, has_provider: bool) -> Vec<String> {
+    let Some(fields) = egress.as_object().filter(|fields| !fields.contains_key("$")) else {
+        return vec!["`egress` must be an object".to_owned()];
+    };
+    let is_wrong = |field: &&String| {
+        let is_known = Contract::FIELDS.contains(&field.as_str());
+        let may_be_own = || has_provider && nearest(field, Contract::FIELDS).is_none();
+        !is_known && !may_be_own()
+    };
+    let wrong = fields.keys().filter(is_wrong);
+    wrong.map(|field| unknown_field("egress", field, &Contract::FIELDS)).collect()
 }

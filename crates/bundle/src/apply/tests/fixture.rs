@@ -195,6 +195,7 @@ fn manifest(old: &Tree, new: &Tree, project: &Path) -> Manifest {
                 path: path.clone(),
                 change,
                 renamed_from: None,
+                tree: None,
                 ignored: false,
                 refused: None,
                 executed_by: None,

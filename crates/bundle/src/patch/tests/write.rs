@@ -18,6 +18,7 @@ fn entry(path: &[u8], change: Change) -> Entry {
         path: RelativePath::new(path).unwrap(),
         change,
         renamed_from: None,
+        tree: None,
         ignored: false,
         refused: None,
         executed_by: None,

@@ -15,7 +15,12 @@ pub(crate) fn run(arguments: Collect) -> Result<u8, Failure> {
     let exclude = arguments.exclude.into_iter().map(|path| Bytes(path.into_vec())).collect();
     let collected = remote::with(arguments.server_mode, async |remote| {
         let sandbox_id = find(&remote, &arguments.id).await?;
-        let request = CollectChanges { sandbox_id, exclude, limit_bytes: arguments.max_bundle };
+        let request = CollectChanges {
+            sandbox_id,
+            exclude,
+            limit_bytes: arguments.max_bundle,
+            limit_paths: arguments.max_paths,
+        };
         Ok(remote.sandboxes.collect_changes(&remote.idempotent(), request).await?)
     })?;
     if arguments.json {

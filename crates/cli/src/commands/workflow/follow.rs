@@ -15,27 +15,44 @@ pub const WAIT_MS: u32 = 20_000;
 const SHORT_WAIT: Duration = Duration::from_secs(30);
 
 /// Prints the events of a run, starting with event `from`, until it has ended or waits for
-/// others. Returns the exit code. `first_wait_ms` is how long to wait for the first event.
+/// others. Returns the exit code, and the number of the next event. `first_wait_ms` is how long to wait
+/// for the first event.
 pub async fn follow_to_end(
     remote: &Remote,
     id: &str,
     from: i64,
     first_wait_ms: u32,
     is_json: bool,
-) -> Result<u8, Failure> {
+) -> Result<(u8, i64), Failure> {
+    let follow = async |from, wait_ms| {
+        let request = Follow { id: id.to_owned(), from, wait_ms };
+        Ok(remote.workflows.follow(remote.caller(), request).await?)
+    };
+    let print = |event: &Value| print_event(event, is_json);
+    let (run, next) = read_to_end(follow, (from, first_wait_ms), print).await?;
+    Ok((print_outcome(remote, run, is_json).await?, next))
+}
+
+/// Reads events until the run cannot proceed by itself and there are no more events. The state is read
+/// before the events, so events that come with the last state may not be all: only a read without
+/// events ends it.
+async fn read_to_end(
+    follow: impl AsyncFn(i64, u32) -> Result<RunUpdate, Failure>,
+    (from, first_wait_ms): (i64, u32),
+    mut print: impl FnMut(&Value) -> Result<(), Failure>,
+) -> Result<(Run, i64), Failure> {
     let (mut next, mut wait_ms) = (from, first_wait_ms);
     loop {
-        let request = Follow { id: id.to_owned(), from: next, wait_ms };
-        let news = remote.workflows.follow(remote.caller(), request).await?;
-        let RunUpdate { run, events, next: after } = news;
-        (next, wait_ms) = (after, WAIT_MS);
+        let RunUpdate { run, events, next: after } = follow(next, wait_ms).await?;
+        next = after;
         for event in &events {
-            print_event(event, is_json)?;
+            print(event)?;
         }
-        let is_late = events.len() >= 1_000;
-        if !is_late && (run.status.is_terminal() || is_waiting(&run)) {
-            return print_outcome(remote, run, is_json).await;
+        let is_over = run.status.is_terminal() || is_waiting(&run);
+        if is_over && events.is_empty() {
+            return Ok((run, next));
         }
+        wait_ms = if is_over { 0 } else { WAIT_MS };
     }
 }
 
@@ -184,7 +201,71 @@ fn shell_word(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
     use super::*;
+
+    /// What a server responds, one after the other: the status and the events.
+    fn read(script: &[(&str, &[&str])]) -> (Vec<String>, Vec<u32>) {
+        let run = |status: &str| {
+            serde_json::from_value::<Run>(json!({
+                "id": "r", "name": "w", "file": "/w.tsx", "program": "p", "status": status,
+                "input": null, "createdAt": 0, "updatedAt": 0,
+            }))
+        };
+        let script: VecDeque<_> = script.iter().copied().collect();
+        let (script, waits) = (RefCell::new(script), RefCell::new(Vec::new()));
+        let follow = async |from: i64, wait_ms| {
+            let (status, events) = script.borrow_mut().pop_front().expect("it reads on");
+            waits.borrow_mut().push(wait_ms);
+            let events: Vec<_> = events.iter().map(|kind| json!({ "type": kind })).collect();
+            let next = from + i64::try_from(events.len()).unwrap();
+            Ok(RunUpdate { run: run(status).unwrap(), events, next })
+        };
+        let mut printed = Vec::new();
+        let reading = read_to_end(follow, (0, 7), |event| {
+            printed.push(event["type"].as_str().unwrap().to_owned());
+            Ok(())
+        });
+        let reading = block_on(reading);
+        reading.unwrap();
+        (printed, waits.into_inner())
+    }
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn all_events_are_read_before_a_run_counts_as_ended() {
+        let (printed, waits) = read(&[
+            ("running", &["RunStarted"]),
+            ("running", &["NodeFinished", "RunFinished"]),
+            ("finished", &[]),
+        ]);
+        assert_eq!(printed, ["RunStarted", "NodeFinished", "RunFinished"]);
+        assert_eq!(waits, [7, WAIT_MS, WAIT_MS]);
+        // The end was committed after the events were read, or they did not fit into one response.
+        let (printed, waits) = read(&[
+            ("finished", &["RunStarted"]),
+            ("finished", &["NodeFinished", "RunFinished"]),
+            ("finished", &[]),
+        ]);
+        assert_eq!(printed, ["RunStarted", "NodeFinished", "RunFinished"]);
+        assert_eq!(waits, [7, 0, 0]);
+    }
+
+    #[test]
+    fn a_run_that_waited_is_followed_when_it_goes_on_meanwhile() {
+        let (printed, _) = read(&[
+            ("waiting", &["RunWaiting"]),
+            ("running", &["RunRunning"]),
+            ("finished", &["RunFinished"]),
+            ("finished", &[]),
+        ]);
+        assert_eq!(printed, ["RunWaiting", "RunRunning", "RunFinished"]);
+    }
 
     #[test]
     fn what_is_to_be_typed_is_what_it_says_and_nothing_else() {

@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn text(Inspection { run, tasks, sandboxes, waits }: &Inspection) -> String {
+fn text(Inspection { run, tasks, sandboxes, waits, problem }: &Inspection) -> String {
     let mut text = String::new();
     let mut line =
         |name: &str, value: &str| text.push_str(&format!("{name:8}  {}\n", escaped(value)));
@@ -36,6 +36,10 @@ fn text(Inspection { run, tasks, sandboxes, waits }: &Inspection) -> String {
     }
     if let Some(error) = &run.error {
         line("error", &error.to_string());
+    }
+    if let Some(problem) = problem {
+        let cause = problem.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+        line("stopped", &format!("[{}] {}{cause}", problem.code, problem.message));
     }
     for task in tasks {
         let times = match task.executions {

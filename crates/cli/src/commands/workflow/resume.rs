@@ -38,6 +38,6 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
             print_text(&format!("{id}\n"))?;
             return Ok(0);
         }
-        follow::follow_to_end(&remote, &id, from, FIRST_WAIT_MS, arguments.json).await
+        Ok(follow::follow_to_end(&remote, &id, from, FIRST_WAIT_MS, arguments.json).await?.0)
     })
 }

@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
             print_text(&format!("{}\n", run.id))?;
             return Ok(0);
         }
-        follow::follow_to_end(&remote, &run.id, 0, follow::WAIT_MS, arguments.json).await
+        Ok(follow::follow_to_end(&remote, &run.id, 0, follow::WAIT_MS, arguments.json).await?.0)
     })
 }
 

@@ -1,6 +1,10 @@
 // The argument of a workflow's function: its input, and the outputs of its tasks so far.
+import { checkKeys } from "stockade:keys";
 import { SmithersError, tableOf } from "stockade:smithers";
 import { LastRendering } from "stockade:differences";
+
+// The fields of the key of a row.
+const KEY = ["nodeId", "iteration"];
 
 const keyOf = (table) => (typeof table === "string" ? table : tableOf(table)?.key);
 
@@ -126,12 +130,16 @@ export class Run {
         get: (target, key) => (typeof key === "string" ? outputs(key) : target[key]),
       }),
       output(table, key) {
+        checkKeys("the key of ctx.output()", key, KEY);
         const row = run.#find(table, key);
         if (row !== undefined) return row.value;
         const node = key?.nodeId === undefined ? "" : ` of task "${key.nodeId}"`;
         throw new SmithersError("MISSING_OUTPUT", `there is no output${node} in "${keyOf(table)}" yet; ctx.outputMaybe() returns undefined instead`);
       },
-      outputMaybe: (table, key) => run.#find(table, key)?.value,
+      outputMaybe(table, key) {
+        checkKeys("the key of ctx.outputMaybe()", key, KEY);
+        return run.#find(table, key)?.value;
+      },
       latest,
       latestArray: (value) => (Array.isArray(value) ? value : value === undefined || value === null ? [] : [value]),
       iterationCount: (table, nodeId) => run.#table(table).of(nodeId).length,

@@ -1,5 +1,6 @@
 // Providers that are built from a remote session, which has files and executes a command.
 // All of them pass the input of the command and find its result in the same way.
+import { checkKeys } from "stockade:keys";
 import { SmithersError } from "stockade:smithers";
 
 export const SANDBOX_PROVIDER_REQUEST_ENV = "SMITHERS_SANDBOX_REQUEST_PATH";
@@ -107,6 +108,7 @@ export const uploadEgressCaToSession = async (session, egress, workdir) => {
 export const createCommandSandboxProvider = (options) => {
   const id = typeof options?.id === "string" ? options.id.trim() : "";
   if (id === "") throw invalid("Command sandbox provider requires a non-empty id.");
+  checkKeys("createCommandSandboxProvider()", options, ["id", "createSession", "command", "workdir", "requestFile", "resultFile", "env", "cleanup"]);
   const {
     createSession,
     command = "node /workspace/run-smithers-sandbox.js",

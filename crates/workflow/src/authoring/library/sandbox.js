@@ -1,5 +1,6 @@
 // Providers of sandboxes: their registration, their requests, and the functions that they may call while they run.
 import { isLonger, later, now, tell, textOf } from "stockade:host";
+import { checkKeys, unknownKeys } from "stockade:keys";
 import { SmithersError, isWorkflow } from "stockade:smithers";
 
 // Upstream's size limit of a heartbeat, and the interval at which upstream writes heartbeats.
@@ -11,6 +12,9 @@ const RESULT_BYTES = 48 << 20;
 // The maximum number of child runs of one call.
 const MAX_CHILDREN = 16;
 const NAME = /^[A-Za-z0-9._-]{1,128}$/;
+
+// The fields of the options of executeChildWorkflow().
+const CHILD_OPTIONS = ["workflow", "input", "runId", "parentRunId", "rootDir", "allowNetwork", "maxOutputBytes", "toolTimeoutMs", "signal"];
 
 const invalid = (message) => new SmithersError("INVALID_INPUT", message);
 
@@ -113,6 +117,7 @@ class Call {
   async child(parent, options) {
     if (this.#hasEnded) throw invalid("executeChildWorkflow() can be called only while the provider runs");
     if (typeof options !== "object" || options === null) throw invalid("executeChildWorkflow() requires the parent workflow and an object with `workflow` and `input`");
+    checkKeys("executeChildWorkflow()", options, CHILD_OPTIONS);
     const { workflow, input, runId, parentRunId, rootDir, allowNetwork, maxOutputBytes, toolTimeoutMs, signal } = options;
     if (!isWorkflow(workflow)) throw invalid("executeChildWorkflow() requires `workflow`, the result of `smithers(…)`");
     if (parent !== undefined && parent !== null && !isWorkflow(parent)) throw invalid("the first argument of executeChildWorkflow() must be the parent workflow, `request.parentWorkflow`");
@@ -199,7 +204,10 @@ const plain = (result, id) => {
   const unreadable = (why) => new SmithersError("SANDBOX_EXECUTION_FAILED", `Sandbox provider "${id}" returned a result that cannot be read: ${why}`);
   let text;
   try {
-    text = textOf(Object.fromEntries(FIELDS.map((name) => [name, result[name]]).filter(([, value]) => value !== undefined)));
+    // Of other fields the host gets only the names, to refuse them. The result may be an object with methods.
+    const others = unknownKeys(result, FIELDS).filter((name) => typeof result[name] !== "function");
+    const fields = FIELDS.map((name) => [name, result[name]]).filter(([, value]) => value !== undefined);
+    text = textOf(Object.fromEntries([...fields, ...others.map((name) => [name, true])]));
   } catch (error) {
     throw unreadable(error?.message ?? "it threw");
   }

@@ -1,4 +1,5 @@
 // The exports of `smithers-orchestrator` and `stockade`: workflows and the tables of their results.
+import { checkKeys } from "stockade:keys";
 import { place } from "stockade:places";
 import { Branch, Element, KIND, Loop, MergeQueue, Parallel, Ralph, Sandbox, Sequence, Signal, Subflow, Task, Timer, WaitForEvent, Workflow, Approval } from "stockade:elements";
 
@@ -105,6 +106,7 @@ export const createSmithers = (schemas = {}, options = {}) => {
     if (typeof build !== "function") {
       throw new SmithersError("INVALID_INPUT", "smithers() requires a function that takes the context and returns a <Workflow>");
     }
+    checkKeys("smithers()", opts, ["output"]);
     return new WorkflowDefinition(build, opts, schemas);
   };
   return {

@@ -118,8 +118,12 @@ impl SandboxExecutor {
 
     /// The bundle of the command's changes to the project, if there are any.
     async fn changes(&self, job: &Job, id: &SandboxId) -> Result<Option<String>, Problem> {
-        let request =
-            || CollectChanges { sandbox_id: id.clone(), exclude: Vec::new(), limit_bytes: None };
+        let request = || CollectChanges {
+            sandbox_id: id.clone(),
+            exclude: Vec::new(),
+            limit_bytes: None,
+            limit_paths: None,
+        };
         let collected = self
             .start_with_retry(job, "changes", |caller| async move {
                 self.sandboxes.collect_changes(&caller, request()).await

@@ -11,6 +11,7 @@ use super::child_count::WaitingChildren;
 use super::outcome::End;
 use super::state::Execution;
 use crate::engine::clock::now_ms;
+use crate::engine::redaction::Redaction;
 use crate::engine::sandbox::EnclosingSandbox;
 use crate::engine::state::EngineState;
 use crate::engine::task_error::{INTERRUPTED, TaskError};
@@ -33,6 +34,8 @@ pub(super) struct ChildRun {
     pub(super) max_concurrency: Option<u32>,
     /// The sandbox that encloses it, if a provider executes it.
     pub(super) enclosing: Option<EnclosingSandbox>,
+    /// The values that no record of the parent contains.
+    pub(super) redaction: Redaction,
 }
 
 impl ChildRun {
@@ -95,14 +98,17 @@ impl ChildRun {
             ..Journal::new(id, input)
         }));
         let interface = self.user_code.open(&journal).await?;
-        let Self { state, context, user_code, siblings, max_concurrency, enclosing, .. } = self;
+        let Self {
+            state, context, user_code, siblings, max_concurrency, enclosing, redaction, ..
+        } = self;
         if !statements.is_empty() {
             context.write(statements).await.map_err(stopped)?;
         }
         let child = context.clone();
         let execution =
             Execution::new(state, child, user_code, journal, interface, max_concurrency);
-        let execution = execution.await.map_err(stopped)?.into_child(siblings, enclosing);
+        let execution =
+            execution.await.map_err(stopped)?.into_child(siblings, enclosing, redaction);
         let (end, statements) = execution.run_to_end().await.map_err(stopped)?;
         context.write(statements).await.map_err(stopped)?;
         Ok(end)
@@ -128,6 +134,7 @@ impl Execution {
             environment: self.run.origin.environment.clone(),
             max_concurrency: self.run.max_concurrency,
             enclosing: self.sandboxes.enclosing.clone(),
+            redaction: self.ledger.redaction.clone(),
         }
     }
 
@@ -136,7 +143,11 @@ impl Execution {
         mut self,
         siblings: Arc<WaitingChildren>,
         enclosing: Option<EnclosingSandbox>,
+        redaction: Redaction,
     ) -> Self {
+        // What a child reports, its parent reports too.
+        redaction.add_environment(&self.run.environment());
+        self.ledger.redaction = redaction;
         self.sandboxes.enclosing = enclosing;
         if self.status == RunStatus::Waiting {
             self.status = RunStatus::Running;

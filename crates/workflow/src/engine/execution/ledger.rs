@@ -8,6 +8,7 @@ use stockade_durable::{Context, Failure, Statement};
 use tokio::sync::oneshot;
 
 use crate::engine::clock::now_ms;
+use crate::engine::redaction::Redaction;
 use crate::engine::sandbox::Record;
 use crate::schedule::Key;
 use crate::store::{answers, events};
@@ -25,16 +26,19 @@ pub(super) struct Ledger {
     acknowledgements: Vec<oneshot::Sender<()>>,
     /// The answers that were used, until their use is on disk.
     used_answers: HashSet<i64>,
+    /// The values that no event contains.
+    pub(super) redaction: Redaction,
 }
 
 impl Ledger {
-    pub(super) fn new(run: &str, next_event: i64) -> Self {
+    pub(super) fn new(run: &str, next_event: i64, redaction: Redaction) -> Self {
         Self {
             run: run.to_owned(),
             next_event,
             statements: Vec::new(),
             acknowledgements: Vec::new(),
             used_answers: HashSet::new(),
+            redaction,
         }
     }
 
@@ -46,8 +50,9 @@ impl Ledger {
         self.statements.extend(statements);
     }
 
-    /// Adds an event, with the run id and the time.
+    /// Adds an event, with the run id and the time, and without the values that are redacted.
     pub(super) fn event(&mut self, mut event: Value) {
+        self.redaction.event(&mut event);
         let at = now_ms();
         event["runId"] = self.run.as_str().into();
         event["timestampMs"] = at.into();

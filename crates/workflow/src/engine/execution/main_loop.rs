@@ -97,6 +97,7 @@ impl Execution {
         match self.user_code.render(&self.run.id).await {
             Ok(rendering) => {
                 self.name_child_run(&rendering.graph.name);
+                self.ledger.redaction.add_graph(&rendering.graph);
                 self.plan.update(rendering);
                 None
             }
@@ -209,7 +210,10 @@ impl Execution {
     }
 
     /// Ends the run; returns how it ends, and the statements to commit with the end.
-    async fn end(mut self, end: End) -> (End, Vec<Statement>) {
+    async fn end(mut self, mut end: End) -> (End, Vec<Statement>) {
+        if let End::Failed(error) = &mut end {
+            self.ledger.redaction.error(error);
+        }
         self.end_run_sandboxes().await;
         self.take_lines();
         // The parent is notified of the end in another way.

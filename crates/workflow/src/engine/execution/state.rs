@@ -13,6 +13,7 @@ use super::plan::RunPlan;
 use super::run_sandboxes::RunSandboxes;
 use super::start_queue::StartQueue;
 use super::task_table::TaskTable;
+use crate::engine::redaction::Redaction;
 use crate::engine::sandbox;
 use crate::engine::state::EngineState;
 use crate::engine::user_code::{Interface, UserCode};
@@ -99,6 +100,8 @@ impl Execution {
         }
         let output = interface.output;
         let run = RunIdentity { id, origin, output, max_concurrency, journal };
+        let redaction = Redaction::default();
+        redaction.add_environment(&run.environment());
         let mut execution = Self {
             state,
             context,
@@ -107,7 +110,7 @@ impl Execution {
             tasks: TaskTable::new(tasks, loops),
             plan: RunPlan::new(),
             queue: StartQueue::default(),
-            ledger: Ledger::new(&run.id, next_event),
+            ledger: Ledger::new(&run.id, next_event, redaction),
             children: RunFamily::default(),
             sandboxes: RunSandboxes::new(sandbox::slots(&run.environment())),
             agent_events: AgentEvents::default(),

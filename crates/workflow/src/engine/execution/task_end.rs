@@ -117,7 +117,8 @@ impl Execution {
     }
 
     /// Handles a failed attempt: the task is retried, or has failed permanently.
-    pub(super) fn fail(&mut self, key: &Key, task: &Task, mut error: TaskError) {
+    pub(super) fn fail(&mut self, key: &Key, task: &Task, error: TaskError) {
+        let mut error = self.ledger.redaction.task_error(error);
         if error.frames.is_empty() {
             error.frames.extend(task.location.as_ref().map(|location| format!("at {location}")));
         }

@@ -159,6 +159,7 @@ impl Execution {
                 key: key.clone(),
                 attempt,
                 timings: Timings::default(),
+                redaction: self.ledger.redaction.clone(),
                 lineage: enclosing.as_ref().map(|enclosing| enclosing.lineage.clone()),
             },
             slots: Arc::clone(&self.sandboxes.slots),

@@ -13,13 +13,13 @@ use stockade_api::{
     Result, ResumeRun, Run, RunById, RunStatus, RunUpdate, SendSignal, TaskInfo, Up,
 };
 use stockade_core::{Code, Problem};
-use stockade_durable::Statement;
+use stockade_durable::{Statement, WorkflowId};
 
 use self::signals::find_receiver;
 use super::clock::now_ms;
 use super::open_waits::{self, OpenWait};
 use super::prepare::{check_executable, load};
-use super::problem::{from_store, workflow_changed};
+use super::problem::{from_store, run_stopped, workflow_changed};
 use super::start::{RunId, RunRequest, stored_program};
 use super::workflows::Workflows;
 use super::{metrics, run};
@@ -88,13 +88,15 @@ impl stockade_api::Workflows for Workflows {
     }
 
     async fn inspect(&self, caller: &Caller, request: RunById) -> Result<Inspection> {
-        let run = self.find_own(caller, &request.id).await?.run;
+        let row = self.find_own(caller, &request.id).await?;
         let tasks = self.tasks(&request.id).await?;
         let sandboxes = sandboxes::list_info(self.state.store(), &request.id, now_ms()).await;
-        let mut waits = self.waits(&run, tasks.clone()).await?;
+        let mut waits = self.waits(&row.run, tasks.clone()).await?;
         waits.retain(|open| open.is_now);
         let waits = waits.into_iter().map(|open| open.wait).collect();
-        Ok(Inspection { run, tasks, sandboxes: sandboxes.map_err(from_store)?, waits })
+        let sandboxes = sandboxes.map_err(from_store)?;
+        let problem = self.stop_of(&row)?;
+        Ok(Inspection { run: row.run, tasks, sandboxes, waits, problem })
     }
 
     async fn follow(&self, caller: &Caller, request: Follow) -> Result<RunUpdate> {
@@ -103,13 +105,29 @@ impl stockade_api::Workflows for Workflows {
         let mut changes = self.changes();
         loop {
             changes.mark_unchanged();
-            // The order matters: the run must not be older than its events.
-            let events =
-                events::list(self.state.store(), &request.id, request.from, MAX_EVENTS).await;
-            let events = events.map_err(from_store)?;
-            let run = self.find_own(caller, &request.id).await?.run;
-            let is_news = !events.is_empty() || run.status.is_terminal();
-            if is_news || tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+            let read_run = self.find_own(caller, &request.id);
+            let read_events = async {
+                let (store, from) = (self.state.store(), request.from);
+                events::list(store, &request.id, from, MAX_EVENTS).await.map_err(from_store)
+            };
+            let (row, events) = state_before_events(read_run, read_events).await?;
+            let is_news = !events.is_empty() || row.run.status.is_terminal();
+            let mut stops = self.engine.subscribe_to(&workflow_of(&row)?);
+            // A caller that waits must know that it may wait in vain. Others get what there is.
+            if !is_news
+                && request.wait_ms > 0
+                && let Some(problem) = self.stop_of(&row)?
+            {
+                return Err(problem);
+            }
+            let changed = async {
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    _ = stops.changed() => {}
+                }
+            };
+            if is_news || tokio::time::timeout_at(deadline, changed).await.is_err() {
+                let run = row.run;
                 let next = events.last().map_or(request.from, |(seq, _)| seq + 1);
                 let events = events.into_iter().map(|(_, event)| event).collect();
                 return Ok(RunUpdate { run, events, next });
@@ -232,6 +250,14 @@ impl Workflows {
         found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no run {id}")))
     }
 
+    /// Why a run has stopped without an end; `None` if it has not.
+    fn stop_of(&self, row: &RunRow) -> Result<Option<Problem>> {
+        let stopped = self.engine.stopped(&workflow_of(row)?).filter(|error| {
+            !row.run.status.is_terminal() && !matches!(error, stockade_durable::Error::ShuttingDown)
+        });
+        Ok(stopped.map(|error| run_stopped(&row.run.id, error)))
+    }
+
     async fn tasks(&self, id: &str) -> Result<Vec<TaskInfo>> {
         tasks::list(self.state.store(), id).await.map_err(from_store)
     }
@@ -259,5 +285,45 @@ impl Workflows {
             }
             (stored, _) => stored.map(|_| true).map_err(from_store),
         }
+    }
+}
+
+/// The durable workflow that executes a run: a child run is executed by that of its root.
+fn workflow_of(row: &RunRow) -> Result<WorkflowId> {
+    let root = row.run.id.split(":child:").next().unwrap_or(&row.run.id);
+    run::workflow_id(root, row.generation).map_err(from_store)
+}
+
+/// The state of a run, and then its events. In this order the events of a run that has ended contain
+/// its end: both were committed before the state was read.
+async fn state_before_events<R, E>(
+    run: impl Future<Output = Result<R>>,
+    events: impl Future<Output = Result<E>>,
+) -> Result<(R, E)> {
+    let run = run.await?;
+    Ok((run, events.await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// The run ends between the two reads, whichever is the first.
+    #[tokio::test]
+    async fn a_run_that_has_ended_has_its_last_event() {
+        let (reads, has_ended) = (Cell::new(0), Cell::new(false));
+        let read = || {
+            let found = has_ended.get();
+            reads.set(reads.get() + 1);
+            has_ended.set(true);
+            found
+        };
+        let run = async { Ok(if read() { "finished" } else { "running" }) };
+        let events = async { Ok(if read() { vec!["RunFinished"] } else { Vec::new() }) };
+        let (run, events) = state_before_events(run, events).await.unwrap();
+        assert_eq!(reads.get(), 2);
+        assert!(run != "finished" || events == ["RunFinished"], "{run} {events:?}");
     }
 }

@@ -196,7 +196,8 @@ impl SandboxAttempt {
         let command = result::command(command_line, &child, tools, sandbox.allow_nested);
         let executed = self.execute_command(handle, rounds, (&command, tools), &environment);
         let output = timings.measure(Operation::Execute, executed).await?;
-        if let Some(waiting) = child_wait::read(handle, &output).await? {
+        if let Some(mut waiting) = child_wait::read(handle, &output).await? {
+            recorder.redaction.waits(&mut waiting.waits);
             return Ok(CommandOutcome::Waits(waiting));
         }
         let heartbeat =
@@ -235,7 +236,11 @@ impl SandboxAttempt {
             let operation = handle.execute(number, execute).await?;
             loop {
                 match handle.wait(&operation, output_bytes).await? {
-                    WaitOutcome::Ended(output) => return Ok(output),
+                    WaitOutcome::Ended(mut output) => {
+                        // Before it is shortened, which may leave a part of a value.
+                        self.recorder.redaction.bytes(&mut output.stderr);
+                        return Ok(output);
+                    }
                     WaitOutcome::NeverStarted => break,
                     WaitOutcome::Running => {
                         let more = json!({ "remoteRunId": child_id(handle) });

@@ -6,6 +6,7 @@ use stockade_durable::Statement;
 use tokio::sync::{mpsc, oneshot};
 
 use super::enclosing::Lineage;
+use crate::engine::redaction::Redaction;
 use crate::engine::task_error::{INTERRUPTED, TaskError};
 use crate::engine::timings::Timings;
 use crate::schedule::Key;
@@ -39,6 +40,8 @@ pub(crate) struct Recorder {
     pub(crate) lineage: Option<Lineage>,
     /// Times to be added to the next event.
     pub(crate) timings: Timings,
+    /// The values that no record of the run contains.
+    pub(crate) redaction: Redaction,
 }
 
 impl Recorder {

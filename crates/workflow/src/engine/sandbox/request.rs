@@ -12,7 +12,7 @@ use stockade_core::{parse_bytes, parse_cpus};
 
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
 use crate::engine::task_error::TaskError;
-use crate::graph::{Sandbox, ToolLimits, nearest};
+use crate::graph::{Sandbox, ToolLimits, nearest, unknown_egress};
 
 /// The default runtime, as in the documentation of `<Sandbox>`.
 pub(super) const DEFAULT_RUNTIME: &str = "bubblewrap";
@@ -67,6 +67,11 @@ pub(super) fn runtime(sandbox: &Sandbox) -> &str {
 
 /// Its egress contract, if it has one.
 pub(super) fn contract(sandbox: &Sandbox) -> Result<Option<Contract>, TaskError> {
+    // A workflow in Rust has no rendering that was checked.
+    let unknown = sandbox.egress.as_ref().map(|it| unknown_egress(it, sandbox.provider.is_some()));
+    if let Some(message) = unknown.into_iter().flatten().next() {
+        return Err(invalid(message));
+    }
     let read = sandbox.egress.as_ref().map(Contract::parse);
     read.transpose().map_err(|error| invalid(error.to_string()))
 }

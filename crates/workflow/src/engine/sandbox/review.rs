@@ -48,6 +48,7 @@ pub(super) async fn changes(handle: &SandboxHandle) -> Result<Option<Bundle>, Ta
         sandbox_id: handle.sandbox_id(),
         exclude: NOT_THE_PROJECT.iter().map(|&path| path.into()).collect(),
         limit_bytes: Some(BundleLimits::SANDBOX.total_bytes),
+        limit_paths: None,
     };
     let collected = handle.sandboxes().collect_changes(&handle.caller("changes"), request).await;
     Ok(collected.map_err(|problem| task_error(&problem))?.bundle)

@@ -13,6 +13,8 @@ impl SandboxAttempt {
         let Work::Sandbox(sandbox) = &self.task.work else {
             return Err(failed("the task is not a sandbox"));
         };
+        // A nested sandbox is not in the rendering of the run.
+        self.recorder.redaction.add_sandbox(sandbox);
         if self.state.options.sandboxes.is_none() {
             return self.request_from_host(sandbox).await;
         }

@@ -9,7 +9,6 @@ use stockade_api::CommandLine;
 use super::props::{Props, function_of};
 use crate::graph::agent::{Command, Program, Variables};
 use crate::graph::function::Function;
-use crate::graph::nearest::nearest;
 
 const KEYS: [&str; 8] =
     ["adapter", "args", "command", "env", "image", "model", "network", "timeoutMs"];
@@ -20,13 +19,7 @@ pub(super) fn command(props: &mut Props<'_>) -> Option<Command> {
     found.remove("$");
     let read = function_of(&found, "read");
     found.remove("read");
-    for key in found.keys().filter(|key| !KEYS.contains(&key.as_str())) {
-        let hint = match nearest(key, KEYS) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("it has {}", KEYS.join(", ")),
-        };
-        props.fault(format!("`agent` has no `{key}` — {hint}"));
-    }
+    props.check_fields("agent", &found, &KEYS);
     let mut found = Fields { found, props };
     Some(Command {
         program: found.program(),

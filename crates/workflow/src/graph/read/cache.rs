@@ -6,7 +6,6 @@ use serde_json::{Map, Value};
 
 use super::props::{Props, tagged};
 use crate::graph::cache::{Cache, Depends, Scope};
-use crate::graph::nearest::nearest;
 
 const KEYS: [&str; 5] = ["by", "key", "scope", "ttlMs", "version"];
 
@@ -21,13 +20,7 @@ pub(super) fn cache(props: &mut Props<'_>, default: bool) -> Option<Cache> {
             return None;
         }
     };
-    for key in found.keys().filter(|key| !KEYS.contains(&key.as_str())) {
-        let hint = match nearest(key, KEYS) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("it has {}", KEYS.join(", ")),
-        };
-        props.fault(format!("`cache` has no `{key}` — {hint}"));
-    }
+    props.check_fields("cache", &found, &KEYS);
     let value_of = |name: &str| found.get(name).cloned().unwrap_or_default();
     Some(Cache {
         scope: scope(&found, props),

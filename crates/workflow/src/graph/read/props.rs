@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::graph::fault::{Fault, SourceLocation};
 use crate::graph::function::Function;
 use crate::graph::model::Output;
-use crate::graph::nearest::nearest;
+use crate::graph::nearest::{nearest, unknown_field};
 
 /// The term for a workflow in messages.
 pub(super) const WORKFLOW: &str = "the result of `smithers(…)`";
@@ -59,6 +59,13 @@ impl<'a> Props<'a> {
     pub(super) fn fault(&mut self, message: impl Into<String>) {
         let message = format!("<{}> {}", self.element, message.into());
         self.faults.push(Fault { place: self.location.cloned(), message });
+    }
+
+    /// Reports the fields of an object in an attribute that are not known.
+    pub(super) fn check_fields(&mut self, name: &str, object: &Map<String, Value>, known: &[&str]) {
+        for field in object.keys().filter(|field| !known.contains(&field.as_str())) {
+            self.fault(unknown_field(name, field, known));
+        }
     }
 
     /// Takes the attribute; `undefined` and `null` are `None`.

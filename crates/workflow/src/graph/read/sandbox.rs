@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::props::{Props, WORKFLOW, tagged};
 use crate::graph::fault::Fault;
 use crate::graph::limits::ToolLimits;
-use crate::graph::sandbox::{OnLimit, Sandbox, Volume};
+use crate::graph::sandbox::{OnLimit, Sandbox, Volume, unknown_egress};
 
 /// The attributes in a provider's `request.config`.
 const CONFIG: &[&str] = &[
@@ -24,6 +24,11 @@ const CONFIG: &[&str] = &[
     "command",
     "workspace",
 ];
+
+/// The fields of the objects in attributes.
+const VOLUME: [&str; 3] = ["host", "container", "readonly"];
+const PORT: [&str; 2] = ["host", "container"];
+const WORKSPACE: [&str; 4] = ["name", "snapshotId", "idleTimeoutSecs", "persistence"];
 
 impl Sandbox {
     /// Reads a sandbox from a [`Sandbox::config`] that a program in a sandbox wrote: it cannot name
@@ -60,6 +65,8 @@ fn read_props(props: &mut Props<'_>) -> Sandbox {
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), props.peek(name)?.clone())))
         .collect();
+    // Before the provider is taken.
+    let egress = egress(props);
     Sandbox {
         workflow: props.function_or("workflow", WORKFLOW),
         input: props.take("input").unwrap_or_default(),
@@ -71,13 +78,13 @@ fn read_props(props: &mut Props<'_>) -> Sandbox {
         allow_nested: props.flag("allowNested").unwrap_or_default(),
         image: props.text("image"),
         env: props.pairs("env", "strings"),
-        egress: props.take("egress"),
-        ports: props.list("ports"),
+        egress,
+        ports: ports(props),
         volumes: volumes(props),
         memory_limit: props.text("memoryLimit"),
         cpu_limit: props.text("cpuLimit"),
         command: props.text("command"),
-        workspace: props.object("workspace"),
+        workspace: workspace(props),
         tools: ToolLimits {
             output_bytes: props.count("maxOutputBytes", 1).flatten().map(u64::from),
             timeout: props.milliseconds("toolTimeoutMs"),
@@ -96,23 +103,57 @@ fn provider(found: &Value) -> String {
     id.unwrap_or("custom").to_owned()
 }
 
+/// The contract is read when the sandbox is executed; its fields are checked earlier, because a field that
+/// is ignored may open the network.
+fn egress(props: &mut Props<'_>) -> Option<Value> {
+    let has_provider = props.peek("provider").is_some();
+    let egress = props.take("egress")?;
+    for message in unknown_egress(&egress, has_provider) {
+        props.fault(message);
+    }
+    Some(egress)
+}
+
+fn workspace(props: &mut Props<'_>) -> Option<Map<String, Value>> {
+    let workspace = props.object("workspace")?;
+    props.check_fields("workspace", &workspace, &WORKSPACE);
+    Some(workspace)
+}
+
+fn ports(props: &mut Props<'_>) -> Vec<Value> {
+    let ports = props.list("ports");
+    for (number, port) in ports.iter().enumerate() {
+        match port.as_object() {
+            Some(port) => props.check_fields(&format!("ports[{number}]"), port, &PORT),
+            None => props.fault("`ports` must be a list of { host, container }"),
+        }
+    }
+    ports
+}
+
 fn volumes(props: &mut Props<'_>) -> Vec<Volume> {
     let found = props.list("volumes");
-    let read: Option<Vec<_>> = found.iter().map(volume).collect();
-    read.unwrap_or_else(|| {
-        props.fault("`volumes` must be a list of { host, container, readonly? }");
-        Vec::new()
-    })
+    let mut volumes = Vec::new();
+    for (number, value) in found.iter().enumerate() {
+        let object = value.as_object();
+        let strange = object.is_some_and(|it| it.keys().any(|key| !VOLUME.contains(&key.as_str())));
+        match (object, volume(value)) {
+            (Some(object), _) if strange => {
+                props.check_fields(&format!("volumes[{number}]"), object, &VOLUME);
+            }
+            (_, Some(volume)) => volumes.push(volume),
+            (_, None) => props.fault("`volumes` must be a list of { host, container, readonly? }"),
+        }
+    }
+    volumes
 }
 
 fn volume(value: &Value) -> Option<Volume> {
     let object = value.as_object()?;
-    let known = |name: &String| matches!(name.as_str(), "host" | "container" | "readonly");
     let text = |name: &str| object.get(name)?.as_str().map(str::to_owned);
     let is_read_only = match object.get("readonly") {
         None | Some(Value::Null) => true,
         Some(said) => said.as_bool()?,
     };
-    let volume = Volume { host: text("host")?, container: text("container")?, is_read_only };
-    object.keys().all(known).then_some(volume)
+    Some(Volume { host: text("host")?, container: text("container")?, is_read_only })
 }

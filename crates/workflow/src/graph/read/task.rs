@@ -11,12 +11,14 @@ use super::props::{Props, WORKFLOW, function_of, tagged};
 use super::sandbox;
 use crate::graph::function::Function;
 use crate::graph::model::{Prompt, Task, Work};
-use crate::graph::nearest::nearest;
 use crate::graph::retry::{Growth, Retry};
 use crate::graph::wait::{Approval, Event, OnDeny, OnTimeout, Timer};
 
 /// The fields of `retryPolicy`.
 const POLICY: [&str; 3] = ["backoff", "initialDelayMs", "maxDelayMs"];
+
+/// The fields of `request`.
+const REQUEST: [&str; 2] = ["title", "summary"];
 
 pub(super) fn read(kind: &str, is_skipped: bool, is_cached: bool, props: &mut Props<'_>) -> Task {
     let id = props.required_text("id");
@@ -131,11 +133,20 @@ fn agent(props: &mut Props<'_>) -> Option<Function> {
 
 fn approval(props: &mut Props<'_>) -> Work {
     let request = props.object("request").unwrap_or_default();
-    let text = |name: &str| request.get(name).and_then(Value::as_str).map(str::to_owned);
+    props.check_fields("request", &request, &REQUEST);
+    let mut text = |name: &str| match request.get(name)? {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => {
+            props.fault(format!("`request.{name}` must be a string, not {other}"));
+            None
+        }
+    };
+    let (title, summary) = (text("title"), text("summary"));
     let choices = [("fail", OnDeny::Fail), ("continue", OnDeny::Continue), ("skip", OnDeny::Skip)];
     Work::Approval(Approval {
-        title: text("title"),
-        summary: text("summary"),
+        title,
+        summary,
         on_deny: props.choice("onDeny", &choices).unwrap_or_default(),
     })
 }
@@ -194,21 +205,28 @@ fn retry(props: &mut Props<'_>, work: &Work, continue_on_fail: bool) -> Retry {
     let never = props.flag("noRetry").unwrap_or_default();
     let limit = props.count("retries", 0);
     let policy = props.object("retryPolicy").unwrap_or_default();
-    for key in policy.keys().filter(|key| !POLICY.contains(&key.as_str())) {
-        let hint = match nearest(key, POLICY) {
-            Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("it has {}", POLICY.join(", ")),
-        };
-        props.fault(format!("`retryPolicy` has no `{key}` — {hint}"));
-    }
-    let number = |name: &str| policy.get(name).and_then(Value::as_u64).map(Duration::from_millis);
-    let growth = match policy.get("backoff").and_then(Value::as_str) {
-        None | Some("exponential") => Growth::Exponential,
-        Some("linear") => Growth::Linear,
-        Some("fixed") => Growth::Fixed,
+    props.check_fields("retryPolicy", &policy, &POLICY);
+    let mut number = |name: &str| {
+        let found = policy.get(name).filter(|found| !found.is_null())?;
+        // The JavaScript engine may write a whole number as 1.0.
+        let pause =
+            found.as_f64().and_then(|number| Duration::try_from_secs_f64(number / 1_000.0).ok());
+        if pause.is_none() {
+            props.fault(format!(
+                "`retryPolicy.{name}` must be a number of milliseconds, not {found}"
+            ));
+        }
+        pause
+    };
+    let (first, longest) = (number("initialDelayMs"), number("maxDelayMs"));
+    let growth = match policy.get("backoff") {
+        None | Some(Value::Null) => Growth::Exponential,
+        Some(Value::String(word)) if word == "exponential" => Growth::Exponential,
+        Some(Value::String(word)) if word == "linear" => Growth::Linear,
+        Some(Value::String(word)) if word == "fixed" => Growth::Fixed,
         Some(other) => {
             props.fault(format!(
-                "`retryPolicy.backoff` must be \"fixed\", \"linear\" or \"exponential\", not {other:?}"
+                "`retryPolicy.backoff` must be \"fixed\", \"linear\" or \"exponential\", not {other}"
             ));
             Growth::Exponential
         }
@@ -220,7 +238,7 @@ fn retry(props: &mut Props<'_>, work: &Work, continue_on_fail: bool) -> Retry {
     Retry {
         limit,
         growth,
-        first: number("initialDelayMs").unwrap_or(Retry::DEFAULT.first),
-        longest: number("maxDelayMs").unwrap_or(Retry::DEFAULT.longest),
+        first: first.unwrap_or(Retry::DEFAULT.first),
+        longest: longest.unwrap_or(Retry::DEFAULT.longest),
     }
 }

@@ -1,4 +1,4 @@
-// up: volumes-of-another-shape.tsx:9:5 — <Sandbox> `volumes` must be a list of { host, container, readonly? }
+// up: volumes-of-another-shape.tsx:9:5 — <Sandbox> `volumes[0]` has no `source` — it has host, container, readonly
 import { createSmithers, Sandbox, Sequence, Parallel, MergeQueue, Branch, Loop, Subflow } from "smithers-orchestrator";
 const object = { type: "object" };
 const summary = { type: "object", required: ["summary"], properties: { summary: { type: "string" } } };

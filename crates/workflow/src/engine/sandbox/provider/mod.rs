@@ -8,4 +8,3 @@ mod call;
 mod external;
 mod result;
 mod run;
-mod secrets;

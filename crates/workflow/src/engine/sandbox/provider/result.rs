@@ -14,9 +14,26 @@ use stockade_core::BundleLimits;
 
 use crate::engine::sandbox::remote::RemoteIds;
 use crate::engine::task_error::TaskError;
+use crate::graph::unknown_field;
 
 /// The maximum length of the id of a remote object, in characters (Smithers, "Run ID length").
 const ID_CHARACTERS: usize = 256;
+
+/// The fields of a result.
+const FIELDS: [&str; 12] = [
+    "bundlePath",
+    "status",
+    "output",
+    "outputs",
+    "runId",
+    "remoteRunId",
+    "workspaceId",
+    "containerId",
+    "diffBundle",
+    "patches",
+    "artifacts",
+    "streamLogPath",
+];
 
 /// The directories that a result may come from.
 #[derive(Debug, Clone)]
@@ -63,6 +80,7 @@ pub(crate) fn read(value: Value, roots: &ResultRoots) -> Result<ProviderOutput, 
     let Value::Object(mut fields) = value else {
         return Err(failed("Sandbox provider returned an invalid result."));
     };
+    check_fields("the result", &fields, &FIELDS)?;
     let status = match text(&mut fields, "status")?.as_deref() {
         Some("finished") => Some(Status::Finished),
         Some("failed") => Some(Status::Failed),
@@ -140,7 +158,9 @@ fn files(
             Value::Object(file) => file,
             _ => Map::new(),
         };
-        match (file.remove("path"), file.remove("content")) {
+        let (path, content) = (file.remove("path"), file.remove("content"));
+        check_fields(&format!("a file of {name}"), &file, &["path", "content"])?;
+        match (path, content) {
             (Some(Value::String(path)), Some(Value::String(content))) => {
                 Ok((path, content.into_bytes()))
             }
@@ -150,6 +170,16 @@ fn files(
         }
     };
     files.into_iter().map(file).collect()
+}
+
+/// Refuses fields that are not known.
+fn check_fields(name: &str, fields: &Map<String, Value>, known: &[&str]) -> Result<(), TaskError> {
+    let is_unknown =
+        |(field, value): &(&String, &Value)| !known.contains(&field.as_str()) && !value.is_null();
+    match fields.iter().find(is_unknown) {
+        Some((field, _)) => Err(invalid(unknown_field(name, field, known))),
+        None => Ok(()),
+    }
 }
 
 fn text(fields: &mut Map<String, Value>, name: &'static str) -> Result<Option<String>, TaskError> {
@@ -296,7 +326,7 @@ mod tests {
             "remoteRunId": "vm", "workspaceId": "w", "containerId": "", "streamLogPath": "log",
             "patches": [{"path": "patches/a.patch", "content": "p"}],
             "artifacts": [{"path": "artifacts/a", "content": "c"}],
-            "diffBundle": {"seq": 1, "baseRef": "HEAD", "patches": []}, "more": true,
+            "diffBundle": {"seq": 1, "baseRef": "HEAD", "patches": []}, "more": null,
         });
         let ProviderOutput { result, remote } = read(value, &roots).unwrap();
         let expected = RemoteIds {
@@ -345,6 +375,11 @@ mod tests {
             (with("artifacts", json!(["artifacts/a"])), "INVALID_INPUT"),
             (with("artifacts", json!(many)), "INVALID_INPUT"),
             (with("streamLogPath", json!(["log"])), "INVALID_INPUT"),
+            (with("ouputs", json!({})), "INVALID_INPUT"),
+            (
+                with("patches", json!([{"path": "patches/a", "content": "", "mode": 1}])),
+                "INVALID_INPUT",
+            ),
         ] {
             assert_eq!(code(value.clone(), &roots), expected, "{value}");
         }

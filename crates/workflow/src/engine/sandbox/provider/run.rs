@@ -14,7 +14,6 @@ use super::bundle_copy;
 use super::call::{self, ProviderCall, TimeLimits};
 use super::external::{ExternalProvider, find_program};
 use super::result::{self as provider_result, ProviderOutput, ProviderResult, ResultRoots};
-use super::secrets::Secrets;
 use crate::authoring::ChildRequest;
 use crate::engine::clock::now_ms;
 use crate::engine::sandbox::attempt::{
@@ -96,10 +95,9 @@ impl SandboxAttempt {
             // It does not start again while its run is being cancelled.
             self.state.provider_cleanups.wait_for_cancel(&self.run).await;
         }
-        let secrets = Secrets::of(sandbox, contract.as_ref());
-        let done =
-            self.work_by_provider(sandbox, row, (&directory, &handle, &id), &mut call, &secrets);
-        let done = done.await.map_err(|task_error| secrets.redacted(task_error));
+        let redaction = &self.recorder.redaction;
+        let done = self.work_by_provider(sandbox, row, (&directory, &handle, &id), &mut call);
+        let done = done.await.map_err(|error| redaction.task_error(error));
         if !is_stopped(&done) {
             if let Err(failure) = self.child_runs.cancel_rest(&self.owner).await {
                 tracing::warn!(run = self.run, error = failure.message, "child runs remain");
@@ -107,7 +105,7 @@ impl SandboxAttempt {
             // The result is on the host by now, independent of the decision about it.
             let cleaned = self.recorder.timings.measure(Operation::Cleanup, call.clean_up());
             if let Err(task_error) = cleaned.await {
-                let error = secrets.redacted(task_error).message;
+                let error = redaction.task_error(task_error).message;
                 tracing::warn!(run = self.run, error, "sandbox provider cleanup failed");
             }
             self.state.provider_cleanups.release(&self.name);
@@ -157,7 +155,6 @@ impl SandboxAttempt {
         row: Option<SandboxRow>,
         (directory, handle, id): (&SandboxDirectory, &SandboxHandle, &str),
         call: &mut ProviderCall,
-        secrets: &Secrets,
     ) -> Result<(Review, i64), TaskError> {
         let (run, key, recorder) = (&self.run, &self.key, &self.recorder);
         let runtime = request::runtime(sandbox);
@@ -174,7 +171,7 @@ impl SandboxAttempt {
             recorder.record(events, vec![sandboxes::ship(run, key, now_ms())]).await?;
         }
         recorder.record(vec![recorder.stage("executing", 40)], Vec::new()).await?;
-        let host = AttemptHost { recorder, run, child_runs: &*self.child_runs, secrets };
+        let host = AttemptHost { recorder, run, child_runs: &*self.child_runs };
         let work = call.work(self.time_limits(), &host);
         let output = recorder.timings.measure(Operation::Execute, work).await?;
         let roots = ResultRoots::of(&self.root, &directory.path);
@@ -220,7 +217,6 @@ struct AttemptHost<'a> {
     recorder: &'a Recorder,
     run: &'a str,
     child_runs: &'a dyn ChildRuns,
-    secrets: &'a Secrets,
 }
 
 #[async_trait]
@@ -230,7 +226,6 @@ impl ProviderHost for AttemptHost<'_> {
         if length > MAX_DATA_BYTES {
             data = json!({ "truncated": true, "sizeBytes": length });
         }
-        self.secrets.redact(&mut data);
         let key = &self.recorder.key;
         let event = json!({
             "type": "TaskHeartbeat", "nodeId": key.node, "iteration": key.iteration,

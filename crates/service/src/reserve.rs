@@ -1,0 +1,157 @@
+//! Space on the disk of the data directory that is kept for operations that free more: to kill a sandbox
+//! or to remove a snapshot, a record must be written first.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FallocateFlags, OFlags};
+use stockade_api::{Caller, Result};
+use stockade_core::Code;
+
+/// The size of the reserve: more than the records of a few operations take.
+const BYTES: u64 = 4 << 20;
+/// The reserve is at most this part of its file system.
+const PART: u64 = 16;
+/// The file in the data directory.
+const NAME: &str = "reserve";
+
+/// The reserve of a data directory.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    path: PathBuf,
+    /// How many operations use the space now.
+    users: Mutex<u32>,
+}
+
+/// The space of the reserve is free until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Released<'a>(&'a Reserve);
+
+impl Reserve {
+    /// The reserve of a data directory. It is filled as far as there is space.
+    pub(crate) fn of(data: &Path) -> Self {
+        let reserve = Self { path: data.join(NAME), users: Mutex::default() };
+        reserve.fill();
+        reserve
+    }
+
+    /// Fills it again, unless it is in use. On a full disk it stays as it is.
+    pub(crate) fn fill(&self) {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if *users == 0 {
+            // On a full disk it is filled later.
+            let _ = fill(&self.path);
+        }
+    }
+
+    /// Frees its space; `None` if it has none.
+    fn release(&self) -> Option<Released<'_>> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = open(&self.path).ok()?;
+        if *users == 0 && file.metadata().ok()?.len() == 0 {
+            return None;
+        }
+        file.set_len(0).ok()?;
+        *users += 1;
+        Some(Released(self))
+    }
+}
+
+impl Drop for Released<'_> {
+    fn drop(&mut self) {
+        let mut users = self.0.users.lock().unwrap_or_else(PoisonError::into_inner);
+        *users -= 1;
+        drop(users);
+        self.0.fill();
+    }
+}
+
+/// Runs an operation that frees space. If its record does not fit on the disk, it is run again with the
+/// space of the reserve, and without the caller's key: the attempt under that key continues later and
+/// finds that the work is done.
+pub(crate) async fn with_reserve<T, F: Future<Output = Result<T>>>(
+    reserve: Option<&Reserve>,
+    caller: &Caller,
+    operation: impl Fn(Caller) -> F,
+) -> Result<T> {
+    match operation(caller.clone()).await {
+        Err(problem) if problem.code == Code::StorageFull => {
+            let Some(_released) = reserve.and_then(Reserve::release) else { return Err(problem) };
+            operation(Caller { idempotency_key: None, ..caller.clone() }).await
+        }
+        done => done,
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let no_link = i32::try_from(OFlags::NOFOLLOW.bits()).map_err(io::Error::other)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(no_link).open(path)
+}
+
+fn fill(path: &Path) -> io::Result<()> {
+    let mut file = open(path)?;
+    let disk = rustix::fs::fstatvfs(&file)?;
+    let length = BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART);
+    if file.metadata()?.len() >= length {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let written = io::copy(&mut io::Read::take(io::repeat(0), length), &mut file);
+            written.and_then(|_| file.flush())
+        }
+        allocated => Ok(allocated?),
+    }
+    .or_else(|error| {
+        // A part would look like the whole.
+        file.set_len(0)?;
+        Err(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use stockade_core::{OwnerId, Problem};
+
+    use super::*;
+
+    fn length(place: &Path) -> u64 {
+        std::fs::metadata(place.join(NAME)).unwrap().len()
+    }
+
+    #[tokio::test]
+    async fn its_space_is_free_while_an_operation_needs_it() {
+        let place = tempfile::tempdir().unwrap();
+        let reserve = Reserve::of(place.path());
+        assert_eq!(length(place.path()), BYTES);
+        let owner = Caller::new(OwnerId::new("u1").unwrap());
+        let caller = Caller { idempotency_key: Some("key".to_owned()), ..owner };
+        let full = || Problem::new(Code::StorageFull, "full");
+        let operation = async |caller: Caller| match caller.idempotency_key {
+            None if length(place.path()) == 0 => Ok("done"),
+            _ => Err(full()),
+        };
+        assert_eq!(with_reserve(Some(&reserve), &caller, operation).await, Ok("done"));
+        assert_eq!(length(place.path()), BYTES);
+        let without = with_reserve(None, &caller, async |_| Err::<(), _>(full())).await;
+        assert_eq!(without.unwrap_err().code, Code::StorageFull);
+    }
+
+    #[test]
+    fn an_empty_reserve_is_of_no_help() {
+        let place = tempfile::tempdir().unwrap();
+        let reserve = Reserve { path: place.path().join(NAME), users: Mutex::default() };
+        assert!(reserve.release().is_none());
+        reserve.fill();
+        let first = reserve.release().unwrap();
+        let second = reserve.release().unwrap();
+        drop(first);
+        assert_eq!(length(place.path()), 0);
+        drop(second);
+        assert_eq!(length(place.path()), BYTES);
+    }
+}

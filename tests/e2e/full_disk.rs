@@ -1,0 +1,100 @@
+//! The disk of the data directory is full: what frees room works, every other operation fails at once
+//! with STORAGE_FULL, and nothing is lost.
+
+use std::path::Path;
+
+use crate::call::Outcome;
+use crate::harness::{Identity, World};
+
+/// Runs a shell script where the data directory is a file system of this size, which no other
+/// process sees. All processes end with it.
+fn on_small_disk(world: &World, mebibytes: u64, script: &str) -> Outcome {
+    let mut words = vec!["--mount", "--propagation=private", "--pid", "--fork", "--mount-proc"];
+    let weaken = match world.identity {
+        Identity::Root => "exec",
+        Identity::User => {
+            words.extend(["--user", "--map-current-user", "--keep-caps"]);
+            "exec setpriv --inh-caps=-all --ambient-caps=-all"
+        }
+    };
+    let mount = format!(
+        "set -e; mount -t tmpfs -o size={mebibytes}m,mode=700 small '{}'; {weaken} sh -ec \"$0\"",
+        world.data().display()
+    );
+    let script = format!("PATH={}:$PATH; {script}", world.binary().parent().unwrap().display());
+    words.extend(["sh", "-c", &mount, &script]);
+    world.on_host(Path::new("/usr/bin/unshare"), &words).finish()
+}
+
+/// Takes all space that is left.
+const FILL: &str = "fill() {
+             dd if=/dev/zero of=$STOCKADE_DATA_DIR/ballast bs=64k 2>/dev/null || true
+             dd if=/dev/zero bs=1 count=70000 2>/dev/null >> $STOCKADE_DATA_DIR/ballast || true
+         }";
+
+/// A sandbox fills the disk, and is killed.
+fn a_sandbox_that_fills_the_disk_can_be_killed(world: &World) {
+    let outcome = on_small_disk(
+        world,
+        200,
+        "stockade create --id f
+         stockade create --id other
+         stockade exec f -- sh -c 'head -c 900M /dev/zero > /var/tmp/x || head -c 900M /dev/zero > /x' || true
+         stockade kill f
+         stockade exec other -- sh -c 'echo room > /tmp/file; cat /tmp/file'
+         stockade kill other",
+    );
+    outcome.succeeds();
+    assert!(outcome.stdout.contains("room"), "{outcome}");
+}
+
+/// Something else fills the disk: sandboxes, snapshots and bundles can still be removed, other
+/// operations fail with the reason, and with room everything works again.
+fn what_frees_room_needs_none(world: &World) {
+    let outcome = on_small_disk(
+        world,
+        64,
+        &format!(
+            "{FILL}
+             stockade create --id a; stockade create --id b --workspace .
+             stockade exec b -- sh -c 'echo work > work.txt'
+             fill
+             stockade create --id c 2>&1 && exit 91 || true
+             stockade kill a
+             rm $STOCKADE_DATA_DIR/ballast
+             stockade exec b -- cat work.txt
+             stockade collect b
+             stockade kill b",
+        ),
+    );
+    outcome.succeeds();
+    assert!(outcome.stdout.contains("STORAGE_FULL"), "{outcome}");
+    assert!(outcome.stdout.contains("stockade kill"), "the hint names what frees room: {outcome}");
+    assert!(outcome.stdout.contains("work\n"), "{outcome}");
+}
+
+/// A run whose rows do not fit any more ends its follower at once.
+fn a_run_reports_that_the_disk_is_full(world: &World) {
+    let tasks = "{[...Array(60).keys()].map((i) => <Task id={`t${i}`} retries={0} output={outputs.a}>\
+                 {() => ({ s: String(i).repeat(300000) })}</Task>)}";
+    let source = format!(
+        "/** @jsxImportSource smithers-orchestrator */\n\
+         import {{ createSmithers }} from \"smithers-orchestrator\";\n\
+         const {{ Workflow, Task, Sequence, smithers, outputs }} = createSmithers({{ a: {{}} }});\n\
+         export default smithers(() => <Workflow name=\"big\"><Sequence>{tasks}</Sequence></Workflow>);\n"
+    );
+    world.write("big.tsx", source);
+    for way in ["--in-process", ""] {
+        let script = format!("stockade up big.tsx {way} 2>&1 && exit 91 || echo ended");
+        let outcome = on_small_disk(world, 24, &script);
+        outcome.succeeds();
+        let has = |text: &str| outcome.stdout.contains(text);
+        assert!(has("STORAGE_FULL") && has("stockade resume") && has("ended"), "{outcome}");
+    }
+}
+
+as_root_and_as_user![
+    a_sandbox_that_fills_the_disk_can_be_killed,
+    what_frees_room_needs_none,
+    a_run_reports_that_the_disk_is_full,
+];
