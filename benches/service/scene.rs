@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use stockade_api::{ById, Caller, CreateSandbox, Sandboxes as _};
+use stockade_api::{Caller, CreateSandbox, KillSandbox, Sandboxes as _};
 use stockade_client::{Client, Server};
 use stockade_core::{OwnerId, SandboxId, SandboxSpec};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
@@ -130,7 +130,7 @@ impl Scene {
 
     /// Ends a sandbox of the server.
     pub(crate) async fn kill(&self, id: SandboxId) -> Result<(), Failure> {
-        self.server.kill(&self.caller, ById { id }).await.map_err(failed)?;
+        self.server.kill(&self.caller, KillSandbox::new(id)).await.map_err(failed)?;
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Scene {
     /// Ends everything.
     pub(crate) async fn leave(self) -> Result<(), Failure> {
         self.kill(self.remote.clone()).await?;
-        let own = ById { id: self.own.clone() };
+        let own = KillSandbox::new(self.own.clone());
         self.service.kill(&self.caller, own).await.map_err(failed)?;
         self.native.cleanup(&self.bare).await?;
         self.service.shutdown(Duration::from_secs(5)).await;

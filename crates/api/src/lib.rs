@@ -55,8 +55,8 @@ pub use measurement::{Measure, Measurements};
 pub use network::{ChangeNetwork, Network, NetworkStatus};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use sandbox::{
-    CreateSandbox, Expiry, GetSandbox, IdleAction, ListSandboxes, Metrics, Proxy, Renew, Sandbox,
-    SandboxList, SandboxUser,
+    CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction, KillSandbox, ListSandboxes,
+    Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser,
 };
 pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Workspace};
 use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State};
 
+use crate::ById;
 use crate::network::{Network, NetworkStatus};
 
 /// Creates a sandbox. The default has the host's own programs and no network.
@@ -54,6 +55,13 @@ pub struct CreateSandbox {
     /// When it expires.
     #[serde(rename = "ttlSeconds", skip_serializing_if = "Expiry::is_default")]
     pub expiry: Expiry,
+    /// The action when it expires, and when its processes are lost or the host is restarted;
+    /// it is stopped when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_expiry: Option<ExpiryAction>,
+    /// Whether its files are kept until it is killed, once it has stopped by itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
     /// After how many seconds without an operation `onIdle` takes effect; never when absent.
     pub idle_timeout_seconds: Option<f64>,
     /// The action when it is idle.
@@ -109,7 +117,22 @@ pub enum IdleAction {
     /// It is paused, and resumed by the next operation that needs it running.
     #[default]
     Pause,
+    /// Its processes end, and its files remain for a day, as when it expires.
+    Stop,
     /// It is terminated.
+    Terminate,
+}
+
+/// The action when a sandbox expires, when its processes are lost, and when the host is restarted. In
+/// each case its changes in the workspace become a bundle.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ExpiryAction {
+    /// It is stopped. Its files remain for a day, or until it is killed if it was created with
+    /// `keep`.
+    #[default]
+    Stop,
+    /// It is terminated, and its files are removed.
     Terminate,
 }
 
@@ -185,6 +208,18 @@ pub struct Sandbox {
     pub expires_at: Option<Timestamp>,
     /// When it was terminated.
     pub terminated_at: Option<Timestamp>,
+    /// The action when it expires, and when its processes are lost.
+    #[serde(default)]
+    pub on_expiry: ExpiryAction,
+    /// Whether its files are kept until it is killed.
+    #[serde(default)]
+    pub keep: bool,
+    /// When its files are removed, while it is stopped; absent if they are kept until it is killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remove_at: Option<Timestamp>,
+    /// The bundle with its changes, if one was made when it stopped or ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<String>,
     /// Its walls and limits; absent if they cannot be determined.
     pub isolation: Option<Isolation>,
     /// Its resource usage, if requested and known.
@@ -245,6 +280,36 @@ pub struct SandboxList {
     pub sandboxes: Vec<Sandbox>,
     /// Whether there are more after the last one.
     pub more: bool,
+}
+
+/// Terminates a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KillSandbox {
+    /// The sandbox.
+    pub id: SandboxId,
+    /// Whether its changes in the workspace are deleted; otherwise they become a bundle first, and
+    /// nothing is removed if that fails.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub discard: bool,
+}
+
+impl KillSandbox {
+    /// Terminates a sandbox, and makes a bundle of its changes.
+    pub const fn new(id: SandboxId) -> Self {
+        Self { id, discard: false }
+    }
+
+    /// Terminates a sandbox, and deletes its changes.
+    pub const fn discarding(id: SandboxId) -> Self {
+        Self { id, discard: true }
+    }
+}
+
+impl From<ById> for KillSandbox {
+    fn from(ById { id }: ById) -> Self {
+        Self::new(id)
+    }
 }
 
 /// Extends the life of a sandbox.

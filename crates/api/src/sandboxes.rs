@@ -28,7 +28,9 @@ use crate::files::{
 };
 use crate::network::ChangeNetwork;
 use crate::operation::{OperationId, OperationInfo};
-use crate::sandbox::{CreateSandbox, GetSandbox, ListSandboxes, Renew, Sandbox, SandboxList};
+use crate::sandbox::{
+    CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew, Sandbox, SandboxList,
+};
 use crate::session::{OpenSession, Session};
 use crate::snapshot::{Restore, Snapshot, TakeSnapshot};
 use crate::stream::{Duplex, Items};
@@ -165,9 +167,9 @@ operations! {
         renew(Renew) -> Sandbox;
         /// Adds or removes hosts that a sandbox may connect to.
         change_network(ChangeNetwork) -> Sandbox;
-        /// Terminates a sandbox and releases everything that it has. Has no effect on a terminated
-        /// one.
-        kill(ById) -> Sandbox;
+        /// Terminates a sandbox and releases everything that it has. Its changes in the workspace
+        /// become a bundle first, unless they are discarded. Has no effect on a terminated one.
+        kill(KillSandbox) -> Sandbox;
         /// Gets the properties of a sandbox, also of a terminated one.
         get_status(GetSandbox) -> Sandbox;
         /// Lists the caller's sandboxes.

@@ -1,4 +1,4 @@
-//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and two of
+//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and three of
 //! ours, with their content. An event never contains file content, output, or an environment.
 
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ names! {
         SandboxCreated = "SANDBOX_CREATED",
         /// It ended permanently.
         SandboxKilled = "SANDBOX_KILLED",
-        /// It was paused or stopped.
+        /// It was paused.
         SandboxPaused = "SANDBOX_PAUSED",
         /// It was resumed or started again.
         SandboxResumed = "SANDBOX_RESUMED",
@@ -31,6 +31,8 @@ names! {
         NetworkRefused = "NETWORK_REFUSED",
         /// The network policy was changed.
         NetworkChanged = "NETWORK_CHANGED",
+        /// Its processes ended, and its files remain.
+        SandboxStopped = "SANDBOX_STOPPED",
     }
 }
 
@@ -103,6 +105,8 @@ pub enum Payload {
     NetworkRefused(DeniedConnection),
     /// [`Kind::NetworkChanged`].
     NetworkChanged(NetworkChange),
+    /// [`Kind::SandboxStopped`].
+    SandboxStopped(EndReason),
 }
 
 impl Payload {
@@ -119,6 +123,7 @@ impl Payload {
             Self::SyncToVfsCompleted(_) => Kind::SyncToVfsCompleted,
             Self::NetworkRefused(_) => Kind::NetworkRefused,
             Self::NetworkChanged(_) => Kind::NetworkChanged,
+            Self::SandboxStopped(_) => Kind::SandboxStopped,
         }
     }
 }
@@ -134,7 +139,7 @@ pub struct Created {
 }
 
 names! {
-    /// Why a sandbox was paused or ended.
+    /// Why a sandbox was paused, stopped or ended.
     pub enum Reason: "reason" {
         /// Its owner requested it.
         Requested = "requested",
@@ -142,19 +147,33 @@ names! {
         Expired = "expired",
         /// It was idle for its idle timeout.
         Idle = "idle",
-        /// Its runtime does not have it any more.
+        /// Its processes ended without a request: they were killed, or they failed.
+        ProcessesLost = "processes_lost",
+        /// The host was restarted.
+        HostRestarted = "host_restarted",
+        /// Its runtime does not have it any more, nor its files.
         Gone = "gone",
         /// It could not be created.
         Failed = "failed",
     }
 }
 
-/// The content of the event of a paused or killed sandbox.
+/// The content of the event of a paused, stopped or killed sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndReason {
     /// The reason.
     pub reason: Reason,
+    /// The id of the bundle with its changes, if one was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<String>,
+}
+
+impl EndReason {
+    /// An end without a bundle.
+    pub const fn because(reason: Reason) -> Self {
+        Self { reason, bundle: None }
+    }
 }
 
 /// The content of an event without details: an empty object.
@@ -228,8 +247,8 @@ mod tests {
     fn one_of_each() -> Vec<Payload> {
         vec![
             Payload::SandboxCreated(Created { image: "host".into(), expires_at: None }),
-            Payload::SandboxKilled(EndReason { reason: Reason::Expired }),
-            Payload::SandboxPaused(EndReason { reason: Reason::Idle }),
+            Payload::SandboxKilled(EndReason::because(Reason::Expired)),
+            Payload::SandboxPaused(EndReason::because(Reason::Idle)),
             Payload::SandboxResumed(Empty {}),
             Payload::SandboxRenewed(Renewed { expires_at: at() }),
             Payload::CommandCompleted(Command {
@@ -247,6 +266,10 @@ mod tests {
                 (network::Reason::NotAllowed, Code::EgressDenied, "no".into()),
             )),
             Payload::NetworkChanged(NetworkChange { policy: Policy::default() }),
+            Payload::SandboxStopped(EndReason {
+                reason: Reason::ProcessesLost,
+                bundle: Some("b1".into()),
+            }),
         ]
     }
 

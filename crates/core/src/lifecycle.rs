@@ -2,7 +2,7 @@
 //! have their own names for these states, each defined in the crate of the dialect.
 //!
 //! ```text
-//!                         ┌──► paused ────┐
+//!                         ┌──► paused ────┬──► stopped
 //!                         ▼               │
 //! new ──► creating ──► running ───────────┼──► error ──► running
 //!            │            ▲               │      ▲
@@ -11,6 +11,8 @@
 //!
 //! each of these ──► terminated
 //! ```
+//!
+//! A paused sandbox stops when it expires or when its processes are lost.
 //!
 //! A sandbox is `running` only once it is ready. During a transition it stays in the state that it
 //! came from until the transition is complete; the transition in progress is an [`Operation`].
@@ -55,7 +57,8 @@ impl State {
             Self::New => &[Self::Creating, Self::Terminated],
             Self::Creating => &[Self::Running, Self::Error, Self::Terminated],
             Self::Running => &[Self::Paused, Self::Stopped, Self::Error, Self::Terminated],
-            Self::Paused | Self::Stopped => &[Self::Running, Self::Error, Self::Terminated],
+            Self::Paused => &[Self::Running, Self::Stopped, Self::Error, Self::Terminated],
+            Self::Stopped => &[Self::Running, Self::Error, Self::Terminated],
             Self::Error => &[Self::Running, Self::Terminated],
             Self::Terminated => &[],
         }
@@ -183,7 +186,7 @@ mod tests {
             [O, X, O, O, O, O, X], // new
             [O, O, X, O, O, X, X], // creating
             [O, O, O, X, X, X, X], // running
-            [O, O, X, O, O, X, X], // paused
+            [O, O, X, O, X, X, X], // paused
             [O, O, X, O, O, X, X], // stopped
             [O, O, X, O, O, O, X], // error
             [O, O, O, O, O, O, O], // terminated

@@ -8,9 +8,9 @@ use stockade_api::{CollectedChanges, Result};
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::history::History;
 use stockade_bundle::project::Project;
-use stockade_bundle::store::{Bundle, Draft, StoredBundle};
+use stockade_bundle::store::{Bundle, Draft, State, StoredBundle};
 use stockade_bundle::view::{LayerChanges, LayerCollector, View};
-use stockade_bundle::{RelativePath, scan};
+use stockade_bundle::{Entry, RelativePath, scan};
 use stockade_core::{Code, Problem, SandboxId};
 
 use crate::bundles::{Bundles, READ_LIMITS, limits};
@@ -32,6 +32,9 @@ pub struct Collection {
     pub limit_bytes: Option<u64>,
     /// The most paths that the bundle may have.
     pub limit_paths: Option<u64>,
+    /// Whether no bundle is created if one that waits has the same changes. That bundle is the
+    /// response then.
+    pub only_new: bool,
 }
 
 impl Collection {
@@ -107,6 +110,35 @@ impl Bundles {
         Ok((histories, name.map_err(|error| Problem::new(Code::InvalidInput, error.to_string()))?))
     }
 
+    /// The bundle of a command that has exactly these changes left to decide.
+    fn with_changes(
+        &self,
+        entries: &[Entry],
+        project: &Project,
+        command: &[String],
+    ) -> Result<Option<Bundle>> {
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        let of = |entry: &Entry| (entry.path.clone(), entry.change.clone());
+        let mut wanted: Vec<_> = entries.iter().map(of).collect();
+        wanted.sort_by(|one, other| one.0.cmp(&other.0));
+        let listed = self.store.list(&READ_LIMITS).map_err(|error| store_problem(&error))?;
+        for bundle in listed.into_iter().filter_map(|StoredBundle { bundle, .. }| bundle.ok()) {
+            let manifest = &bundle.manifest;
+            let root = project.root.as_os_str().as_encoded_bytes();
+            if manifest.command != command || manifest.project != root {
+                continue;
+            }
+            let Ok(State { applied, .. }) = bundle.state() else { continue };
+            let left = manifest.entries.iter().filter(|entry| !applied.contains(&entry.path));
+            if left.map(of).eq(wanted.iter().cloned()) {
+                return Ok(Some(bundle));
+            }
+        }
+        Ok(None)
+    }
+
     fn create_bundle(
         &self,
         view: &View,
@@ -130,6 +162,11 @@ impl Bundles {
                 scan::Error::Read { .. } => problem,
             }
         })?;
+        if collection.only_new
+            && let Some(bundle) = self.with_changes(&entries, project, &collection.command())?
+        {
+            return response(Some(&bundle), notes);
+        }
         if !entries.is_empty() {
             // The history must be written before a bundle exists that could be applied.
             let written = history.write(&histories, &name, since);

@@ -267,6 +267,10 @@ impl Runtime for Native {
         files::with_root(&self.0, id, move |root| root.collect(&from, &to, limit_bytes)).await
     }
 
+    async fn end(&self, id: &SandboxId) -> Result<()> {
+        self.0.execute(&Request::End { id: id.clone() }).await
+    }
+
     async fn cleanup(&self, id: &SandboxId) -> Result<()> {
         self.0.execute(&Request::Destroy { id: id.clone() }).await
     }

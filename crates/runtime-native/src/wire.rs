@@ -67,6 +67,12 @@ pub enum Request {
         /// The length of the lease; absent for no end.
         lease: Option<Duration>,
     },
+    /// End every process of a sandbox and keep its files; answered when all have ended. A keeper of
+    /// an older program closes the connection.
+    End {
+        /// The sandbox's id.
+        id: SandboxId,
+    },
     /// Stop every process of a sandbox.
     Pause {
         /// The sandbox's id.

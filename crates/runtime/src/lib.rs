@@ -27,5 +27,5 @@ pub use exec::{
     Stream, WHOLE_INPUT_BYTES, WindowSize,
 };
 pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
-pub use runtime::{Connection, Runtime, SnapshotInfo, State, Status, Target};
+pub use runtime::{Connection, EndCause, Runtime, SnapshotInfo, State, Status, Target};
 pub use usage::Usage;

@@ -78,6 +78,13 @@ pub trait Runtime: Debug + Send + Sync {
         limit_bytes: u64,
     ) -> Result<()>;
 
+    /// Ends every process of a sandbox, also of a paused one, and returns when they have ended. Its
+    /// files remain until [`Runtime::cleanup`]. Has no effect on an ended sandbox.
+    ///
+    /// # Errors
+    /// [`Error::NoSandbox`].
+    async fn end(&self, id: &SandboxId) -> Result<()>;
+
     /// Ends a sandbox, whatever runs in it, and removes everything that belongs to it. Succeeds if
     /// it does not exist.
     async fn cleanup(&self, id: &SandboxId) -> Result<()>;
@@ -117,7 +124,8 @@ pub trait Runtime: Debug + Send + Sync {
     /// The sandboxes that have all these labels, by their ids.
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>>;
 
-    /// Sets the lease of a sandbox, counted from now; `None` removes it.
+    /// Sets the lease of a sandbox, counted from now; `None` removes it. A sandbox whose lease
+    /// expires has ended: its processes end, its files remain.
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()>;
 
     /// Stops every process. Has no effect on a paused sandbox.
@@ -284,6 +292,21 @@ impl std::fmt::Display for State {
     }
 }
 
+/// Why a sandbox has ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    /// Its processes ended without a request: they were killed, or they failed.
+    #[default]
+    ProcessesLost,
+    /// The host was restarted.
+    HostRestarted,
+    /// Its lease expired.
+    LeaseExpired,
+    /// A client requested it.
+    Requested,
+}
+
 /// The status of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -291,8 +314,11 @@ pub struct Status {
     pub id: SandboxId,
     /// Its state.
     pub state: State,
-    /// Why it has ended, if it has.
+    /// Why it has ended, in words, if it has.
     pub reason: Option<String>,
+    /// Why it has ended, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_cause: Option<EndCause>,
     /// Its labels, by which it can be found.
     pub labels: BTreeMap<String, String>,
     /// When it was created, in milliseconds since 1970.

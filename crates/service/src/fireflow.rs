@@ -1,6 +1,8 @@
 //! The states of a sandbox as FireFlow stores them: `creating`, `running`, `paused`, `terminated`.
+//! In its view a sandbox ends with its time to live, so [`request`] asks for that.
 //! FireFlow has no state for a failure; Stockade adds `error` to the four.
 
+use stockade_api::{CreateSandbox, ExpiryAction};
 use stockade_core::{State, names};
 
 names! {
@@ -17,6 +19,14 @@ names! {
         /// Ended for good.
         Terminated = "terminated",
     }
+}
+
+/// A request with FireFlow's default: a sandbox that expires, or whose processes are lost, is
+/// terminated.
+#[must_use]
+pub fn request(request: CreateSandbox) -> CreateSandbox {
+    let on_expiry = request.on_expiry.or(Some(ExpiryAction::Terminate));
+    CreateSandbox { on_expiry, ..request }
 }
 
 impl Status {

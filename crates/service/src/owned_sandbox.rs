@@ -3,6 +3,7 @@
 use stockade_core::access::Level;
 use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId};
 use stockade_durable::Store;
+use stockade_review::problem::short_id;
 
 use crate::activity::UseGuard;
 use crate::failure::{access_problem, no_sandbox, state_problem};
@@ -45,11 +46,19 @@ impl OwnedSandbox {
         if self.damaged && operation != Operation::Kill {
             let message = format!("the record of the sandbox {} cannot be read", self.id);
             return Err(Problem::new(Code::DatabaseInvalid, message)
-                .remedied_by(format!("stockade kill {}", self.id)));
+                .remedied_by(format!("stockade kill --discard {}", self.id)));
         }
         match self.state.apply(operation) {
             Ok(_) => Ok(self),
-            Err(refused) => Err(state_problem(&self.id, &refused)),
+            Err(refused) => {
+                let problem = state_problem(&self.id, &refused);
+                Err(match &self.bundle {
+                    Some(bundle) if self.state.is_terminal() => {
+                        problem.remedied_by(format!("stockade diff {}", short_id(bundle)))
+                    }
+                    _ => problem,
+                })
+            }
         }
     }
 

@@ -64,8 +64,11 @@ pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
 /// Removes a sandbox from its runtime unless its record says that it should be there.
 async fn reap(inner: &Inner, runtime: &Arc<dyn Runtime>, id: &SandboxId) {
     let should_be = |row: &SandboxRow| {
-        // An unreadable record may belong to any sandbox.
-        row.damaged || matches!(row.state, State::Creating | State::Running | State::Paused)
+        // An unreadable record may belong to any sandbox. A stopped one without a snapshot has its
+        // files in the runtime.
+        row.damaged
+            || matches!(row.state, State::Creating | State::Running | State::Paused)
+            || row.state == State::Stopped && row.files.is_none()
     };
     match sandboxes::find(&*inner.store, id).await {
         Ok(Some(row)) if should_be(&row) => return,

@@ -26,6 +26,7 @@ impl SandboxRow {
         if state.is_terminal() {
             self.terminated_at = Some(now);
             self.files = None;
+            self.remove_at = None;
             if !self.request.environment.is_empty() {
                 // No command is started with it any more.
                 self.request.environment.clear();
@@ -84,6 +85,10 @@ impl SandboxRow {
             created_at: timestamp(self.created_at),
             expires_at: self.expires_at.map(timestamp),
             terminated_at: self.terminated_at.map(timestamp),
+            on_expiry: self.on_expiry(),
+            keep: request.keep,
+            remove_at: self.removal().map(timestamp),
+            bundle: self.bundle.clone(),
             isolation,
             metrics: None,
         }

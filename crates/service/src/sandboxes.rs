@@ -7,13 +7,13 @@ use stockade_api::{
     Ack, AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, ChangeNetwork,
     CollectChanges, CollectDirectory, CollectedChanges, Connect, CreateSandbox, DiffBundle, Duplex,
     Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
-    HttpResponse, HttpStream, Items, ListBundles, ListDirectory, ListSandboxes, Listing,
-    MakeDirectory, MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem,
-    PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent, RejectBundle,
-    RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore,
-    Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session, SetPermissions,
-    ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket, WriteFile,
-    WriteResult,
+    HttpResponse, HttpStream, Items, KillSandbox, ListBundles, ListDirectory, ListSandboxes,
+    Listing, MakeDirectory, MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo,
+    OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
+    RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint,
+    Restore, Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session,
+    SetPermissions, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket,
+    WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -60,8 +60,8 @@ impl Sandboxes for Service {
         network::change_network(self, caller, request).await
     }
 
-    async fn kill(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
-        lifecycle::change_state(self, caller, request, Operation::Kill).await
+    async fn kill(&self, caller: &Caller, request: KillSandbox) -> Result<Sandbox> {
+        lifecycle::kill(self, caller, request).await
     }
 
     async fn get_status(&self, caller: &Caller, request: GetSandbox) -> Result<Sandbox> {

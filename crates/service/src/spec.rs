@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stockade_api::{CreateSandbox, Expiry, Network, Result};
+use stockade_api::{CreateSandbox, Expiry, ExpiryAction, Network, Result};
 use stockade_core::access::Rules;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{Code, Problem, SandboxSpec, SnapshotId, Ttl};
@@ -47,6 +47,10 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(invalid(format!("{name:?} is not a valid variable name")));
         }
+    }
+    if request.keep && request.on_expiry == Some(ExpiryAction::Terminate) {
+        let message = "a sandbox that is terminated when it expires cannot keep its files";
+        return Err(invalid(message).remedied_by("omit `keep`, or use `onExpiry: stop`"));
     }
     root(request).map(drop)
 }

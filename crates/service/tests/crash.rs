@@ -189,10 +189,10 @@ async fn during_each_step_of_a_life() {
     let steps: [(Ask, &[Kind]); 5] = [
         (|_| ("pause", &["pause"], State::Paused), &[Kind::SandboxPaused]),
         (|_| ("resume", &["resume"], State::Running), &[Kind::SandboxPaused, Kind::SandboxResumed]),
-        (|_| ("stop", &["pause", "snapshot", "cleanup"], State::Stopped), &[Kind::SandboxPaused]),
+        (|_| ("stop", &["pause", "snapshot", "cleanup"], State::Stopped), &[Kind::SandboxStopped]),
         (
             |_| ("start", &["cleanup", "create", "renew"], State::Running),
-            &[Kind::SandboxPaused, Kind::SandboxResumed],
+            &[Kind::SandboxStopped, Kind::SandboxResumed],
         ),
         (|_| ("kill", &["cleanup"], State::Terminated), &[Kind::SandboxKilled]),
     ];
@@ -276,7 +276,7 @@ async fn call(
         "resume" => service.resume(&me, by_id).await,
         "stop" => service.stop(&me, by_id).await,
         "start" => service.start(&me, by_id).await,
-        _ => service.kill(&me, by_id).await,
+        _ => service.kill(&me, by_id.into()).await,
     }
 }
 
@@ -431,8 +431,9 @@ async fn a_watcher_does_not_take_a_sandbox_for_lost_that_is_being_stopped() {
 async fn a_life_that_ended_while_nobody_ran_ends_at_once() {
     let mut harness = Harness::new().await;
     let expiry = Expiry::Seconds(0.3);
-    let sandbox =
-        harness.create(CreateSandbox { expiry, ..CreateSandbox::default() }).await.unwrap();
+    let request = CreateSandbox { expiry, ..CreateSandbox::default() };
+    let request = stockade_service::fireflow::request(request);
+    let sandbox = harness.create(request).await.unwrap();
     harness.kill().await;
     let ended = harness.until(&sandbox.id, State::Terminated).await;
     assert_eq!(ended.reason.as_deref(), Some("expired"));

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use harness::{Harness, caller};
 use stockade_api::{
-    ById, ChangeNetwork, CreateSandbox, GetSandbox, Network, NetworkStatus, ReadEvents, Restore,
-    Sandbox, Sandboxes as _, TakeSnapshot,
+    ById, ChangeNetwork, CreateSandbox, GetSandbox, KillSandbox, Network, NetworkStatus,
+    ReadEvents, Restore, Sandbox, Sandboxes as _, TakeSnapshot,
 };
 use stockade_core::access::Effect;
 use stockade_core::event::{Kind, Payload};
@@ -149,7 +149,7 @@ async fn what_is_allowed_is_reached_and_the_rest_is_told_to_the_owner_alone() {
 
     // The reports outlive the sandbox, whose traffic is blocked now.
     let proxy = proxy(&harness, id).await;
-    harness.service.kill(&caller("u1"), ById { id: id.clone() }).await.unwrap();
+    harness.service.kill(&caller("u1"), KillSandbox::new(id.clone())).await.unwrap();
     let left = network_status(harness.status(id).await);
     assert_eq!((left.refused.len(), left.closed), (1, None));
     let is_closed = async || {
@@ -305,7 +305,7 @@ async fn a_network_that_cannot_be_changed_stays_as_it_is() {
     assert_eq!(change(&id, "a.example").await, Ok(()));
     harness.service.start(&me, ById { id: id.clone() }).await.unwrap();
     assert_eq!(network_status(harness.status(&id).await).policy.rules().len(), 0);
-    harness.service.kill(&me, ById { id: id.clone() }).await.unwrap();
+    harness.service.kill(&me, KillSandbox::new(id.clone())).await.unwrap();
     assert_eq!(change(&id, "a.example").await, Err(Code::SandboxTerminated));
 }
 

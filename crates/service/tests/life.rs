@@ -34,8 +34,8 @@ async fn a_sandbox_is_made_used_and_ended_and_each_step_is_told() {
     let renew = Renew { id: id.clone(), ttl_seconds: 7200.0, shorten: false };
     let renewed = service.renew(&me, renew).await.unwrap();
     assert!(renewed.expires_at > sandbox.expires_at);
-    assert_eq!(service.kill(&me, by_id.clone()).await.unwrap().state, State::Terminated);
-    assert_eq!(service.kill(&me, by_id.clone()).await.unwrap().state, State::Terminated);
+    assert_eq!(service.kill(&me, by_id.clone().into()).await.unwrap().state, State::Terminated);
+    assert_eq!(service.kill(&me, by_id.clone().into()).await.unwrap().state, State::Terminated);
     let refused = service.resume(&me, by_id).await.unwrap_err();
     assert_eq!(refused.code, Code::SandboxTerminated);
     let status =
@@ -67,9 +67,9 @@ async fn a_stranger_is_told_that_there_is_nothing() {
     let before = harness.runtime_calls();
     for stranger in ["u2", "U1"] {
         let by_id = ById { id: sandbox.id.clone() };
-        let refused = service.kill(&caller(stranger), by_id).await.unwrap_err();
+        let refused = service.kill(&caller(stranger), by_id.into()).await.unwrap_err();
         let none = ById { id: "nothing-here".to_owned().try_into().unwrap() };
-        let unknown = service.kill(&caller(stranger), none).await.unwrap_err();
+        let unknown = service.kill(&caller(stranger), none.into()).await.unwrap_err();
         assert_eq!((refused.code, unknown.code), (Code::NotFound, Code::NotFound));
     }
     assert_eq!(harness.runtime_calls(), before);
@@ -95,6 +95,7 @@ async fn a_life_ends_when_its_time_is_over() {
     let harness = Harness::new().await;
     let (service, me) = (&harness.service, caller("u1"));
     let request = CreateSandbox { expiry: Expiry::Seconds(0.2), ..CreateSandbox::default() };
+    let request = stockade_service::fireflow::request(request);
     let sandbox = service.create(&me, request).await.unwrap();
     let request = ReadEvents { follow: true, ..ReadEvents::default() };
     let mut events = service.read_events(&me, request).await.unwrap();
@@ -122,7 +123,7 @@ async fn what_was_done_is_told_again_whatever_became_of_the_sandbox_since() {
     let line = CommandLine::Program(vec!["echo".into(), "hello".into()]);
     let execute = Execute::new(id.clone(), line);
     let executed = service.execute(&running, execute.clone()).await.unwrap();
-    service.kill(&me, by_id.clone()).await.unwrap();
+    service.kill(&me, by_id.clone().into()).await.unwrap();
     assert_eq!(service.execute(&running, execute.clone()).await.unwrap(), executed);
     assert_eq!(service.pause(&pausing, by_id).await.unwrap(), first);
     let refused = service.execute(&me.clone().with_key("another"), execute).await.unwrap_err();

@@ -70,7 +70,8 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
 
 async fn kill(harness: &Harness, id: &SandboxId) -> Result<(), String> {
     let by_id = ById { id: id.clone() };
-    let killed = harness.run(|service| async move { service.kill(&caller("u1"), by_id).await });
+    let killed =
+        harness.run(|service| async move { service.kill(&caller("u1"), by_id.into()).await });
     same(State::Terminated, killed.await.unwrap().state)
 }
 

@@ -129,7 +129,7 @@ fn who_is_idle_is_paused_and_woken_by_use(world: &World) {
 
 fn time_to_live_ends_it_and_can_be_renewed(world: &World) {
     let short = create(world, &["--ttl", "1s"]);
-    wait_until("its time is up", || state(world, &short) == "terminated");
+    wait_until("its time is up", || state(world, &short) == "stopped");
     let ever = create(world, &["--ttl", "none"]);
     assert_eq!(show(world, &ever)["expiresAt"], Value::Null);
     let some = create(world, &["--ttl", "10m"]);
@@ -140,7 +140,10 @@ fn time_to_live_ends_it_and_can_be_renewed(world: &World) {
     call(world, &["renew", &some, "1h"]).succeeds();
     assert!(end(&some) > first);
     call(world, &["renew", &some, "1s", "--shorten"]).succeeds();
-    wait_until("its new time is up", || state(world, &some) == "terminated");
+    wait_until("its new time is up", || state(world, &some) == "stopped");
+    call(world, &["renew", &some, "1h"]).succeeds();
+    call(world, &["start", &some]).succeeds();
+    call(world, &["kill", &some]).succeeds();
     refused(&call(world, &["renew", &some, "1h"]), 1, "SANDBOX_TERMINATED");
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn check(world: &World, surviving: Vec<SandboxTokens>) -> Result<Vec<
     Ok(faults)
 }
 
-/// Sandboxes whose init was killed, and that no client ended, were ended by their watchers.
+/// Sandboxes whose init was killed, and that no client ended, were stopped by their watchers.
 async fn abandoned(world: &World) -> Result<Vec<String>, Failure> {
     let mut faults = Vec::new();
     let until = Instant::now() + TIMEOUT;
@@ -65,10 +65,9 @@ async fn abandoned(world: &World) -> Result<Vec<String>, Failure> {
                 // The command was interrupted before the sandbox was created.
                 Err(_) => break,
             };
-            // One that could not be created waits to be started again; one that was stopped has no
-            // init that could be killed.
-            let failed = matches!(state, State::Error | State::Stopped);
-            if failed || (state == State::Terminated && reason.starts_with("gone")) {
+            // One that could not be created waits to be started again; the others have stopped with
+            // their files.
+            if matches!(state, State::Error | State::Stopped) {
                 break;
             }
             if Instant::now() > until {
@@ -101,13 +100,17 @@ async fn rows_and_runtime(world: &World) -> Result<Vec<String>, Failure> {
         let request = ListSandboxes::default();
         let rows = world.call(async |me| world.server.list(me, request.clone()).await).await?;
         let alive = [State::Creating, State::Running, State::Paused];
+        // A sandbox that stopped by itself has left its files in its runtime.
+        let stopped = rows.sandboxes.iter().filter(|row| row.state == State::Stopped);
+        let stopped: BTreeSet<_> = stopped.map(|row| row.id.to_string()).collect();
         let rows: BTreeSet<_> = rows
             .sandboxes
             .into_iter()
             .filter(|row| alive.contains(&row.state))
             .map(|row| row.id.to_string())
             .collect();
-        let without_row = held.difference(&rows).map(|id| format!("{id} has no row"));
+        let without_row = held.iter().filter(|id| !rows.contains(*id) && !stopped.contains(*id));
+        let without_row = without_row.map(|id| format!("{id} has no row"));
         let without = rows.difference(&held).map(|id| format!("{id} has no sandbox"));
         let faults: Vec<_> = without_row.chain(without).collect();
         if faults.is_empty() || Instant::now() > until {
@@ -124,7 +127,7 @@ async fn end_all(world: &World) -> Result<(), Failure> {
     let rows = world.call(async |me| server.list(me, request.clone()).await).await?;
     for row in rows.sandboxes {
         let by_id = ById { id: row.id };
-        world.call(async |me| server.kill(me, by_id.clone()).await).await?;
+        world.call(async |me| server.kill(me, by_id.clone().into()).await).await?;
     }
     for snapshot in world.call(async |me| server.snapshots(me, Empty {}).await).await? {
         let ask = world.call(async |me| server.remove_snapshot(me, snapshot.id.clone()).await);
@@ -177,6 +180,7 @@ fn check_lifecycle(life: &[Kind]) -> Result<(), &'static str> {
             // A sandbox that could not be created has no start event, and does nothing.
             _ if made == 0 => return Err("something happens and it was not made"),
             Kind::SandboxPaused if !paused => paused = true,
+            Kind::SandboxStopped => paused = true,
             Kind::SandboxResumed if paused => paused = false,
             Kind::SandboxRenewed => {}
             _ => return Err("something is out of its turn"),

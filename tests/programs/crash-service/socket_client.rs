@@ -322,7 +322,8 @@ impl<'a> SocketClient<'a> {
     /// Ends a sandbox.
     pub(crate) async fn kill(&self, id: &SandboxId) -> Result<(), Failure> {
         let (server, by_id) = (&self.world.server, ById { id: id.clone() });
-        let killed = self.world.call(async |me| server.kill(me, by_id.clone()).await).await?;
+        let killed =
+            self.world.call(async |me| server.kill(me, by_id.clone().into()).await).await?;
         if killed.state != State::Terminated {
             return Err(format!("{id} was killed and is {}", killed.state).into());
         }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use stockade_core::network::AllowedHost;
 use stockade_core::{parse_bytes, parse_duration};
 
@@ -44,6 +44,13 @@ pub struct OneSandbox {
     pub server_mode: ServerMode,
 }
 
+/// The action when a sandbox expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnExpiry {
+    Stop,
+    Terminate,
+}
+
 #[derive(Debug, Args)]
 pub struct Create {
     /// The sandbox's id: lower-case letters, digits and hyphens [default: generated]
@@ -57,6 +64,13 @@ pub struct Create {
     /// Time to live, such as 30m, or `none` [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     pub ttl: Option<TtlArgument>,
+    /// When its time to live is over, or its processes are lost: `stop` keeps its files for a day,
+    /// `terminate` removes them. Changes in the workspace become a bundle in both cases
+    #[arg(long, value_enum, default_value_t = OnExpiry::Stop, value_name = "ACTION")]
+    pub on_expiry: OnExpiry,
+    /// Keep the files of the stopped sandbox until it is killed, instead of for a day
+    #[arg(long)]
+    pub keep: bool,
     /// Pause the sandbox after this time without use; the next use resumes it
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub idle: Option<Duration>,
@@ -236,6 +250,9 @@ pub struct Kill {
     /// Ids of sandboxes, unique prefixes of them, or `latest`
     #[arg(required = true)]
     pub id: Vec<String>,
+    /// Delete the changes in their workspaces instead of making bundles of them
+    #[arg(long)]
+    pub discard: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -305,9 +322,12 @@ pub struct Restore {
 
 #[derive(Debug, Args)]
 pub struct Prune {
-    /// Also terminate running sandboxes
+    /// Also terminate running sandboxes, and those that were created with --keep
     #[arg(long)]
     pub all: bool,
+    /// Delete the changes in their workspaces instead of making bundles of them
+    #[arg(long)]
+    pub discard: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

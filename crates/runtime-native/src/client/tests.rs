@@ -72,6 +72,7 @@ fn status() -> Status {
         id: sandbox(),
         state: State::Running,
         reason: None,
+        end_cause: None,
         labels: [("a".to_owned(), "b".to_owned())].into(),
         created_at_ms: 1,
         lease_left: None,

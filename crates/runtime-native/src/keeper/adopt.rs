@@ -23,7 +23,7 @@ use super::sandbox::{Lifecycle, Sandbox};
 use super::usage::Excess;
 use stockade_plan::LEASE;
 use stockade_plan::limits::WatchedLimits as Limits;
-use stockade_runtime::Ending;
+use stockade_runtime::{EndCause, Ending};
 
 impl Sandbox {
     /// Takes over the sandbox in a directory. Returns `None` and discards the directory if there is
@@ -70,7 +70,8 @@ impl Sandbox {
             }
             record::Stage::Held(held) if !same_host => {
                 groups.release();
-                sandbox.adopt_dead(context, held, "the host was rebooted");
+                let cause = EndCause::HostRestarted;
+                sandbox.adopt_dead(context, held, (cause, "the host was rebooted"));
             }
             record::Stage::Held(held) => sandbox.adopt_running(context, held, groups),
         }
@@ -87,14 +88,22 @@ impl Sandbox {
             self.commands.insert(number, command);
         }
         self.reason = Some(ended.reason);
+        self.end_cause = Some(ended.cause);
     }
 
     /// Takes over a sandbox whose jail ended while no keeper was running.
-    fn adopt_dead(&mut self, context: &mut Context, jail: JailRecord, reason: &str) {
+    fn adopt_dead(
+        &mut self,
+        context: &mut Context,
+        jail: JailRecord,
+        (cause, reason): (EndCause, &str),
+    ) {
         self.add_unreported();
         self.reason = Some(reason.to_owned());
+        self.end_cause = Some(cause);
         self.record.stage = record::Stage::Ended(EndedRecord {
             reason: reason.to_owned(),
+            cause,
             host_start: jail.host_start,
             isolation: Some(jail.isolation),
             commands: self.commands.values().map(Command::status).collect(),
@@ -142,7 +151,8 @@ impl Sandbox {
         });
         let Some(life) = watched else {
             context.remove_groups(groups, None);
-            self.adopt_dead(context, record, "its init exited while no keeper was running");
+            let reason = "its init exited while no keeper was running";
+            self.adopt_dead(context, record, (EndCause::ProcessesLost, reason));
             return;
         };
         self.watched = Limits::new(&self.record.spec, &record.isolation.limits);

@@ -8,7 +8,7 @@ use super::context::{Context, Reply};
 use super::record::{self, EndedRecord};
 use super::sandbox::{Lifecycle, Sandbox};
 use crate::wire::{Answer, Failure};
-use stockade_runtime::{Ending, State};
+use stockade_runtime::{EndCause, Ending, State};
 
 impl Sandbox {
     /// Ends it, whatever runs in it. It is [`Lifecycle::Ended`] immediately or when its pidfd reports
@@ -27,6 +27,27 @@ impl Sandbox {
             // Dropping the launch ends it.
             Lifecycle::Launching(_) => self.finish(context),
             Lifecycle::Ended => {}
+        }
+    }
+
+    /// Ends its processes and keeps its files; the client is notified when they have ended.
+    pub(super) fn end(&mut self, context: &mut Context, client: ClientId) {
+        if !self.is_alive() {
+            context.answer(client, Answer::Done);
+            return;
+        }
+        self.enders.push(client);
+        self.end_cause.get_or_insert(EndCause::Requested);
+        self.kill(context, "a client ended it");
+    }
+
+    /// Ends its processes because its lease has expired. Its files remain: they may hold work that
+    /// no client has collected, and no client may be running now.
+    pub(super) fn expire(&mut self, context: &mut Context) {
+        if self.is_alive() {
+            context.metrics.expired += 1;
+            self.end_cause.get_or_insert(EndCause::LeaseExpired);
+            self.kill(context, "its lease expired");
         }
     }
 
@@ -74,6 +95,7 @@ impl Sandbox {
         }
         self.record.stage = record::Stage::Ended(EndedRecord {
             reason: String::new(),
+            cause: self.end_cause.unwrap_or_default(),
             host_start: jail.record.host_start,
             isolation: Some(jail.record.isolation.clone()),
             commands: Vec::new(),
@@ -108,6 +130,7 @@ impl Sandbox {
         for deferred in std::mem::take(&mut self.deferred) {
             context.refuse(deferred.client, Failure::WrongState(State::Ended));
         }
+        context.answer_all(std::mem::take(&mut self.enders), &Answer::Done);
         let text = self.reason.clone().unwrap_or_default();
         let creators = std::mem::take(&mut self.creators);
         let failure = Failure::Exhausted(format!("the sandbox ended during its creation: {text}"));
@@ -124,7 +147,8 @@ impl Sandbox {
             _ => (None, None),
         };
         let commands = self.commands.values().map(super::command::Command::status).collect();
-        let ended = EndedRecord { reason: text, host_start, isolation, commands };
+        let cause = self.end_cause.unwrap_or_default();
+        let ended = EndedRecord { reason: text, cause, host_start, isolation, commands };
         self.record.stage = record::Stage::Ended(ended);
         if let Err(failure) = self.write_record() {
             // The next keeper finds a jail that no longer exists, and knows less about its

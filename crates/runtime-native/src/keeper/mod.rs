@@ -462,14 +462,11 @@ impl Keeper {
                 self.context.timers.after(RENEWAL, Timer::RenewLeases);
             }
             Timer::Lease(key) => {
-                let expired = self.with(key, Sandbox::check_lease);
-                if expired == Some(true) {
-                    self.context.metrics.expired += 1;
-                    let id = self.sandboxes.get(&key).and_then(Sandbox::id).cloned();
-                    id.filter(|id| self.by_id.get(id) == Some(&key))
-                        .map(|id| self.by_id.remove(&id));
-                    self.with(key, |sandbox, context| sandbox.destroy(context, None));
-                }
+                self.with(key, |sandbox, context| {
+                    if sandbox.check_lease(context) {
+                        sandbox.expire(context);
+                    }
+                });
             }
             Timer::Launch(key) => {
                 self.with(key, Sandbox::advance);

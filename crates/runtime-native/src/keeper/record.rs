@@ -19,7 +19,7 @@ use stockade_core::{Isolation, SandboxId, SandboxSpec};
 use super::boot_time::{self, BootTime};
 use crate::wire::InitialState;
 use stockade_plan::wipe::{wipe, wipe_all};
-use stockade_runtime::ExecStatus;
+use stockade_runtime::{EndCause, ExecStatus};
 
 const RECORD: &str = "record.json";
 const ENVIRONMENT: &str = "environment.json";
@@ -103,8 +103,11 @@ pub(super) struct JailRecord {
 /// The state of a sandbox that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct EndedRecord {
-    /// The reason.
+    /// The reason, in words.
     pub(super) reason: String,
+    /// The cause; an older program did not record it.
+    #[serde(default)]
+    pub(super) cause: EndCause,
     /// The host id of inside id 0.
     pub(super) host_start: Option<u32>,
     /// The isolation that was in force; absent if its launch never finished.
@@ -294,6 +297,7 @@ mod tests {
         record.write(directory.as_fd()).unwrap();
         record.stage = Stage::Ended(EndedRecord {
             reason: "it was told to".to_owned(),
+            cause: EndCause::Requested,
             host_start: None,
             isolation: None,
             commands: Vec::new(),

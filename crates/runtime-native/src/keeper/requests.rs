@@ -60,6 +60,10 @@ impl Keeper {
                 context.answer(id, Answer::Done);
                 Ok(())
             }),
+            Request::End { id: name } => self.on(&name, |sandbox, context| {
+                sandbox.end(context, id);
+                Ok(())
+            }),
             Request::Pause { id: name } => {
                 self.on(&name, |sandbox, context| sandbox.pause(context, id))
             }

@@ -33,7 +33,7 @@ use super::{ClientId, Key};
 use crate::wire::{Answer, Failure};
 use stockade_plan::LEASE;
 use stockade_plan::limits::WatchedLimits as Limits;
-use stockade_runtime::{State, Status};
+use stockade_runtime::{EndCause, State, Status};
 
 /// One sandbox.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub(super) struct Sandbox {
     pub(super) commands: BTreeMap<u64, Command>,
     /// The clients that wait until it can be used.
     pub(super) creators: Vec<ClientId>,
+    /// The clients that wait until its processes have ended.
+    pub(super) enders: Vec<ClientId>,
     /// The clients that wait until it is removed.
     pub(super) destroyers: Vec<ClientId>,
     /// Its data is to be removed once its processes have ended.
@@ -60,8 +62,10 @@ pub(super) struct Sandbox {
     pub(super) joining_since: Option<BootTime>,
     /// Whether it would be usable too early after the initial state of its workspace was recorded.
     pub(super) is_early: bool,
-    /// Why it ends or has ended.
+    /// Why it ends or has ended, in words.
     pub(super) reason: Option<String>,
+    /// Why it ends or has ended; its processes are lost if there is no other cause.
+    pub(super) end_cause: Option<EndCause>,
     /// The clients that wait for a connection, and its address.
     pub(super) connections: BTreeMap<u64, (ClientId, String)>,
     /// The clients that wait for the egress listeners, if these were requested from init.
@@ -111,6 +115,7 @@ impl Sandbox {
             life: Lifecycle::Ended,
             commands: BTreeMap::new(),
             creators: Vec::new(),
+            enders: Vec::new(),
             destroyers: Vec::new(),
             doomed: false,
             discarded: false,
@@ -118,6 +123,7 @@ impl Sandbox {
             joining_since: None,
             is_early: false,
             reason: None,
+            end_cause: None,
             connections: BTreeMap::new(),
             listeners: None,
             unsure: BTreeSet::new(),
@@ -214,6 +220,7 @@ impl Sandbox {
             id: self.record.id.clone()?,
             state,
             reason: self.reason.clone().filter(|_| state == State::Ended),
+            end_cause: (state == State::Ended).then(|| self.end_cause.unwrap_or_default()),
             labels: self.record.spec.labels.clone(),
             created_at_ms: self.record.created_at_ms,
             lease_left: self.record.lease.map(|lease| lease.end().since(BootTime::now())),

@@ -244,6 +244,7 @@ macro_rules! conformance_list {
             }
             snapshots {
                 what_was_is_again [Can(Snapshot)];
+                files_of_an_ended_sandbox_remain [Can(Snapshot)];
                 deletions_are_kept [Can(Snapshot)];
                 what_commands_made_is_kept [Shell, Can(Snapshot)];
                 those_restored_are_independent [Can(Snapshot)];

@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
 use crate::exec::Ending;
-use crate::runtime::{SnapshotInfo, Target};
+use crate::runtime::{EndCause, SnapshotInfo, Target};
 
 pub use process::Process;
 
@@ -113,6 +113,13 @@ impl Fake {
         lock(&self.0).calls.get(operation).copied().unwrap_or_default()
     }
 
+    /// Ends the processes of every sandbox, for this cause. Their files remain.
+    pub fn end_processes(&self, cause: EndCause) {
+        for sandbox in lock(&self.0).sandboxes.values_mut() {
+            sandbox.end("its processes ended", cause);
+        }
+    }
+
     /// Loses every sandbox, command and snapshot, as if the machine were lost. The events of
     /// running commands end with [`Ending::Unknown`].
     pub fn crash(&self) {
@@ -174,7 +181,7 @@ impl State {
     /// Ends a sandbox and removes everything that belongs to it.
     fn remove(&mut self, id: &SandboxId) {
         if let Some(mut sandbox) = self.sandboxes.remove(id) {
-            sandbox.end("it was cleaned up");
+            sandbox.end("it was cleaned up", EndCause::Requested);
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Ending, Exec, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
-use crate::runtime::{self, Connection, Runtime, SnapshotInfo, Status, Target};
+use crate::runtime::{self, Connection, EndCause, Runtime, SnapshotInfo, Status, Target};
 use crate::usage::Usage;
 
 /// The buffer size of each direction of a connection.
@@ -98,6 +98,11 @@ impl Runtime for Fake {
         let mut state = self.enter("collect")?;
         let files = &state.sandbox(id)?.files;
         copies::collect(&lock(files), from.as_path(), to, limit_bytes)
+    }
+
+    async fn end(&self, id: &SandboxId) -> Result<()> {
+        self.enter("end")?.sandbox(id)?.end("a client ended it", EndCause::Requested);
+        Ok(())
     }
 
     async fn cleanup(&self, id: &SandboxId) -> Result<()> {

@@ -22,7 +22,7 @@ use super::{State, copies, lock, network};
 use crate::capability::Capability;
 use crate::error::{Error, Result};
 use crate::exec::{Ending, ExecStatus};
-use crate::runtime::{self, Status, Target};
+use crate::runtime::{self, EndCause, Status, Target};
 
 /// The default working directory.
 const HOME: &str = "/home/user";
@@ -40,6 +40,7 @@ pub(super) struct Sandbox {
     /// The initial state of its workspace.
     pub(super) workspace: Option<InitialWorkspace>,
     reason: Option<String>,
+    end_cause: Option<EndCause>,
     created_at_ms: u64,
     isolation: Isolation,
 }
@@ -103,6 +104,7 @@ impl Sandbox {
             lease: watch::Sender::new(spec.lease.map(|lease| Instant::now() + lease)),
             workspace: initial,
             reason: None,
+            end_cause: None,
             created_at_ms: now_ms(),
             isolation,
         })
@@ -147,6 +149,7 @@ impl Sandbox {
             id: id.clone(),
             state: self.state(),
             reason: self.reason.clone(),
+            end_cause: self.end_cause,
             labels: self.spec.labels.clone(),
             created_at_ms: self.created_at_ms,
             lease_left: self.lease.borrow().map(|end| end.duration_since(Instant::now())),
@@ -167,8 +170,9 @@ impl Sandbox {
     }
 
     /// Ends it, with its commands and connections.
-    pub(super) fn end(&mut self, reason: &str) {
+    pub(super) fn end(&mut self, reason: &str, cause: EndCause) {
         self.reason.get_or_insert_with(|| reason.to_owned());
+        self.end_cause.get_or_insert(cause);
         self.state.send_replace(runtime::State::Ended);
         self.ports.clear();
         self.listeners = None;
@@ -203,7 +207,7 @@ pub(super) async fn watch_lease(
             () = ended => {
                 let Some(state) = state.upgrade() else { return };
                 if let Some(sandbox) = lock(&state).sandboxes.get_mut(&id) {
-                    sandbox.end("its lease ended");
+                    sandbox.end("its lease ended", EndCause::LeaseExpired);
                 }
                 return;
             }

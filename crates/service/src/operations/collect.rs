@@ -6,20 +6,24 @@ use std::sync::Arc;
 
 use stockade_api::{Bytes, Caller, CollectChanges, CollectedChanges, Result};
 use stockade_bundle::RelativePath;
-use stockade_core::Operation;
+use stockade_bundle::view::LayerChanges;
 use stockade_core::access::{Effect, Level};
 use stockade_core::sandbox::Workspace;
+use stockade_core::{Code, Operation};
 use stockade_durable::{Context, Failure, Step};
 use stockade_review::{Collection, paths};
+use stockade_runtime::{Error, Runtime};
 
 use super::bundles::{require_home, with_bundles};
 use super::record_with_outcome;
+use crate::clock::now_ms;
 use crate::failure::{access_problem, invalid, runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::options::Home;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
+use crate::store::sandboxes::SandboxRow;
 
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.collect_changes";
@@ -57,6 +61,8 @@ pub(crate) async fn perform(
         excluded: excluded(&owned, &request.exclude).map_err(to_failure)?,
         limit_bytes: request.limit_bytes,
         limit_paths: request.limit_paths,
+        // The changes of a sandbox that has stopped by itself are in a bundle already.
+        only_new: owned.is_bundled,
     };
     let again = context.run_number() > 1;
     let collect = async |_: Step| {
@@ -83,36 +89,81 @@ async fn collect_bundle(
     }
     let gathering = with_bundles(home, |bundles| bundles.start_collection()).await?;
     let runtime = inner.runtime(&owned.runtime)?;
-    let changes = async {
-        match &owned.files {
-            Some(files) => runtime.snapshot_changes(files, gathering.layer()).await,
-            None => runtime.changes(&owned.id, gathering.layer()).await,
-        }
-    };
-    let gathered =
-        inner.terminations.run_unless_terminated(&owned.id, inner.with_deadline(changes)).await?;
+    let gathered = gather(inner, &**runtime, owned, gathering.layer());
+    let gathered = inner.terminations.run_unless_terminated(&owned.id, gathered).await?;
     let gathered = gathered.map_err(|error| runtime_problem(&error))?;
     let collection = collection.clone();
     with_bundles(home, move |bundles| bundles.store_collected(gathering, gathered, &collection))
         .await
 }
 
-fn workspace(owned: &OwnedSandbox) -> Result<&Workspace> {
-    owned.request.workspace.as_ref().ok_or_else(|| {
-        invalid(format!("the sandbox {} has no workspace", owned.id))
+/// Makes the runtime copy the changes of a sandbox, wherever its files are.
+async fn gather(
+    inner: &Inner,
+    runtime: &dyn Runtime,
+    row: &SandboxRow,
+    to: &Path,
+) -> std::result::Result<LayerChanges, Error> {
+    let changes = async {
+        match &row.files {
+            Some(files) => runtime.snapshot_changes(files, to).await,
+            None => runtime.changes(&row.id, to).await,
+        }
+    };
+    inner.with_deadline(changes).await
+}
+
+/// Makes a bundle of the changes of a sandbox that ends, unless a waiting bundle has the same
+/// changes. Returns its id; none if nothing has changed. Content of any size is stored: the files
+/// are removed afterwards.
+pub(super) async fn remaining(
+    inner: &Inner,
+    home: &Home,
+    row: &SandboxRow,
+) -> Result<Option<String>> {
+    let excluded = match excluded(row, &[]) {
+        // Its owner keeps the workspace from every client.
+        Err(problem) if problem.code == Code::AccessDenied => return Ok(None),
+        excluded => excluded?,
+    };
+    let collection = Collection {
+        sandbox: row.id.clone(),
+        at_ms: u64::try_from(now_ms()).unwrap_or(0),
+        workspace: workspace(row)?.host.clone(),
+        excluded,
+        limit_bytes: Some(u64::MAX),
+        only_new: true,
+    };
+    let gathering = with_bundles(home, |bundles| bundles.start_collection()).await?;
+    let runtime = inner.runtime(&row.runtime)?;
+    let gathered = match gather(inner, &**runtime, row, gathering.layer()).await {
+        // Its files do not exist any more.
+        Err(Error::NoSandbox(_) | Error::NoSnapshot(_)) => return Ok(row.bundle.clone()),
+        gathered => gathered.map_err(|error| runtime_problem(&error))?,
+    };
+    let kept = with_bundles(home, move |bundles| {
+        bundles.store_collected(gathering, gathered, &collection)
+    });
+    Ok(kept.await?.bundle.map(|bundle| bundle.id))
+}
+
+fn workspace(row: &SandboxRow) -> Result<&Workspace> {
+    row.request.workspace.as_ref().ok_or_else(|| {
+        invalid(format!("the sandbox {} has no workspace", row.id))
             .remedied_by("stockade create --workspace DIR")
     })
 }
 
 /// The excluded paths: those of the request, and those that the sandbox's rules make unreadable.
-fn excluded(owned: &OwnedSandbox, paths_to_exclude: &[Bytes]) -> Result<Vec<RelativePath>> {
-    let Workspace { host, inside } = workspace(owned)?;
+fn excluded(row: &SandboxRow, paths_to_exclude: &[Bytes]) -> Result<Vec<RelativePath>> {
+    let Workspace { host, inside } = workspace(row)?;
     let mut excluded = paths(host.as_os_str().as_encoded_bytes(), paths_to_exclude)?;
     if excluded.len() < paths_to_exclude.len() {
         return Err(invalid("the whole workspace is excluded"));
     }
-    owned.allows(Level::Read, inside.as_os_str().as_encoded_bytes())?;
-    for rule in owned.rules.as_slice().map_err(|error| access_problem(&error))? {
+    let read = row.rules.allows(Level::Read, inside.as_os_str().as_encoded_bytes());
+    read.map_err(|error| access_problem(&error))?;
+    for rule in row.rules.as_slice().map_err(|error| access_problem(&error))? {
         let is_denied = rule.effect == Effect::Deny && Level::Read.includes(rule.level);
         if is_denied && let Ok(below) = Path::new(&rule.path).strip_prefix(inside) {
             let below = below.as_os_str().as_encoded_bytes();

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use stockade_api::{ById, Caller, Renew, Result, Sandbox};
+use stockade_api::{ById, Caller, Expiry, KillSandbox, Renew, Result, Sandbox};
 use stockade_core::event::{Empty, EndReason, Payload, Reason, Renewed};
-use stockade_core::{Code, Operation, SandboxId, SnapshotId, State};
+use stockade_core::{Code, Operation, Problem, SandboxId, SnapshotId, State};
 use stockade_durable::{Builder, Context, Engine, Failure, Filter, Statement, Status, Step};
 use stockade_runtime::{Error, Runtime};
 
 use super::bundles::with_bundles;
-use super::{record_with_next, workflow_fn};
+use super::{ending, record_with_next, watch, workflow_fn};
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{runtime_problem, to_failure};
 use crate::inner::Inner;
@@ -54,12 +54,7 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
                 perform(&inner, &context, input, Operation::Resume).await
             }),
         )
-        .workflow(
-            KILL,
-            workflow_fn(inner, |inner, context, input| async move {
-                perform(&inner, &context, input, Operation::Kill).await
-            }),
-        )
+        .workflow(KILL, workflow_fn(inner, terminate))
         .workflow(RENEW, workflow_fn(inner, perform_renewal))
 }
 
@@ -70,16 +65,21 @@ pub(crate) async fn change_state(
     request: ById,
     operation: Operation,
 ) -> Result<Sandbox> {
-    let owned = service.owned_sandbox(caller, &request.id, operation).await?;
-    if operation == Operation::Kill && owned.state.is_terminal() {
-        return Ok(owned.to_sandbox(None));
+    if operation == Operation::Start {
+        // A sandbox whose processes are lost may still be recorded as running.
+        watch::stop_if_lost(service, caller, &request.id).await?;
     }
+    service.owned_sandbox(caller, &request.id, operation).await?;
     let name = match operation {
-        Operation::Start => START,
         Operation::Stop => STOP,
         Operation::Pause => PAUSE,
         Operation::Resume => RESUME,
-        Operation::Kill | Operation::Renew | Operation::Use | Operation::Collect => KILL,
+        // The others have no such step.
+        Operation::Start
+        | Operation::Kill
+        | Operation::Renew
+        | Operation::Use
+        | Operation::Collect => START,
     };
     let (engine, by_id) = (&service.engine, &request);
     let run = |caller: Caller| async move { operation::run(engine, name, &caller, by_id).await };
@@ -89,6 +89,21 @@ pub(crate) async fn change_state(
         _ => run(caller.clone()).await,
     };
     // Its watcher checks again, now that the change is recorded.
+    service.inner.wake(&request.id);
+    done
+}
+
+/// Terminates a sandbox.
+pub(crate) async fn kill(
+    service: &Service,
+    caller: &Caller,
+    request: KillSandbox,
+) -> Result<Sandbox> {
+    let owned = service.owned_sandbox(caller, &request.id, Operation::Kill).await?;
+    if owned.state.is_terminal() {
+        return Ok(owned.to_sandbox(None));
+    }
+    let done = operation::run(&service.engine, KILL, caller, &request).await;
     service.inner.wake(&request.id);
     done
 }
@@ -109,23 +124,12 @@ async fn perform(
     operation: Operation,
 ) -> std::result::Result<Sandbox, Failure> {
     let id = &input.request.id;
-    if operation == Operation::Kill {
-        // The owner check comes first here too: another owner's request must not cancel anything.
-        OwnedSandbox::check(&*inner.store, &input.owner, id).await.map_err(to_failure)?;
-        context.hold(inner.terminations.start(id));
-    }
     context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(context, &input.owner, id, operation).await?).clone();
-    if operation == Operation::Kill {
-        if !row.state.is_terminal() {
-            let leak =
-                context.step("cleanup", async |_: Step| Ok(release(inner, &row).await)).await?;
-            let operation = context.id().as_str();
-            context.finish_with(end_statements(operation, &mut row, Reason::Requested, leak));
-        }
-        return Ok(row.to_sandbox(None));
-    }
     let files = stopped_files(context).map_err(to_failure)?;
+    if operation == Operation::Start && row.state == State::Stopped && row.files.is_none() {
+        store_files(inner, context, &mut row, &files).await?;
+    }
     // Recorded together with the end: until then the reaper may remove a sandbox that was started,
     // so it may have to be started again.
     let result = context
@@ -155,21 +159,111 @@ async fn perform(
     }
     let target = row.state.apply(operation).unwrap_or(row.state);
     let payload = match operation {
-        Operation::Pause | Operation::Stop => {
-            Payload::SandboxPaused(EndReason { reason: Reason::Requested })
-        }
+        Operation::Pause => Payload::SandboxPaused(EndReason::because(Reason::Requested)),
+        Operation::Stop => Payload::SandboxStopped(EndReason::because(Reason::Requested)),
         _ => Payload::SandboxResumed(Empty {}),
     };
     if operation == Operation::Stop {
         row.files = Some(files);
-    } else if operation == Operation::Start
-        && let Some(files) = row.files.take()
-    {
-        forget(inner, context, &row, files);
+    } else if operation == Operation::Start {
+        row.expires_at = expiry_after_start(&row, now_ms());
+        row.remove_at = None;
+        row.bundle = None;
+        row.is_bundled = false;
+        if let Some(files) = row.files.take() {
+            forget(inner, context, &row, files);
+        }
     }
     let change = row.change(target, None);
     context.finish_with(vec![change, events::record(context, &row, payload)]);
     Ok(row.to_sandbox(None))
+}
+
+/// The workflow of `kill`: its changes become a bundle, and only then are its files removed.
+async fn terminate(
+    inner: Arc<Inner>,
+    context: Context,
+    input: Input<KillSandbox>,
+) -> std::result::Result<Sandbox, Failure> {
+    let KillSandbox { id, discard } = &input.request;
+    // The owner check comes first here too: another owner's request must not cancel anything.
+    OwnedSandbox::check(&*inner.store, &input.owner, id).await.map_err(to_failure)?;
+    context.hold(inner.terminations.start(id));
+    context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
+    let mut row = (*inner.acl(&context, &input.owner, id, Operation::Kill).await?).clone();
+    if row.state.is_terminal() {
+        return Ok(row.to_sandbox(None));
+    }
+    if !discard {
+        save(&inner, &context, &mut row).await?;
+    }
+    let leak = context.step("cleanup", async |_: Step| Ok(release(&inner, &row).await)).await?;
+    let operation = context.id().as_str();
+    context.finish_with(end_statements(operation, &mut row, Reason::Requested, leak));
+    Ok(row.to_sandbox(None))
+}
+
+/// Ends the processes of a sandbox that is to be terminated, and makes a bundle of its changes. If
+/// that fails, it is stopped with its files.
+async fn save(
+    inner: &Inner,
+    context: &Context,
+    row: &mut SandboxRow,
+) -> std::result::Result<(), Failure> {
+    if row.damaged {
+        let message = format!("the record of the sandbox {} cannot be read", row.id);
+        let problem = Problem::new(Code::DatabaseInvalid, message)
+            .because("so it is unknown whether it has changes that are in no bundle")
+            .remedied_by(format!("stockade kill --discard {}", row.id));
+        return Err(to_failure(problem));
+    }
+    if row.is_bundled || !ending::has_changes_to_store(inner, row) {
+        return Ok(());
+    }
+    ending::end_processes(inner, row).await.map_err(to_failure)?;
+    match ending::bundle(inner, row).await {
+        // Not a step, so that the steps are those of older records: a repeated execution reads the
+        // row.
+        Ok(bundle) => context.write(vec![ending::bundled(row, bundle)]).await,
+        Err(problem) => {
+            row.postpone_removal(now_ms());
+            let operation = context.id().as_str();
+            let statements = ending::kept(operation, row, Reason::Requested, &problem);
+            context.finish_with_on_failure(statements);
+            Err(to_failure(problem))
+        }
+    }
+}
+
+/// Stores the files of a sandbox that stopped by itself in a snapshot, before it is created again
+/// with them. Until now they are where its runtime has left them.
+async fn store_files(
+    inner: &Inner,
+    context: &Context,
+    row: &mut SandboxRow,
+    files: &SnapshotId,
+) -> std::result::Result<(), Failure> {
+    let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
+    let snapshot = inner.with_deadline(runtime.snapshot(&row.id, files));
+    let stored =
+        inner.terminations.run_unless_terminated(&row.id, snapshot).await.map_err(to_failure)?;
+    stored.map_err(|error| to_failure(runtime_problem(&error)))?;
+    row.files = Some(files.clone());
+    // Recorded before the runtime's own files are removed. A repeated execution reads the row.
+    let change = row.change(row.state, row.reason.clone());
+    context.write(vec![change]).await
+}
+
+/// When a sandbox expires that starts now: one that has expired has its time to live again.
+fn expiry_after_start(row: &SandboxRow, now: i64) -> Option<i64> {
+    let end = row.expires_at?;
+    match row.request.expiry {
+        Expiry::Seconds(seconds) if end <= now => {
+            let ttl = spec::duration(seconds).unwrap_or_default().as_millis();
+            Some(now.saturating_add(i64::try_from(ttl).unwrap_or(i64::MAX)))
+        }
+        _ => Some(end),
+    }
 }
 
 /// Whether a failure means that the sandbox is being terminated.
@@ -226,7 +320,8 @@ async fn call_runtime(
                 None => inner.with_deadline(runtime.create(&row.id, &spec)).await,
             };
             created.map_err(failed)?;
-            let lease = spec::lease(row.expires_at, now_ms());
+            let now = now_ms();
+            let lease = spec::lease(expiry_after_start(row, now), now);
             inner.with_deadline(runtime.renew(&row.id, lease)).await.map_err(failed)?;
             inner.serve_network(row).await.map_err(to_failure)
         }
@@ -312,8 +407,12 @@ pub(crate) fn end_statements(
         || reason.as_str().to_owned(),
         |leak| format!("{reason}; still to be removed from its runtime: {leak}"),
     );
+    let bundle = row.bundle.clone();
     let change = row.change(State::Terminated, Some(why));
-    vec![change, events::statement(operation, row, Payload::SandboxKilled(EndReason { reason }))]
+    vec![
+        change,
+        events::statement(operation, row, Payload::SandboxKilled(EndReason { reason, bundle })),
+    ]
 }
 
 async fn perform_renewal(
@@ -352,6 +451,8 @@ async fn perform_renewal(
             .await?;
     }
     row.expires_at = Some(end);
+    // The files of a stopped sandbox remain longer too.
+    row.remove_at = None;
     let change = row.change(row.state, row.reason.clone());
     let payload = Payload::SandboxRenewed(Renewed { expires_at: timestamp(end) });
     context.finish_with(vec![change, events::record(&context, &row, payload)]);

@@ -8,6 +8,8 @@ pub(crate) mod cancel;
 pub(crate) mod collect;
 pub(crate) mod create;
 pub(crate) mod directory;
+pub(crate) mod due;
+pub(crate) mod ending;
 pub(crate) mod endpoint;
 pub(crate) mod events;
 pub(crate) mod exchange;

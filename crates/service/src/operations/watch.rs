@@ -7,17 +7,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stockade_api::IdleAction;
+use stockade_api::Caller;
 use stockade_core::event::{EndReason, Payload, Reason};
 use stockade_core::{Problem, SandboxId, State};
-use stockade_durable::{Builder, Context, Engine, Failure, StartOptions, Status, Step, WorkflowId};
-use stockade_runtime::Error;
+use stockade_durable::{
+    Builder, Context, Engine, Failure, StartOptions, Statement, Status, Step, WorkflowId,
+};
+use stockade_runtime::{EndCause, Error};
 
-use super::lifecycle;
+use super::due::{self, Verdict};
+use super::{ending, lifecycle};
 use crate::clock::now_ms;
 use crate::events;
 use crate::failure::{runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
+use crate::owned_sandbox::OwnedSandbox;
+use crate::service::Service;
 use crate::store::sandboxes::{self, SandboxRow};
 use crate::wakers::Waker;
 
@@ -71,14 +76,13 @@ pub(crate) async fn ensure(engine: &Engine, id: &SandboxId) -> Result<(), Failur
 async fn watch(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<(), Failure> {
     let waker = inner.wakers.get(id);
     let watch = async |_: Step| {
+        let watcher = Watcher { inner, engine: context.engine(), id };
         loop {
-            let verdict = poll(inner, context, id, &waker).await?;
-            let done = match verdict {
-                Verdict::Ended => return Ok(()),
-                Verdict::Terminate(reason) => terminate(inner, context, id, reason).await,
-                Verdict::PauseIdle => pause(inner, context, id).await,
-            };
-            if done.is_err() {
+            let verdict = watcher.poll(context, &waker).await?;
+            if verdict == Verdict::Ended {
+                return Ok(());
+            }
+            if watcher.act(verdict).await.is_err() {
                 // The next check tries it again.
                 context.wait(tokio::time::sleep(inner.options.watch_interval)).await?;
             }
@@ -89,141 +93,176 @@ async fn watch(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<
     Ok(())
 }
 
-/// The reason why a watcher has to act.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// The sandbox has ended.
-    Ended,
-    /// It must be terminated.
-    Terminate(Reason),
-    /// It is idle.
-    PauseIdle,
+/// Stops a sandbox now whose processes are lost, as its watcher would at its next check.
+pub(crate) async fn stop_if_lost(
+    service: &Service,
+    caller: &Caller,
+    id: &SandboxId,
+) -> Result<(), Problem> {
+    let inner = &service.inner;
+    let owned = OwnedSandbox::check(&*inner.store, &caller.owner, id).await?;
+    let watcher = Watcher { inner, engine: &service.engine, id };
+    match watcher.loss(&owned).await {
+        Some(verdict) => watcher.act(verdict).await,
+        None => Ok(()),
+    }
 }
 
-/// Checks repeatedly, until there is something to do.
-async fn poll(
-    inner: &Inner,
-    context: &Context,
-    id: &SandboxId,
-    waker: &Waker,
-) -> Result<Verdict, Failure> {
-    let interval = inner.options.watch_interval;
-    let mut last_inspected: Option<Instant> = None;
-    loop {
-        let mut wait = interval;
-        // If the store cannot be read now, the next check reads it.
-        if let Ok(found) = sandboxes::find(&*inner.store, id).await {
-            let Some(row) = found.filter(|row| !row.state.is_terminal()) else {
-                return Ok(Verdict::Ended);
-            };
-            let now = now_ms();
-            for (end, verdict) in due_verdicts(inner, &row) {
-                if end <= now {
-                    return Ok(verdict);
+/// What watches one sandbox.
+struct Watcher<'w> {
+    inner: &'w Arc<Inner>,
+    engine: &'w Engine,
+    id: &'w SandboxId,
+}
+
+impl Watcher<'_> {
+    /// Checks repeatedly, until there is something to do.
+    async fn poll(&self, context: &Context, waker: &Waker) -> Result<Verdict, Failure> {
+        let inner = self.inner;
+        let interval = inner.options.watch_interval;
+        let mut last_inspected: Option<Instant> = None;
+        loop {
+            let mut wait = interval;
+            // If the store cannot be read now, the next check reads it.
+            if let Ok(found) = sandboxes::find(&*inner.store, self.id).await {
+                let Some(row) = found.filter(|row| !row.state.is_terminal()) else {
+                    return Ok(Verdict::Ended);
+                };
+                let now = now_ms();
+                for (end, verdict) in self.due(&row) {
+                    if end <= now {
+                        return Ok(verdict);
+                    }
+                    wait = wait.min(until(end, now));
                 }
-                wait = wait.min(until(end, now));
+                let suspected = waker.take_suspicion();
+                let is_due = last_inspected
+                    .is_none_or(|last_inspected| last_inspected.elapsed() >= interval);
+                if suspected || is_due {
+                    last_inspected = Some(Instant::now());
+                    if let Some(verdict) = self.loss(&row).await {
+                        return Ok(verdict);
+                    }
+                    inner.try_network(&row).await;
+                } else if let Some(last_inspected) = last_inspected {
+                    wait = wait.min(interval.saturating_sub(last_inspected.elapsed()));
+                }
             }
-            let suspected = waker.take_suspicion();
-            let is_due = last_inspected.is_none_or(|asked| asked.elapsed() >= interval);
-            if suspected || is_due {
-                last_inspected = Some(Instant::now());
-                if is_gone(inner, context, &row).await {
-                    return Ok(Verdict::Terminate(Reason::Gone));
+            let next = tokio::time::timeout(wait, waker.wait());
+            // Woken or timed out: both cause the next check.
+            let _ = context.wait(next).await?;
+        }
+    }
+
+    /// The times of automatic changes of the sandbox.
+    fn due(&self, row: &SandboxRow) -> Vec<(i64, Verdict)> {
+        let last = self.inner.activity.last_ms(&row.id).unwrap_or(row.last_used_at);
+        due::due(row, last.max(row.last_used_at))
+    }
+
+    /// The verdict if the runtime reports for certain that it does not have the sandbox, or that no
+    /// process of it is alive. A failed query does not count, nor does a sandbox that a running
+    /// operation is ending.
+    async fn loss(&self, row: &SandboxRow) -> Option<Verdict> {
+        if row.damaged || !matches!(row.state, State::Running | State::Paused) {
+            return None;
+        }
+        let runtime = self.inner.runtime(&row.runtime).ok()?;
+        let verdict = match self.inner.with_deadline(runtime.inspect(&row.id)).await {
+            Ok(status) if status.state == stockade_runtime::State::Ended => {
+                due::ending(row, reason(status.end_cause.unwrap_or_default()))
+            }
+            Err(Error::NoSandbox(_)) => Verdict::Terminate(Reason::Gone),
+            Ok(_) | Err(_) => return None,
+        };
+        (!lifecycle::is_ending(self.engine, &row.id).await).then_some(verdict)
+    }
+
+    /// Does what a verdict says, unless the sandbox was renewed, used or changed in the meantime.
+    async fn act(&self, verdict: Verdict) -> Result<(), Problem> {
+        let _driver = self.inner.lock_sandbox(self.id).await?;
+        let Some(row) = self.still(verdict).await else { return Ok(()) };
+        match verdict {
+            Verdict::Ended => Ok(()),
+            Verdict::Stop(reason) => self.stop(row, reason).await,
+            Verdict::Terminate(reason) => self.terminate(row, reason).await,
+            Verdict::PauseIdle => self.pause(row).await,
+        }
+    }
+
+    /// The sandbox under its lock, if the verdict that was made without the lock is still valid.
+    async fn still(&self, seen: Verdict) -> Option<SandboxRow> {
+        let found = sandboxes::find(&*self.inner.store, self.id).await.ok()?;
+        let row = found.filter(|row| !row.state.is_terminal())?;
+        let now = now_ms();
+        let is_due = self.due(&row).into_iter().any(|(end, due)| due == seen && end <= now);
+        (is_due || self.loss(&row).await == Some(seen)).then_some(row)
+    }
+
+    /// Ends the processes of the sandbox; its files remain, and its changes become a bundle.
+    async fn stop(&self, mut row: SandboxRow, reason: Reason) -> Result<(), Problem> {
+        ending::end_processes(self.inner, &row).await?;
+        let failed = match ending::bundle(self.inner, &row).await {
+            Ok(bundle) => {
+                row.bundle = bundle;
+                row.is_bundled = true;
+                None
+            }
+            // Its files remain, and their removal tries it again.
+            Err(problem) => Some(problem),
+        };
+        row.schedule_removal(now_ms());
+        let operation = self.id.watcher_id();
+        self.record(ending::stopped(&operation, &mut row, reason, failed.as_ref())).await
+    }
+
+    /// Ends the sandbox, once its changes are in a bundle.
+    async fn terminate(&self, mut row: SandboxRow, reason: Reason) -> Result<(), Problem> {
+        let operation = self.id.watcher_id();
+        if !row.is_bundled && ending::has_changes_to_store(self.inner, &row) {
+            ending::end_processes(self.inner, &row).await?;
+            match ending::bundle(self.inner, &row).await {
+                // Recorded before any file is removed.
+                Ok(bundle) => self.record(vec![ending::bundled(&mut row, bundle)]).await?,
+                Err(problem) => {
+                    row.postpone_removal(now_ms());
+                    let statements = ending::kept(&operation, &mut row, reason, &problem);
+                    return self.record(statements).await;
                 }
-                inner.try_network(&row).await;
-            } else if let Some(last_inspected) = last_inspected {
-                wait = wait.min(interval.saturating_sub(last_inspected.elapsed()));
             }
         }
-        let next = tokio::time::timeout(wait, waker.wait());
-        // Woken or timed out: both cause the next check.
-        let _ = context.wait(next).await?;
+        let leak = lifecycle::release(self.inner, &row).await;
+        self.record(lifecycle::end_statements(&operation, &mut row, reason, leak)).await
+    }
+
+    /// Pauses the idle sandbox; the next use resumes it.
+    async fn pause(&self, mut row: SandboxRow) -> Result<(), Problem> {
+        let runtime = self.inner.runtime(&row.runtime)?;
+        let paused = self.inner.with_deadline(runtime.pause(self.id));
+        let paused = self.inner.terminations.run_unless_terminated(self.id, paused).await?;
+        paused.map_err(|error| runtime_problem(&error))?;
+        let change = row.change_to_idle();
+        // Each pause is a separate event: the generation distinguishes them.
+        let operation = format!("{}:{}", self.id.watcher_id(), row.generation);
+        let payload = Payload::SandboxPaused(EndReason::because(Reason::Idle));
+        self.record(vec![change, events::statement(&operation, &row, payload)]).await
+    }
+
+    async fn record(&self, statements: Vec<Statement>) -> Result<(), Problem> {
+        self.inner.store.execute(statements).await.map_err(store_problem)
     }
 }
 
-/// The times of automatic changes of a sandbox, in milliseconds since 1970.
-fn due_verdicts(inner: &Inner, row: &SandboxRow) -> Vec<(i64, Verdict)> {
-    let mut ends = Vec::new();
-    ends.extend(row.expires_at.map(|end| (end, Verdict::Terminate(Reason::Expired))));
-    if let Some(idle) = row.idle_timeout_ms
-        && row.state == State::Running
-    {
-        let last = inner.activity.last_ms(&row.id).unwrap_or(row.last_used_at);
-        let verdict = match row.on_idle {
-            IdleAction::Pause => Verdict::PauseIdle,
-            IdleAction::Terminate => Verdict::Terminate(Reason::Idle),
-        };
-        ends.push((last.max(row.last_used_at).saturating_add(idle), verdict));
+/// The reason for which a sandbox without processes is stopped or terminated.
+const fn reason(cause: EndCause) -> Reason {
+    match cause {
+        EndCause::HostRestarted => Reason::HostRestarted,
+        EndCause::LeaseExpired => Reason::Expired,
+        // An interrupted operation may have requested it.
+        EndCause::ProcessesLost | EndCause::Requested => Reason::ProcessesLost,
     }
-    ends
 }
 
 fn until(end: i64, now: i64) -> Duration {
     Duration::from_millis(u64::try_from(end - now).unwrap_or(0))
-}
-
-/// Whether the runtime reports for certain that it does not have the sandbox, or that no process of
-/// it is alive. A failed query does not count, nor does a sandbox that a running operation is
-/// ending.
-async fn is_gone(inner: &Inner, context: &Context, row: &SandboxRow) -> bool {
-    if !matches!(row.state, State::Running | State::Paused) {
-        return false;
-    }
-    let Ok(runtime) = inner.runtime(&row.runtime) else { return false };
-    let gone = match inner.with_deadline(runtime.inspect(&row.id)).await {
-        Ok(status) => status.state == stockade_runtime::State::Ended,
-        Err(Error::NoSandbox(_)) => true,
-        Err(_) => false,
-    };
-    gone && !lifecycle::is_ending(context.engine(), &row.id).await
-}
-
-/// The sandbox under its lock, if the state that was read without the lock is still valid.
-async fn recheck(
-    inner: &Inner,
-    context: &Context,
-    id: &SandboxId,
-    seen: Verdict,
-) -> Option<SandboxRow> {
-    let found = sandboxes::find(&*inner.store, id).await.ok()?;
-    let row = found.filter(|row| !row.state.is_terminal())?;
-    let holds = match seen {
-        Verdict::Terminate(Reason::Gone) => is_gone(inner, context, &row).await,
-        seen => due_verdicts(inner, &row).into_iter().any(|end| end.1 == seen && end.0 <= now_ms()),
-    };
-    holds.then_some(row)
-}
-
-/// Ends the sandbox, unless it was renewed, used or changed in the meantime.
-async fn terminate(
-    inner: &Arc<Inner>,
-    context: &Context,
-    id: &SandboxId,
-    reason: Reason,
-) -> Result<(), Problem> {
-    let _driver = inner.lock_sandbox(id).await?;
-    let seen = Verdict::Terminate(reason);
-    let Some(mut row) = recheck(inner, context, id, seen).await else { return Ok(()) };
-    let leak = lifecycle::release(inner, &row).await;
-    let statements = lifecycle::end_statements(context.id().as_str(), &mut row, reason, leak);
-    inner.store.execute(statements).await.map_err(store_problem)
-}
-
-/// Pauses an idle sandbox; the next use resumes it.
-async fn pause(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<(), Problem> {
-    let _driver = inner.lock_sandbox(id).await?;
-    let seen = Verdict::PauseIdle;
-    let Some(mut row) = recheck(inner, context, id, seen).await else { return Ok(()) };
-    let runtime = inner.runtime(&row.runtime)?;
-    let paused = inner
-        .terminations
-        .run_unless_terminated(id, inner.with_deadline(runtime.pause(id)))
-        .await?;
-    paused.map_err(|error| runtime_problem(&error))?;
-    let change = row.change_to_idle();
-    // Each pause is a separate event: the generation distinguishes them.
-    let operation = format!("{}:{}", context.id(), row.generation);
-    let payload = Payload::SandboxPaused(EndReason { reason: Reason::Idle });
-    let event = events::statement(&operation, &row, payload);
-    inner.store.execute(vec![change, event]).await.map_err(store_problem)
 }

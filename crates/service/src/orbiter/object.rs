@@ -6,7 +6,9 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
-use stockade_api::{ById, Caller, CreateSandbox, Result, RunTool, Sandboxes, ToolResult};
+use stockade_api::{
+    ById, Caller, CreateSandbox, KillSandbox, Result, RunTool, Sandboxes, ToolResult,
+};
 use stockade_core::{Code, Problem, SandboxId};
 use tokio::sync::{Mutex, watch};
 
@@ -142,7 +144,7 @@ impl ScopedSandbox {
         let is_created = self.is_created.lock().await;
         let target = self.target(Call::Cleanup)?;
         if *is_created {
-            match self.sandboxes.kill(&self.caller, self.by_id()).await {
+            match self.sandboxes.kill(&self.caller, KillSandbox::new(self.id.clone())).await {
                 Err(problem) if problem.code == Code::NotFound => {}
                 killed => drop(killed?),
             }

@@ -15,7 +15,8 @@ use crate::failure::store_problem;
 /// The columns, in the order in which [`read`] reads them.
 const COLUMNS: &str = "id, owner_id, status, reason, image, visibility, requested_runtime, \
     runtime, execution_id, workflow_id, workspace_id, access_rules, created_at, expires_at, \
-    terminated_at, spec, idle_timeout_ms, on_idle, last_used_at, idle_paused, files, generation";
+    terminated_at, spec, idle_timeout_ms, on_idle, last_used_at, idle_paused, files, generation, \
+    remove_at, bundle, is_bundled";
 
 /// A row of `sandbox_instances`.
 #[derive(Debug, Clone)]
@@ -43,8 +44,15 @@ pub(crate) struct SandboxRow {
     pub(crate) last_used_at: i64,
     /// Whether it was paused for being idle.
     pub(crate) idle_paused: bool,
-    /// The snapshot with its files while it has no processes.
+    /// The snapshot with its files while it has no processes. The files of a stopped sandbox
+    /// without one are where its runtime has left them.
     pub(crate) files: Option<SnapshotId>,
+    /// When its files are removed, after it has stopped by itself.
+    pub(crate) remove_at: Option<i64>,
+    /// The bundle with its changes that was made when it stopped or ended.
+    pub(crate) bundle: Option<String>,
+    /// Whether no changes of it are missing in bundles: its processes have ended since.
+    pub(crate) is_bundled: bool,
     /// Incremented by each change of state; a change names the value that it has read.
     pub(crate) generation: i64,
     /// Whether a part of the row cannot be read: then the sandbox can only be ended.
@@ -129,7 +137,8 @@ pub(crate) async fn is_unknown_snapshot(
     Ok(ours > 0 && known == 0)
 }
 
-/// Adds a row, if its owner has fewer than `quota` sandboxes; a conflict otherwise.
+/// Adds a row, if its owner has fewer than `quota` sandboxes; a conflict otherwise. Sandboxes that
+/// have stopped by themselves and will be removed do not count.
 pub(crate) fn insert(row: &SandboxRow, quota: u32) -> Statement {
     Statement::new(
         "INSERT INTO sandbox_instances (id, owner_id, status, reason, image, visibility, \
@@ -138,7 +147,7 @@ pub(crate) fn insert(row: &SandboxRow, quota: u32) -> Statement {
          expires_at, spec, idle_timeout_ms, on_idle, last_used_at) SELECT ?1, ?2, ?3, NULL, \
          ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
          ?22 WHERE (SELECT count(*) FROM sandbox_instances WHERE owner_id = ?2 AND \
-         status <> 'terminated') < ?23",
+         status <> 'terminated' AND remove_at IS NULL) < ?23",
         vec![
             row.id.as_str().into(),
             row.owner.as_str().into(),
@@ -174,8 +183,8 @@ pub(crate) fn update(row: &SandboxRow, seen: i64, request: Option<String>) -> St
     Statement::new(
         "UPDATE sandbox_instances SET status = ?3, reason = ?4, terminated_at = ?5, \
          expires_at = ?6, idle_paused = ?7, last_used_at = ?8, files = ?9, \
-         spec = coalesce(?10, spec), generation = generation + 1 \
-         WHERE id = ?1 AND generation = ?2",
+         spec = coalesce(?10, spec), remove_at = ?11, bundle = ?12, is_bundled = ?13, \
+         generation = generation + 1 WHERE id = ?1 AND generation = ?2",
         vec![
             row.id.as_str().into(),
             seen.into(),
@@ -187,6 +196,9 @@ pub(crate) fn update(row: &SandboxRow, seen: i64, request: Option<String>) -> St
             row.last_used_at.into(),
             row.files.as_ref().map(|files| files.as_str().to_owned()).into(),
             request.into(),
+            row.remove_at.into(),
+            row.bundle.clone().into(),
+            i64::from(row.is_bundled).into(),
         ],
     )
     .expecting(1)
@@ -253,6 +265,9 @@ fn read(row: &Row) -> Result<SandboxRow, Problem> {
         idle_paused: integer(19)? != 0,
         files: files.ok().flatten(),
         generation: integer(21)?,
+        remove_at: maybe(22)?,
+        bundle: optional(23)?,
+        is_bundled: integer(24)? != 0,
         damaged,
     })
 }

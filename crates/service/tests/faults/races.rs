@@ -48,7 +48,7 @@ async fn pause_and_kill_race_to_an_end() {
         let id = harness.sandbox().await;
         let (pause, kill) = (by_id(&id), by_id(&id));
         let paused = harness.spawn(|s| async move { s.pause(&caller("u1"), pause).await });
-        let killed = harness.spawn(|s| async move { s.kill(&caller("u1"), kill).await });
+        let killed = harness.spawn(|s| async move { s.kill(&caller("u1"), kill.into()).await });
         assert_eq!(killed.await.unwrap().unwrap().state, State::Terminated);
         if let Err(problem) = paused.await.unwrap() {
             assert_eq!(problem.code, Code::SandboxTerminated);

@@ -86,8 +86,12 @@ async fn damaged_rows_are_good_for_nothing_and_in_nobodys_way() {
     assert_eq!(list.sandboxes.len(), 3);
     harness.service.sweep().await;
     assert_eq!(harness.sandbox_count().await, 3, "what cannot be read is not removed");
+    // Nobody knows what the second one holds.
+    let refused = call(&harness, "kill", json!({"id": ids[1]})).await.unwrap_err();
+    assert_eq!(refused.code, Code::DatabaseInvalid);
+    assert!(refused.remediation.unwrap().contains("--discard"));
     for id in &ids {
-        call(&harness, "kill", json!({"id": id})).await.unwrap();
+        call(&harness, "kill", json!({"id": id, "discard": true})).await.unwrap();
     }
     assert_eq!(harness.sandbox_count().await, 0);
 }

@@ -172,7 +172,7 @@ async fn a_strangers_kill_makes_nothing_give_way() {
     });
     harness.gate.wait_for_held(1).await;
     let by_id = crate::by_id(&SandboxId::new("sb1").unwrap());
-    let refused = harness.run(|s| async move { s.kill(&caller("u2"), by_id).await }).await;
+    let refused = harness.run(|s| async move { s.kill(&caller("u2"), by_id.into()).await }).await;
     assert_eq!(refused.unwrap_err().code, Code::NotFound);
     harness.gate.open();
     assert_eq!(making.await.unwrap().unwrap().state, State::Running);

@@ -82,6 +82,7 @@ async fn a_sandbox_in_use_is_not_idle_and_an_idle_one_may_end() {
 async fn a_life_ends_also_while_it_is_paused() {
     let harness = Harness::new().await;
     let request = CreateSandbox { expiry: Expiry::Seconds(0.5), ..CreateSandbox::default() };
+    let request = stockade_service::fireflow::request(request);
     let id = harness.create(request).await.unwrap().id;
     call(&harness, "pause", json!({"id": id})).await.unwrap();
     let ended = harness.until(&id, State::Terminated).await;

@@ -142,6 +142,10 @@ impl Runtime for GatedRuntime {
         self.gated_call("collect", self.fake.collect(id, from, to, limit_bytes)).await
     }
 
+    async fn end(&self, id: &SandboxId) -> Result<()> {
+        self.gated_call("end", self.fake.end(id)).await
+    }
+
     async fn cleanup(&self, id: &SandboxId) -> Result<()> {
         self.gated_call("cleanup", self.fake.cleanup(id)).await
     }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use stockade_api::{CreateSandbox, Expiry, IdleAction, Network, Sandbox};
+use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Network, Sandbox};
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 
 use super::{escaped, notify, print, print_text, show};
-use crate::args::sandbox::{Create, Restore};
+use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::problem::{Failure, caused};
 use crate::remote;
 use crate::request::SandboxRequest;
@@ -87,6 +87,11 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             }
         },
         idle_timeout_seconds: arguments.idle.map(|length| length.as_secs_f64()),
+        on_expiry: Some(match arguments.on_expiry {
+            OnExpiry::Stop => ExpiryAction::Stop,
+            OnExpiry::Terminate => ExpiryAction::Terminate,
+        }),
+        keep: arguments.keep,
         on_idle: IdleAction::Pause,
         ..CreateSandbox::default()
     })

@@ -1,11 +1,11 @@
 //! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the lifecycle of a sandbox.
 
-use stockade_api::{ById, ListSandboxes, Sandbox};
+use stockade_api::{ById, KillSandbox, ListSandboxes, Sandbox};
 use stockade_core::State;
 
 use super::{find, list_all, notify, print, print_text, show};
 use crate::args::sandbox::{Kill, OneSandbox, Prune, Renew};
-use crate::problem::Failure;
+use crate::problem::{Failure, short_id};
 use crate::remote::{self, Remote};
 
 /// Starts a sandbox.
@@ -86,7 +86,8 @@ pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
         for name in &arguments.id {
             let ended = async {
                 let id = find(&remote, name).await?;
-                Ok::<_, Failure>(remote.sandboxes.kill(&remote.idempotent(), ById { id }).await?)
+                let request = KillSandbox { id, discard: arguments.discard };
+                Ok::<_, Failure>(remote.sandboxes.kill(&remote.idempotent(), request).await?)
             };
             match ended.await {
                 Ok(sandbox) => killed.push(sandbox),
@@ -99,23 +100,30 @@ pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
     failure.map_or(Ok(0), Err)
 }
 
-/// Terminates failed and stopped sandboxes, or all.
+/// Terminates failed and stopped sandboxes, or all, even if some of them fail to terminate; reports
+/// the first failure.
 pub(crate) fn prune(arguments: Prune) -> Result<u8, Failure> {
-    let killed = remote::with(arguments.server_mode, async |remote| {
+    let (killed, failure) = remote::with(arguments.server_mode, async |remote| {
         let states = match arguments.all {
             true => Vec::new(),
             false => vec![State::Error, State::Stopped, State::New],
         };
         let request = ListSandboxes { states, ..ListSandboxes::default() };
-        let mut killed = Vec::new();
+        let (mut killed, mut failure) = (Vec::new(), None);
         for sandbox in list_all(&remote, request).await? {
-            let by_id = ById { id: sandbox.id };
-            killed.push(remote.sandboxes.kill(&remote.idempotent(), by_id).await?);
+            if sandbox.keep && !arguments.all {
+                continue;
+            }
+            let request = KillSandbox { id: sandbox.id, discard: arguments.discard };
+            match remote.sandboxes.kill(&remote.idempotent(), request).await {
+                Ok(sandbox) => killed.push(sandbox),
+                Err(problem) => failure = failure.or(Some(problem)),
+            }
         }
-        Ok(killed)
+        Ok((killed, failure))
     })?;
     print_killed(&killed, arguments.json)?;
-    Ok(0)
+    failure.map_or(Ok(0), |problem| Err(problem.into()))
 }
 
 fn print_killed(killed: &[Sandbox], json: bool) -> Result<(), Failure> {
@@ -123,5 +131,12 @@ fn print_killed(killed: &[Sandbox], json: bool) -> Result<(), Failure> {
         return print(&serde_json::json!({ "killed": killed }));
     }
     let ids = killed.iter().map(|sandbox| format!("{}\n", sandbox.id));
-    print_text(&ids.collect::<String>())
+    print_text(&ids.collect::<String>())?;
+    for sandbox in killed {
+        if let Some(bundle) = &sandbox.bundle {
+            let (id, bundle) = (&sandbox.id, short_id(bundle));
+            notify(&format!("the changes of {id} are in a bundle: stockade diff {bundle}"));
+        }
+    }
+    Ok(())
 }

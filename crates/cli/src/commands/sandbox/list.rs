@@ -2,10 +2,10 @@
 
 use stockade_api::{ListSandboxes, Sandbox};
 
-use super::{STATES, escaped, notify, print, print_text};
+use super::{STATES, escaped, notify, print, print_text, show};
 use crate::args::sandbox::List;
 use crate::args::sandbox_flags::Pair;
-use crate::problem::Failure;
+use crate::problem::{Failure, short_id};
 use crate::remote;
 
 /// Prints the list.
@@ -42,14 +42,17 @@ fn table(sandboxes: &[Sandbox]) -> String {
             escaped(&sandbox.image),
             format!("{:.0}", sandbox.created_at),
             sandbox.expires_at.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}")),
+            show::removal(sandbox).unwrap_or_default(),
+            sandbox.bundle.as_deref().map_or_else(String::new, |id| short_id(id).to_owned()),
         ]
     };
-    let head = ["ID", "STATE", "IMAGE", "CREATED", "EXPIRES"].map(str::to_owned);
+    let head = ["ID", "STATE", "IMAGE", "CREATED", "EXPIRES", "REMOVED", "BUNDLE"];
+    let head = head.map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head).chain(sandboxes.iter().map(row)).collect();
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
     };
-    let widths: Vec<_> = (0..5).map(width).collect();
+    let widths: Vec<_> = (0..7).map(width).collect();
     let mut text = String::new();
     for row in &rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));

@@ -1,10 +1,10 @@
 //! `stockade show`: the state of a sandbox.
 
 use stockade_api::{GetSandbox, NetworkStatus, Sandbox};
-use stockade_core::Enforcement;
 use stockade_core::access::Effect;
 use stockade_core::network::Rule;
 use stockade_core::sandbox::Workspace;
+use stockade_core::{Enforcement, State};
 
 use super::{escaped, find, print, print_text};
 use crate::args::sandbox::OneSandbox;
@@ -29,9 +29,16 @@ pub(crate) fn run(arguments: OneSandbox) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// When the files of a stopped sandbox are removed.
+pub(super) fn removal(sandbox: &Sandbox) -> Option<String> {
+    let is_stopped = sandbox.state == State::Stopped;
+    is_stopped
+        .then(|| sandbox.remove_at.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}")))
+}
+
 /// When a sandbox will end, as the last part of a sentence.
 pub(super) fn expiry(sandbox: &Sandbox) -> String {
-    match sandbox.expires_at {
+    match sandbox.expires_at.filter(|_| sandbox.state != State::Stopped) {
         Some(at) => format!(" until {at:.0}"),
         None => String::new(),
     }
@@ -52,6 +59,8 @@ fn text(sandbox: &Sandbox) -> String {
         let location = if host == inside { host } else { format!("{host} at {inside}") };
         ("workspace", location)
     }));
+    lines.extend(removal(sandbox).map(|at| ("removed", at)));
+    lines.extend(sandbox.bundle.as_ref().map(|id| ("bundle", id.clone())));
     lines.extend(sandbox.reason.as_ref().map(|reason| ("reason", escaped(reason))));
     lines.extend(sandbox.terminated_at.map(|at| ("terminated", format!("{at:.0}"))));
     let labels = sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}"));

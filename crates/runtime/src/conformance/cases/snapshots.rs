@@ -1,13 +1,16 @@
 //! The state of a file system is stored, and sandboxes start from it.
 
+use std::time::Duration;
+
 use stockade_core::sandbox::Root;
 use stockade_core::{SandboxId, SandboxSpec, SnapshotId};
 
-use super::super::harness::{Harness, path, within};
-use super::super::sandbox::{Sandbox, content, script};
+use super::super::harness::{Harness, eventually, path, within};
+use super::super::sandbox::{Sandbox, command, content, script};
 use crate::error::{Error, Result};
+use crate::exec::Ending;
 use crate::files::{FileKind, WriteOptions};
-use crate::runtime::{SnapshotInfo, State};
+use crate::runtime::{EndCause, SnapshotInfo, State};
 
 async fn take(sandbox: &Sandbox<'_>, id: &SnapshotId) -> Result<SnapshotInfo> {
     within("a snapshot", sandbox.runtime().snapshot(sandbox.id(), id)).await
@@ -73,6 +76,33 @@ pub(crate) async fn deletions_are_kept(harness: &Harness) {
     assert_eq!(third.names("/data").await, [&b"moved"[..], b"tree"]);
     assert_eq!(third.names("/data/tree").await, [b"new"]);
     assert_eq!(third.read("/data/moved").await, "2");
+}
+
+/// The files of an ended sandbox remain, whatever has ended it.
+pub(crate) async fn files_of_an_ended_sandbox_remain(harness: &Harness) {
+    for is_requested in [true, false] {
+        let sandbox = harness.sandbox().await;
+        let (runtime, id) = (sandbox.runtime(), sandbox.id());
+        sandbox.write("/data/file", "kept").await;
+        let running = sandbox.start(&command(&["sleep", "1000"])).await;
+        let cause = if is_requested {
+            within("an end", runtime.end(id)).await.expect("an end");
+            EndCause::Requested
+        } else {
+            let lease = Some(Duration::from_millis(10));
+            within("a renewal", runtime.renew(id, lease)).await.expect("a renewal");
+            eventually("the end of a lease", async || sandbox.has_ended().await).await;
+            EndCause::LeaseExpired
+        };
+        assert_eq!(running.finish().await.ending, Ending::SandboxEnded);
+        let ended = sandbox.inspect().await.unwrap();
+        assert_eq!((ended.state, ended.end_cause), (State::Ended, Some(cause)));
+        within("another end", runtime.end(id)).await.expect("an ended sandbox can be ended again");
+        let restored = restore(harness, &snapshot(harness, &sandbox).await).await;
+        assert_eq!(restored.read("/data/file").await, "kept");
+    }
+    let unknown = within("an end", harness.runtime().end(&harness.id())).await;
+    assert!(matches!(unknown, Err(Error::NoSandbox(_))), "{unknown:?}");
 }
 
 pub(crate) async fn what_commands_made_is_kept(harness: &Harness) {

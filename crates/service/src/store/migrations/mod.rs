@@ -47,6 +47,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "sandboxes in sandboxes",
         sql: include_str!("sqlite/0007_run_sandbox_parents.sql"),
     },
+    Migration {
+        number: 8,
+        name: "stopped sandboxes with their bundles, and when their files are removed",
+        sql: include_str!("sqlite/0008_stopped_sandboxes.sql"),
+    },
 ];
 
 #[cfg(test)]

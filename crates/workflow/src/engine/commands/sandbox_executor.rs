@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    ById, Caller, CollectChanges, CommandLine, CreateSandbox, Execute, ExecuteResult, Expiry,
-    FileContent, ListSandboxes, Sandboxes, WriteFile,
+    Caller, CollectChanges, CommandLine, CreateSandbox, Execute, ExecuteResult, Expiry,
+    ExpiryAction, FileContent, KillSandbox, ListSandboxes, Sandboxes, WriteFile,
 };
 use stockade_bundle::project::Project;
 use stockade_core::sandbox::Workspace;
@@ -57,6 +57,7 @@ impl SandboxExecutor {
                 .map(|(name, value)| (name.to_owned(), value.clone()))
                 .into(),
             expiry: Expiry::Seconds(life.as_secs_f64()),
+            on_expiry: Some(ExpiryAction::Terminate),
             ..CreateSandbox::default()
         };
         self.sandboxes.create(&creator(&job.owner, &job.name), request).await.map(drop)
@@ -138,8 +139,8 @@ impl SandboxExecutor {
         }
     }
 
-    async fn kill(&self, owner: &OwnerId, id: &SandboxId) {
-        let request = ById { id: id.clone() };
+    async fn kill(&self, owner: &OwnerId, request: KillSandbox) {
+        let id = request.id.clone();
         if let Err(problem) = self.sandboxes.kill(&Caller::new(owner.clone()), request).await {
             // The sandbox ends when its lease expires.
             tracing::warn!(sandbox = %id, error = %problem.message, "a sandbox remains");
@@ -182,13 +183,14 @@ impl Executor for SandboxExecutor {
         let executed = match done.await {
             Ok(executed) => executed,
             Err(problem) => {
-                self.kill(&job.owner, &id).await;
+                // What it has changed so far becomes a bundle.
+                self.kill(&job.owner, KillSandbox::new(id)).await;
                 return Err(problem);
             }
         };
         // If its changes cannot be collected, the sandbox is left with them until it expires.
         let bundle = self.changes(job, &id).await?;
-        self.kill(&job.owner, &id).await;
+        self.kill(&job.owner, KillSandbox::discarding(id)).await;
         Ok(CommandResult {
             ending: executed.end.ending,
             exit_code: executed.end.exit_code,
@@ -206,7 +208,7 @@ impl Executor for SandboxExecutor {
             let request =
                 CreateSandbox { id: Some(id.clone()), stopped: true, ..CreateSandbox::default() };
             let _ = self.sandboxes.create(&creator(owner, name), request).await;
-            self.kill(owner, &id).await;
+            self.kill(owner, KillSandbox::new(id)).await;
         }
         let metadata = [(RUN_LABEL.to_owned(), run.to_owned())].into();
         let request = ListSandboxes { metadata, ..ListSandboxes::default() };
@@ -214,7 +216,7 @@ impl Executor for SandboxExecutor {
             return;
         };
         for sandbox in found.sandboxes {
-            self.kill(owner, &sandbox.id).await;
+            self.kill(owner, KillSandbox::new(sandbox.id)).await;
         }
     }
 }

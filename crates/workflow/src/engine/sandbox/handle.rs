@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_api::{
-    ById, Caller, CreateSandbox, Execute, Expiry, FileContent, FileEntry, GetSandbox,
-    ListDirectory, MakeDirectory, OperationId, OperationStatus, OutputChunk, OutputEnd, ReadFile,
-    ReadOutput, Renew, Sandboxes, WriteFile,
+    Caller, CreateSandbox, Execute, Expiry, ExpiryAction, FileContent, FileEntry, GetSandbox,
+    KillSandbox, ListDirectory, MakeDirectory, OperationId, OperationStatus, OutputChunk,
+    OutputEnd, ReadFile, ReadOutput, Renew, Sandboxes, WriteFile,
 };
 use stockade_core::id::InvalidId;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
@@ -111,6 +111,7 @@ impl SandboxHandle {
         let request = CreateSandbox {
             id: Some(self.id.clone()),
             expiry: Expiry::Seconds(LEASE.as_secs_f64()),
+            on_expiry: Some(ExpiryAction::Terminate),
             ..request
         };
         let created = self.sandboxes.create(&self.caller("create"), request).await;
@@ -301,7 +302,9 @@ impl SandboxHandle {
     /// Ends the sandbox. A failure to end it does not fail the attempt: the sandbox ends with its
     /// lease.
     pub(crate) async fn end(&self) {
-        let ended = self.sandboxes.kill(&self.caller, ById { id: self.id.clone() }).await;
+        // The engine has copied what it needs: the result, and the changes as bundles of its own.
+        let request = KillSandbox::discarding(self.id.clone());
+        let ended = self.sandboxes.kill(&self.caller, request).await;
         if let Err(problem) = ended
             && problem.code != Code::NotFound
         {
