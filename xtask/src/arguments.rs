@@ -20,6 +20,8 @@ pub(crate) enum Command {
     Check,
     /// Tests of one kind, with the programs that they start
     Test(TestOptions),
+    /// Writes the snapshots of help, errors and JSON anew; review the difference
+    Snapshots,
     /// Everything that must hold before a change is merged
     Ci(CiOptions),
     /// The programs that tests start: they refuse one that is older than its sources

@@ -39,6 +39,7 @@ fn run(command: &Command, workspace: &Workspace) -> anyhow::Result<ExitCode> {
     let is_good = match command {
         Command::Check => check::run(workspace),
         Command::Test(options) => suites::run(workspace, options),
+        Command::Snapshots => suites::update_snapshots(workspace),
         Command::Ci(options) => ci::run(workspace, options),
         Command::Build => programs::for_tests(workspace).map(|_| true),
         Command::Dist(options) => dist::run(workspace, options),

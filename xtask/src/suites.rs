@@ -28,6 +28,18 @@ pub(crate) fn run(workspace: &Workspace, options: &TestOptions) -> anyhow::Resul
     Ok(nextest.args(&options.names).status()?.success())
 }
 
+/// The tests that compare texts with the files in `tests/snapshots`.
+const SNAPSHOTS: &str = "test(/^snapshots::|_match_their_snapshots$/)";
+
+/// `cargo xtask snapshots`: runs the tests of snapshots, which then write the files.
+pub(crate) fn update_snapshots(workspace: &Workspace) -> anyhow::Result<bool> {
+    require_nextest(workspace)?;
+    programs::for_tests(workspace)?;
+    let mut nextest = nextest(workspace, Suite::E2e)?;
+    nextest.args(["--lib", "--filterset", SNAPSHOTS]).env("INSTA_UPDATE", "always");
+    Ok(nextest.status()?.success())
+}
+
 /// The command that runs tests, for the whole workspace together, as all programs are built.
 pub(crate) fn nextest(workspace: &Workspace, suite: Suite) -> anyhow::Result<Command> {
     let mut cargo = workspace.cargo();

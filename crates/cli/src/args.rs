@@ -3,6 +3,8 @@
 //! crate of the workspace but `core`.
 
 pub mod debug;
+#[cfg(test)]
+mod help_tests;
 pub mod sandbox;
 pub mod sandbox_flags;
 pub mod snippet;
@@ -11,7 +13,7 @@ pub mod workflow;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_duration};
 
@@ -21,6 +23,7 @@ use self::sandbox::{
     Remove, Renew, Restore, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
 use self::sandbox_flags::{Pair, SandboxFlags, pair};
+use crate::programs::FRONT;
 
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
 #[derive(Debug, Parser)]
@@ -30,17 +33,35 @@ pub struct Arguments {
     pub command: Command,
 }
 
+/// The description of `stockade-server`, which has the commands of `stockade`.
+const SERVER_ABOUT: &str = "Executes the commands of stockade that need an engine";
+const SERVER_LONG_ABOUT: &str = "\
+Executes the commands of stockade that need an engine: the local server, workflows and snippets.
+
+The program stockade finds this program in its own directory and starts it where a command needs it.
+Both have the same commands, so call stockade instead.";
+
 impl Arguments {
+    /// The definition of the arguments of [`FRONT`] or of `stockade-server`.
+    pub fn definition(program: &'static str) -> clap::Command {
+        let definition = Self::command();
+        if program == FRONT {
+            return definition;
+        }
+        definition.name(program).about(SERVER_ABOUT).long_about(SERVER_LONG_ABOUT)
+    }
+
     /// Parses the arguments after the program's name. Those of `run`, which must start quickly,
     /// are parsed without building the definitions of all other commands.
-    pub fn parse(words: &[OsString]) -> Result<Self, clap::Error> {
-        match Run::parse_run(words) {
-            Some(run) => Ok(Self { command: Command::Run(Box::new(run)) }),
-            None => {
-                let program = std::env::args_os().next().unwrap_or_default();
-                Self::try_parse_from(std::iter::once(program).chain(words.iter().cloned()))
-            }
+    pub fn parse(program: &'static str, words: &[OsString]) -> Result<Self, clap::Error> {
+        if let Some(run) = Run::parse_run(words) {
+            return Ok(Self { command: Command::Run(Box::new(run)) });
         }
+        let mut definition = Self::definition(program);
+        let first = std::env::args_os().next().unwrap_or_default();
+        let all = std::iter::once(first).chain(words.iter().cloned());
+        let mut matches = definition.try_get_matches_from_mut(all)?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
     }
 }
 
@@ -81,7 +102,7 @@ pub enum Command {
     Stop(OneSandbox),
     /// Freeze all processes of a sandbox
     Pause(OneSandbox),
-    /// Continue a failed or interrupted workflow run, or a paused sandbox
+    /// Resume a failed or interrupted workflow run, or a paused sandbox
     Resume(workflow::Resume),
     /// Extend the time to live of a sandbox
     Renew(Renew),
@@ -91,7 +112,7 @@ pub enum Command {
     Refuse(NetworkChange),
     /// Take a snapshot of a sandbox's files
     Snapshot(Snapshot),
-    /// Make a bundle of the changes in a sandbox's workspace
+    /// Create a bundle from the changes in a sandbox's workspace
     Collect(Collect),
     /// List or remove snapshots
     Snapshots(Snapshots),
@@ -113,15 +134,15 @@ pub enum Command {
     Up(Box<workflow::Up>),
     /// List workflow runs
     Runs(workflow::Runs),
-    /// Print metrics of the sandboxes of workflows, for Prometheus
+    /// Print metrics of workflow sandboxes in the format of Prometheus
     Metrics(workflow::Metrics),
     /// Show a workflow run and its tasks
     Inspect(workflow::OneRun),
     /// Show the tasks of a workflow file without running it
     Graph(workflow::Graph),
-    /// Approve a request of a run
+    /// Approve a request of a workflow run
     Approve(workflow::Approve),
-    /// Deny a request of a run
+    /// Deny a request of a workflow run
     Deny(workflow::Decide),
     /// Send a signal to a workflow run
     Signal(workflow::Signal),
@@ -217,7 +238,7 @@ impl Run {
 
 #[derive(Debug, Args)]
 pub struct Bundles {
-    /// Only those with this label
+    /// Only bundles with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
     /// Maximum size of the bundles made from killed runs [default: 4G]
@@ -343,7 +364,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory as _;
         Arguments::command().debug_assert();
     }
 

@@ -53,7 +53,8 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
         Ok(words) => words,
         Err(problem) => return Failure::from(problem).present(false),
     };
-    let arguments = match args::Arguments::parse(words) {
+    let program = if engine.is_some() { programs::SERVER } else { programs::FRONT };
+    let arguments = match args::Arguments::parse(program, words) {
         Ok(arguments) => arguments,
         Err(error) => return usage(words, &error),
     };

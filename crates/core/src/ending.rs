@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Code;
+
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,6 +117,14 @@ impl Ending {
         }
     }
 
+    /// The error code, if a limit of Stockade ended the command.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::LimitExceeded(limit) => self.kind().code(Some(limit)),
+            _ => self.kind().code(None),
+        }
+    }
+
     /// The ending without its details.
     pub const fn kind(&self) -> Kind {
         match self {
@@ -152,6 +162,19 @@ impl Ending {
 }
 
 impl Kind {
+    /// The error code, if a limit of Stockade ended the command; `limit` is the one that was
+    /// exceeded, where that is known.
+    pub fn code(self, limit: Option<&str>) -> Option<Code> {
+        Some(match self {
+            Self::TimedOut => Code::TimedOut,
+            Self::OutOfMemory => Code::OutOfMemory,
+            Self::OutputExceeded => Code::OutputExceeded,
+            Self::LimitExceeded if limit == Some("memory") => Code::OutOfMemory,
+            Self::LimitExceeded => Code::DiskExceeded,
+            _ => return None,
+        })
+    }
+
     /// The exit code of a program that ran the command and reports its ending as its own;
     /// `exit_code` is that of the command: 137 if the sandbox ended, 125 if the ending is unknown.
     pub fn process_exit_code(self, exit_code: Option<i32>) -> u8 {

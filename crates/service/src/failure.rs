@@ -160,3 +160,94 @@ fn with_remedy(problem: Problem, remedy: Option<&String>) -> Problem {
         None => problem,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+
+    use stockade_core::SnapshotId;
+    use stockade_core::sandbox::LimitName;
+    use stockade_durable::{Error as Durable, WorkflowId};
+    use stockade_runtime::{Capability, State};
+    use stockade_test_support::assert_snapshot;
+
+    use super::{Error, ExecId, Problem, SandboxId, runtime_problem, store_problem};
+
+    fn io_error(kind: io::ErrorKind) -> io::Error {
+        kind.into()
+    }
+
+    fn assert_problems(path: &str, problems: &[Problem]) {
+        assert_snapshot(path, &serde_json::to_string_pretty(problems).unwrap());
+    }
+
+    #[test]
+    fn the_problems_of_runtimes_match_their_snapshots() {
+        let id = || SandboxId::new("box").unwrap();
+        let file =
+            |kind| Error::File { operation: "read", path: "/a".to_owned(), source: io_error(kind) };
+        let refused = || io_error(io::ErrorKind::ConnectionRefused);
+        let errors = [
+            Error::NoSandbox(id()),
+            Error::NoExec { sandbox: id(), exec: ExecId::new("command").unwrap() },
+            Error::NoSnapshot(SnapshotId::new("clean").unwrap()),
+            Error::Conflict("the sandbox box".to_owned()),
+            Error::WrongState { id: id(), state: State::Paused, operation: "run a command" },
+            Error::Unsupported {
+                capability: Capability::Users,
+                reason: "the keeper does not run as root".to_owned(),
+                remedy: Some("sudo stockade serve".to_owned()),
+            },
+            Error::Limit {
+                limit: LimitName::Memory,
+                reason: "there is no control group for it".to_owned(),
+                remedy: "sudo stockade serve".to_owned(),
+            },
+            Error::Exceeded {
+                limit: LimitName::Disk,
+                reason: "its files have 2 MiB".to_owned(),
+                remedy: "remove files of the sandbox".to_owned(),
+            },
+            Error::Wall { wall: "landlock".to_owned(), reason: "the kernel lacks it".to_owned() },
+            Error::PathRefused("/a contains Stockade's own data".to_owned()),
+            Error::Invalid("the id is too long".to_owned()),
+            Error::Exhausted("there are too many processes".to_owned()),
+            file(io::ErrorKind::NotFound),
+            file(io::ErrorKind::PermissionDenied),
+            file(io::ErrorKind::IsADirectory),
+            file(io::ErrorKind::Other),
+            Error::Connect { target: "port 80".to_owned(), source: refused() },
+            Error::Host { path: "/a".to_owned(), source: io_error(io::ErrorKind::NotFound) },
+            Error::OutcomeUnknown("the command".to_owned()),
+            Error::Unreachable { what: "the keeper".to_owned(), source: refused() },
+            Error::Deadline("start a sandbox"),
+        ];
+        let problems: Vec<_> = errors.iter().map(runtime_problem).collect();
+        assert_problems("errors/runtimes", &problems);
+    }
+
+    #[test]
+    fn the_problems_of_the_database_match_their_snapshots() {
+        let id = || WorkflowId::new("key-1").unwrap();
+        let path = || PathBuf::from("/data/stockade.db");
+        let errors = [
+            Durable::Cancelled { id: id(), timed_out: false },
+            Durable::AttemptsExceeded { id: id() },
+            Durable::Interrupted { id: id(), why: "the server exits".to_owned() },
+            Durable::LeaseLost { id: id(), status: None },
+            Durable::Conflict { what: "the sandbox box exists".to_owned() },
+            Durable::NotFound { id: id() },
+            Durable::ShuttingDown,
+            Durable::Closed,
+            Durable::StorageFull,
+            Durable::Storage { message: "disk I/O error".to_owned() },
+            Durable::Locked { path: path(), holder: Some(42) },
+            Durable::NewerDatabase { path: path(), found: 9, known: 7 },
+            Durable::ForeignDatabase { path: path(), why: "file is not a database".to_owned() },
+            Durable::CorruptDatabase { path: path(), detail: "a page is missing".to_owned() },
+        ];
+        let problems: Vec<_> = errors.into_iter().map(store_problem).collect();
+        assert_problems("errors/database", &problems);
+    }
+}

@@ -1,5 +1,6 @@
 //! What the tests of several crates share: finding the programs that a test starts, checking how a
-//! program is hardened, checking the test runner, and recording that a test did not run.
+//! program is hardened, checking the test runner, recording that a test did not run, and comparing
+//! texts with files.
 //!
 //! Nothing here depends on the product, and the product must not use this.
 #![expect(clippy::panic, reason = "helpers of tests fail by panicking, as tests do")]
@@ -8,8 +9,12 @@ mod elf;
 mod nextest;
 mod programs;
 mod skips;
+#[cfg(feature = "snapshots")]
+mod snapshots;
 
 pub use elf::Elf;
 pub use nextest::require_nextest;
 pub use programs::{DIRECTORY, program};
 pub use skips::{skip, skipped};
+#[cfg(feature = "snapshots")]
+pub use snapshots::{Snapshots, assert_snapshot};

@@ -15,7 +15,7 @@ const HELP: [&str; 2] = ["crates/cli/src/args.rs", "crates/cli/src/args/"];
 /// The names of migrations are recorded in databases, so they cannot change.
 const RECORDED: &str = "crates/service/src/store/migrations/";
 
-/// Checks the messages and help texts of all crates, and all documents.
+/// Checks the messages and help texts of all crates, all documents and all snapshots of output.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let phrases: Vec<String> =
         first_column(tree, MARKERS).iter().map(|phrase| phrase.to_lowercase()).collect();
@@ -27,7 +27,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let mut add = |line: usize, phrase: &str| {
             findings.push(format!("{}:{line}: `{phrase}`; {GLOSSARY} has other words", file.path));
         };
-        if file.path.ends_with(".md") && file.path != GLOSSARY {
+        let is_text = file.path.ends_with(".md") || file.path.ends_with(".snap");
+        if is_text && file.path != GLOSSARY {
             for (line, phrase) in banned(&file.text, &phrases) {
                 add(line, phrase);
             }

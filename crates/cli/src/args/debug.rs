@@ -61,7 +61,7 @@ pub struct Runtime {
 pub enum Operation {
     /// Create a sandbox
     Create {
-        /// Its id
+        /// The id of the new sandbox
         id: Id<SandboxId>,
         #[command(flatten)]
         spec: Spec,
@@ -79,17 +79,17 @@ pub enum Operation {
         /// The sandbox
         id: Id<SandboxId>,
     },
-    /// Pause its processes
+    /// Pause the processes of a sandbox
     Pause {
         /// The sandbox
         id: Id<SandboxId>,
     },
-    /// Resume its processes
+    /// Resume the processes of a sandbox
     Resume {
         /// The sandbox
         id: Id<SandboxId>,
     },
-    /// Take a snapshot of its files
+    /// Take a snapshot of a sandbox's files
     Snapshot {
         /// The sandbox
         id: Id<SandboxId>,
@@ -105,21 +105,21 @@ pub enum Operation {
         #[command(flatten)]
         spec: Spec,
     },
-    /// Connect the standard streams to a port or a socket inside
+    /// Connect the standard streams to a port or a socket of a sandbox
     Connect {
         /// The sandbox
         id: Id<SandboxId>,
         /// A port, or the path of a socket
         target: String,
     },
-    /// List, read and write its files
+    /// List, read, write and remove files of a sandbox
     Files {
         /// The sandbox
         id: Id<SandboxId>,
         #[command(subcommand)]
         operation: Files,
     },
-    /// Terminate it and delete its files
+    /// Terminate a sandbox and delete its files
     Destroy {
         /// The sandbox
         id: Id<SandboxId>,
@@ -132,22 +132,22 @@ pub enum Operation {
 pub enum Files {
     /// List a directory
     List {
-        /// The sandbox
+        /// The path inside
         path: PathBuf,
     },
     /// Write a file's content to standard output
     Read {
-        /// The sandbox
+        /// The path inside
         path: PathBuf,
     },
     /// Write standard input to a file
     Write {
-        /// The sandbox
+        /// The path inside
         path: PathBuf,
     },
     /// Remove a file or a directory
     Remove {
-        /// The sandbox
+        /// The path inside
         path: PathBuf,
     },
 }
@@ -159,25 +159,25 @@ pub struct Exec {
     /// The command's id; attaches to it if it was started before
     #[arg(long)]
     pub exec: Option<Id<ExecId>>,
-    /// Run it in a terminal
+    /// Run the command in a terminal
     #[arg(long)]
     pub tty: bool,
-    /// Connect it to standard input
+    /// Connect the command to standard input
     #[arg(long, short)]
     pub input: bool,
-    /// The user and group
+    /// The user and group of the command
     #[arg(long, value_name = "UID:GID", value_parser = user)]
     pub user: Option<User>,
-    /// The working directory
+    /// The working directory of the command
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<PathBuf>,
     /// Set an environment variable
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<(String, String)>,
-    /// Time limit
+    /// Time limit of the command
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
-    /// Output limit
+    /// Output limit of the command
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_output: Option<u64>,
     /// The command and its arguments
@@ -185,7 +185,7 @@ pub struct Exec {
     pub command: Vec<OsString>,
 }
 
-/// What a sandbox is made from.
+// What a sandbox is made from. (clap would use a doc comment here as that of every command.)
 #[derive(Debug, Args)]
 pub struct Spec {
     /// A directory with a root file system
@@ -206,16 +206,16 @@ pub struct Spec {
     /// The user and group of commands
     #[arg(long, value_name = "UID:GID", value_parser = user)]
     user: Option<User>,
-    /// A label
+    /// Add a label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     label: Vec<(String, String)>,
-    /// The lease
+    /// The time after which the keeper ends the sandbox if its lease is not renewed
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     lease: Option<Duration>,
     /// Allow a host; an egress process must serve it
     #[arg(long, value_name = "HOST[:PORT]")]
     allow: Vec<AllowedHost>,
-    /// Create it with a network, even without an allowed host
+    /// Create the sandbox with a network, even without an allowed host
     #[arg(long)]
     network: bool,
     /// Memory limit of all processes together
@@ -227,7 +227,7 @@ pub struct Spec {
     /// Maximum number of processes and threads
     #[arg(long, value_name = "NUMBER")]
     pids: Option<u64>,
-    /// Disk limit of its files
+    /// Disk limit of the sandbox's files
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     disk: Option<u64>,
     /// Continue without this limit if it cannot be enforced

@@ -31,7 +31,7 @@ pub struct ServerMode {
     pub in_process: bool,
 }
 
-/// One sandbox.
+// One sandbox. (clap would use a doc comment here as that of every command.)
 #[derive(Debug, Args)]
 pub struct OneSandbox {
     /// The sandbox's id, a unique prefix of it, or `latest`
@@ -57,7 +57,7 @@ pub struct Create {
     /// Time to live, such as 30m, or `none` [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     pub ttl: Option<TtlArgument>,
-    /// Pause it after this time without use; the next use resumes it
+    /// Pause the sandbox after this time without use; the next use resumes it
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub idle: Option<Duration>,
     /// Print JSON
@@ -220,7 +220,7 @@ pub struct Renew {
     /// The time to live from now on, such as 30m
     #[arg(value_name = "DURATION", value_parser = parse_duration)]
     pub ttl: Duration,
-    /// Also allow an earlier end than before
+    /// Also accept an end that is earlier than the current one
     #[arg(long)]
     pub shorten: bool,
     /// Print JSON

@@ -19,7 +19,7 @@ pub struct SandboxFlags {
     /// Set an environment variable
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<OsString>,
-    /// Add a label to find it by
+    /// Add a label, which lists can be filtered by
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
     /// The user id of commands [default: the owner of the project or workspace]
@@ -37,13 +37,13 @@ pub struct SandboxFlags {
     /// Maximum number of processes and threads
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub pids: Option<u64>,
-    /// Disk limit of its files, such as 1G; `run` then keeps the view in memory
+    /// Disk limit of the sandbox's files, such as 1G; `run` then keeps the view in memory
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub disk: Option<u64>,
     /// Maximum size of standard output and standard error of each command together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_output: Option<u64>,
-    /// Continue without this if the host does not support it, and report that
+    /// Continue without this wall or limit if the host does not support it, and report that
     #[arg(long, value_name = "NAME", value_enum)]
     pub best_effort: Vec<BestEffort>,
     /// An access rule, such as `allow:read:/src`; without rules every path is allowed

@@ -48,7 +48,7 @@ pub struct CheckSnippet {
     /// Files or directories; `-` is standard input
     #[arg(required = true, value_name = "PATH")]
     pub files: Vec<PathBuf>,
-    /// Allow snippets to import this package; may be repeated
+    /// Allow snippets to import this package. Can be repeated
     #[arg(long = "package", value_name = "NAME")]
     pub packages: Vec<String>,
     /// Print the errors as JSON
@@ -89,7 +89,8 @@ pub struct Timeout {
     pub timeout_ms: Option<u32>,
 }
 
-/// What snippets may import, and fetch with it.
+// What snippets may import, and fetch with it. (clap would use a doc comment here as that of every
+// command.)
 #[derive(Debug, Args)]
 pub struct Libraries {
     /// Load `@directive-run/*` and other packages from this `node_modules` directory [default:
@@ -97,7 +98,7 @@ pub struct Libraries {
     #[arg(long = "libraries", value_name = "DIR")]
     pub directory: Option<PathBuf>,
     /// Allow snippets to import this package of the directory, or a part of one, such as
-    /// `zod/mini`; may be repeated [default: $STOCKADE_PACKAGES, separated by commas]
+    /// `zod/mini`. Can be repeated [default: $STOCKADE_PACKAGES, separated by commas]
     #[arg(long = "package", value_name = "NAME")]
     pub packages: Vec<String>,
     /// Allow packages to fetch from these hosts only: `public`, `none`, or names separated by commas,

@@ -23,7 +23,7 @@ pub struct Up {
     /// The id of the run: letters, digits, `-`, `_` and `.` [default: generated]
     #[arg(long, value_name = "ID")]
     pub run_id: Option<String>,
-    /// Make an environment variable visible to the workflow; it is stored with the run
+    /// Make an environment variable visible to the workflow; its value is stored with the run
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
     /// Maximum number of tasks that run at once
@@ -93,7 +93,7 @@ pub struct Metrics {
     pub server_mode: ServerMode,
 }
 
-/// One run.
+// One run. (clap would use a doc comment here as that of every command.)
 #[derive(Debug, Args)]
 pub struct OneRun {
     /// The run's id, a unique prefix of it, or `latest`
@@ -126,7 +126,7 @@ pub struct Approve {
     /// The decision
     #[command(flatten)]
     pub decide: Decide,
-    /// Of a sandbox's changes, accept only those at or below this path, and decline the rest
+    /// Accept only the sandbox's changes at or below this path, and decline the rest
     #[arg(long, value_name = "PATH")]
     pub only: Vec<std::ffi::OsString>,
     /// Accept changes to files that tools of this host execute by themselves, such as hooks
@@ -140,7 +140,7 @@ pub struct Decide {
     pub id: String,
     /// The task that waits for the decision
     pub task: String,
-    /// A note
+    /// A note to store with the decision
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
     /// Print JSON
@@ -160,7 +160,7 @@ pub struct Signal {
     /// The payload: JSON, or @FILE
     #[arg(long, value_name = "JSON|@FILE", default_value = "null")]
     pub payload: String,
-    /// The correlation id of the signal
+    /// The correlation id, if the workflow waits for a signal with one
     #[arg(long, value_name = "ID")]
     pub correlation_id: Option<String>,
     /// Print JSON

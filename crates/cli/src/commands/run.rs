@@ -170,7 +170,7 @@ fn reason(arguments: &Run, ending: &Ending) -> Option<String> {
 }
 
 fn ending(arguments: &Run, ending: &Ending) -> Option<String> {
-    Some(match ending {
+    let text = match ending {
         Ending::Exited(_) | Ending::Signaled(_) => return None,
         Ending::NotRun { .. } => {
             format!("cannot {}", reason(arguments, ending).unwrap_or_default())
@@ -185,5 +185,34 @@ fn ending(arguments: &Run, ending: &Ending) -> Option<String> {
         Ending::Killed => "the command was killed".to_owned(),
         Ending::SandboxEnded => "the sandbox ended".to_owned(),
         Ending::Unknown => "the exit status of the command is unknown".to_owned(),
-    })
+    };
+    let code = ending.code().map(|code| format!(" [{code}]")).unwrap_or_default();
+    Some(text + &code)
+}
+
+#[cfg(test)]
+mod tests {
+    use stockade_core::ending::Step;
+
+    use super::*;
+
+    #[test]
+    fn the_texts_of_endings_match_their_snapshots() {
+        let arguments = Run { command: vec!["cc".into()], ..Run::default() };
+        let endings = [
+            Ending::NotRun { errno: 2, step: Step::RunProgram },
+            Ending::NotRun { errno: 13, step: Step::EnterDirectory },
+            Ending::TimedOut,
+            Ending::OutOfMemory,
+            Ending::OutputExceeded,
+            Ending::LimitExceeded("memory".to_owned()),
+            Ending::LimitExceeded("disk".to_owned()),
+            Ending::Stopped(15),
+            Ending::Killed,
+            Ending::SandboxEnded,
+            Ending::Unknown,
+        ];
+        let lines: Vec<_> = endings.iter().filter_map(|end| ending(&arguments, end)).collect();
+        stockade_test_support::assert_snapshot("errors/endings", &lines.join("\n"));
+    }
 }

@@ -46,14 +46,20 @@ pub(super) fn own_limits(arguments: &Run) -> Vec<LimitReport> {
 
 /// The problem of a request that cannot be planned.
 pub(super) fn plan_problem(error: &stockade_plan::Error) -> Problem {
+    plan_problem_of(error, &own_command())
+}
+
+/// The same for the command that made the request.
+fn plan_problem_of(error: &stockade_plan::Error, command: &str) -> Problem {
     use stockade_plan::Error;
     match error {
         Error::OwnData(_) | Error::HostRoot => caused(Code::PathRefused, error),
         Error::Limit { limit, reason, remedy } => {
-            Problem::limit_unavailable(limit.as_str(), reason)
-                .remedied_by(remedy.text_for(&own_command()))
+            Problem::limit_unavailable(limit.as_str(), reason).remedied_by(remedy.text_for(command))
         }
-        Error::OneUser(_) => caused(Code::Unsupported, error).remedied_by("sudo"),
+        Error::OneUser(_) => {
+            caused(Code::Unsupported, error).remedied_by(format!("sudo {command}"))
+        }
         Error::Exhausted { .. } => caused(Code::LaunchFailed, error),
         _ => caused(Code::InvalidInput, error),
     }
@@ -143,7 +149,11 @@ pub(crate) fn wall_remedy(wall: Wall) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::shell_word;
+    use jail::cgroup::Remedy;
+    use stockade_core::sandbox::{LimitName, User};
+    use stockade_plan::Error;
+
+    use super::*;
 
     #[test]
     fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
@@ -154,5 +164,37 @@ mod tests {
         assert_eq!(shell_word("a b"), "'a b'");
         assert_eq!(shell_word("$HOME;`id`"), "'$HOME;`id`'");
         assert_eq!(shell_word("it's"), r"'it'\''s'");
+    }
+
+    #[test]
+    fn the_problems_of_walls_and_limits_match_their_snapshots() {
+        let denied = || std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let mut problems: Vec<_> =
+            Wall::ALL.iter().map(|wall| wall_problem(*wall, "start", &denied())).collect();
+        let user = User { user: 1000, group: 1000 };
+        let errors = [
+            Error::OwnData("/data".into()),
+            Error::HostRoot,
+            Error::HostPath { path: "/a".into(), source: denied() },
+            Error::NotDirectory("/a".into()),
+            Error::NoImage("debian".to_owned()),
+            Error::NotAbsolute("a/../b".into()),
+            Error::Reserved("/proc".into()),
+            Error::MissingInWorkspace("/project/a".into()),
+            Error::Variable("A=B".to_owned()),
+            Error::ZeroLimit(LimitName::Memory),
+            Error::Limit {
+                limit: LimitName::Memory,
+                reason: "no control group hierarchy here has the `memory` controller".to_owned(),
+                remedy: Remedy::Wrapper("systemd-run --user --scope".to_owned()),
+            },
+            Error::OneUser(user),
+            Error::UserTooLarge { user, limit: 65_536 },
+            Error::Exhausted { what: "cannot create a file".to_owned(), source: denied() },
+        ];
+        problems.extend(errors.iter().map(|error| plan_problem_of(error, "stockade run -- true")));
+        problems.push(memory_too_small(&jail::Error::OutOfMemory));
+        let text = serde_json::to_string_pretty(&problems).unwrap();
+        stockade_test_support::assert_snapshot("errors/launch", &text);
     }
 }

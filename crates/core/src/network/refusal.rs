@@ -225,3 +225,45 @@ impl Refusal {
         problem
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use stockade_test_support::assert_snapshot;
+
+    use super::*;
+
+    /// One refusal for each reason, and both forms of an invalid request.
+    fn refusals() -> Vec<Refusal> {
+        let name = || Name::parse("service.example").unwrap();
+        let host = || Host::Name(name());
+        let address = || "10.0.0.1".parse().unwrap();
+        vec![
+            Refusal::NotAllowed { host: host() },
+            Refusal::Denied { host: host(), rule: "*.example".to_owned() },
+            Refusal::PortNotAllowed { host: host(), port: 80 },
+            Refusal::AddressNotAllowed { address: address() },
+            Refusal::InternalAddress { host: host(), address: address(), class: Class::Private },
+            Refusal::mismatch(&host(), Evidence::ServerName, "other.example"),
+            Refusal::NameHidden { host: host(), protocol: "HTTP/2" },
+            Refusal::InvalidName(Name::parse("no name").unwrap_err()),
+            Refusal::InvalidRequest { what: "it has two Host headers" },
+            Refusal::Unresolved { name: name(), cause: "no such name".to_owned(), certain: true },
+            Refusal::Unreachable {
+                host: host(),
+                port: 443,
+                cause: "connection refused".to_owned(),
+            },
+            Refusal::TooMany { what: "connections", limit: 64 },
+        ]
+    }
+
+    #[test]
+    fn the_problems_of_all_reasons_match_their_snapshots() {
+        let refusals = refusals();
+        for reason in Reason::ALL {
+            assert!(refusals.iter().any(|refusal| refusal.reason() == *reason), "{reason}");
+        }
+        let problems: Vec<_> = refusals.iter().map(Refusal::problem).collect();
+        assert_snapshot("errors/network", &serde_json::to_string_pretty(&problems).unwrap());
+    }
+}

@@ -90,5 +90,7 @@ pub(super) fn report_failure(end: &OutputEnd) {
         Ending::Unknown => "the result is unknown",
     };
     let reason = end.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    notify(&format!("the command was ended: {how}{reason}"));
+    let code = end.ending.code(end.reason.as_deref());
+    let code = code.map(|code| format!(" [{code}]")).unwrap_or_default();
+    notify(&format!("the command was ended: {how}{reason}{code}"));
 }
