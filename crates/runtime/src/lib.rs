@@ -17,6 +17,7 @@ mod exec;
 pub mod fake;
 mod files;
 mod runtime;
+mod state;
 mod usage;
 
 pub use capability::{Capability, Unsupported};
@@ -27,5 +28,6 @@ pub use exec::{
     Stream, WHOLE_INPUT_BYTES, WindowSize,
 };
 pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
-pub use runtime::{Connection, Runtime, SnapshotInfo, State, Status, Target};
+pub use runtime::{Connection, Runtime, SnapshotInfo, Status, Target};
+pub use state::State;
 pub use usage::Usage;

@@ -19,6 +19,7 @@ use crate::capability::{Capability, Unsupported};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Exec, ExecStatus, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
+use crate::state::State;
 use crate::usage::Usage;
 
 /// A backend that holds sandboxes.
@@ -258,31 +259,6 @@ impl std::fmt::Display for Target {
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin + Debug {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + Debug> Connection for T {}
-
-/// The state of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// It is being created.
-    Creating,
-    /// Commands can be started in it.
-    Running,
-    /// Its processes are stopped.
-    Paused,
-    /// Its processes have ended; its files still exist.
-    Ended,
-}
-
-impl std::fmt::Display for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Creating => "being created",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Ended => "ended",
-        })
-    }
-}
 
 /// The status of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

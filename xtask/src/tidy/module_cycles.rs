@@ -19,7 +19,6 @@ const EXCEPTIONS: &[(&str, usize)] = &[
     ("cli", 16),
     ("egress", 5),
     ("jail", 19),
-    ("runtime", 23),
     ("runtime-native", 23),
 ];
 

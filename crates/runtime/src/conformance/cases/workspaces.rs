@@ -16,7 +16,7 @@ use super::super::harness::{Harness, path, within};
 use super::super::sandbox::{Sandbox, script};
 use crate::error::Error;
 use crate::exec::Ending;
-use crate::runtime::State;
+use crate::state::State;
 
 const INSIDE: &str = "/project/it";
 
