@@ -2,8 +2,8 @@
 //! directory, and uses the descriptors that it receives to do the rest itself.
 //!
 //! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and its
-//! response), then the users of responses: `stream`, `input`, `port`, `files`, `snapshot`,
-//! `changes`, `usage`, and `whole` for hosts without overlays.
+//! response), then the users of responses: `stream`, `input`, `port`, `files`, `workspace_layer`,
+//! `snapshot`, `changes`, `usage`, and `full_copy` for hosts without overlays.
 
 mod call;
 mod changes;
@@ -19,6 +19,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod workspace_layer;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -17,7 +17,6 @@ use super::{Finding, Tree};
 const EXCEPTIONS: &[(&str, usize)] = &[
     ("egress", 5),
     ("jail", 19),
-    ("runtime-native", 23),
 ];
 
 /// Checks every crate.
