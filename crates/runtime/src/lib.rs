@@ -8,6 +8,7 @@
 //! `error`; then a backend.
 
 mod capability;
+mod changes;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod egress;
@@ -21,6 +22,7 @@ mod state;
 mod usage;
 
 pub use capability::{Capability, Unsupported};
+pub use changes::WorkspaceChanges;
 pub use egress::EgressListeners;
 pub use error::{Error, Result};
 pub use exec::{

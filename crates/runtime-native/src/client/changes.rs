@@ -9,21 +9,20 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::Dir;
-use stockade_bundle::view::LayerChanges;
 use stockade_core::{SandboxId, SnapshotId};
 
 use super::call::Client;
 use super::files::blocking;
 use super::snapshot;
 use crate::directory::name;
-use stockade_runtime::{Error, Result};
+use stockade_runtime::{Error, Result, WorkspaceChanges};
 
 /// Copies the changes of a sandbox to a new directory of the host.
 pub(super) async fn of_sandbox(
     client: &Arc<Client>,
     sandbox: &SandboxId,
     to: &Path,
-) -> Result<LayerChanges> {
+) -> Result<WorkspaceChanges> {
     for _ in 0..snapshot::ATTEMPTS {
         let paused = snapshot::pause(client, sandbox).await?;
         let (client, sandbox, to) = (client.clone(), sandbox.clone(), to.to_owned());
@@ -50,7 +49,7 @@ pub(super) async fn of_snapshot(
     client: &Arc<Client>,
     id: &SnapshotId,
     to: &Path,
-) -> Result<LayerChanges> {
+) -> Result<WorkspaceChanges> {
     let (client, id, to) = (client.clone(), id.clone(), to.to_owned());
     blocking(move || {
         let stored = snapshot::StoredSnapshot::open(&client.directory, &id)?;

@@ -4,11 +4,10 @@ use std::io;
 
 use stockade_bundle::beneath::{self, Dir};
 use stockade_bundle::layer::{self, Original, Owners};
-use stockade_bundle::view::LayerChanges;
 
 use crate::directory::name;
 use crate::wire::InitialState;
-use stockade_runtime::{Capability, Error, Result};
+use stockade_runtime::{Capability, Error, Result, WorkspaceChanges};
 
 /// The layer of a workspace.
 pub(super) struct WorkspaceLayer {
@@ -44,7 +43,7 @@ impl WorkspaceLayer {
     }
 
     /// Copies the changes to an empty directory.
-    pub(super) fn gather(&self, to: &Dir) -> Result<LayerChanges> {
+    pub(super) fn gather(&self, to: &Dir) -> Result<WorkspaceChanges> {
         let Self {
             layer,
             initial_state: InitialState { host, since, copied },
@@ -59,10 +58,9 @@ impl WorkspaceLayer {
             layer::copy_changed(layer, to, *owners, original).map_err(not_copied)?
         } else {
             // The size was limited when it was written, and is limited by the disk.
-            layer::copy(layer, to, u64::MAX, *owners).map_err(not_copied)?;
-            Vec::new()
+            layer::copy_listed(layer, to, *owners).map_err(not_copied)?
         };
-        Ok(LayerChanges { since: *since, removed })
+        Ok(WorkspaceChanges { since: *since, removed })
     }
 }
 

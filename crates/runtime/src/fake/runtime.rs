@@ -9,7 +9,6 @@ use std::time::Duration;
 use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use rustix::io::Errno;
-use stockade_bundle::view::LayerChanges;
 use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
@@ -21,6 +20,7 @@ use super::sandbox::{Sandbox, now_ms, watch_lease};
 use super::tree::Tree;
 use super::{Fake, State, StoredSnapshot, changes, copies, lock, network, start};
 use crate::capability::{Capability, Unsupported};
+use crate::changes::WorkspaceChanges;
 use crate::error::{Error, Result};
 use crate::exec::{Command, Ending, Exec, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
@@ -218,13 +218,13 @@ impl Runtime for Fake {
         Ok(info)
     }
 
-    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<LayerChanges> {
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<WorkspaceChanges> {
         let mut state = self.enter("changes")?;
         let sandbox = state.sandbox(id)?;
         changes::gather(&lock(&sandbox.files), sandbox.workspace.as_ref(), to)
     }
 
-    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<LayerChanges> {
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<WorkspaceChanges> {
         let state = self.enter("snapshot_changes")?;
         let stored = state.snapshots.get(snapshot);
         let (_, kept) = stored.ok_or_else(|| Error::NoSnapshot(snapshot.clone()))?;
