@@ -3,6 +3,7 @@
 //!
 //! Parsing only checks and splits the text; nothing here changes a file.
 
+mod error;
 mod header;
 mod hunk;
 mod name;
@@ -10,8 +11,9 @@ mod parse;
 mod render;
 mod sides;
 
+pub use error::{Error, Fault};
 pub use hunk::{Hunk, Line, Side};
-pub use parse::{Error, Fault, FilePatch, Operation, parse};
+pub use parse::{FilePatch, Operation, parse};
 pub use render::{Rendered, rename_sources, render};
 pub use sides::{Content, Sides};
 

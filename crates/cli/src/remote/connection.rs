@@ -25,7 +25,7 @@ impl Connection {
     /// [`Code::Io`] when other users have access to the directory of the server, [`Code::Unsupported`]
     /// when the server is of another build.
     pub(crate) fn find() -> Result<Option<Self>, Problem> {
-        let data = crate::run::data_path()?;
+        let data = crate::data_dir::data_path()?;
         let Some(directory) = ServerDirectory::find(&data)? else { return Ok(None) };
         if UnixStream::connect(directory.socket()).is_err() {
             return Ok(None);

@@ -31,6 +31,7 @@ pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
 use crate::args::Run;
+use crate::data_dir::data_path;
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
 use crate::request::SandboxRequest;
@@ -184,41 +185,6 @@ fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
         .remedied_by("set STOCKADE_DATA_DIR to a directory outside the project")),
         Err(other) => Err(limits::plan_problem(&other)),
     }
-}
-
-/// The directory of views and bundles: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`,
-/// else `~/.local/share/stockade`.
-pub fn data_path() -> Result<PathBuf, Problem> {
-    if let Some(path) = configured_data_path()? {
-        return Ok(path);
-    }
-    // A path that is not absolute is ignored (XDG Base Directory Specification).
-    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    named("XDG_DATA_HOME")
-        .map(|base| base.join("stockade"))
-        .or_else(|| named("HOME").map(|home| home.join(".local/share/stockade")))
-        .ok_or_else(|| {
-            Problem::new(Code::InvalidInput, "no data directory is configured")
-                .because("neither STOCKADE_DATA_DIR, XDG_DATA_HOME nor HOME is an absolute path")
-                .remedied_by("export STOCKADE_DATA_DIR=/var/lib/stockade")
-        })
-}
-
-/// The value of `$STOCKADE_DATA_DIR`, if it is set.
-///
-/// # Errors
-/// [`Code::InvalidInput`] for a path that is not absolute: it would mean a different directory
-/// for each working directory.
-pub fn configured_data_path() -> Result<Option<PathBuf>, Problem> {
-    let named = std::env::var_os("STOCKADE_DATA_DIR").filter(|named| !named.is_empty());
-    let Some(path) = named.map(PathBuf::from) else { return Ok(None) };
-    if path.is_absolute() {
-        return Ok(Some(path));
-    }
-    let message = format!("STOCKADE_DATA_DIR is {}, which is not an absolute path", path.display());
-    let whole = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
-    Err(Problem::new(Code::InvalidInput, message)
-        .remedied_by(format!("export STOCKADE_DATA_DIR={}", whole.display())))
 }
 
 fn project_problem(error: stockade_bundle::project::Error) -> Problem {

@@ -14,6 +14,7 @@ mod command;
 mod connections;
 mod context;
 mod ending;
+mod excess;
 mod execute;
 pub mod helpers;
 mod jail;

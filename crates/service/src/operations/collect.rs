@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use stockade_api::{Bytes, Caller, CollectChanges, CollectedChanges, Result};
 use stockade_bundle::RelativePath;
+use stockade_bundle::view::LayerChanges;
 use stockade_core::Operation;
 use stockade_core::access::{Effect, Level};
 use stockade_core::sandbox::Workspace;
 use stockade_durable::{Context, Failure, Step};
 use stockade_review::{Collection, paths};
+use stockade_runtime::WorkspaceChanges;
 
 use super::bundles::{require_home, with_bundles};
 use super::record_with_outcome;
@@ -90,7 +92,8 @@ async fn collect_bundle(
     };
     let gathered =
         inner.terminations.run_unless_terminated(&owned.id, inner.with_deadline(changes)).await?;
-    let gathered = gathered.map_err(|error| runtime_problem(&error))?;
+    let WorkspaceChanges { since, removed } = gathered.map_err(|error| runtime_problem(&error))?;
+    let gathered = LayerChanges { since, removed };
     let collection = collection.clone();
     with_bundles(home, move |bundles| bundles.store_collected(gathering, gathered, &collection))
         .await

@@ -7,7 +7,8 @@ use super::super::harness::{Harness, path, within};
 use super::super::sandbox::{Sandbox, content, script};
 use crate::error::{Error, Result};
 use crate::files::{FileKind, WriteOptions};
-use crate::runtime::{SnapshotInfo, State};
+use crate::runtime::SnapshotInfo;
+use crate::state::State;
 
 async fn take(sandbox: &Sandbox<'_>, id: &SnapshotId) -> Result<SnapshotInfo> {
     within("a snapshot", sandbox.runtime().snapshot(sandbox.id(), id)).await

@@ -7,8 +7,6 @@ use std::process::{Child, Command, Stdio};
 use stockade_core::{Code, Problem};
 use stockade_jail::Signals;
 
-use crate::problem::output_problem;
-
 /// The style of a line of a diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -84,6 +82,11 @@ impl Output {
         }
         flushed
     }
+}
+
+/// The problem that output could not be written.
+pub fn output_problem(error: &std::io::Error) -> Problem {
+    Problem::new(Code::Io, "cannot write the output").because(error.to_string())
 }
 
 /// Converts the result of writing to standard output; a reader that closed the pipe is not an
