@@ -202,7 +202,7 @@ fn nobody_gets_more_than_is_around(world: &World) {
     refused("off", "", approval_task(&plain, ""), "disabled by default");
     let away =
         approval_task(&plain, "").replace(&format!("\"{}\"", "ab".repeat(20)), "\"../../../etc\"");
-    refused("away", "allowNested", away, "its id");
+    refused("away", "allowNested", away, "the identity of");
     let wait = |n: usize| {
         let name = format!("{n:040x}");
         json!({ "kind": "sandbox", "node": format!("n{n}"), "attempt": 1, "request": name })
@@ -274,7 +274,7 @@ fn there_is_an_end_to_how_deep_they_are(world: &World) {
         if code == 0 {
             assert_eq!(run["run"]["output"], json!({ "n": 7 }), "{run}");
         } else {
-            assert!(run["run"]["error"].to_string().contains("at most 3"), "{run}");
+            assert!(run["run"]["error"].to_string().contains("the maximum is 3"), "{run}");
         }
     }
     is_clean(world);

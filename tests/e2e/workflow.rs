@@ -101,7 +101,7 @@ fn a_run_is_named_by_its_beginning_or_as_the_latest(world: &World) {
     assert!(!events.stdout.contains("RunStarted"), "{events}");
     let refused = call(world, &["up", &file, "--run-id", "latest"]);
     refused.ends_with(4);
-    assert!(refused.stderr.contains("is not `latest`"), "{refused}");
+    assert!(refused.stderr.contains("\"latest\" is not a valid run id"), "{refused}");
     call(world, &["cancel", "latest"]).succeeds();
     assert_eq!(name("boxed"), "boxed");
 }
@@ -379,7 +379,7 @@ fn every_example_does_what_it_says(world: &World) {
     }
     let graph = call(world, &["graph", "parallel.tsx"]);
     graph.succeeds();
-    assert!(graph.stdout.contains("2 at a time:") && graph.stdout.contains("part-4 (compute)"));
+    assert!(graph.stdout.contains("2 in parallel:") && graph.stdout.contains("part-4 (compute)"));
 }
 
 /// The end of a run that was answered, and may not have received the answer yet.

@@ -21,11 +21,10 @@ mod verify;
 
 use std::path::Path;
 
-pub use error::{BlobFault, Conflict, Difference, Error};
+pub use error::{BlobFault, Conflict, Difference, Error, NotRestored};
 pub use journal::Lock;
 pub use plan::{Selection, Skip, SkippedChange};
 pub use recover::{Outcome, Recovery, recover};
-pub use swap::NotRestored;
 
 use crate::beneath::Dir;
 use crate::manifest::Manifest;

@@ -99,7 +99,16 @@ impl Error {
 /// # Errors
 /// All of [`Error`]. A partial copy stays, and the caller must remove it with the directory.
 pub fn copy(from: &Dir, to: &Dir, limit_bytes: u64, owners: Owners) -> Result<u64, Error> {
-    Ok(run_copy(from, to, limit_bytes, owners, None)?.size_bytes)
+    Ok(run_copy(from, to, limit_bytes, owners, (None, false))?.size_bytes)
+}
+
+/// The same, without a limit. Returns the paths that the layer removes from the lower layer: those of
+/// its deletions, and those of directories that replace one of the lower layer.
+///
+/// # Errors
+/// As [`copy`].
+pub fn copy_listed(from: &Dir, to: &Dir, owners: Owners) -> Result<Vec<RelativePath>, Error> {
+    Ok(run_copy(from, to, u64::MAX, owners, (None, true))?.removed)
 }
 
 /// The original that a copy of a directory is compared with.
@@ -127,7 +136,7 @@ pub fn copy_changed(
     owners: Owners,
     original: Original<'_>,
 ) -> Result<Vec<RelativePath>, Error> {
-    Ok(run_copy(from, to, u64::MAX, owners, Some(original))?.removed)
+    Ok(run_copy(from, to, u64::MAX, owners, (Some(original), false))?.removed)
 }
 
 fn run_copy<'a>(
@@ -135,10 +144,11 @@ fn run_copy<'a>(
     to: &'a Dir,
     limit_bytes: u64,
     owners: Owners,
-    original: Option<Original<'a>>,
+    (original, lists_marks): (Option<Original<'a>>, bool),
 ) -> Result<Copier<'a>, Error> {
     let mut copying = Copier {
         original,
+        lists_marks,
         location: Location::Unmoved,
         removed: Vec::new(),
         top: to,
@@ -199,6 +209,8 @@ enum Location {
 struct Copier<'a> {
     /// What the layer is compared with, if it is a plain copy.
     original: Option<Original<'a>>,
+    /// Whether the removals that the layer's marks record are listed.
+    lists_marks: bool,
     /// Whether the directory that is being copied is still where it was copied to.
     location: Location,
     removed: Vec<RelativePath>,
@@ -280,6 +292,13 @@ impl Copier<'_> {
         Ok(())
     }
 
+    /// Lists the path that is being copied as removed from the lower layer.
+    fn list_removed(&mut self) -> Result<(), Error> {
+        let path = self.path.strip_prefix(b"/").map(RelativePath::new).transpose();
+        self.removed.extend(path.map_err(|error| self.entry_error(invalid_input(error)))?);
+        Ok(())
+    }
+
     /// Whether something was neither changed nor moved since it was copied.
     fn is_unchanged(&self, stat: &Stat) -> bool {
         let copied = self.original.and_then(|original| original.copied);
@@ -316,6 +335,10 @@ impl Copier<'_> {
         if found.stat.mount != self.mount {
             return Err(self.foreign_error("mounted there"));
         }
+        let is_deletion = found.kind == FileType::CharacterDevice && found.stat.device_number == 0;
+        if self.lists_marks && is_deletion {
+            self.list_removed()?;
+        }
         match found.kind {
             FileType::Directory => self.directory(source, target, name, &found, depth),
             FileType::Socket => Ok(()),
@@ -342,6 +365,9 @@ impl Copier<'_> {
             target.mkdir(name, 0o700).map_err(|error| this.entry_error(error))?;
             let source = source.open_dir(name).map_err(|error| this.entry_error(error))?;
             let target = target.open_dir(name).map_err(|error| this.entry_error(error))?;
+            if this.lists_marks && attributes::is_opaque(&source) {
+                this.list_removed()?;
+            }
             let location = this.locate(&source, &found.stat)?;
             let above = std::mem::replace(&mut this.location, location);
             this.children(&source, &target, depth + 1)?;

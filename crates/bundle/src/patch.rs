@@ -4,6 +4,7 @@
 //! Parsing only checks and splits the text; nothing here changes a file.
 
 mod code;
+mod error;
 mod header;
 mod hunk;
 mod hunks;
@@ -16,9 +17,10 @@ mod sides;
 mod source;
 mod unseen;
 
+pub use error::{Error, Fault};
 pub use hunk::{Hunk, Line, Side};
 pub use measure::Encoding;
-pub use parse::{Error, Fault, FilePatch, Operation, parse};
+pub use parse::{FilePatch, Operation, parse};
 pub use render::{Rendered, rename_sources, render};
 pub use sides::{Content, Sides, Text};
 pub use unseen::unseen;

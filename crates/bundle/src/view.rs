@@ -280,7 +280,7 @@ impl View {
         }
     }
 
-    /// The removed paths that the layer does not record.
+    /// The list of removed paths, which only a view of collected changes has.
     pub fn removed(&self) -> &[RelativePath] {
         match &self.layers {
             Layers::Overlay { .. } | Layers::Copy { .. } => &[],

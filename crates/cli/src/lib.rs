@@ -14,9 +14,11 @@ macro_rules! eprint_line {
 #[expect(missing_docs, reason = "the help of each argument is its documentation")]
 pub mod args;
 pub mod commands;
+pub mod data_dir;
 mod doctor;
 mod egress;
 pub mod json;
+pub mod output;
 pub mod problem;
 pub mod processes;
 pub mod programs;
@@ -99,7 +101,7 @@ fn needs_server(words: &[OsString], command: &Command) -> bool {
 fn usage(words: &[OsString], error: &clap::Error) -> u8 {
     let printed = error.print();
     if !error.use_stderr() {
-        return match review::output::check_written(printed) {
+        return match output::check_written(printed) {
             Ok(()) => 0,
             Err(problem) => Failure::from(problem).present(false),
         };

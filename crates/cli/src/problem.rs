@@ -4,7 +4,7 @@ use stockade_core::printable::escape_with;
 use stockade_core::{Code, Problem};
 pub use stockade_review::problem::{apply_problem, short_id, store_problem};
 
-use crate::review::output;
+use crate::output;
 
 /// A failure that ends the command.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Failure {
     pub fn from_write_error(error: &std::io::Error) -> Self {
         let quiet = error.kind() == std::io::ErrorKind::BrokenPipe;
         let exit_code = if quiet { BROKEN_PIPE_EXIT_CODE } else { 125 };
-        Self { problem: output_problem(error), exit_code, quiet }
+        Self { problem: output::output_problem(error), exit_code, quiet }
     }
 
     /// The problem with all its details.
@@ -112,11 +112,6 @@ impl From<Problem> for Failure {
         let exit_code = problem.code.exit_code();
         Self { problem, exit_code, quiet: false }
     }
-}
-
-/// The problem that output could not be written.
-pub fn output_problem(error: &std::io::Error) -> Problem {
-    Problem::new(Code::Io, "cannot write the output").because(error.to_string())
 }
 
 /// A problem whose causes are those of an error, down to the root cause.

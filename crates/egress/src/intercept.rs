@@ -12,9 +12,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::credentials::Credentials;
-use crate::first_bytes::check;
+use crate::first_bytes::{check, http};
 use crate::limits::Limits;
-use crate::proxy;
 use crate::rejection;
 use crate::relay::{FirstBytes, Halves, RelayError, Traffic, relay_halves};
 use crate::trust::Trust;
@@ -43,7 +42,7 @@ impl Interception {
         let mut inside =
             timeout(limits.first_bytes, accepting).await.map_err(|_| RelayError::Io)??;
 
-        let read = match timeout(limits.first_bytes, proxy::head(&mut inside)).await {
+        let read = match timeout(limits.first_bytes, http::head(&mut inside)).await {
             // The client sent nothing, or has disconnected.
             Ok(Ok(None)) => return Ok(()),
             Ok(Ok(Some(read))) => Ok(read),

@@ -38,6 +38,7 @@ mod rejection;
 mod relay;
 mod resolve;
 mod sandbox;
+mod serve;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use stockade_core::network::{Evidence, Host, Refusal, Transport};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::accept::{accept, relay_connection};
-use crate::first_bytes::http::{Head, authority};
+use crate::first_bytes::http::{Head, authority, head};
 use crate::rejection;
 use crate::relay::FirstBytes;
 use crate::sandbox::Sandbox;
@@ -66,26 +66,6 @@ async fn request(sandbox: &Sandbox, mut stream: TcpStream) {
     }
     relay_connection(sandbox, Transport::Proxy, (stream, outside), (&host, port), first).await;
     drop(permit);
-}
-
-/// The head of a request, and the bytes after it; `None` if nothing arrives.
-pub(crate) async fn head(
-    stream: &mut (impl AsyncRead + Unpin),
-) -> Result<Option<(Head, Vec<u8>)>, Refusal> {
-    let mut bytes = Vec::with_capacity(1024);
-    loop {
-        match stream.read_buf(&mut bytes).await {
-            Ok(0) | Err(_) => return Ok(None),
-            Ok(_) => {}
-        }
-        match Head::parse(&bytes) {
-            Ok(None) => {}
-            Ok(Some((head, length))) => {
-                return Ok(Some((head, bytes.split_off(length))));
-            }
-            Err(what) => return Err(Refusal::InvalidRequest { what }),
-        }
-    }
 }
 
 /// The target of a request.

@@ -17,12 +17,10 @@ use tokio::time::timeout;
 use crate::credentials::{self, Credentials};
 use crate::intercept::Interception;
 use crate::limits::Limits;
-use crate::listeners::Listeners;
 use crate::name_table::{AddressUse, NameTable};
 use crate::record::Record;
 use crate::resolve::{NotFound, Resolve};
 use crate::trust::Trust;
-use crate::{accept, dns, proxy};
 
 /// The most addresses of a name that are used. If there are more, only these are checked and
 /// connected to.
@@ -125,19 +123,6 @@ impl Sandbox {
             credentials: Arc::clone(credentials),
             trust: trust.clone(),
         })
-    }
-
-    /// Serves the sandbox's listeners. Does not end; dropping it ends all connections.
-    pub fn serve(self: Arc<Self>, listeners: Listeners) -> impl Future<Output = ()> + Send {
-        let Listeners { everything, proxy, datagrams, streams } = listeners;
-        async move {
-            tokio::join!(
-                accept::serve(&self, everything, TcpStream::local_addr),
-                proxy::serve(&self, proxy),
-                dns::serve_datagrams(&self, datagrams),
-                dns::serve_streams(&self, streams),
-            );
-        }
     }
 
     /// The limits.

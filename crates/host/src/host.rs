@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use stockade_api::{Remote, Sandboxes, Unavailable, Workflows};
 use stockade_bundle::data::DataDir;
-use stockade_cli::run::open_data_dir;
+use stockade_cli::data_dir::open_data_dir;
 use stockade_client::ServerDirectory;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};

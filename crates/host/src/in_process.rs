@@ -1,9 +1,9 @@
 //! The operations within this process, without a server: for `--in-process`, and for the child of a
 //! `<Sandbox>`.
 
+use stockade_cli::data_dir::{configured_data_path, data_path};
 use stockade_cli::problem::Failure;
 use stockade_cli::remote::{LocalFuture, LocalServices, Remote, block_on};
-use stockade_cli::run::{configured_data_path, data_path};
 use stockade_core::{Code, Problem};
 
 use crate::confined::Child;

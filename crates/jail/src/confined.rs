@@ -7,9 +7,7 @@
 //! namespaces was confined by the program that started it, and cannot be made to omit a wall that
 //! would be available.
 
-use std::io;
-
-use crate::landlock::{Ruleset, Scope};
+use crate::landlock::{self, Ruleset};
 use crate::launch::{self, Error};
 use crate::mounts::{At as _, Failure};
 use crate::rlimits::ResourceLimits;
@@ -28,7 +26,7 @@ fn can_have_namespaces() -> bool {
     match unsafe { sys::clone_process(sys::NAMESPACES, None) } {
         Ok(ForkResult::Child) => sys::exit_now(0),
         Ok(ForkResult::Parent(_, child)) => {
-            launch::wait(&child);
+            sys::wait(&child);
             true
         }
         Err(_) => false,
@@ -54,22 +52,11 @@ pub(crate) fn confine_with_ruleset(limits: &ResourceLimits) -> Result<(Ruleset, 
     capabilities::drop_all().at(Wall::Capabilities, words("drop all capabilities"))?;
     sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
         .at(Wall::NoNewPrivileges, words("set no_new_privs"))?;
-    let (nothing, landlock) = deny_all_ruleset()?;
+    let (nothing, landlock) = landlock::deny_all_ruleset()?;
     nothing.restrict().at(Wall::Landlock, words("restrict by Landlock"))?;
     seccomp::install(seccomp::program(SetIdBits::Refused))
         .at(Wall::Seccomp, words("install the filter"))?;
     Ok((nothing, landlock))
-}
-
-/// A ruleset that allows nothing, and Landlock's version.
-pub(crate) fn deny_all_ruleset() -> Result<(Ruleset, u32), Failure> {
-    let ruleset = Ruleset::new(&[], Scope::Own)
-        .map_err(io::Error::from)
-        .at(Wall::Landlock, || "create the Landlock rules".to_owned())?;
-    let version = crate::landlock::abi()
-        .map_err(io::Error::from)
-        .at(Wall::Landlock, || "query Landlock's version".to_owned())?;
-    Ok((ruleset, version))
 }
 
 #[cfg(test)]

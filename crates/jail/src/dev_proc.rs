@@ -16,17 +16,15 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, mount_bind, move_mount, open_tree,
 };
 
-use crate::mounts::Failure;
-use crate::vm_helper::Node;
-use crate::walls::Wall;
-use crate::{network, sys};
+use crate::helper_step::Step;
+use crate::sys;
 
 /// The device files of every jail; each is the host's own and harmless.
-const DEVICES: [&CStr; 6] =
+pub(crate) const DEVICES: [&CStr; 6] =
     [NULL, c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
 const NULL: &CStr = c"/dev/null";
 
-const LINKS: [(&CStr, &CStr); 5] = [
+pub(crate) const LINKS: [(&CStr, &CStr); 5] = [
     (c"/dev/ptmx", c"pts/ptmx"),
     (c"/dev/fd", c"/proc/self/fd"),
     (c"/dev/stdin", c"/proc/self/fd/0"),
@@ -86,86 +84,6 @@ pub(crate) enum Root {
     Writable,
 }
 
-/// A step of attaching the fixtures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Step {
-    Network = 1,
-    Route,
-    Listen,
-    Rules,
-    Ids,
-    Content,
-    HostRoot,
-    Dev,
-    Device,
-    Terminals,
-    SharedMemory,
-    DeviceLink,
-    DevReadOnly,
-    Proc,
-    Mask,
-}
-
-impl Step {
-    pub(crate) const ALL: [Self; 15] = [
-        Self::Network,
-        Self::Route,
-        Self::Listen,
-        Self::Rules,
-        Self::Ids,
-        Self::Content,
-        Self::HostRoot,
-        Self::Dev,
-        Self::Device,
-        Self::Terminals,
-        Self::SharedMemory,
-        Self::DeviceLink,
-        Self::DevReadOnly,
-        Self::Proc,
-        Self::Mask,
-    ];
-
-    /// The wall that could not be enabled.
-    pub(crate) const fn wall(self) -> Wall {
-        match self {
-            Self::Network | Self::Route | Self::Listen | Self::Rules => Wall::Network,
-            Self::Ids => Wall::User,
-            Self::Content | Self::HostRoot => Wall::Root,
-            Self::Proc | Self::Mask => Wall::Proc,
-            _ => Wall::Devices,
-        }
-    }
-
-    /// The step as text.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Network => "make the network",
-            Self::Route => network::ROUTE,
-            Self::Listen => network::LISTEN,
-            Self::Rules => network::RULES,
-            Self::Ids => "switch to the inside ids",
-            Self::Content => "populate the root",
-            Self::HostRoot => "detach the old root",
-            Self::Dev => "make /dev",
-            Self::Device => "mount a device",
-            Self::Terminals => "attach terminals",
-            Self::SharedMemory => "attach shared memory",
-            Self::DeviceLink => "make a device link",
-            Self::DevReadOnly => "make /dev read-only",
-            Self::Proc => "make and attach /proc",
-            Self::Mask => "cover an entry of /proc",
-        }
-    }
-}
-
-impl Step {
-    /// The failure of a launch in this step.
-    pub(crate) fn failed(self, errno: Errno) -> Failure {
-        Failure { wall: self.wall(), step: self.as_str().to_owned(), errno: errno.raw_os_error() }
-    }
-}
-
 type Result<T> = std::result::Result<T, (Step, Errno)>;
 
 fn at<T>(step: Step, result: rustix::io::Result<T>) -> Result<T> {
@@ -202,16 +120,6 @@ impl DevProc {
     pub(crate) fn new_root() -> Result<OwnedFd> {
         let options = [(c"mode", c"0755"), (c"size", c"16777216"), (c"nr_inodes", c"4096")];
         at(Step::Content, new(c"tmpfs", &options, MountAttrFlags::empty()))
-    }
-
-    /// The nodes of a root to which all fixtures can be attached.
-    pub(crate) fn mount_points() -> impl Iterator<Item = (&'static str, Node)> {
-        let directories = ["/dev", "/dev/pts", "/dev/shm", "/proc", "/sys"];
-        let directories = directories.into_iter().map(|path| (path, Node::Directory));
-        let devices = DEVICES.into_iter().map(|path| (path, Node::MountPoint));
-        let links = LINKS.into_iter().map(|(path, to)| (path, Node::Link(to.to_owned())));
-        let text = |(path, node): (&'static CStr, _)| Some((path.to_str().ok()?, node));
-        directories.chain(devices.chain(links).filter_map(text))
     }
 
     /// Attaches below the current root what the other fixtures need.

@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
 
+use crate::mounts::{At as _, Failure};
 use crate::raw;
+use crate::walls::Wall;
 
 /// What a rule allows on a file or below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,6 +298,17 @@ fn add_rule(ruleset: &OwnedFd, target: BorrowedFd<'_>, rights: u64) -> io::Resul
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => add(rights & FILE_RIGHTS),
         result => result,
     }
+}
+
+/// A ruleset that allows nothing, and Landlock's version.
+pub(crate) fn deny_all_ruleset() -> Result<(Ruleset, u32), Failure> {
+    let ruleset = Ruleset::new(&[], Scope::Own)
+        .map_err(io::Error::from)
+        .at(Wall::Landlock, || "create the Landlock rules".to_owned())?;
+    let version = abi()
+        .map_err(io::Error::from)
+        .at(Wall::Landlock, || "query Landlock's version".to_owned())?;
+    Ok((ruleset, version))
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Gid, Uid};
-use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
@@ -481,24 +480,9 @@ impl KillOnDrop {
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
         if let Some(init) = &self.0 {
-            kill_and_reap(init);
+            sys::kill_and_reap(init);
         }
     }
-}
-
-/// Kills init, and with it every process of the jail, and waits until all are dead.
-pub(crate) fn kill_and_reap(init: &OwnedFd) {
-    // It may have ended already.
-    let _ = pidfd_send_signal(init, Signal::KILL);
-    wait(init);
-}
-
-/// Waits until init has ended, and reaps it.
-pub(crate) fn wait(init: &OwnedFd) {
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
-    while let Err(rustix::io::Errno::INTR) =
-        waitid(WaitId::PidFd(init.as_fd()), WaitIdOptions::EXITED)
-    {}
 }
 
 impl Jail {
@@ -514,7 +498,7 @@ impl Jail {
 impl Drop for Jail {
     fn drop(&mut self) {
         if !self.ended {
-            kill_and_reap(&self.init);
+            sys::kill_and_reap(&self.init);
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod control;
 mod deferred_close;
 mod dev_proc;
 mod file_user;
+mod helper_step;
 pub mod identity;
 mod init;
 mod init_allocator;
@@ -48,6 +49,7 @@ mod vm_helper;
 mod walls;
 pub mod watch;
 pub mod zygote;
+mod zygote_messages;
 
 /// Marks every file descriptor beyond the three standard streams close-on-exec, whichever code
 /// opened it, so that no program started from now on inherits it.
@@ -65,7 +67,8 @@ pub use launch::{Error, Jail, Launching, PersistentJail, launch, launch_persiste
 pub use relay::{Captured, Sink};
 pub use spec::{
     Access, AccessMount, AccessMounts, Command, HostTree, JailSpec, Mount, Network, Overlay,
-    Owners, Payload, Rights, Scratch, Source, Streams, Task, WindowSize,
+    Owners, Payload, Rights, Scratch, Serve, Source, Streams, Task, WindowSize, ZygoteTask,
 };
 pub use supervise::{Ending, Outcome, Signals, Supervision, Teardown, Watch, supervise};
 pub use walls::Wall;
+pub use zygote_messages::{Confinement, WorkerExit, decode_exit};

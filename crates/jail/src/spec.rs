@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::identity::Identity;
+use crate::rlimits::ResourceLimits;
 
 /// One jail: its identity, what it sees of the file system, its limits and its command.
 #[derive(Debug)]
@@ -126,7 +127,23 @@ pub enum Task {
         lease: std::time::Duration,
     },
     /// To prepare something once, and to fork a worker for each call ([`crate::zygote`]).
-    Fork(crate::zygote::ZygoteTask),
+    Fork(ZygoteTask),
+}
+
+/// Serves one call in a worker: communicates over the wire, and returns the exit code.
+pub type Serve = Box<dyn Fn(OwnedFd) -> u8>;
+
+/// The configuration of a zygote.
+#[derive(Debug)]
+pub struct ZygoteTask {
+    /// The socket on which it receives requests: the second value of [`Requests::pair`](crate::zygote::Requests::pair).
+    pub requests: OwnedFd,
+    /// Runs once, with the input that the caller sent for the preparation.
+    pub prepare: fn(OwnedFd) -> Result<Serve, String>,
+    /// The stack of `prepare` and of each worker.
+    pub stack_bytes: usize,
+    /// Limits of each worker, below those of the jail.
+    pub worker: ResourceLimits,
 }
 
 /// Where the content of a mount or of the root comes from.

@@ -114,7 +114,7 @@ pub struct Teardown {
 
 impl Drop for Teardown {
     fn drop(&mut self) {
-        launch::wait(&self.init);
+        sys::wait(&self.init);
     }
 }
 
@@ -156,7 +156,7 @@ pub fn supervise(
     }
     // Init has seen everything else end, or must be killed.
     if session.killed {
-        launch::kill_and_reap(&jail.init);
+        sys::kill_and_reap(&jail.init);
     }
     jail.ended = true;
     session.drain(signals.as_fd())?;
@@ -171,7 +171,7 @@ pub fn supervise(
         }
         // A group can be removed once init has left it. A group that cannot be removed now is swept
         // later.
-        launch::kill_and_reap(&jail.init);
+        sys::kill_and_reap(&jail.init);
         let _ = group.remove();
     }
     let init = jail.init.try_clone().map_err(Error::Pipe)?;

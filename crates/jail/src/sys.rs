@@ -4,8 +4,10 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::AtomicPtr;
+
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::raw;
 
@@ -432,4 +434,18 @@ pub(crate) fn set_host_name(name: &str) -> io::Result<()> {
 
 fn check(result: i64) -> io::Result<()> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Kills a child, and with the init of a jail every process in it, and waits until all are dead.
+pub(crate) fn kill_and_reap(child: &OwnedFd) {
+    // It may have ended already.
+    let _ = pidfd_send_signal(child, Signal::KILL);
+    wait(child);
+}
+
+/// Waits until a child has ended, and reaps it.
+pub(crate) fn wait(child: &OwnedFd) {
+    while let Err(rustix::io::Errno::INTR) =
+        waitid(WaitId::PidFd(child.as_fd()), WaitIdOptions::EXITED)
+    {}
 }

@@ -20,44 +20,9 @@ use crate::init::fork::Zygote;
 use crate::launch::{self, Error};
 use crate::mounts::Failure;
 use crate::rlimits::ResourceLimits;
-use crate::spec::{JailSpec, Task};
-
-/// Serves one call in a worker: communicates over the wire, and returns the exit code.
-pub type Serve = Box<dyn Fn(OwnedFd) -> u8>;
-
-/// The longest text in a message of a zygote.
-const TEXT_BYTES: usize = 4 << 10;
-
-/// The configuration of a zygote.
-#[derive(Debug)]
-pub struct ZygoteTask {
-    /// The socket on which it receives requests: the second value of [`Requests::pair`].
-    pub requests: OwnedFd,
-    /// Runs once, with the input that the caller sent for the preparation.
-    pub prepare: fn(OwnedFd) -> Result<Serve, String>,
-    /// The stack of `prepare` and of each worker.
-    pub stack_bytes: usize,
-    /// Limits of each worker, below those of the jail.
-    pub worker: ResourceLimits,
-}
-
-/// The isolation of a zygote and its workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Confinement {
-    /// Whether it has its own namespaces. Without, only the filter and Landlock isolate it.
-    pub namespaces: bool,
-    /// Landlock's version.
-    pub landlock: u32,
-}
-
-/// How a worker ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkerExit {
-    /// By itself, with this code.
-    Exited(u8),
-    /// By this signal.
-    Signaled(u8),
-}
+use crate::spec::{JailSpec, Task, ZygoteTask};
+use crate::sys;
+use crate::zygote_messages::{Confinement, FromZygote, ToZygote};
 
 /// Why a zygote does not serve.
 #[derive(Debug, thiserror::Error)]
@@ -79,28 +44,6 @@ pub enum NotReady {
 /// The caller's end of a zygote's socket. Dropping it ends the zygote and its workers.
 #[derive(Debug)]
 pub struct Requests(Channel);
-
-/// A message of the caller.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ToZygote {
-    /// Prepare the content of this file descriptor.
-    Prepare,
-    /// Fork a worker with these two file descriptors, a wire and a leash.
-    Fork,
-}
-
-/// A message of the zygote.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum FromZygote {
-    /// It serves from now on.
-    Ready(Confinement),
-    /// The preparation failed.
-    PrepareFailed(String),
-    /// Its walls could not be enabled.
-    WallFailed(Box<FromInit>),
-    /// There is no jail, for a reason other than a wall.
-    LaunchFailed(String),
-}
 
 impl Requests {
     /// A connected pair: the caller's end, and the one for [`run`].
@@ -163,23 +106,6 @@ impl AsFd for Requests {
     }
 }
 
-/// Decodes all that was read from a leash: only these bytes, then the end. `None` when the worker
-/// was lost, with its zygote or before it started.
-pub fn decode_exit(bytes: &[u8]) -> Option<WorkerExit> {
-    match bytes {
-        [b'E', code] => Some(WorkerExit::Exited(*code)),
-        [b'S', signal] => Some(WorkerExit::Signaled(*signal)),
-        _ => None,
-    }
-}
-
-pub(crate) const fn encode_exit(exit: WorkerExit) -> [u8; 2] {
-    match exit {
-        WorkerExit::Exited(code) => [b'E', code],
-        WorkerExit::Signaled(signal) => [b'S', signal],
-    }
-}
-
 /// Reports to the caller that there is no zygote, for a reason that is known before a jail is
 /// raised.
 pub fn refuse(requests: OwnedFd, why: &str) {
@@ -207,7 +133,7 @@ pub fn run(spec: JailSpec) -> u8 {
                 // The end of the socket reports the zygote's end, so the socket must be open
                 // nowhere else.
                 drop(again);
-                launch::wait(&init);
+                sys::wait(&init);
                 0
             }
             Err(error) => {
@@ -245,56 +171,6 @@ fn report_failure(requests: &Channel, error: &Error) {
     };
     // If this fails, the end of the socket reports it.
     let _ = requests.send(&message.encode(), &[]);
-}
-
-impl ToZygote {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Prepare => vec![b'P'],
-            Self::Fork => vec![b'F'],
-        }
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        match bytes {
-            [b'P'] => Some(Self::Prepare),
-            [b'F'] => Some(Self::Fork),
-            _ => None,
-        }
-    }
-}
-
-impl FromZygote {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let text = |kind: u8, text: &str| [&[kind], bounded(text).as_bytes()].concat();
-        match self {
-            Self::Ready(Confinement { namespaces, landlock }) => {
-                [&[b'R', u8::from(*namespaces)][..], &landlock.to_le_bytes()].concat()
-            }
-            Self::PrepareFailed(why) => text(b'U', why),
-            Self::WallFailed(failed) => [&b"W"[..], &failed.encode()].concat(),
-            Self::LaunchFailed(why) => text(b'J', why),
-        }
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        match bytes.split_first()? {
-            (b'R', [namespaces @ 0..=1, version @ ..]) => {
-                let landlock = u32::from_le_bytes(version.try_into().ok()?);
-                Some(Self::Ready(Confinement { namespaces: *namespaces == 1, landlock }))
-            }
-            (b'U', why) => Some(Self::PrepareFailed(text(why))),
-            (b'W', failed) => Some(Self::WallFailed(Box::new(FromInit::decode(failed)?))),
-            (b'J', why) => Some(Self::LaunchFailed(text(why))),
-            _ => None,
-        }
-    }
-}
-
-fn bounded(text: &str) -> &str {
-    let end = (0..=TEXT_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or_default()]
 }
 
 #[cfg(test)]

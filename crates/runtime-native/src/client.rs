@@ -2,8 +2,8 @@
 //! directory, and uses the descriptors that it receives to do the rest itself.
 //!
 //! Reading order: `start` (finding the keeper), `channel` (a connection), `call` (a request and its
-//! response), then the users of responses: `stream`, `input`, `port`, `files`, `snapshot`,
-//! `changes`, `usage`, and `full_copy` for hosts without overlays.
+//! response), then the users of responses: `stream`, `input`, `port`, `files`, `workspace_layer`,
+//! `snapshot`, `changes`, `usage`, and `full_copy` for hosts without overlays.
 
 mod call;
 mod changes;
@@ -19,6 +19,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod workspace_layer;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,7 +31,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stockade_bundle::view::LayerChanges;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_jail::network::Listeners;
@@ -50,7 +50,7 @@ use super::wire::{
 use stockade_runtime::{
     Capability, Command, Connection, Content, EgressListeners, Error, Exec, FileInfo, Offsets,
     ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, StandardInput, Status, Target,
-    Unsupported, Usage, WindowSize, WriteOptions,
+    Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
 };
 
 /// How long a server inside may take to accept a connection.
@@ -323,11 +323,11 @@ impl Runtime for Native {
         self.0.execute(&Request::Resume { id: id.clone() }).await
     }
 
-    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<LayerChanges> {
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<WorkspaceChanges> {
         changes::of_sandbox(&self.0, id, to).await
     }
 
-    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<LayerChanges> {
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<WorkspaceChanges> {
         changes::of_snapshot(&self.0, snapshot, to).await
     }
 

@@ -8,6 +8,7 @@
 
 mod access;
 mod collect;
+mod directories;
 mod entry;
 mod rights;
 mod ship;
@@ -147,7 +148,7 @@ impl Root {
         let mode = options.mode & 0o1777 | (options.mode & 0o444) >> 2;
         let root = self.root.as_fd();
         let make = || {
-            let made = entry::make_directories(self.scope(), path.as_path(), mode);
+            let made = directories::make_directories(self.scope(), path.as_path(), mode);
             match made {
                 Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                     let there = entry::resolve(root, path.as_path().as_os_str(), OFlags::empty());

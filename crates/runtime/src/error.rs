@@ -7,7 +7,7 @@ use stockade_core::sandbox::LimitName;
 use stockade_core::{ExecId, SandboxId, SnapshotId};
 
 use crate::capability::Capability;
-use crate::runtime::State;
+use crate::state::State;
 
 /// The result type of operations of a runtime.
 pub type Result<T> = std::result::Result<T, Error>;

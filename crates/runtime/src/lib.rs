@@ -8,6 +8,7 @@
 //! `error`; then a backend.
 
 mod capability;
+mod changes;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod egress;
@@ -17,9 +18,11 @@ mod exec;
 pub mod fake;
 mod files;
 mod runtime;
+mod state;
 mod usage;
 
 pub use capability::{Capability, Unsupported};
+pub use changes::WorkspaceChanges;
 pub use egress::EgressListeners;
 pub use error::{Error, Result};
 pub use exec::{
@@ -27,5 +30,6 @@ pub use exec::{
     Stream, WHOLE_INPUT_BYTES, WindowSize,
 };
 pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
-pub use runtime::{Connection, EndCause, Runtime, SnapshotInfo, State, Status, Target};
+pub use runtime::{Connection, EndCause, Runtime, SnapshotInfo, Status, Target};
+pub use state::State;
 pub use usage::Usage;

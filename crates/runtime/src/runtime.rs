@@ -10,15 +10,16 @@ use std::time::Duration;
 use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use stockade_bundle::view::LayerChanges;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::capability::{Capability, Unsupported};
+use crate::changes::WorkspaceChanges;
 use crate::error::{Error, Result};
 use crate::exec::{Command, Exec, ExecStatus, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
+use crate::state::State;
 use crate::usage::Usage;
 
 /// A backend that holds sandboxes.
@@ -134,21 +135,22 @@ pub trait Runtime: Debug + Send + Sync {
     /// Resumes every process.
     async fn resume(&self, id: &SandboxId) -> Result<()>;
 
-    /// Copies the changes that a sandbox has made in its workspace, since it started with it, to a
-    /// new directory of the host, as the upper layer of an overlay over the workspace, in the form
-    /// that [`Gathering::layer`](stockade_bundle::view::Gathering::layer) requires. Processes are
-    /// stopped meanwhile. Also works for a paused or ended sandbox.
+    /// Copies the files that a sandbox has created or changed in its workspace, since it started with
+    /// it, to a new directory of the host, each at its path below the workspace, and returns the
+    /// rest of its changes. The files belong to this process's user unless that is root. Character
+    /// devices and attributes of the directory are notes of the runtime, which a reader may ignore.
+    /// Processes are stopped meanwhile. Also works for a paused or ended sandbox.
     ///
     /// # Errors
     /// [`Error::Invalid`] when it has no workspace; then, as with every error, nothing is left of
     /// the directory.
-    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<LayerChanges>;
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<WorkspaceChanges>;
 
     /// The same for the state of a sandbox in a snapshot.
     ///
     /// # Errors
     /// As [`Runtime::changes`].
-    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<LayerChanges>;
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<WorkspaceChanges>;
 
     /// Stores the current state of the file system. Processes are stopped meanwhile.
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo>;
@@ -266,31 +268,6 @@ impl std::fmt::Display for Target {
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin + Debug {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + Debug> Connection for T {}
-
-/// The state of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// It is being created.
-    Creating,
-    /// Commands can be started in it.
-    Running,
-    /// Its processes are stopped.
-    Paused,
-    /// Its processes have ended; its files still exist.
-    Ended,
-}
-
-impl std::fmt::Display for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Creating => "being created",
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Ended => "ended",
-        })
-    }
-}
 
 /// Why a sandbox has ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,15 +22,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stockade_jail::rlimits::ResourceLimits;
-use stockade_jail::zygote::{self, NotReady, Requests, ZygoteTask};
-use stockade_jail::{Identity, Task};
+use stockade_jail::zygote::{self, NotReady, Requests};
+use stockade_jail::{Identity, Task, ZygoteTask};
 
 use crate::worker_jail::{self, STACK_BYTES};
 
 pub use call::{Call, WorkerEnd, WorkerOutput};
 pub use channel::Channel;
 pub use stockade_jail::Error as JailError;
-pub use stockade_jail::zygote::{Confinement, NotReady as NoZygote, Serve};
+pub use stockade_jail::zygote::NotReady as NoZygote;
+pub use stockade_jail::{Confinement, Serve};
 
 /// The limit of a worker's private memory: its stack, the engine's heap, which has a limit of its
 /// own far below, and the memory for parsing files.

@@ -167,7 +167,7 @@ fn what_it_reaches_can_be_changed(world: &World) {
     receives("not yet");
     let allowed = call_with_names(world, &["allow", &id, &outside.name]);
     allowed.succeeds();
-    assert!(allowed.stderr.contains("service.test at port"), "{allowed}");
+    assert!(allowed.stderr.contains("service.test on port"), "{allowed}");
     receives("allowed");
     kill_egress(&world.data());
     receives("allowed");

@@ -9,7 +9,7 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::{Change, Entry};
 use stockade_bundle::project::Project;
 use stockade_bundle::scan::scan;
-use stockade_bundle::view::LayerCollector;
+use stockade_bundle::view::{LayerChanges, LayerCollector};
 use stockade_core::sandbox::Workspace;
 use stockade_core::{BundleLimits, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::conformance::{self, CASES};
@@ -100,7 +100,8 @@ async fn work(scene: &mut Scene) {
 async fn scan_changes(scene: &Scene, sandbox: &SandboxId, project: &Path) -> Vec<String> {
     let data = DataDir::open(&scene.fixture().data()).unwrap();
     let gathering = LayerCollector::start(&data).unwrap();
-    let gathered = scene.native.changes(sandbox, gathering.layer()).await.unwrap();
+    let changes = scene.native.changes(sandbox, gathering.layer()).await.unwrap();
+    let gathered = LayerChanges { since: changes.since, removed: changes.removed };
     let project = Project::open(project, None).unwrap();
     let view = gathering.finish(&project, gathered, &[]).unwrap();
     let changes = scan(&view, &project, &BundleLimits::RUN).unwrap();

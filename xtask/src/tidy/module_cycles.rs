@@ -13,37 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::modules::Modules;
 use super::{Finding, Tree};
 
-/// Crates that still have rings, with the number of their modules in one.
-const EXCEPTIONS: &[(&str, usize)] = &[
-    ("bundle", 9),
-    ("cli", 16),
-    ("egress", 5),
-    ("jail", 19),
-    ("runtime", 23),
-    ("runtime-native", 23),
-];
-
 /// Checks every crate.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    check_with(tree, EXCEPTIONS)
-}
-
-fn check_with(tree: &Tree, not_clean: &[(&str, usize)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for name in crates(tree) {
-        let rings: Vec<Cycle> = ["lib.rs", "main.rs"]
-            .iter()
-            .flat_map(|file| cycles(&Modules::of(tree, &format!("crates/{name}/src/{file}"))))
-            .collect();
-        let count = rings.iter().map(|ring| ring.modules.len()).sum::<usize>();
-        let known = not_clean.iter().find(|(known, _)| *known == name).map(|(_, count)| *count);
-        match known {
-            Some(_) if count == 0 => findings.push(format!(
-                "crates/{name}: has no rings any more; take it off the list in \
-                 xtask/src/tidy/rings.rs"
-            )),
-            Some(known) if count <= known => {}
-            _ => findings.extend(rings.iter().map(|ring| format!("crates/{name}: {ring}"))),
+        for file in ["lib.rs", "main.rs"] {
+            let cycles = cycles(&Modules::of(tree, &format!("crates/{name}/src/{file}")));
+            findings.extend(cycles.iter().map(|cycle| format!("crates/{name}: {cycle}")));
         }
     }
     findings
@@ -128,11 +104,11 @@ fn reachable<'m>(arrows: &Uses<'m>, from: &str) -> BTreeSet<&'m str> {
 mod tests {
     use super::*;
 
-    fn check_files(files: &[(&str, &str)], not_clean: &[(&str, usize)]) -> Vec<Finding> {
+    fn check_files(files: &[(&str, &str)]) -> Vec<Finding> {
         let owned: Vec<_> =
             files.iter().map(|(path, text)| (format!("crates/a/src/{path}"), *text)).collect();
         let files: Vec<_> = owned.iter().map(|(path, text)| (path.as_str(), *text)).collect();
-        check_with(&Tree::of(&files), not_clean)
+        check(&Tree::of(&files))
     }
 
     #[test]
@@ -143,7 +119,7 @@ mod tests {
             ("two.rs", "use crate::three::C;"),
             ("three.rs", ""),
         ];
-        assert_eq!(check_files(&right, &[]), Vec::<String>::new());
+        assert_eq!(check_files(&right), Vec::<String>::new());
 
         let wrong = [
             ("lib.rs", "mod one; mod two; mod three; pub use one::A;"),
@@ -152,7 +128,7 @@ mod tests {
             ("three.rs", "use crate::A;"),
         ];
         assert_eq!(
-            check_files(&wrong, &[]),
+            check_files(&wrong),
             ["crates/a: the modules one, three, two of `crate` form a ring: \
               crates/a/src/one.rs names crate::two::B; crates/a/src/three.rs names crate::A; \
               crates/a/src/two.rs names crate::three::g"]
@@ -167,7 +143,7 @@ mod tests {
             ("one/deep.rs", "use crate::two::B;"),
             ("two.rs", "use crate::one::Own;"),
         ];
-        let found = check_files(&files, &[]);
+        let found = check_files(&files);
         assert!(found[0].contains("one, two of `crate`"), "{found:?}");
     }
 
@@ -179,24 +155,11 @@ mod tests {
             ("one/deep.rs", "use super::{Own, flat}; pub fn f() {}"),
             ("one/flat.rs", "use super::Own;"),
         ];
-        assert_eq!(check_files(&files, &[]), Vec::<String>::new());
+        assert_eq!(check_files(&files), Vec::<String>::new());
         let ring = files.map(|(path, text)| match path {
             "one/flat.rs" => (path, "use super::f;"),
             _ => (path, text),
         });
-        assert!(check_files(&ring, &[])[0].contains("deep, flat of `crate::one`"));
-    }
-
-    #[test]
-    fn what_is_not_clean_yet_grows_no_worse() {
-        let files = [
-            ("lib.rs", "mod one; mod two;"),
-            ("one.rs", "use crate::two::B;"),
-            ("two.rs", "use crate::one::A;"),
-        ];
-        assert_eq!(check_files(&files, &[("a", 2)]), Vec::<String>::new());
-        assert_eq!(check_files(&files, &[("a", 1)]).len(), 1);
-        let found = check_files(&files[..2], &[("a", 2)]);
-        assert!(found[0].contains("take it off the list"), "{found:?}");
+        assert!(check_files(&ring)[0].contains("deep, flat of `crate::one`"));
     }
 }

@@ -52,7 +52,7 @@ pub enum Error {
         #[source]
         cause: Box<Self>,
         /// The files that were not undone, and where their old content is.
-        not_restored: Vec<super::NotRestored>,
+        not_restored: Vec<NotRestored>,
     },
     /// The apply operation could be neither finished nor undone now; the next command does one of
     /// them.
@@ -142,6 +142,15 @@ pub enum Difference {
     /// It changed while the bundle was being applied.
     #[error("changed during the apply")]
     DuringApply,
+}
+
+/// A path that was not undone because it was changed meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotRestored {
+    /// The path.
+    pub path: RelativePath,
+    /// The path in the project of its content from before the apply operation, if there was any.
+    pub preserved_at: Option<RelativePath>,
 }
 
 fn count_paths(count: usize) -> String {

@@ -29,6 +29,9 @@ use crate::path::{RelativePath, bytes_as_json};
 /// The prefix of the private directory's name.
 pub(super) const STAGE_PREFIX: &str = ".stockade-apply-";
 
+/// The prefix of the directory that keeps content which could not be restored.
+pub(super) const PRESERVED_PREFIX: &str = ".stockade-kept-";
+
 /// The right to change a project; released when dropped or when the process ends.
 #[derive(Debug)]
 pub struct Lock {

@@ -8,7 +8,7 @@ use crate::path::RelativePath;
 
 /// The prefixes of directories in the project's root that only apply operations create.
 pub(super) const RESERVED: [&str; 2] =
-    [super::journal::STAGE_PREFIX, super::swap::PRESERVED_PREFIX];
+    [super::journal::STAGE_PREFIX, super::journal::PRESERVED_PREFIX];
 
 /// The entries that the caller wants to apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

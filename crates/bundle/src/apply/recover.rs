@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::error::Error;
+use super::error::{Error, NotRestored};
 use super::journal::{Journal, Lock, Record, State};
-use super::swap::{self, NotRestored};
+use super::swap;
 use super::{Ledger, Step};
 use crate::beneath::{self, Dir, FileKind};
 use crate::path::RelativePath;

@@ -7,25 +7,13 @@ use std::collections::{BTreeSet, HashMap};
 use rustix::io::Errno;
 
 use super::Step;
-use super::error::{Conflict, Difference, Error};
-use super::journal::{Action, Journal, StagedNode, is_missing, name};
+use super::error::{Conflict, Difference, Error, NotRestored};
+use super::journal::{Action, Journal, PRESERVED_PREFIX, StagedNode, is_missing, name};
 use super::stage::SYNC_EACH;
 use super::verify::{VerifiedChange, content_hash};
 use crate::beneath::{self, Dir, FileKind, Rename, Stat};
 use crate::manifest::Node;
 use crate::path::RelativePath;
-
-/// The prefix of the directory that keeps content which could not be restored.
-pub(super) const PRESERVED_PREFIX: &str = ".stockade-kept-";
-
-/// A path that was not undone because it was changed meanwhile.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotRestored {
-    /// The path.
-    pub path: RelativePath,
-    /// The path in the project of its content from before the apply operation, if there was any.
-    pub preserved_at: Option<RelativePath>,
-}
 
 /// Does all steps and waits until they are on disk. After an error some steps are done; the
 /// caller must undo them.

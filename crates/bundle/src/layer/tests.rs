@@ -282,6 +282,28 @@ fn an_overlay_shows_the_same_on_a_copy() {
     assert_eq!(in_overlay(root, "to", look).unwrap(), shown);
 }
 
+#[test]
+fn what_a_layer_removes_is_listed() {
+    let layers = Layers::new();
+    for name in ["replaced/below", "plain"] {
+        fs::create_dir_all(layers.from(name)).unwrap();
+    }
+    fs::write(layers.from("replaced/new"), "new").unwrap();
+    set_attribute(layers.from("replaced"), "user.overlay.opaque", b"y");
+    // Linux lets every user create device 0:0, which is not a real device.
+    for name in ["deleted", "plain/deleted"] {
+        node(layers.from(name), FileType::CharacterDevice, 0, 0);
+    }
+    // Deletions may share an inode.
+    fs::hard_link(layers.from("deleted"), layers.from("linked")).unwrap();
+    let [from, to] = [layers.from(""), layers.to("")].map(|path| Dir::open(&path).unwrap());
+    let mut removed = copy_listed(&from, &to, Owners::Same).unwrap();
+    removed.sort();
+    let removed: Vec<_> = removed.iter().map(RelativePath::quoted).collect();
+    assert_eq!(removed, ["deleted", "linked", "plain/deleted", "replaced"]);
+    assert_eq!(describe(&layers.to(""), 0), describe(&layers.from(""), 0), "the marks are kept");
+}
+
 /// Copies from a plain copy what an overlay would have stored separately.
 #[test]
 fn what_differs_from_the_original_is_copied() {

@@ -1,7 +1,7 @@
 //! The lines of a patch that come before the hunks of one file.
 
+use super::error::Fault;
 use super::name::unquote;
-use super::parse::Fault;
 use crate::path::RelativePath;
 
 /// The content of the lines before the hunks of one file.

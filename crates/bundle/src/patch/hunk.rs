@@ -1,6 +1,6 @@
 //! Hunks: their header, their lines, and the check that both agree.
 
-use super::parse::Fault;
+use super::error::Fault;
 
 /// A sequence of changed lines with context.
 #[derive(Debug, Clone, PartialEq, Eq)]

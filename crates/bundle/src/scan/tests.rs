@@ -570,3 +570,30 @@ fn what_was_gathered_tells_of_removals_in_a_list() {
     view.remove().unwrap();
     assert!(!location.exists());
 }
+
+/// Without the marks that an overlay would have left.
+#[test]
+fn a_directory_at_a_listed_path_replaces_the_old_one() {
+    use crate::view::{LayerChanges, LayerCollector};
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().canonicalize().unwrap().join("project");
+    for name in ["tree/a/b", "tree/c", "same/file", "kept/file"] {
+        write(&root, name, name);
+    }
+    let data = DataDir::open(&scratch.path().join("data")).unwrap();
+    let collector = LayerCollector::start(&data).unwrap();
+    for name in ["tree/new", "tree/a/b", "kept/new"] {
+        write(collector.layer(), name, name);
+    }
+    // A path that the list names, and that is as it was, is no change.
+    write(collector.layer(), "same/file", "same/file");
+    let project = Project::find(&root, None).unwrap();
+    let since = crate::view::boundary_time(&project.dir, 0o755).unwrap();
+    let removed = ["tree", "same/file"].map(|path| RelativePath::new(path).unwrap());
+    let changes = LayerChanges { since, removed: removed.into() };
+    let view = collector.finish(&project, changes, &[]).unwrap();
+    let changes = scan(&view, &project, &BundleLimits::RUN).unwrap();
+    let changed: Vec<_> = changes.entries.iter().map(summarize).collect();
+    assert_eq!(changed, ["+kept/new", "-tree/c", "+tree/new"]);
+    view.remove().unwrap();
+}

@@ -2,8 +2,8 @@
 //!
 //! For an overlay the upper layer is walked (kernel documentation, `overlayfs.rst`): character
 //! device 0:0 is a deletion, `user.overlay.opaque=y` marks a directory that hides the one in the
-//! lower layer. A copy is compared with the project. A gathered view is an upper layer with a list
-//! of deletions.
+//! lower layer. A copy is compared with the project. A gathered view is a directory with the
+//! changed files and a list of removed paths, and may have the marks of an upper layer.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -14,6 +14,7 @@ use stockade_core::BundleLimits;
 use super::Error;
 use super::node::{Reader, ScannedNode};
 use super::origins::Origins;
+use crate::attributes::is_opaque;
 use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
 use crate::history::History;
 use crate::ignored_tree;
@@ -43,6 +44,7 @@ pub(super) fn walk(
         project: &project.dir,
         copied: view.copy().and_then(|_| view.record().copied),
         is_copy: view.copy().is_some(),
+        removed: view.removed().iter().collect(),
         started: view.record().started,
         excluded,
         history,
@@ -66,6 +68,8 @@ struct Walk<'a> {
     layer: &'a Dir,
     project: &'a Dir,
     is_copy: bool,
+    /// The paths of the list of removed ones.
+    removed: HashSet<&'a RelativePath>,
     copied: Option<Timestamp>,
     started: Timestamp,
     excluded: &'a [RelativePath],
@@ -111,7 +115,7 @@ impl Walk<'_> {
             Some(Err(source)) => return Err(read_error("project", path, source)),
         };
         let names = layer.entries().map_err(|source| read_error("view", path, source))?;
-        let hides = base.is_some() && (self.is_copy || is_opaque(&layer));
+        let hides = base.is_some() && (self.is_copy || self.is_replaced(path, &layer));
         let hidden = match &base {
             Some(base) if hides => {
                 let present: HashSet<&[u8]> =
@@ -155,20 +159,34 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Handles paths that were removed without a mark in the layer. Paths for which the walk
-    /// already found an entry are skipped.
+    /// Whether a directory of the layer hides the one in the project.
+    fn is_replaced(&self, path: Option<&RelativePath>, layer: &Dir) -> bool {
+        path.is_some_and(|path| self.removed.contains(path)) || is_opaque(layer)
+    }
+
+    /// Handles the listed paths that were removed. Paths that the walk has handled are skipped: it
+    /// found an entry, or the layer has something there.
     fn removed(&mut self, removed: &[RelativePath]) -> Result<(), Error> {
         if removed.is_empty() {
             return Ok(());
         }
         let recorded: HashSet<_> = self.entries.iter().map(|entry| entry.path.clone()).collect();
         for path in removed.iter().filter(|path| !recorded.contains(path)) {
+            let is_walked = self.layer.exists(path);
+            if is_walked.map_err(|source| read_error("view", Some(path), source))? {
+                continue;
+            }
             let parent = path.parent();
             let base = match open(self.project, parent.as_ref()) {
                 Ok(base) => base,
-                // The host removed it first.
+                // The host removed it first, or it is too long for any bundle.
                 Err(beneath::Error::ThroughLink { .. }) => continue,
-                Err(error) if matches!(error.errno(), Some(Errno::NOENT | Errno::NOTDIR)) => {
+                Err(error)
+                    if matches!(
+                        error.errno(),
+                        Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG)
+                    ) =>
+                {
                     continue;
                 }
                 Err(source) => return Err(read_error("project", Some(path), source)),
@@ -442,15 +460,6 @@ fn child(
 fn read_error(layer: &'static str, path: Option<&RelativePath>, source: beneath::Error) -> Error {
     let path = path.map_or_else(|| ".".to_owned(), RelativePath::quoted);
     Error::Read { layer, path, source }
-}
-
-/// Whether a directory of the upper layer hides the one in the lower layer.
-fn is_opaque(directory: &Dir) -> bool {
-    let mut value = [0; 1];
-    matches!(
-        rustix::fs::fgetxattr(directory.as_fd(), "user.overlay.opaque", &mut value[..]),
-        Ok(1) if value == *b"y"
-    )
 }
 
 /// Whether the overlay created a file of the upper layer from one in the lower layer.

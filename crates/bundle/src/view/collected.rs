@@ -30,7 +30,7 @@ pub struct LayerCollector {
 pub struct LayerChanges {
     /// When the sandbox first used the project: what the host changed later is a conflict.
     pub since: Timestamp,
-    /// The removed paths that the layer does not record.
+    /// The removed paths. A directory that the layer has at such a path replaces the old one.
     pub removed: Vec<RelativePath>,
 }
 
@@ -49,9 +49,10 @@ impl LayerCollector {
         Ok(gathering)
     }
 
-    /// The path at which the layer must be created, which does not exist yet: the upper layer of an
-    /// overlay over the project, with `user.overlay.` attributes, which belongs to this process's
-    /// user unless that is root.
+    /// The path at which the layer must be created, which does not exist yet: a directory with the
+    /// changed files, each at its path in the project, which belongs to this process's user unless
+    /// that is root. If it was copied from the upper layer of an overlay, its deletions and
+    /// `user.overlay.` attributes count too.
     pub fn layer(&self) -> &Path {
         &self.path
     }

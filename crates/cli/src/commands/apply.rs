@@ -7,8 +7,9 @@ use stockade_bundle::RelativePath;
 use stockade_core::Problem;
 
 use crate::args::Apply;
+use crate::output;
 use crate::problem::short_id;
-use crate::review::{Review, output, paths, text};
+use crate::review::{Review, paths, text};
 
 /// Applies a bundle. The bundle is removed if nothing in it remains to be decided.
 pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {

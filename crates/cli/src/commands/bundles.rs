@@ -6,8 +6,9 @@ use stockade_core::{Code, Problem};
 
 use crate::args::Bundles;
 use crate::args::sandbox_flags::Pair;
+use crate::output;
 use crate::problem::short_id;
-use crate::review::{Review, output, text};
+use crate::review::{Review, text};
 
 /// Prints the list; bundles that cannot be read come last, with the reason.
 pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {

@@ -13,7 +13,7 @@ use stockade_core::printable::visible;
 use stockade_core::{Code, Problem};
 
 use crate::args::Diff;
-use crate::review::output::{self, Output, Style};
+use crate::output::{self, Output, Style};
 use crate::review::{Diffs, Review, paths, text};
 
 /// The most names in a list of left-out entries.

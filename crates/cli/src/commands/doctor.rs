@@ -4,8 +4,8 @@ use stockade_core::Enforcement;
 
 use crate::args::Doctor;
 use crate::doctor::{self, Diagnosis};
+use crate::output;
 use crate::problem::Failure;
-use crate::review::output;
 
 /// Prints the diagnosis; the exit code is 0 when all isolation mechanisms work, else 1.
 pub(crate) fn run(arguments: &Doctor) -> Result<u8, Failure> {

@@ -7,8 +7,8 @@ use clap::CommandFactory as _;
 use stockade_core::{Code, Problem};
 
 use crate::args::{Arguments, Completions, Man};
+use crate::output;
 use crate::problem::{Failure, caused};
-use crate::review::output;
 
 /// Prints a shell completion script.
 pub(crate) fn completions(arguments: &Completions) -> Result<u8, Failure> {

@@ -5,7 +5,9 @@ mod bundles;
 mod diff;
 mod doctor;
 mod manual;
+pub mod print;
 mod reject;
+mod resume;
 mod run;
 pub mod sandbox;
 pub mod workflow;
@@ -37,7 +39,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Start(arguments) => sandbox::lifecycle::start(arguments),
         Command::Stop(arguments) => sandbox::lifecycle::stop(arguments),
         Command::Pause(arguments) => sandbox::lifecycle::pause(arguments),
-        Command::Resume(arguments) => workflow::resume::run(arguments),
+        Command::Resume(arguments) => resume::run(arguments),
         Command::Init(arguments) => workflow::init::run(&arguments),
         Command::Up(arguments) => workflow::up::run(*arguments).map_err(Failure::for_workflow),
         Command::Runs(arguments) => workflow::runs::run(arguments),

@@ -4,8 +4,9 @@ use stockade_api::RejectBundle;
 use stockade_core::Problem;
 
 use crate::args::Reject;
+use crate::output;
 use crate::problem::short_id;
-use crate::review::{Review, output};
+use crate::review::Review;
 
 /// Removes the bundle.
 pub(crate) fn run(arguments: &Reject) -> Result<u8, Problem> {

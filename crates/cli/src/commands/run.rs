@@ -9,8 +9,9 @@ use stockade_core::network::{DeniedConnections, Reason};
 use stockade_core::{Ending, Problem};
 
 use crate::args::Run;
+use crate::output;
 use crate::problem::{self, Failure, short_id};
-use crate::review::{output, text};
+use crate::review::text;
 use crate::run::{self, Conclusion, Report};
 
 /// Runs the command; the exit code is the command's, or 125 if there was a problem with its

@@ -5,20 +5,13 @@
 mod inside;
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use stockade_core::{Code, Enforcement, Problem};
 use stockade_jail::cgroup::{self, Group, Limit, Limits};
-use stockade_jail::{Identity, Network, Payload, Signals, Sink, Supervision, Wall};
+use stockade_jail::{Identity, Network, Payload, Wall};
 
-use crate::problem::caused;
 use crate::run;
-
-/// The timeout of the probe.
-const DEADLINE: Duration = Duration::from_secs(30);
-/// The most bytes that the probe may write.
-const CAPTURE_BYTES: usize = 64 << 10;
 
 /// One wall, and the result of the attempt to break it.
 #[derive(Debug)]
@@ -191,25 +184,6 @@ fn policy_proof(project: &TemporaryProject) -> Result<PolicyProof, Problem> {
             remedy: problem.remediation,
         },
     })
-}
-
-/// How a probe is supervised.
-pub(crate) fn supervision() -> Supervision {
-    Supervision {
-        input: None,
-        output: Sink::Capture(CAPTURE_BYTES),
-        error: Sink::Capture(CAPTURE_BYTES),
-        timeout: Some(DEADLINE),
-        output_limit_bytes: None,
-        grace: DEADLINE,
-        terminal: None,
-        watches: Vec::new(),
-    }
-}
-
-/// Blocks signals during a probe.
-pub(crate) fn signals() -> Result<Signals, Problem> {
-    Signals::block().map_err(|e| caused(Code::LaunchFailed, &e))
 }
 
 /// The consequence for persistent sandboxes if a view is a copy.

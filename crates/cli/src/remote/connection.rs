@@ -26,8 +26,8 @@ impl Connection {
     /// [`Code::Io`] when other users have access to the directory of the server, [`Code::Unsupported`]
     /// when the server is of another build.
     pub(crate) fn find() -> Result<Option<Self>, Problem> {
-        let data = crate::run::data_path()?;
-        let Some(directory) = crate::run::find_data_dir(&data)? else { return Ok(None) };
+        let data = crate::data_dir::data_path()?;
+        let Some(directory) = crate::data_dir::find_data_dir(&data)? else { return Ok(None) };
         let directory = ServerDirectory::find(directory.as_fd(), &data)?;
         let Some(directory) = directory else { return Ok(None) };
         if UnixStream::connect(directory.socket()).is_err() {

@@ -13,8 +13,8 @@ use stockade_api::{Caller, Problem, Sandboxes, Workflows};
 use stockade_core::{Code, OwnerId};
 
 use crate::args::sandbox::ServerMode;
+use crate::data_dir::data_path;
 use crate::problem::{Failure, caused};
-use crate::run::data_path;
 
 pub(crate) use self::connection::Connection;
 use self::reconnecting::Reconnecting;

@@ -28,7 +28,7 @@ pub(super) struct Reconnecting {
 impl Reconnecting {
     /// Connects to the running server, or to a new one.
     pub(super) async fn find_or_start(data: PathBuf) -> Result<Self> {
-        let directory = crate::run::open_data_dir(&data)?;
+        let directory = crate::data_dir::open_data_dir(&data)?;
         let directory = ServerDirectory::open(directory.as_fd(), &data)?;
         start::find_or_start(&data, &directory).await?;
         Ok(Self::of(data, directory))

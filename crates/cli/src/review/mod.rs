@@ -2,7 +2,6 @@
 //! the data directory's server if one runs, else through its files, and completion of what a
 //! killed command started.
 
-pub mod output;
 pub(crate) mod text;
 
 use std::ffi::OsString;
@@ -33,7 +32,7 @@ pub(crate) enum Review {
 impl Review {
     /// Opens the data directory, and completes what killed commands started.
     pub(crate) fn open() -> Result<Self, Problem> {
-        let files = Bundles::open(&crate::run::data_path()?)?;
+        let files = Bundles::open(&crate::data_dir::data_path()?)?;
         recover(files.data())?;
         Ok(match Connection::find()? {
             Some(server) => Self::Server(Box::new(server)),

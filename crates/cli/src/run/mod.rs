@@ -31,6 +31,7 @@ pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
 use crate::args::Run;
+use crate::data_dir::data_path;
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
 use crate::request::SandboxRequest;
@@ -162,30 +163,6 @@ fn open_data() -> Result<DataDir, Problem> {
     open_data_dir(&data_path()?)
 }
 
-/// Opens a data directory, before anything in it is used. It is created if it does not exist.
-///
-/// # Errors
-/// [`Code::Io`] for one that cannot be used, or that other users own or can change.
-pub fn open_data_dir(path: &Path) -> Result<DataDir, Problem> {
-    DataDir::open(path).map_err(|error| data_problem(&error))
-}
-
-/// Opens a data directory if it exists.
-///
-/// # Errors
-/// As [`open_data_dir`].
-pub(crate) fn find_data_dir(path: &Path) -> Result<Option<DataDir>, Problem> {
-    DataDir::find(path).map_err(|error| data_problem(&error))
-}
-
-fn data_problem(error: &stockade_bundle::data::Error) -> Problem {
-    let problem = caused(Code::Io, error);
-    match error.hint() {
-        Some(hint) => problem.remedied_by(hint),
-        None => problem,
-    }
-}
-
 /// Refuses a project that contains the data directory, or lies in it.
 fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
     let shown = HostPaths::new(data.path()).and_then(|paths| paths.open(&project.root));
@@ -202,41 +179,6 @@ fn refuse_own_data(project: &Project, data: &DataDir) -> Result<(), Problem> {
         .remedied_by("set STOCKADE_DATA_DIR to a directory outside the project")),
         Err(other) => Err(limits::plan_problem(&other)),
     }
-}
-
-/// The directory of views and bundles: `$STOCKADE_DATA_DIR`, else `$XDG_DATA_HOME/stockade`,
-/// else `~/.local/share/stockade`.
-pub fn data_path() -> Result<PathBuf, Problem> {
-    if let Some(path) = configured_data_path()? {
-        return Ok(path);
-    }
-    // A path that is not absolute is ignored (XDG Base Directory Specification).
-    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    named("XDG_DATA_HOME")
-        .map(|base| base.join("stockade"))
-        .or_else(|| named("HOME").map(|home| home.join(".local/share/stockade")))
-        .ok_or_else(|| {
-            Problem::new(Code::InvalidInput, "no data directory is configured")
-                .because("neither STOCKADE_DATA_DIR, XDG_DATA_HOME nor HOME is an absolute path")
-                .remedied_by("export STOCKADE_DATA_DIR=/var/lib/stockade")
-        })
-}
-
-/// The value of `$STOCKADE_DATA_DIR`, if it is set.
-///
-/// # Errors
-/// [`Code::InvalidInput`] for a path that is not absolute: it would mean a different directory
-/// for each working directory.
-pub fn configured_data_path() -> Result<Option<PathBuf>, Problem> {
-    let named = std::env::var_os("STOCKADE_DATA_DIR").filter(|named| !named.is_empty());
-    let Some(path) = named.map(PathBuf::from) else { return Ok(None) };
-    if path.is_absolute() {
-        return Ok(Some(path));
-    }
-    let message = format!("STOCKADE_DATA_DIR is {}, which is not an absolute path", path.display());
-    let whole = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
-    Err(Problem::new(Code::InvalidInput, message)
-        .remedied_by(format!("export STOCKADE_DATA_DIR={}", whole.display())))
 }
 
 fn project_problem(error: stockade_bundle::project::Error) -> Problem {

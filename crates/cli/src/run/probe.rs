@@ -1,17 +1,26 @@
 //! A run that attacks its own jail, for `doctor`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use stockade_bundle::project::Project;
 use stockade_bundle::view;
 use stockade_core::network::Policy;
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, Problem, SandboxSpec};
-use stockade_jail::{self as jail, Captured, Ending, Identity, Network, Payload, Wall};
+use stockade_jail::{
+    self as jail, Captured, Ending, Identity, Network, Payload, Signals, Sink, Supervision, Wall,
+};
 
 use super::launch::{self, LaunchError, LaunchSpec};
-use crate::doctor;
+use crate::data_dir::data_path;
 use crate::problem::caused;
+
+/// The timeout of the probe.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The most bytes that the probe may write.
+const CAPTURE_BYTES: usize = 64 << 10;
 
 /// The result of a probe.
 #[derive(Debug)]
@@ -53,7 +62,7 @@ pub(crate) fn probe(
     network: Network,
     payload: Payload,
 ) -> Result<ProbeOutput, ProbeError> {
-    let signals = doctor::signals()?;
+    let signals = signals()?;
     let data = super::open_data()?;
     let project = Project::open(directory, None).map_err(|e| caused(Code::ProjectRefused, &e))?;
     let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
@@ -78,7 +87,7 @@ pub(crate) fn probe(
         stockade_bundle::manifest::ViewKind::Overlay => "overlay",
         stockade_bundle::manifest::ViewKind::Copy => "copy",
     };
-    let outcome = jail::supervise(jail, doctor::supervision(), signals);
+    let outcome = jail::supervise(jail, supervision(), signals);
     // It contains only the probe's own file.
     let _ = view.remove();
     let outcome = outcome.map_err(|e| match &e {
@@ -95,4 +104,23 @@ pub(crate) fn probe(
             .into());
     }
     Ok(ProbeOutput { view: kind, output: outcome.output, notes: isolation.reasons })
+}
+
+/// How a probe is supervised.
+fn supervision() -> Supervision {
+    Supervision {
+        input: None,
+        output: Sink::Capture(CAPTURE_BYTES),
+        error: Sink::Capture(CAPTURE_BYTES),
+        timeout: Some(DEADLINE),
+        output_limit_bytes: None,
+        grace: DEADLINE,
+        terminal: None,
+        watches: Vec::new(),
+    }
+}
+
+/// Blocks signals during a probe.
+fn signals() -> Result<Signals, Problem> {
+    Signals::block().map_err(|e| caused(Code::LaunchFailed, &e))
 }

@@ -4,6 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use stockade_core::network::{Host, Refusal};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use zeroize::Zeroizing;
 
 /// The longest head, in bytes, and the most headers in it.
@@ -377,4 +378,24 @@ pub fn authority(text: &str) -> Result<(Host, Option<u16>), Refusal> {
         Some(_) => return Err(Refusal::InvalidRequest { what }),
     };
     Ok((Host::parse(host)?, port))
+}
+
+/// The head of a request, and the bytes after it; `None` if nothing arrives.
+pub(crate) async fn head(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<Option<(Head, Vec<u8>)>, Refusal> {
+    let mut bytes = Vec::with_capacity(1024);
+    loop {
+        match stream.read_buf(&mut bytes).await {
+            Ok(0) | Err(_) => return Ok(None),
+            Ok(_) => {}
+        }
+        match Head::parse(&bytes) {
+            Ok(None) => {}
+            Ok(Some((head, length))) => {
+                return Ok(Some((head, bytes.split_off(length))));
+            }
+            Err(what) => return Err(Refusal::InvalidRequest { what }),
+        }
+    }
 }

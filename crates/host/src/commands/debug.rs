@@ -12,9 +12,9 @@ use stockade_runtime::{Error, ReadRange, Runtime, SandboxPath, Target, WriteOpti
 use stockade_runtime_native::{Native, Options};
 
 use stockade_cli::args::debug::{Debug, DebugCommand, Files, Id, Operation, Runtime as Arguments};
+use stockade_cli::data_dir::data_path;
+use stockade_cli::output;
 use stockade_cli::problem::{Failure, caused};
-use stockade_cli::review::output;
-use stockade_cli::run::data_path;
 use stockade_cli::streams;
 
 use crate::programs;

@@ -7,7 +7,7 @@ use stockade_workflow::graph::{Graph, Node, Order};
 
 use crate::programs::realms;
 use stockade_cli::args;
-use stockade_cli::commands::sandbox::{escaped, print, print_text};
+use stockade_cli::commands::print::{escaped, print, print_text};
 use stockade_cli::commands::workflow::{environment, value};
 use stockade_cli::problem::{Failure, caused};
 

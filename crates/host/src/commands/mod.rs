@@ -39,7 +39,7 @@ fn no_engine() -> Failure {
 
 /// Serves until interrupted.
 fn serve() -> Result<u8, Failure> {
-    let data = std::path::absolute(stockade_cli::run::data_path()?)
+    let data = std::path::absolute(stockade_cli::data_dir::data_path()?)
         .map_err(|error| Problem::caused(Code::Io, &error))?;
     server::run(data, Lifetime::UntilStopped).map(|()| 0)
 }

@@ -17,9 +17,10 @@ use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use crate::channel::Channel;
 use crate::landlock::Ruleset;
 use crate::rlimits::ResourceLimits;
+use crate::spec::{Serve, ZygoteTask};
 use crate::sys::{self, ForkResult};
-use crate::zygote::{Confinement, FromZygote, Serve, ToZygote, WorkerExit, ZygoteTask};
-use crate::{seccomp, zygote};
+use crate::zygote_messages::{Confinement, FromZygote, ToZygote, WorkerExit};
+use crate::{seccomp, zygote_messages};
 
 /// The maximal number of workers; further requests are not followed.
 const MAX_WORKERS: usize = 256;
@@ -167,7 +168,7 @@ fn wait(requests: &Channel, workers: &mut Vec<Worker>) -> rustix::io::Result<boo
             if let Some(leash) = &worker.leash {
                 let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
                 // If the other end is closed, no one needs this message.
-                let _ = rustix::net::send(leash, &zygote::encode_exit(ended), flags);
+                let _ = rustix::net::send(leash, &zygote_messages::encode_exit(ended), flags);
             }
             return false;
         }

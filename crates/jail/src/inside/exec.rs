@@ -16,10 +16,11 @@ use crate::landlock::Ruleset;
 use crate::mounts::{At as _, Failure};
 use crate::network::Listeners;
 use crate::rlimits::ResourceLimits;
+use crate::spec::ZygoteTask;
 use crate::spec::{self, JailSpec, Streams, Task};
 use crate::vm_helper::VmHelper;
 use crate::walls::Wall;
-use crate::zygote::{Confinement, ZygoteTask};
+use crate::zygote_messages::Confinement;
 use crate::{init, init_allocator, pty, sys};
 
 /// The streams of the one command.

@@ -12,7 +12,7 @@ use crate::mounts::{At as _, Failure};
 use crate::seccomp::SetIdBits;
 use crate::spec::{JailSpec, Task};
 use crate::walls::Wall;
-use crate::{capabilities, confined, landlock, seccomp, sys};
+use crate::{capabilities, landlock, seccomp, sys};
 
 /// The restrictions that commands put on themselves at their start, and this process does not.
 pub(super) struct Restrictions {
@@ -53,7 +53,7 @@ fn restrictions(spec: &JailSpec, targets: &[(CString, Access)]) -> Result<Restri
         Task::Serve { .. } => Scope::Namespaces,
     };
     let ruleset = match spec.task {
-        Task::Fork(_) => Some(confined::deny_all_ruleset()?.0),
+        Task::Fork(_) => Some(landlock::deny_all_ruleset()?.0),
         _ if landlock > 0 => Some(rules(targets, scope)?),
         _ => None,
     };

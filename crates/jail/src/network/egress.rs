@@ -12,7 +12,7 @@ use rustix::net::{
 
 use super::netlink::{ACK, Bytes, CREATE, REQUEST, attribute, message, request};
 use super::{PROXY_PORT, RESOLVER_PORT, TRANSPARENT_PORT, rules};
-use crate::dev_proc::Step;
+use crate::helper_step::Step;
 use crate::raw;
 
 /// The backlog of each listener.

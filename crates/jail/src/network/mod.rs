@@ -21,6 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 pub use listeners::Listeners;
 pub use proof::{Unavailable, probe};
 
+use crate::helper_step::{LISTEN, ROUTE, RULES};
 use crate::raw;
 
 /// The port of the listener for all connections. Clients need not know it: connections to any
@@ -33,11 +34,6 @@ pub const RESOLVER_PORT: u16 = 53;
 
 /// The addresses that are reached without the proxy: the jail's own loopback.
 const NO_PROXY: &str = "localhost,127.0.0.1,::1";
-
-/// The steps that only [`crate::Network::Egress`] takes, as text.
-pub(crate) const ROUTE: &str = "route every address to the loopback";
-pub(crate) const LISTEN: &str = "listen for connections to every address";
-pub(crate) const RULES: &str = "load the rules that redirect connections to a listener";
 
 /// The command that enables a step of the wall `network` on this host, for the step's text in a
 /// launch error.
@@ -116,7 +112,7 @@ fn call(number: libc::c_long, [a, b, c]: [usize; 3]) -> rustix::io::Result<usize
 
 #[cfg(test)]
 mod tests {
-    use crate::dev_proc::Step;
+    use crate::helper_step::Step;
 
     #[test]
     fn each_step_has_a_remedy_of_its_own() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::{egress, make};
-use crate::dev_proc::Step;
+use crate::helper_step::Step;
 
 /// An unassigned address: TEST-NET-1 (RFC 5737), the port "discard".
 const UNROUTED: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);

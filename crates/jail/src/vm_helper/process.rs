@@ -86,7 +86,7 @@ impl<S: Sync> VmProcess<S> {
 
     /// Kills the child and reaps it.
     pub(crate) fn kill(&self) {
-        crate::launch::kill_and_reap(&self.process);
+        sys::kill_and_reap(&self.process);
     }
 
     /// Kills and reaps the child, but leaves its stack and the shared value mapped until this
@@ -99,7 +99,7 @@ impl<S: Sync> VmProcess<S> {
 
 impl<S> Drop for VmProcess<S> {
     fn drop(&mut self) {
-        crate::launch::kill_and_reap(&self.process);
+        sys::kill_and_reap(&self.process);
     }
 }
 

@@ -8,7 +8,7 @@
 //! link.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStringExt as _;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, mknodat, openat, symlinkat};
 
-use crate::dev_proc::DevProc;
+use crate::dev_proc::{DEVICES, DevProc, LINKS};
 use crate::mounts::c_path;
 use crate::spec::{Mount, Source};
 
@@ -40,6 +40,16 @@ pub(crate) enum Node {
     MountPoint,
 }
 
+/// The nodes of a root to which all fixtures can be attached.
+fn mount_points() -> impl Iterator<Item = (&'static str, Node)> {
+    let directories = ["/dev", "/dev/pts", "/dev/shm", "/proc", "/sys"];
+    let directories = directories.into_iter().map(|path| (path, Node::Directory));
+    let devices = DEVICES.into_iter().map(|path| (path, Node::MountPoint));
+    let links = LINKS.into_iter().map(|(path, to)| (path, Node::Link(to.to_owned())));
+    let text = |(path, node): (&'static CStr, _)| Some((path.to_str().ok()?, node));
+    directories.chain(devices.chain(links).filter_map(text))
+}
+
 /// The content of a root that is otherwise empty.
 #[derive(Debug)]
 pub(crate) struct RootPlan {
@@ -56,7 +66,7 @@ impl RootPlan {
     /// A path that contains a null byte, and the error of fstat(2).
     pub(crate) fn new(mounts: &mut Vec<(PathBuf, Mount)>) -> io::Result<Self> {
         let mut content = RootContent::default();
-        for (path, node) in DevProc::mount_points() {
+        for (path, node) in mount_points() {
             content.put(path.as_bytes(), node)?;
         }
         let mut mounted = BTreeSet::new();

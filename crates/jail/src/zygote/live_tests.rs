@@ -9,10 +9,9 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::*;
 use crate::identity::Identity;
 use crate::seccomp::{self, SetIdBits};
-use crate::spec::{Network, Source};
-use crate::sys;
+use crate::spec::{Network, Serve, Source};
 use crate::testing::{ChildExit, errno_of, fork_child, wait_for};
-use crate::walls::Wall;
+use crate::zygote_messages::{WorkerExit, decode_exit};
 
 /// A zygote in a child of the test, which must exit by itself.
 struct Fixture {
@@ -240,25 +239,4 @@ fn without_namespaces_a_confined_process_says_so_and_others_are_refused() {
     }
     assert_eq!(in_filter(true), ChildExit::Exited(10));
     assert_eq!(in_filter(false), ChildExit::Exited(20));
-}
-
-#[test]
-fn each_message_survives_the_way() {
-    let failed = FromInit::Failed { wall: Wall::Landlock, errno: 1, step: "x".to_owned() };
-    for message in [
-        FromZygote::Ready(Confinement { namespaces: true, landlock: 7 }),
-        FromZygote::PrepareFailed("why".to_owned()),
-        FromZygote::WallFailed(Box::new(failed)),
-        FromZygote::LaunchFailed("why".to_owned()),
-    ] {
-        assert_eq!(FromZygote::decode(&message.encode()), Some(message));
-    }
-    for message in [ToZygote::Prepare, ToZygote::Fork] {
-        assert_eq!(ToZygote::decode(&message.encode()), Some(message));
-    }
-    assert_eq!(bounded(&"é".repeat(TEXT_BYTES)).len(), TEXT_BYTES);
-    for worker in [WorkerExit::Exited(9), WorkerExit::Signaled(9)] {
-        assert_eq!(decode_exit(&encode_exit(worker)), Some(worker));
-    }
-    assert_eq!(decode_exit(b"E"), None);
 }

@@ -7,10 +7,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use tokio::time::timeout;
 
-use super::channel::{Channel, is_loss};
+use super::channel::{Channel, is_exhausted, is_loss};
 use super::start::Starter;
 use crate::directory::Directory;
 use crate::failure::RequestedName;
@@ -191,13 +190,6 @@ impl Client {
     }
 }
 
-/// Whether descriptors, processes or memory of this host have run out.
-pub(super) fn is_exhausted(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::AGAIN];
-    errno.is_some_and(|errno| exhausted.contains(&errno))
-}
-
 /// The error for a response that does not match the request.
 pub(super) fn unexpected_answer() -> Error {
     Error::Unreachable { what: "the keeper".to_owned(), source: io::ErrorKind::InvalidData.into() }
@@ -254,16 +246,4 @@ fn requested_name(request: &Request) -> RequestedName<'_> {
         Request::Metrics => ("count", None, None),
     };
     RequestedName { operation, sandbox, exec }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_has_run_out_is_told_from_what_is_broken() {
-        let is = |errno: Errno| is_exhausted(&errno.into());
-        assert!(is(Errno::MFILE) && is(Errno::NFILE) && is(Errno::AGAIN));
-        assert!(!is(Errno::CONNREFUSED) && !is_exhausted(&io::Error::other("broken")));
-    }
 }

@@ -9,23 +9,20 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::Dir;
-use stockade_bundle::layer::{self, Original, Owners};
-use stockade_bundle::view::LayerChanges;
 use stockade_core::{SandboxId, SnapshotId};
 
 use super::call::Client;
 use super::files::blocking;
-use super::snapshot::{self, not_copied};
+use super::snapshot;
 use crate::directory::name;
-use crate::wire::InitialState;
-use stockade_runtime::{Capability, Error, Result};
+use stockade_runtime::{Error, Result, WorkspaceChanges};
 
 /// Copies the changes of a sandbox to a new directory of the host.
 pub(super) async fn of_sandbox(
     client: &Arc<Client>,
     sandbox: &SandboxId,
     to: &Path,
-) -> Result<LayerChanges> {
+) -> Result<WorkspaceChanges> {
     for _ in 0..snapshot::ATTEMPTS {
         let paused = snapshot::pause(client, sandbox).await?;
         let (client, sandbox, to) = (client.clone(), sandbox.clone(), to.to_owned());
@@ -52,7 +49,7 @@ pub(super) async fn of_snapshot(
     client: &Arc<Client>,
     id: &SnapshotId,
     to: &Path,
-) -> Result<LayerChanges> {
+) -> Result<WorkspaceChanges> {
     let (client, id, to) = (client.clone(), id.clone(), to.to_owned());
     blocking(move || {
         let stored = snapshot::StoredSnapshot::open(&client.directory, &id)?;
@@ -64,62 +61,6 @@ pub(super) async fn of_snapshot(
         Ok(gathered)
     })
     .await
-}
-
-/// The layer of a workspace.
-pub(super) struct WorkspaceLayer {
-    layer: Dir,
-    initial_state: InitialState,
-    is_full_copy: bool,
-    owners: Owners,
-}
-
-impl WorkspaceLayer {
-    /// The layer below `dir`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] when there is no workspace.
-    pub(super) fn open(
-        has_workspace: bool,
-        initial_state: Option<&InitialState>,
-        is_full_copy: bool,
-        owners: Owners,
-        dir: &Dir,
-        layer: &str,
-    ) -> Result<Self> {
-        if !has_workspace {
-            return Err(Error::Invalid("the sandbox has no workspace".to_owned()));
-        }
-        let initial_state = initial_state.cloned().ok_or_else(|| Error::Unsupported {
-            capability: Capability::Workspace,
-            reason: "the sandbox was created by a version that did not record its start".to_owned(),
-            remedy: Some("copy the files out with `stockade cp`".to_owned()),
-        })?;
-        let layer = name(layer).and_then(|layer| dir.open_dir(&layer)).map_err(snapshot::host)?;
-        Ok(Self { layer, initial_state, is_full_copy, owners })
-    }
-
-    /// Copies the changes to an empty directory.
-    fn gather(&self, to: &Dir) -> Result<LayerChanges> {
-        let Self {
-            layer,
-            initial_state: InitialState { host, since, copied },
-            is_full_copy: whole,
-            owners,
-        } = self;
-        let removed = if *whole {
-            let failed = |source| Error::Host { path: host.display().to_string(), source };
-            let real = std::fs::canonicalize(host).map_err(failed)?;
-            let directory = Dir::open(&real).map_err(|error| failed(error.into()))?;
-            let original = Original { directory: &directory, since: *since, copied: *copied };
-            layer::copy_changed(layer, to, *owners, original).map_err(not_copied)?
-        } else {
-            // The size was limited when it was written, and is limited by the disk.
-            layer::copy(layer, to, u64::MAX, *owners).map_err(not_copied)?;
-            Vec::new()
-        };
-        Ok(LayerChanges { since: *since, removed })
-    }
 }
 
 /// A new directory of the host. Dropping this value removes it with its contents.

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -84,4 +85,23 @@ pub(super) enum HandshakeResult {
 /// Whether an error means that the peer has closed the connection.
 pub(super) fn is_loss(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+/// Whether descriptors, processes or memory of this host have run out.
+pub(super) fn is_exhausted(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::AGAIN];
+    errno.is_some_and(|errno| exhausted.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_run_out_is_told_from_what_is_broken() {
+        let is = |errno: Errno| is_exhausted(&errno.into());
+        assert!(is(Errno::MFILE) && is(Errno::NFILE) && is(Errno::AGAIN));
+        assert!(!is(Errno::CONNREFUSED) && !is_exhausted(&io::Error::other("broken")));
+    }
 }

@@ -13,7 +13,8 @@ use stockade_jail::{Identity, Range};
 
 use super::call::Client;
 use super::files::blocking;
-use super::snapshot::{Prepared, UPPER, WORKSPACE, host, make_dir};
+use super::snapshot::{Prepared, UPPER, WORKSPACE, make_dir};
+use super::workspace_layer::host;
 use crate::wire::{InitialState, Layers, LowerLayer};
 use stockade_runtime::{Error, Result};
 

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use stockade_bundle::RelativePath;
-use stockade_bundle::beneath::{self, Dir};
+use stockade_bundle::beneath::Dir;
 use stockade_bundle::layer::{self, Owners};
 use stockade_bundle::view;
 use stockade_core::sandbox::Root;
@@ -19,9 +19,9 @@ use stockade_core::{SandboxId, SnapshotId};
 use stockade_jail::{Identity, Range};
 
 use super::call::{Client, unexpected_answer};
-use super::changes::WorkspaceLayer;
 use super::channel::Channel;
 use super::files::blocking;
+use super::workspace_layer::{WorkspaceLayer, data, host, not_copied};
 use crate::directory::{Directory, Staged, is_at, name};
 use crate::wire::{Answer, InitialState, Layers, Request};
 use stockade_runtime::{Error, Result, SnapshotInfo};
@@ -374,27 +374,8 @@ fn copied_again(
     Ok(Some(InitialState { copied: Some(again), ..initial_state }))
 }
 
-/// The error for a layer that could not be copied.
-pub(super) fn not_copied(error: layer::Error) -> Error {
-    match error.kind() {
-        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-            Error::Exhausted(format!("cannot create a directory for the copy: {error}"))
-        }
-        Some(_) => data("a layer", io::Error::other(error)),
-        None => Error::Invalid(format!("the files cannot be copied: {error}")),
-    }
-}
-
-pub(super) fn host(error: beneath::Error) -> Error {
-    data("the directory of sandboxes", io::Error::other(error))
-}
-
 fn unreadable(error: impl Into<io::Error>) -> Error {
     data("a snapshot's record", error.into())
-}
-
-fn data(path: &str, source: io::Error) -> Error {
-    Error::Host { path: path.to_owned(), source }
 }
 
 fn now_ms() -> u64 {

@@ -19,7 +19,7 @@ use tokio::io::Interest;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::call::is_exhausted;
+use super::channel::is_exhausted;
 use super::channel::{Channel, HandshakeResult};
 use super::readiness::watched;
 use crate::directory::Directory;

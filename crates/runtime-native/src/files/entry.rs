@@ -10,10 +10,10 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use stockade_bundle::RelativePath;
-use stockade_bundle::beneath::{Dir, FileKind, Stat};
+use stockade_bundle::beneath::{Dir, Stat};
 use stockade_core::access::Rules;
 
-use super::{access, special};
+use super::special;
 
 /// How many symbolic links are followed at the end of a path: the kernel's own limit within a path.
 const LINKS: usize = 40;
@@ -109,34 +109,6 @@ impl DirEntryRef {
     }
 }
 
-/// Opens a directory. Creates it with this mode, and its missing parents with 0755.
-pub(super) fn make_directories(scope: Scope<'_>, path: &Path, mode: u32) -> io::Result<OwnedFd> {
-    let root = scope.root;
-    let open = |path: &Path| resolve(root, path.as_os_str(), OFlags::DIRECTORY);
-    let mut missing = Vec::new();
-    let mut at = path;
-    let mut found = loop {
-        match open(at) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                missing.push(at);
-                at = at.parent().ok_or(error)?;
-            }
-            other => break other?,
-        }
-    };
-    for (above, path) in missing.into_iter().enumerate().rev() {
-        let entry = DirEntryRef::new(root, path)?;
-        access::may_change(scope.rules, &entry)?;
-        let mode = if above == 0 { mode } else { 0o755 };
-        match entry.parent.mkdir(&entry.name, mode) {
-            Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {}
-            other => other?,
-        }
-        found = open(path)?;
-    }
-    Ok(found)
-}
-
 /// A path's parent and last name; `None` if the last one can only be a directory.
 fn split(path: &OsStr) -> Option<(&OsStr, &OsStr)> {
     let bytes = path.as_bytes();
@@ -144,15 +116,6 @@ fn split(path: &OsStr) -> Option<(&OsStr, &OsStr)> {
     let (parent, name) = (&bytes[..=at], &bytes[at + 1..]);
     let named = !matches!(name, b"" | b"." | b"..");
     named.then(|| (OsStr::from_bytes(parent), OsStr::from_bytes(name)))
-}
-
-/// Returns an error unless the entry is a regular file.
-pub(super) fn expect_file(kind: FileKind) -> io::Result<()> {
-    match kind {
-        FileKind::File => Ok(()),
-        FileKind::Directory => Err(Errno::ISDIR.into()),
-        _ => Err(special::refused("is not a regular file")),
-    }
 }
 
 #[cfg(test)]

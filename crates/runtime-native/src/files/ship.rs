@@ -13,7 +13,7 @@ use stockade_jail::with_caller_rights;
 
 use super::entry::Scope;
 use super::rights::Ids;
-use super::{access, entry, failed, special};
+use super::{access, directories, failed, special};
 use stockade_runtime::{Error, Result, SandboxPath};
 
 /// The maximal directory depth: each level keeps three descriptors open.
@@ -26,7 +26,7 @@ pub(super) fn ship(scope: Scope<'_>, ids: Ids, from: &Path, to: &SandboxPath) ->
     let mut shipping = Shipping { host: from.to_owned(), inside: to.as_path().to_owned() };
     let source = Dir::open(from).map_err(|error| shipping.on_host(error.into()))?;
     let work = || {
-        let target = entry::make_directories(scope, to.as_path(), 0o755).and_then(|target| {
+        let target = directories::make_directories(scope, to.as_path(), 0o755).and_then(|target| {
             access::may_fill(scope.rules, target.as_fd())?;
             Ok(Dir::from_fd(target))
         });

@@ -6,9 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
-use stockade_bundle::beneath::Stat;
-
-use super::entry::expect_file;
+use rustix::io::Errno;
+use stockade_bundle::beneath::{FileKind, Stat};
 
 /// The file systems that store no files, by the numbers that statfs(2) returns (`linux/magic.h`).
 const KERNEL: [(u64, &str); 20] = [
@@ -57,6 +56,15 @@ pub(super) fn open_file(file: BorrowedFd<'_>, stat: &Stat) -> io::Result<File> {
     // "Leases").
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::openat(CWD, own_path(file), flags, Mode::empty())?))
+}
+
+/// Returns an error unless the entry is a regular file.
+pub(super) fn expect_file(kind: FileKind) -> io::Result<()> {
+    match kind {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(refused("is not a regular file")),
+    }
 }
 
 /// The path that names a descriptor of this process.

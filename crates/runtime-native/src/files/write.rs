@@ -13,8 +13,10 @@ use stockade_bundle::beneath::{Rename, Stat};
 use stockade_core::sandbox::User;
 
 use super::access;
-use super::entry::{self, DirEntryRef, Scope, expect_file};
+use super::directories;
+use super::entry::{DirEntryRef, Scope};
 use super::rights::Ids;
+use super::special::expect_file;
 use super::special::own_path;
 use stockade_runtime::WriteOptions;
 
@@ -48,7 +50,7 @@ impl Writing {
     /// All checks happen here, before any content is read.
     fn start(scope: Scope<'_>, ids: Ids, path: &Path, options: WriteOptions) -> io::Result<Self> {
         if let Some(parent) = path.parent().filter(|_| options.make_parents) {
-            entry::make_directories(scope, parent, 0o755)?;
+            directories::make_directories(scope, parent, 0o755)?;
         }
         let entry = DirEntryRef::behind_links(scope.root, path)?;
         access::may_change(scope.rules, &entry)?;

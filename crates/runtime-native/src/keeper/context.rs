@@ -11,7 +11,7 @@ use stockade_bundle::beneath::{Dir, Rename};
 use stockade_jail::cgroup::{Group, ParentGroup};
 
 use super::boot_time::{self, BootTime};
-use super::pipes::PipePool;
+use super::pipes::{Pipe, PipePool, Pipes};
 use super::reactor::Reactor;
 use super::spool::SpoolContext;
 use super::timers::{Timer, Timers};
@@ -226,5 +226,33 @@ impl Context {
             Ok(_) => self.has_trash = true,
             Err(error) => self.log(&format!("cannot move {name} to the trash directory: {error}")),
         }
+    }
+}
+
+impl Context {
+    /// Pipes for a command.
+    pub(super) fn pipes(&mut self) -> Result<Pipes, Failure> {
+        match self.pipe_pool.pipes.take() {
+            Some(pipes) => Ok(pipes),
+            None => self.make_pipes(),
+        }
+    }
+
+    /// Makes pipes for the next command if one was started, since another may follow.
+    pub(super) fn refill_pipe_pool(&mut self) {
+        if std::mem::take(&mut self.pipe_pool.is_wanted) && self.pipe_pool.pipes.is_none() {
+            // The next command reports the error.
+            self.pipe_pool.pipes = self.make_pipes().ok();
+        }
+    }
+
+    fn make_pipes(&self) -> Result<Pipes, Failure> {
+        let pipes = Pipes::new(&self.reactor).map_err(|error| {
+            Failure::Exhausted(format!("cannot create the command's pipes: {error}"))
+        })?;
+        let Pipes { nothing, output, error } = &pipes;
+        let ends = nothing.iter().chain([output, error].into_iter().flat_map(Pipe::ends));
+        ends.into_iter().try_for_each(|end| self.afford_command(end))?;
+        Ok(pipes)
     }
 }

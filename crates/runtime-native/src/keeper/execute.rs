@@ -19,21 +19,10 @@ use super::command::{Command, Stage};
 use super::context::{Context, Reply};
 use super::pipes::Pipes;
 use super::record;
-use super::sandbox::{Lifecycle, Sandbox};
+use super::sandbox::{Lifecycle, PendingCommand, Sandbox};
 use crate::input_file::{self, InputFile};
-use crate::wire::{Action, Answer, CommandHead, CommandStrings, Failure, TargetHead};
+use crate::wire::{Action, Answer, Failure, TargetHead};
 use stockade_runtime::{Offsets, State};
-
-/// A command that a client wants to start.
-#[derive(Debug)]
-pub(super) struct PendingCommand {
-    pub(super) client: ClientId,
-    pub(super) exec: ExecId,
-    pub(super) head: CommandHead,
-    pub(super) words: CommandStrings,
-    /// Its input, if that is given whole.
-    pub(super) input: Option<InputFile>,
-}
 
 impl Sandbox {
     /// Starts a command, or attaches to the one that was started under the same id.

@@ -15,7 +15,7 @@ use super::reactor::{Interest, Reactor, Source, Watched};
 
 pub(crate) mod disk;
 mod memory;
-mod prove;
+pub(super) mod prove;
 mod sweep;
 
 /// The first argument of a helper's program.

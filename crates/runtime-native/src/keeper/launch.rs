@@ -11,7 +11,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use stockade_bundle::beneath::{Dir, Rename};
 use stockade_bundle::view;
 use stockade_core::sandbox::{LimitName, Root, Workspace};
-use stockade_core::{Isolation, LimitReport, SandboxId, SandboxSpec};
+use stockade_core::{Isolation, SandboxId, SandboxSpec};
 use stockade_jail::control::{self, Request};
 use stockade_jail::network::Listeners;
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
@@ -22,8 +22,8 @@ use stockade_plan::{HostPaths, JailStatus, PersistentInput as HeldPlan, Request 
 use super::Key;
 use super::boot_time::{self, BootTime};
 use super::context::Context;
+use super::helpers::prove;
 use super::jail::{INIT_TIMEOUT, Jail, SOCKET};
-use super::network;
 use super::reactor::{Interest, Source};
 use super::record::{self, Record, Stage};
 use super::sandbox::{Lifecycle, Sandbox};
@@ -343,7 +343,7 @@ impl Sandbox {
             && let jail::Error::Wall { wall: Wall::Network, step, source } = error
             && !is_exhausted(source)
         {
-            return network::unsupported(step, source);
+            return prove::unsupported(step, source);
         }
         let mut failure = launch_refused(error);
         let has_layers = self.record.whole.is_some() || matches!(spec.root, Root::Snapshot(_));
@@ -498,6 +498,3 @@ fn launch_refused(error: &jail::Error) -> Failure {
         jail::Error::Pipe(_) | jail::Error::Lost => Failure::Exhausted(reason),
     }
 }
-
-/// How each limit is enforced, until all walls are enabled.
-pub(super) type Reports = Vec<LimitReport>;

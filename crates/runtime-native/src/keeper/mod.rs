@@ -15,6 +15,7 @@ mod connections;
 mod context;
 mod disk_reserve;
 mod ending;
+mod excess;
 mod execute;
 pub mod helpers;
 mod jail;

@@ -6,28 +6,20 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use stockade_jail::control::Request;
-use stockade_jail::network::{self, Listeners};
+use stockade_jail::network::Listeners;
 
 use super::boot_time::BootTime;
 use super::context::{Context, Reply};
 use super::helpers::Outcome;
 use super::jail::INIT_TIMEOUT;
 use super::reports::ProtocolViolation;
-use super::sandbox::{Lifecycle, Sandbox};
+use super::sandbox::{Lifecycle, PendingListeners, Sandbox};
 use super::timers::Timer;
 use super::{ClientId, Keeper};
 use crate::wire::{Answer, Failure};
-use stockade_runtime::Capability;
 
 /// How often the network test is started when its process is killed.
 const PROOFS: u32 = 3;
-
-/// Listeners that were requested from init and have not arrived yet.
-#[derive(Debug)]
-pub(super) struct PendingListeners {
-    pub(super) since: BootTime,
-    pub(super) clients: Vec<ClientId>,
-}
 
 impl Sandbox {
     /// Sends the client the egress listeners of its network, once init has sent them.
@@ -146,15 +138,6 @@ impl Keeper {
             Answer::Failed(serde_json::from_str(output).unwrap_or_else(untold))
         };
         self.context.answer_all(std::mem::take(&mut self.provers), &answer);
-    }
-}
-
-/// The failure for a step of creating such a network that is not possible.
-pub(super) fn unsupported(step: &str, source: &io::Error) -> Failure {
-    Failure::Unsupported {
-        capability: Capability::Egress.as_str().to_owned(),
-        reason: format!("cannot {step}: {source}"),
-        remedy: network::remedy(step).map(str::to_owned),
     }
 }
 

@@ -7,9 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::context::Context;
 use super::reactor::{Interest, Reactor, Source, Watched};
-use crate::wire::Failure;
 
 /// The pipes of a command that is not known yet.
 #[derive(Debug)]
@@ -35,9 +33,9 @@ pub(super) struct Pipe {
 /// Pipes that were made for the next command.
 #[derive(Debug, Default)]
 pub(super) struct PipePool {
-    pipes: Option<Pipes>,
+    pub(super) pipes: Option<Pipes>,
     /// A command was started since the last check.
-    is_wanted: bool,
+    pub(super) is_wanted: bool,
 }
 
 impl PipePool {
@@ -47,36 +45,8 @@ impl PipePool {
     }
 }
 
-impl Context {
-    /// Pipes for a command.
-    pub(super) fn pipes(&mut self) -> Result<Pipes, Failure> {
-        match self.pipe_pool.pipes.take() {
-            Some(pipes) => Ok(pipes),
-            None => self.make_pipes(),
-        }
-    }
-
-    /// Makes pipes for the next command if one was started, since another may follow.
-    pub(super) fn refill_pipe_pool(&mut self) {
-        if std::mem::take(&mut self.pipe_pool.is_wanted) && self.pipe_pool.pipes.is_none() {
-            // The next command reports the error.
-            self.pipe_pool.pipes = self.make_pipes().ok();
-        }
-    }
-
-    fn make_pipes(&self) -> Result<Pipes, Failure> {
-        let pipes = Pipes::new(&self.reactor).map_err(|error| {
-            Failure::Exhausted(format!("cannot create the command's pipes: {error}"))
-        })?;
-        let Pipes { nothing, output, error } = &pipes;
-        let ends = nothing.iter().chain([output, error].into_iter().flat_map(Pipe::ends));
-        ends.into_iter().try_for_each(|end| self.afford_command(end))?;
-        Ok(pipes)
-    }
-}
-
 impl Pipes {
-    fn new(reactor: &Reactor) -> io::Result<Self> {
+    pub(super) fn new(reactor: &Reactor) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let nothing = rustix::fs::open("/dev/null", flags, Mode::empty())?;
         let nothing = [nothing.try_clone()?, nothing];
@@ -85,7 +55,7 @@ impl Pipes {
 }
 
 impl Pipe {
-    fn new(reactor: &Reactor) -> io::Result<Self> {
+    pub(super) fn new(reactor: &Reactor) -> io::Result<Self> {
         let (outer, inner) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&outer, true)?;
         let for_init = outer.try_clone()?;
@@ -93,7 +63,7 @@ impl Pipe {
         Ok(Self { inner, outer, for_init })
     }
 
-    fn ends(&self) -> [&OwnedFd; 3] {
+    pub(super) fn ends(&self) -> [&OwnedFd; 3] {
         [&self.inner, &*self.outer, &self.for_init]
     }
 }

@@ -10,9 +10,9 @@ use stockade_plan::wipe::wipe_all;
 
 use super::client::Phase;
 use super::context::Reply;
-use super::execute::PendingCommand;
 use super::launch::CreateRequest;
 use super::record::{self, Environment};
+use super::sandbox::PendingCommand;
 use super::sandbox::{Lifecycle, Sandbox};
 use super::usage::STARTER;
 use super::{ClientId, Keeper, Key};

@@ -14,23 +14,21 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use stockade_core::{ExecId, Isolation, Level, SandboxId};
+use stockade_core::{ExecId, Isolation, Level, LimitReport, SandboxId};
 use stockade_jail::Launching;
 
 use super::boot_time::BootTime;
 use super::command::{Command, Stage};
 use super::context::{Context, Reply};
-use super::execute::PendingCommand;
+use super::excess::Excess;
 use super::jail::Jail;
-use super::launch::Reports;
-use super::network::PendingListeners;
 use super::pause::{Commands, Step};
 use super::reactor::Watched;
 use super::record::{self, Record};
 use super::timers::Timer;
-use super::usage::Excess;
 use super::{ClientId, Key};
-use crate::wire::{Answer, Failure};
+use crate::input_file::InputFile;
+use crate::wire::{Answer, CommandHead, CommandStrings, Failure};
 use stockade_plan::LEASE;
 use stockade_plan::limits::WatchedLimits as Limits;
 use stockade_runtime::{EndCause, State, Status};
@@ -76,7 +74,7 @@ pub(super) struct Sandbox {
     /// known.
     pub(super) deferred: VecDeque<PendingCommand>,
     /// How its limits are enforced, until that is reported.
-    pub(super) reports: Reports,
+    pub(super) reports: Vec<LimitReport>,
     /// Which of its limits are watched.
     pub(super) watched: Limits,
     /// Whether a helper measures its disk use.
@@ -104,6 +102,24 @@ pub(super) enum Lifecycle {
     Ended,
 }
 
+/// A command that a client wants to start.
+#[derive(Debug)]
+pub(super) struct PendingCommand {
+    pub(super) client: ClientId,
+    pub(super) exec: ExecId,
+    pub(super) head: CommandHead,
+    pub(super) words: CommandStrings,
+    /// Its input, if that is given whole.
+    pub(super) input: Option<InputFile>,
+}
+
+/// Listeners that were requested from init and have not arrived yet.
+#[derive(Debug)]
+pub(super) struct PendingListeners {
+    pub(super) since: BootTime,
+    pub(super) clients: Vec<ClientId>,
+}
+
 impl Sandbox {
     /// A sandbox that was not launched yet.
     pub(super) fn new(key: Key, name: String, dir: OwnedFd, record: Record) -> Self {
@@ -128,7 +144,7 @@ impl Sandbox {
             listeners: None,
             unsure: BTreeSet::new(),
             deferred: VecDeque::new(),
-            reports: Reports::new(),
+            reports: Vec::new(),
             watched: Limits::default(),
             measuring: false,
             excess: None,

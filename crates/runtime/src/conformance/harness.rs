@@ -10,10 +10,10 @@ use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tempfile::TempDir;
 
 use super::backend::Backend;
-use super::sandbox::Sandbox;
+
 use super::{DEADLINE, Need};
 use crate::files::SandboxPath;
-use crate::runtime::{Runtime, Target};
+use crate::runtime::Runtime;
 
 /// The polling interval for conditions without a notification.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -21,7 +21,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// A backend, a client of it, and everything that the case has created with it.
 #[derive(Debug)]
 pub struct Harness {
-    backend: Arc<dyn Backend>,
+    pub(super) backend: Arc<dyn Backend>,
     runtime: Mutex<Option<Arc<dyn Runtime>>>,
     prefix: String,
     count: AtomicU32,
@@ -93,14 +93,6 @@ impl Harness {
         self.runtime.lock().unwrap().take();
     }
 
-    /// Starts a server inside that returns what it gets, and waits until it listens.
-    pub(super) async fn serve(&self, sandbox: &Sandbox<'_>, target: &Target) {
-        let runtime = self.runtime();
-        self.backend.serve(&*runtime, sandbox.id(), target).await;
-        let what = format!("a server at {target}");
-        eventually(&what, async || runtime.connect(sandbox.id(), target).await.is_ok()).await;
-    }
-
     /// A unique id.
     pub fn id(&self) -> SandboxId {
         let id = SandboxId::new(self.name()).unwrap();
@@ -128,32 +120,6 @@ impl Harness {
     /// The spec of the cases' sandboxes.
     pub fn spec(&self) -> SandboxSpec {
         self.backend.spec()
-    }
-
-    /// A new sandbox.
-    pub(super) async fn sandbox(&self) -> Sandbox<'_> {
-        self.sandbox_with(&self.spec()).await
-    }
-
-    /// A new sandbox with this spec.
-    pub(super) async fn sandbox_with(&self, spec: &SandboxSpec) -> Sandbox<'_> {
-        let sandbox = self.empty_sandbox(spec).await;
-        sandbox.make_data().await;
-        sandbox
-    }
-
-    /// A new sandbox without any changes, not even a directory for the case.
-    pub(super) async fn empty_sandbox(&self, spec: &SandboxSpec) -> Sandbox<'_> {
-        let id = self.id();
-        within("a sandbox", self.runtime().create(&id, spec)).await.expect("a sandbox");
-        Sandbox::new(self, id)
-    }
-
-    /// A sandbox that was created by other means.
-    pub(super) async fn existing(&self, id: SandboxId) -> Sandbox<'_> {
-        let sandbox = Sandbox::new(self, id);
-        sandbox.make_data().await;
-        sandbox
     }
 
     /// A directory of the host that only this case uses.

@@ -205,6 +205,7 @@ macro_rules! conformance_list {
                 changes_are_told_of_snapshots [Can(Snapshot), Can(Workspace)];
                 what_the_host_changes_meanwhile_is_told [Can(Workspace)];
                 what_the_host_changes_is_not_a_restored_ones [Can(Snapshot), Can(Workspace)];
+                removed_paths_are_listed [Can(Workspace)];
                 without_one_there_are_no_changes [];
                 mounts_are_shown_as_they_are [Shell, Can(HostMounts)];
                 mounts_may_be_writable [Shell, Can(HostMounts)];

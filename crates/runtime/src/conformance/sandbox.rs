@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stockade_core::{ExecId, SandboxId};
+use stockade_core::{ExecId, SandboxId, SandboxSpec};
 use tokio::io::AsyncReadExt as _;
 
 use super::harness::{Harness, eventually, path, within};
@@ -10,7 +10,8 @@ use super::running::{Finished, Running};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Ending, Offsets};
 use crate::files::{Content, FileInfo, ReadRange, WriteOptions};
-use crate::runtime::{Runtime, State, Status};
+use crate::runtime::{Runtime, Status, Target};
+use crate::state::State;
 
 /// The directory for files of cases, which every user may write to.
 pub(super) const DATA: &str = "/data";
@@ -35,6 +36,42 @@ pub(super) fn script(text: &str) -> Command {
 /// Bytes to write to a file.
 pub(super) fn content(bytes: impl Into<Vec<u8>>) -> Content {
     Box::pin(std::io::Cursor::new(bytes.into()))
+}
+
+impl Harness {
+    /// Starts a server inside that returns what it gets, and waits until it listens.
+    pub(super) async fn serve(&self, sandbox: &Sandbox<'_>, target: &Target) {
+        let runtime = self.runtime();
+        self.backend.serve(&*runtime, sandbox.id(), target).await;
+        let what = format!("a server at {target}");
+        eventually(&what, async || runtime.connect(sandbox.id(), target).await.is_ok()).await;
+    }
+
+    /// A new sandbox.
+    pub(super) async fn sandbox(&self) -> Sandbox<'_> {
+        self.sandbox_with(&self.spec()).await
+    }
+
+    /// A new sandbox with this spec.
+    pub(super) async fn sandbox_with(&self, spec: &SandboxSpec) -> Sandbox<'_> {
+        let sandbox = self.empty_sandbox(spec).await;
+        sandbox.make_data().await;
+        sandbox
+    }
+
+    /// A new sandbox without any changes, not even a directory for the case.
+    pub(super) async fn empty_sandbox(&self, spec: &SandboxSpec) -> Sandbox<'_> {
+        let id = self.id();
+        within("a sandbox", self.runtime().create(&id, spec)).await.expect("a sandbox");
+        Sandbox::new(self, id)
+    }
+
+    /// A sandbox that was created by other means.
+    pub(super) async fn existing(&self, id: SandboxId) -> Sandbox<'_> {
+        let sandbox = Sandbox::new(self, id);
+        sandbox.make_data().await;
+        sandbox
+    }
 }
 
 impl<'a> Sandbox<'a> {

@@ -7,11 +7,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::RelativePath;
-use stockade_bundle::view::LayerChanges;
 
 use super::copies::{host, permit};
 use super::sandbox::InitialWorkspace;
 use super::tree::{Kind, Node, Tree};
+use crate::changes::WorkspaceChanges;
 use crate::error::{Error, Result};
 
 /// Writes the changes to a new directory of the host.
@@ -23,12 +23,12 @@ pub(super) fn gather(
     files: &Tree,
     initial: Option<&InitialWorkspace>,
     to: &Path,
-) -> Result<LayerChanges> {
+) -> Result<WorkspaceChanges> {
     let initial =
         initial.ok_or_else(|| Error::Invalid("the sandbox has no workspace".to_owned()))?;
     fs::create_dir(to).map_err(host(to))?;
     let gathered = write(files, initial, to).and_then(|()| {
-        Ok(LayerChanges { since: initial.since, removed: removed(files, initial)? })
+        Ok(WorkspaceChanges { since: initial.since, removed: removed(files, initial)? })
     });
     if gathered.is_err() {
         // A failed removal must not hide the original error.

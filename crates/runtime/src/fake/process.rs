@@ -18,7 +18,7 @@ use super::transcript::{Transcript, events};
 use super::tree::Tree;
 use crate::exec::{Ending, Exec, Input, Offsets, Stream, WindowSize};
 use crate::files::WriteOptions;
-use crate::runtime::State;
+use crate::state::State;
 
 /// A program of a fake sandbox: the function that runs instead of a process.
 pub(super) type Program =

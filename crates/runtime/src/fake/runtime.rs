@@ -9,7 +9,6 @@ use std::time::Duration;
 use crate::egress::EgressListeners;
 use async_trait::async_trait;
 use rustix::io::Errno;
-use stockade_bundle::view::LayerChanges;
 use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
@@ -21,10 +20,11 @@ use super::sandbox::{Sandbox, now_ms, watch_lease};
 use super::tree::Tree;
 use super::{Fake, State, StoredSnapshot, changes, copies, lock, network, start};
 use crate::capability::{Capability, Unsupported};
+use crate::changes::WorkspaceChanges;
 use crate::error::{Error, Result};
 use crate::exec::{Command, Ending, Exec, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
-use crate::runtime::{self, Connection, EndCause, Runtime, SnapshotInfo, Status, Target};
+use crate::runtime::{Connection, EndCause, Runtime, SnapshotInfo, Status, Target};
 use crate::usage::Usage;
 
 /// The buffer size of each direction of a connection.
@@ -72,7 +72,7 @@ impl Runtime for Fake {
         if let Some(running) = sandbox.commands.get(exec) {
             return Ok(running.attach(Offsets::default()));
         }
-        sandbox.allows(id, "start a command", |state| state == runtime::State::Running)?;
+        sandbox.allows(id, "start a command", |state| state == crate::State::Running)?;
         let required = [
             (command.terminal.is_some(), Capability::Terminal),
             (command.user.is_some(), Capability::Users),
@@ -184,7 +184,7 @@ impl Runtime for Fake {
     async fn renew(&self, id: &SandboxId, lease: Option<Duration>) -> Result<()> {
         let mut state = self.enter("renew")?;
         let sandbox = state.sandbox(id)?;
-        sandbox.allows(id, "renew its lease", |state| state != runtime::State::Ended)?;
+        sandbox.allows(id, "renew its lease", |state| state != crate::State::Ended)?;
         sandbox.lease.send_replace(lease.map(|lease| Instant::now() + lease));
         Ok(())
     }
@@ -192,13 +192,13 @@ impl Runtime for Fake {
     async fn pause(&self, id: &SandboxId) -> Result<()> {
         let mut state = self.enter("pause")?;
         state.needs(Capability::Pause)?;
-        state.sandbox(id)?.transition(id, runtime::State::Paused)
+        state.sandbox(id)?.transition(id, crate::State::Paused)
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<()> {
         let mut state = self.enter("resume")?;
         state.needs(Capability::Pause)?;
-        state.sandbox(id)?.transition(id, runtime::State::Running)
+        state.sandbox(id)?.transition(id, crate::State::Running)
     }
 
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
@@ -223,13 +223,13 @@ impl Runtime for Fake {
         Ok(info)
     }
 
-    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<LayerChanges> {
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<WorkspaceChanges> {
         let mut state = self.enter("changes")?;
         let sandbox = state.sandbox(id)?;
         changes::gather(&lock(&sandbox.files), sandbox.workspace.as_ref(), to)
     }
 
-    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<LayerChanges> {
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<WorkspaceChanges> {
         let state = self.enter("snapshot_changes")?;
         let stored = state.snapshots.get(snapshot);
         let (_, kept) = stored.ok_or_else(|| Error::NoSnapshot(snapshot.clone()))?;
@@ -270,7 +270,7 @@ impl Runtime for Fake {
         let sandbox = state.sandbox(id)?;
         let none = || Error::Invalid(format!("the sandbox {id} has no network policy"));
         sandbox.spec.network.as_ref().ok_or_else(none)?;
-        let is_there = |state| state != runtime::State::Ended;
+        let is_there = |state| state != crate::State::Ended;
         sandbox.allows(id, "get its egress listeners", is_there)?;
         sandbox.listeners.as_ref().ok_or_else(none)?.try_clone().map_err(network::exhausted)
     }
@@ -350,11 +350,11 @@ impl Runtime for Fake {
 async fn relay(
     mut one: DuplexStream,
     mut two: DuplexStream,
-    mut state: watch::Receiver<runtime::State>,
+    mut state: watch::Receiver<crate::State>,
 ) {
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut one, &mut two) => {}
-        _ = state.wait_for(|state| *state == runtime::State::Ended) => {}
+        _ = state.wait_for(|state| *state == crate::State::Ended) => {}
     }
 }
 

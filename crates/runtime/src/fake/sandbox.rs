@@ -22,7 +22,7 @@ use super::{State, copies, lock, network};
 use crate::capability::Capability;
 use crate::error::{Error, Result};
 use crate::exec::{Ending, ExecStatus};
-use crate::runtime::{self, EndCause, Status, Target};
+use crate::runtime::{EndCause, Status, Target};
 
 /// The default working directory.
 const HOME: &str = "/home/user";
@@ -35,7 +35,7 @@ pub(super) struct Sandbox {
     pub(super) ports: Vec<(Target, mpsc::Sender<DuplexStream>)>,
     /// The listeners of its network, if it has one and has not ended.
     pub(super) listeners: Option<EgressListeners>,
-    pub(super) state: watch::Sender<runtime::State>,
+    pub(super) state: watch::Sender<crate::State>,
     pub(super) lease: watch::Sender<Option<Instant>>,
     /// The initial state of its workspace.
     pub(super) workspace: Option<InitialWorkspace>,
@@ -100,7 +100,7 @@ impl Sandbox {
             commands: BTreeMap::new(),
             ports: Vec::new(),
             listeners,
-            state: watch::Sender::new(runtime::State::Running),
+            state: watch::Sender::new(crate::State::Running),
             lease: watch::Sender::new(spec.lease.map(|lease| Instant::now() + lease)),
             workspace: initial,
             reason: None,
@@ -110,7 +110,7 @@ impl Sandbox {
         })
     }
 
-    pub(super) fn state(&self) -> runtime::State {
+    pub(super) fn state(&self) -> crate::State {
         *self.state.borrow()
     }
 
@@ -118,8 +118,8 @@ impl Sandbox {
     ///
     /// # Errors
     /// [`Error::WrongState`] when it has ended.
-    pub(super) fn transition(&self, id: &SandboxId, next: runtime::State) -> Result<()> {
-        self.allows(id, "continue", |state| state != runtime::State::Ended)?;
+    pub(super) fn transition(&self, id: &SandboxId, next: crate::State) -> Result<()> {
+        self.allows(id, "continue", |state| state != crate::State::Ended)?;
         self.state.send_replace(next);
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Sandbox {
         &self,
         id: &SandboxId,
         operation: &'static str,
-        is_right: impl Fn(runtime::State) -> bool,
+        is_right: impl Fn(crate::State) -> bool,
     ) -> Result<()> {
         let state = self.state();
         if is_right(state) {
@@ -173,7 +173,7 @@ impl Sandbox {
     pub(super) fn end(&mut self, reason: &str, cause: EndCause) {
         self.reason.get_or_insert_with(|| reason.to_owned());
         self.end_cause.get_or_insert(cause);
-        self.state.send_replace(runtime::State::Ended);
+        self.state.send_replace(crate::State::Ended);
         self.ports.clear();
         self.listeners = None;
         for command in self.commands.values() {

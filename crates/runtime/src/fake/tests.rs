@@ -12,7 +12,8 @@ use super::Fake;
 use crate::capability::Capability;
 use crate::error::Error;
 use crate::exec::{Command, Ending, Event, Exec, Stream};
-use crate::runtime::{Runtime as _, State, Target};
+use crate::runtime::{Runtime as _, Target};
+use crate::state::State;
 
 fn id(text: &str) -> SandboxId {
     SandboxId::new(text).unwrap()

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stockade_jail::zygote::{self, WorkerExit};
+use stockade_jail::{WorkerExit, decode_exit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
@@ -116,7 +116,7 @@ impl Zygote {
                 let mut status = Vec::new();
                 Err(match timeout_at(end + GRACE, leash.read_to_end(&mut status)).await {
                     Err(_) => WorkerEnd::TimedOut,
-                    Ok(_) => match zygote::decode_exit(&status) {
+                    Ok(_) => match decode_exit(&status) {
                         Some(WorkerExit::Exited(code)) => WorkerEnd::Exited(code),
                         Some(WorkerExit::Signaled(signal)) => WorkerEnd::Signaled(signal),
                         None => WorkerEnd::Lost,

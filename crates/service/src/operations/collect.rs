@@ -12,7 +12,7 @@ use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, Operation};
 use stockade_durable::{Context, Failure, Step};
 use stockade_review::{Collection, paths};
-use stockade_runtime::{Error, Runtime};
+use stockade_runtime::{Error, Runtime, WorkspaceChanges};
 
 use super::bundles::{require_home, with_bundles};
 use super::record_with_outcome;
@@ -91,7 +91,8 @@ async fn collect_bundle(
     let runtime = inner.runtime(&owned.runtime)?;
     let gathered = gather(inner, &**runtime, owned, gathering.layer());
     let gathered = inner.terminations.run_unless_terminated(&owned.id, gathered).await?;
-    let gathered = gathered.map_err(|error| runtime_problem(&error))?;
+    let WorkspaceChanges { since, removed } = gathered.map_err(|error| runtime_problem(&error))?;
+    let gathered = LayerChanges { since, removed };
     let collection = collection.clone();
     with_bundles(home, move |bundles| bundles.store_collected(gathering, gathered, &collection))
         .await
@@ -103,7 +104,7 @@ async fn gather(
     runtime: &dyn Runtime,
     row: &SandboxRow,
     to: &Path,
-) -> std::result::Result<LayerChanges, Error> {
+) -> std::result::Result<WorkspaceChanges, Error> {
     let changes = async {
         match &row.files {
             Some(files) => runtime.snapshot_changes(files, to).await,

@@ -7,14 +7,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use stockade_bundle::view::LayerChanges;
 use stockade_core::sandbox::User;
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::fake::Fake;
 use stockade_runtime::{
     Capability, Command, Connection, Content, EgressListeners, Exec, FileInfo, Offsets, ReadRange,
     Result, Runtime, SandboxPath, SnapshotInfo, Status, Target, Unsupported, Usage, WindowSize,
-    WriteOptions,
+    WorkspaceChanges, WriteOptions,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -198,11 +197,11 @@ impl Runtime for GatedRuntime {
         self.gated_call("snapshot", self.fake.snapshot(id, snapshot)).await
     }
 
-    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<LayerChanges> {
+    async fn changes(&self, id: &SandboxId, to: &Path) -> Result<WorkspaceChanges> {
         self.gated_call("changes", self.fake.changes(id, to)).await
     }
 
-    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<LayerChanges> {
+    async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<WorkspaceChanges> {
         self.gated_call("snapshot_changes", self.fake.snapshot_changes(snapshot, to)).await
     }
 

@@ -4,14 +4,16 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use stockade_api::{Execute, OpenSession, Session, SessionEvent, SessionInput, Terminal};
+use stockade_api::{
+    Ending, Execute, OpenSession, OutputEnd, Session, SessionEvent, SessionInput, Terminal,
+};
 use stockade_core::ending::signal_exit_code;
 use stockade_core::{Code, Problem};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{exec, notify};
+use crate::commands::print::{escaped, notify};
 use crate::problem::{Failure, caused};
 use crate::remote::Remote;
 use crate::streams;
@@ -81,7 +83,7 @@ pub(super) async fn attach(
             signal_exit_code(signal)
         }
         Stopping::No | Stopping::Requested { .. } => {
-            exec::report_failure(&end);
+            report_failure(&end);
             end.ending.process_exit_code(end.exit_code)
         }
     };
@@ -282,4 +284,26 @@ fn io_failure(error: io::Error) -> Failure {
 
 fn connection_lost(message: &str) -> Problem {
     Problem::new(Code::Unreachable, message).remedied_by("stockade ls")
+}
+
+/// Reports how a command ended, unless it ended by itself.
+pub(super) fn report_failure(end: &OutputEnd) {
+    let how = match end.ending {
+        Ending::Exited | Ending::Signaled | Ending::Stopped => return,
+        Ending::NotRun => {
+            let reason = end.reason.as_deref().unwrap_or("run the program");
+            return notify(&format!("cannot {}", escaped(reason)));
+        }
+        Ending::TimedOut => "it timed out",
+        Ending::OutOfMemory => "it ran out of memory",
+        Ending::OutputExceeded => "it exceeded its output limit",
+        Ending::LimitExceeded => "the sandbox exceeded one of its limits",
+        Ending::Killed => "it was killed",
+        Ending::SandboxEnded => "the sandbox ended",
+        Ending::Unknown => "the result is unknown",
+    };
+    let reason = end.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let code = end.ending.code(end.reason.as_deref());
+    let code = code.map(|code| format!(" [{code}]")).unwrap_or_default();
+    notify(&format!("the command was ended: {how}{reason}{code}"));
 }

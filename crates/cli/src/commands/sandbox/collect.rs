@@ -4,8 +4,9 @@ use std::os::unix::ffi::OsStringExt as _;
 
 use stockade_api::{Bytes, CollectChanges};
 
-use super::{find, notify, print, print_text};
+use super::find;
 use crate::args::sandbox::Collect;
+use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::remote;
 use crate::review::text;

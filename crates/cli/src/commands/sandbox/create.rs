@@ -6,8 +6,9 @@ use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Network, San
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 
-use super::{escaped, notify, print, print_text, show};
+use super::show;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
+use crate::commands::print::{escaped, notify, print, print_text};
 use crate::problem::{Failure, caused};
 use crate::remote;
 use crate::request::SandboxRequest;

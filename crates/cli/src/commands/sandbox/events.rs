@@ -3,8 +3,9 @@
 use stockade_api::ReadEvents;
 use stockade_core::Code;
 
-use super::{find, print_line, print_text};
+use super::find;
 use crate::args::sandbox::Events;
+use crate::commands::print::{print_line, print_text};
 use crate::commands::workflow::events::{EventFilter, is_of_kind, print_events};
 use crate::commands::workflow::or_no_run_or_sandbox;
 use crate::problem::Failure;

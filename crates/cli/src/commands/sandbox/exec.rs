@@ -1,12 +1,13 @@
 //! `stockade exec` and `stockade shell`: a command in a sandbox, with this program's streams.
 
-use stockade_api::{CommandLine, Ending, Execute, GetSandbox, OutputEnd};
+use stockade_api::{CommandLine, Execute, GetSandbox};
 use stockade_core::SandboxId;
 
 use super::attach::attach;
-use super::{escaped, find, notify, print, print_text};
+use super::find;
 use crate::args::sandbox::{Exec, Shell};
 use crate::args::sandbox_flags::Pair;
+use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
 use crate::terminal;
@@ -71,26 +72,4 @@ pub(crate) fn shell(arguments: Shell) -> Result<u8, Failure> {
         execute.uid = arguments.user;
         attach(&remote, execute, terminal::is_on_input()).await
     })
-}
-
-/// Reports how a command ended, unless it ended by itself.
-pub(super) fn report_failure(end: &OutputEnd) {
-    let how = match end.ending {
-        Ending::Exited | Ending::Signaled | Ending::Stopped => return,
-        Ending::NotRun => {
-            let reason = end.reason.as_deref().unwrap_or("run the program");
-            return notify(&format!("cannot {}", escaped(reason)));
-        }
-        Ending::TimedOut => "it timed out",
-        Ending::OutOfMemory => "it ran out of memory",
-        Ending::OutputExceeded => "it exceeded its output limit",
-        Ending::LimitExceeded => "the sandbox exceeded one of its limits",
-        Ending::Killed => "it was killed",
-        Ending::SandboxEnded => "the sandbox ended",
-        Ending::Unknown => "the result is unknown",
-    };
-    let reason = end.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let code = end.ending.code(end.reason.as_deref());
-    let code = code.map(|code| format!(" [{code}]")).unwrap_or_default();
-    notify(&format!("the command was ended: {how}{reason}{code}"));
 }

@@ -3,8 +3,9 @@
 use stockade_api::{ById, KillSandbox, ListSandboxes, Sandbox};
 use stockade_core::State;
 
-use super::{find, list_all, notify, print, print_text, show};
+use super::{find, list_all, show};
 use crate::args::sandbox::{Kill, OneSandbox, Prune, Renew};
+use crate::commands::print::{notify, print, print_text};
 use crate::problem::{Failure, short_id};
 use crate::remote::{self, Remote};
 

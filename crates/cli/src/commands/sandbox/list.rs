@@ -2,9 +2,10 @@
 
 use stockade_api::{ListSandboxes, Sandbox};
 
-use super::{STATES, escaped, notify, print, print_text, show};
+use super::{STATES, show};
 use crate::args::sandbox::List;
 use crate::args::sandbox_flags::Pair;
+use crate::commands::print::{escaped, notify, print, print_text};
 use crate::problem::{Failure, short_id};
 use crate::remote;
 

@@ -5,8 +5,9 @@ use std::io::Write as _;
 use stockade_api::{OperationId, OutputChunk, ReadOutput};
 use stockade_core::Code;
 
-use super::{exec, notify, print_bytes, print_line};
+use super::attach;
 use crate::args::sandbox::Logs;
+use crate::commands::print::{notify, print_bytes, print_line};
 use crate::commands::workflow::events::{EventFilter, print_events};
 use crate::problem::Failure;
 use crate::remote;
@@ -53,7 +54,7 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
                 OutputChunk::Truncated { bytes } => {
                     notify(&format!("{bytes} bytes of the output were not stored"));
                 }
-                OutputChunk::Exit(end) => exec::report_failure(&end),
+                OutputChunk::Exit(end) => attach::report_failure(&end),
             }
         }
         Ok(code)

@@ -17,15 +17,11 @@ pub(super) mod show;
 pub(super) mod snapshot;
 pub(super) mod tool;
 
-use std::io::Write as _;
-
-use serde::Serialize;
 use stockade_api::{ListSandboxes, Sandbox};
 use stockade_core::{Code, Problem, SandboxId, State};
 
-use crate::problem::{Failure, caused};
+use crate::problem::Failure;
 use crate::remote::Remote;
-use crate::review::output;
 
 /// All states, so that terminated sandboxes are included.
 const STATES: [State; 7] = [
@@ -96,38 +92,4 @@ fn find_by_prefix(sandboxes: &[Sandbox], name: &str) -> Result<Option<SandboxId>
 
 fn not_found(message: &str) -> Problem {
     Problem::new(Code::NotFound, message).remedied_by("stockade ls")
-}
-
-/// Prints a response as JSON.
-pub fn print(answer: &impl Serialize) -> Result<(), Failure> {
-    let value = serde_json::to_value(answer).map_err(|error| caused(Code::Io, &error))?;
-    Ok(output::print_json(&value)?)
-}
-
-/// Prints one line of JSON.
-pub(super) fn print_line(answer: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(answer).map_err(|error| caused(Code::Io, &error))?;
-    print_text(&format!("{}\n", crate::json::escape_controls(text)))
-}
-
-/// Prints lines of text, in which names may come from a sandbox.
-pub fn print_text(text: &str) -> Result<(), Failure> {
-    print_bytes(stockade_core::printable::escaped_lines(text).as_bytes())
-}
-
-/// Prints bytes unchanged.
-fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let mut to = std::io::stdout();
-    let written = to.write_all(bytes).and_then(|()| to.flush());
-    written.map_err(|error| Failure::from_write_error(&error))
-}
-
-/// Prints a message about what was done.
-pub(super) fn notify(text: &str) {
-    eprint_line!("stockade: {text}");
-}
-
-/// Escapes hidden characters in a text, so that it can neither control a terminal nor mislead a reader.
-pub fn escaped(text: &str) -> String {
-    stockade_core::printable::escaped(text).into_owned()
 }

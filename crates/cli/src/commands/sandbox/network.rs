@@ -4,8 +4,9 @@ use stockade_api::{ChangeNetwork, Sandbox};
 use stockade_core::SandboxId;
 use stockade_core::network::{AllowedHost, Rule};
 
-use super::{find, notify, print};
+use super::find;
 use crate::args::sandbox::NetworkChange;
+use crate::commands::print::{notify, print};
 use crate::problem::Failure;
 use crate::remote;
 

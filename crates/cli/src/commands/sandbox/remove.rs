@@ -6,9 +6,10 @@ use serde_json::json;
 use stockade_api::{Problem, RemoveFile};
 use stockade_core::Code;
 
+use super::find;
 use super::path_argument::PathArgument;
-use super::{escaped, find, print};
 use crate::args::sandbox::Remove;
+use crate::commands::print::{escaped, print};
 use crate::problem::Failure;
 use crate::remote;
 

@@ -6,8 +6,9 @@ use stockade_core::network::Rule;
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Enforcement, State};
 
-use super::{escaped, find, print, print_text};
+use super::find;
 use crate::args::sandbox::OneSandbox;
+use crate::commands::print::{escaped, print, print_text};
 use crate::problem::Failure;
 use crate::remote;
 

@@ -3,8 +3,9 @@
 use stockade_api::{Empty, TakeSnapshot};
 use stockade_core::{Code, SnapshotId};
 
-use super::{find, notify, print, print_text};
+use super::find;
 use crate::args::sandbox::{Snapshot, Snapshots};
+use crate::commands::print::{notify, print, print_text};
 use crate::problem::{Failure, caused};
 use crate::remote;
 

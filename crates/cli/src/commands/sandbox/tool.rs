@@ -4,8 +4,9 @@ use serde_json::{Map, Value};
 use stockade_api::{Empty, RunTool};
 use stockade_core::{Code, Problem};
 
-use super::{find, print, print_text};
+use super::find;
 use crate::args::sandbox::{Tool, ToolCommand};
+use crate::commands::print::{print, print_text};
 use crate::problem::Failure;
 use crate::remote;
 

@@ -7,7 +7,7 @@ use stockade_api::{RunById, SendSignal};
 
 use super::{find, value};
 use crate::args::workflow::{Approve, Decide, OneRun, Signal};
-use crate::commands::sandbox::{notify, print};
+use crate::commands::print::{notify, print};
 use crate::problem::Failure;
 use crate::remote;
 

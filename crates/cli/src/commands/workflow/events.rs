@@ -6,7 +6,7 @@ use serde_json::Value;
 use stockade_api::Follow;
 
 use super::find_exact;
-use crate::commands::sandbox::{escaped, print_line, print_text};
+use crate::commands::print::{escaped, print_line, print_text};
 use crate::problem::Failure;
 use crate::remote::Remote;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use stockade_api::{Follow, Run, RunById, RunStatus, RunUpdate, Wait};
 
-use crate::commands::sandbox::{escaped, notify, print, print_line};
+use crate::commands::print::{escaped, notify, print, print_line};
 use crate::problem::Failure;
 use crate::remote::Remote;
 

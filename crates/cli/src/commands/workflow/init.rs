@@ -6,7 +6,7 @@ use std::io::Write as _;
 use stockade_core::{Code, Problem};
 
 use crate::args::workflow::Init;
-use crate::commands::sandbox::notify;
+use crate::commands::print::notify;
 use crate::problem::{Failure, caused};
 
 /// The initial files of a directory of workflows: names and texts.

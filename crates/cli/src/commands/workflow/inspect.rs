@@ -4,7 +4,7 @@ use stockade_api::{Inspection, RunById, SandboxInfo};
 
 use super::{find, follow};
 use crate::args::workflow::OneRun;
-use crate::commands::sandbox::{escaped, print, print_text};
+use crate::commands::print::{escaped, print, print_text};
 use crate::problem::Failure;
 use crate::remote;
 

@@ -3,7 +3,7 @@
 use stockade_api::Measure;
 
 use crate::args::workflow::Metrics;
-use crate::commands::sandbox::{print, print_text};
+use crate::commands::print::{print, print_text};
 use crate::problem::Failure;
 use crate::remote;
 

@@ -7,7 +7,6 @@ pub mod follow;
 pub(super) mod init;
 pub(super) mod inspect;
 pub(super) mod metrics;
-pub(super) mod resume;
 pub(super) mod runs;
 pub mod up;
 
@@ -54,7 +53,7 @@ async fn find(remote: &Remote, name: &str) -> Result<Run, Failure> {
 
 /// Finds a run by its full id, or `latest`, if the name may also mean something else. A prefix of a
 /// run's id is not accepted, so that it cannot hide another object of that name.
-async fn find_exact(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
+pub(super) async fn find_exact(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
     let found = if name == LATEST {
         remote.workflows.find(remote.caller(), FindRun { name: name.to_owned() }).await
     } else {

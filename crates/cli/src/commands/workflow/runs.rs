@@ -3,7 +3,7 @@
 use stockade_api::ListRuns;
 
 use crate::args::workflow::Runs;
-use crate::commands::sandbox::{escaped, print, print_text};
+use crate::commands::print::{escaped, print, print_text};
 use crate::problem::Failure;
 use crate::remote;
 

@@ -5,7 +5,7 @@ use stockade_core::{Code, Problem};
 
 use super::{environment, follow, value};
 use crate::args::workflow::Up;
-use crate::commands::sandbox::print_text;
+use crate::commands::print::print_text;
 use crate::problem::{Failure, caused};
 use crate::remote;
 

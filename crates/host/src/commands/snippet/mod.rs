@@ -13,8 +13,8 @@ use stockade_snippet::{Input, Options, Runner, SourceFile, Transcript};
 
 use self::runner::{no_worker, runner_for, wait_for};
 use stockade_cli::args::snippet::{CheckSnippet, RunSnippet, Snippet, SnippetCommand};
+use stockade_cli::output;
 use stockade_cli::problem::Failure;
-use stockade_cli::review::output;
 
 /// How many bytes of files one worker checks.
 const CHECKED_BYTES: usize = 1 << 20;

@@ -5,7 +5,9 @@ use std::io::{self, Write as _};
 
 use stockade_jail::network;
 
-use crate::keeper::network::unsupported;
+use stockade_runtime::Capability;
+
+use crate::wire::Failure;
 
 /// Tries it, and prints the reason if it fails: a [`Failure`](crate::wire::Failure) in JSON.
 pub(super) fn prove() -> io::Result<()> {
@@ -17,4 +19,13 @@ pub(super) fn prove() -> io::Result<()> {
             Err(error) => error,
         }
     })
+}
+
+/// The failure for a step of creating such a network that is not possible.
+pub(in crate::keeper) fn unsupported(step: &str, source: &io::Error) -> Failure {
+    Failure::Unsupported {
+        capability: Capability::Egress.as_str().to_owned(),
+        reason: format!("cannot {step}: {source}"),
+        remedy: network::remedy(step).map(str::to_owned),
+    }
 }

@@ -10,7 +10,7 @@ use super::super::sandbox::{Sandbox, command, script};
 use crate::capability::Capability;
 use crate::error::Error;
 use crate::exec::{Command, Ending, Offsets, StandardInput};
-use crate::runtime::State;
+use crate::state::State;
 
 /// Writes numbered lines until the test ends it.
 const LINES: &str = "i=0; while [ ! -e /data/go ]; do echo line $i; i=$((i+1)); sleep 0.01; done

@@ -8,7 +8,7 @@ use super::super::harness::{Harness, path, within};
 use super::super::sandbox::{Sandbox, command};
 use crate::error::Error;
 use crate::exec::{Ending, Offsets};
-use crate::runtime::State;
+use crate::state::State;
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

@@ -9,7 +9,7 @@ use super::super::running::Running;
 use super::super::sandbox::{Sandbox, command, script};
 use crate::error::Error;
 use crate::exec::{Command, Ending};
-use crate::runtime::State;
+use crate::state::State;
 
 /// How long to check that something does not happen which would otherwise happen many times.
 const WHILE: Duration = Duration::from_millis(500);

@@ -4,7 +4,7 @@ use super::super::harness::Harness;
 use super::super::sandbox::{command, script};
 use crate::error::Error;
 use crate::exec::{Command, Ending, Offsets, StandardInput};
-use crate::runtime::State;
+use crate::state::State;
 
 pub(crate) async fn a_sandbox_is_found_again(harness: &Harness) {
     let sandbox = harness.sandbox().await;

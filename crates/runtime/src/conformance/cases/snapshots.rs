@@ -10,7 +10,8 @@ use super::super::sandbox::{Sandbox, command, content, script};
 use crate::error::{Error, Result};
 use crate::exec::Ending;
 use crate::files::{FileKind, WriteOptions};
-use crate::runtime::{EndCause, SnapshotInfo, State};
+use crate::runtime::{EndCause, SnapshotInfo};
+use crate::state::State;
 
 async fn take(sandbox: &Sandbox<'_>, id: &SnapshotId) -> Result<SnapshotInfo> {
     within("a snapshot", sandbox.runtime().snapshot(sandbox.id(), id)).await

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use stockade_bundle::RelativePath;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::{Change, Entry};
 use stockade_bundle::project::Project;
@@ -14,9 +15,10 @@ use stockade_core::{BundleLimits, SandboxSpec, SnapshotId};
 
 use super::super::harness::{Harness, path, within};
 use super::super::sandbox::{Sandbox, script};
+use crate::changes::WorkspaceChanges;
 use crate::error::Error;
 use crate::exec::Ending;
-use crate::runtime::State;
+use crate::state::State;
 
 const INSIDE: &str = "/project/it";
 
@@ -128,7 +130,7 @@ async fn changes_of(harness: &Harness, sandbox: &Sandbox<'_>) -> Vec<String> {
 
 async fn changes_by(
     harness: &Harness,
-    gather: impl AsyncFnOnce(&Path) -> crate::Result<LayerChanges>,
+    gather: impl AsyncFnOnce(&Path) -> crate::Result<WorkspaceChanges>,
 ) -> Vec<String> {
     let data = harness.host().join("data");
     if !data.exists() {
@@ -137,7 +139,9 @@ async fn changes_by(
     }
     let data = DataDir::open(&data).unwrap();
     let gathering = LayerCollector::start(&data).unwrap();
-    let gathered = within("the changes", gather(gathering.layer())).await.unwrap();
+    let changes = within("the changes", gather(gathering.layer())).await.unwrap();
+    let WorkspaceChanges { since, removed } = changes;
+    let gathered = LayerChanges { since, removed };
     let project = Project::open(&harness.host().join("project"), None).unwrap();
     let view = gathering.finish(&project, gathered, &[]).unwrap();
     let changes = scan(&view, &project, &BundleLimits::RUN).unwrap();
@@ -243,6 +247,29 @@ pub(crate) async fn what_the_host_changes_is_not_a_restored_ones(harness: &Harne
     assert_eq!(changes_of(harness, &Sandbox::new(harness, id)).await, expected);
     let of = async |to: &Path| runtime.snapshot_changes(&kept, to).await;
     assert_eq!(changes_by(harness, of).await, expected);
+}
+
+/// The directory and the list are complete without the notes of the runtime.
+pub(crate) async fn removed_paths_are_listed(harness: &Harness) {
+    let (_, spec) = project(harness);
+    let sandbox = harness.sandbox_with(&spec).await;
+    let runtime = sandbox.runtime();
+    for name in ["file", "directory"] {
+        let removed = path(format!("{INSIDE}/{name}"));
+        within("a removal", runtime.remove(sandbox.id(), &removed)).await.unwrap();
+    }
+    sandbox.write("/project/it/directory/new", "new").await;
+    let to = harness.host().join("changes");
+    let changes = within("the changes", runtime.changes(sandbox.id(), &to)).await.unwrap();
+    assert_eq!(fs::read_to_string(to.join("directory/new")).unwrap(), "new");
+    let removes = |name: &str| {
+        let path = RelativePath::new(name).unwrap();
+        changes.removed.iter().any(|removed| path.is_within(removed))
+    };
+    // Another runtime may list the directory or only the file in it.
+    assert!(removes("file") && removes("directory/file"), "{changes:?}");
+    let all = ["~directory", "-directory/file", "+directory/new", "-file"];
+    assert_eq!(changes_of(harness, &sandbox).await, all);
 }
 
 pub(crate) async fn without_one_there_are_no_changes(harness: &Harness) {

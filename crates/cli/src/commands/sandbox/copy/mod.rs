@@ -14,9 +14,10 @@ use stockade_api::{Bytes, FileEntry, FileKind, Problem, StatFile};
 use stockade_bundle::path::{self, RelativePath};
 use stockade_core::{Code, SandboxId};
 
+use super::find;
 use super::path_argument::PathArgument;
-use super::{escaped, find, notify, print};
 use crate::args::sandbox::Copy;
+use crate::commands::print::{escaped, notify, print};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
 

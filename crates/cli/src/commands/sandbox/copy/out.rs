@@ -8,9 +8,9 @@ use stockade_api::{FileContent, FileEntry, FileKind, ListDirectory, Listing, Pro
 use stockade_core::Code;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::super::print_bytes;
 use super::target::{ExtraRights, Target, TargetPath};
 use super::{CopySummary, Transfer, host_failure, last_name, not_found, special_file};
+use crate::commands::print::print_bytes;
 use crate::problem::Failure;
 
 /// The next step.

@@ -112,7 +112,7 @@ impl NestedId {
         }
         let node: String = self.node.chars().take(NODE_BYTES).collect();
         Err(refused(format!(
-            "{node:?} is not a valid id: use at most {NODE_BYTES} letters, digits, `-`, `_` and `.`, and at most {MAX_ATTEMPTS} attempts"
+            "the identity of {node:?} is invalid: a node has at most {NODE_BYTES} letters, digits, `-`, `_` and `.`, a name {NAME_BYTES} hexadecimal digits, and an attempt is a number up to {MAX_ATTEMPTS}"
         )))
     }
 

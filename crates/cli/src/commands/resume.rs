@@ -2,9 +2,10 @@
 
 use stockade_api::{LATEST, ResumeRun, RunStatus};
 
-use super::{find_exact, follow, or_no_run_or_sandbox};
+use super::workflow::{find_exact, follow, or_no_run_or_sandbox};
 use crate::args::workflow::Resume;
-use crate::commands::sandbox::{lifecycle, print_text};
+use crate::commands::print::print_text;
+use crate::commands::sandbox::lifecycle;
 use crate::problem::Failure;
 use crate::remote;
 

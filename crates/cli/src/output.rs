@@ -8,8 +8,6 @@ use stockade_core::printable::{escaped_lines, visible};
 use stockade_core::{Code, Problem};
 use stockade_jail::Signals;
 
-use crate::problem::output_problem;
-
 /// The style of a line of a diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -90,6 +88,11 @@ impl Output {
         }
         flushed
     }
+}
+
+/// The problem that output could not be written.
+pub fn output_problem(error: &std::io::Error) -> Problem {
+    Problem::new(Code::Io, "cannot write the output").because(error.to_string())
 }
 
 /// Converts the result of writing to standard output; a reader that closed the pipe is not an

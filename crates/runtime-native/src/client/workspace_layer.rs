@@ -1,0 +1,84 @@
+//! What a sandbox has written in its workspace, and the errors of copying it.
+
+use std::io;
+
+use stockade_bundle::beneath::{self, Dir};
+use stockade_bundle::layer::{self, Original, Owners};
+
+use crate::directory::name;
+use crate::wire::InitialState;
+use stockade_runtime::{Capability, Error, Result, WorkspaceChanges};
+
+/// The layer of a workspace.
+pub(super) struct WorkspaceLayer {
+    layer: Dir,
+    initial_state: InitialState,
+    is_full_copy: bool,
+    owners: Owners,
+}
+
+impl WorkspaceLayer {
+    /// The layer below `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there is no workspace.
+    pub(super) fn open(
+        has_workspace: bool,
+        initial_state: Option<&InitialState>,
+        is_full_copy: bool,
+        owners: Owners,
+        dir: &Dir,
+        layer: &str,
+    ) -> Result<Self> {
+        if !has_workspace {
+            return Err(Error::Invalid("the sandbox has no workspace".to_owned()));
+        }
+        let initial_state = initial_state.cloned().ok_or_else(|| Error::Unsupported {
+            capability: Capability::Workspace,
+            reason: "the sandbox was created by a version that did not record its start".to_owned(),
+            remedy: Some("copy the files out with `stockade cp`".to_owned()),
+        })?;
+        let layer = name(layer).and_then(|layer| dir.open_dir(&layer)).map_err(host)?;
+        Ok(Self { layer, initial_state, is_full_copy, owners })
+    }
+
+    /// Copies the changes to an empty directory.
+    pub(super) fn gather(&self, to: &Dir) -> Result<WorkspaceChanges> {
+        let Self {
+            layer,
+            initial_state: InitialState { host, since, copied },
+            is_full_copy: whole,
+            owners,
+        } = self;
+        let removed = if *whole {
+            let failed = |source| Error::Host { path: host.display().to_string(), source };
+            let real = std::fs::canonicalize(host).map_err(failed)?;
+            let directory = Dir::open(&real).map_err(|error| failed(error.into()))?;
+            let original = Original { directory: &directory, since: *since, copied: *copied };
+            layer::copy_changed(layer, to, *owners, original).map_err(not_copied)?
+        } else {
+            // The size was limited when it was written, and is limited by the disk.
+            layer::copy_listed(layer, to, *owners).map_err(not_copied)?
+        };
+        Ok(WorkspaceChanges { since: *since, removed })
+    }
+}
+
+/// The error for a layer that could not be copied.
+pub(super) fn not_copied(error: layer::Error) -> Error {
+    match error.kind() {
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Error::Exhausted(format!("cannot create a directory for the copy: {error}"))
+        }
+        Some(_) => data("a layer", io::Error::other(error)),
+        None => Error::Invalid(format!("the files cannot be copied: {error}")),
+    }
+}
+
+pub(super) fn host(error: beneath::Error) -> Error {
+    data("the directory of sandboxes", io::Error::other(error))
+}
+
+pub(super) fn data(path: &str, source: io::Error) -> Error {
+    Error::Host { path: path.to_owned(), source }
+}

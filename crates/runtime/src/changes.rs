@@ -1,0 +1,15 @@
+//! What a sandbox has changed in its workspace.
+
+use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::Timestamp;
+
+/// The changes of a sandbox in its workspace, besides the directory with the changed files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkspaceChanges {
+    /// When the sandbox first used the workspace: a file that the host has changed later may have
+    /// been changed by both.
+    pub since: Timestamp,
+    /// The paths below the workspace that the sandbox has removed, each with everything below it. A
+    /// directory of the changed files at such a path replaces what was there.
+    pub removed: Vec<RelativePath>,
+}
