@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use harness::{Harness, Side, caller};
 use serde_json::{Value, json};
-use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Problem};
+use stockade_api::{CreateSandbox, Expiry, IdleAction, Problem};
 use stockade_core::event::{Kind, Payload, Reason};
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, SandboxId, State};
-use stockade_runtime::{EndCause, Error};
+use stockade_runtime::{EndCause, Error, Runtime as _};
 use stockade_service::{Home, Options};
 use tempfile::TempDir;
 
