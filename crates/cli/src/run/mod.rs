@@ -31,7 +31,7 @@ pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
 use crate::args::Run;
-use crate::data_dir::data_path;
+use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
 use crate::request::SandboxRequest;

@@ -137,11 +137,13 @@ pub(super) async fn remaining(
     };
     let gathering = with_bundles(home, |bundles| bundles.start_collection()).await?;
     let runtime = inner.runtime(&row.runtime)?;
-    let gathered = match gather(inner, &**runtime, row, gathering.layer()).await {
-        // Its files do not exist any more.
-        Err(Error::NoSandbox(_) | Error::NoSnapshot(_)) => return Ok(row.bundle.clone()),
-        gathered => gathered.map_err(|error| runtime_problem(&error))?,
-    };
+    let WorkspaceChanges { since, removed } =
+        match gather(inner, &**runtime, row, gathering.layer()).await {
+            // Its files do not exist any more.
+            Err(Error::NoSandbox(_) | Error::NoSnapshot(_)) => return Ok(row.bundle.clone()),
+            gathered => gathered.map_err(|error| runtime_problem(&error))?,
+        };
+    let gathered = LayerChanges { since, removed };
     let kept = with_bundles(home, move |bundles| {
         bundles.store_collected(gathering, gathered, &collection)
     });
