@@ -103,6 +103,7 @@ async fn send_request(
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap();
+    drop(stream);
     timeout(PATIENCE, carrying).await.unwrap().unwrap();
     read.map_err(|error| error.to_string())?;
     Ok(String::from_utf8(bytes).unwrap())
