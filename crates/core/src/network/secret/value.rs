@@ -194,128 +194,27 @@ const fn fold(byte: u8) -> u8 {
     }
 }
 
-/// Words of passwords and placeholders, also within other text.
-const WORDS: &[&str] = &[
-    "abcdef",
-    "access",
-    "account",
-    "admin",
-    "administrator",
-    "alpha",
-    "apikey",
-    "auth",
-    "banana",
-    "baseball",
-    "batman",
-    "battery",
-    "bearer",
-    "changeit",
-    "changeme",
-    "charlie",
-    "client",
-    "company",
-    "computer",
-    "correct",
-    "credential",
-    "database",
-    "default",
-    "demo",
-    "develop",
-    "dragon",
-    "dummy",
-    "example",
-    "fake",
-    "flower",
-    "football",
-    "freedom",
-    "god",
-    "google",
-    "guest",
-    "hello",
-    "horse",
-    "hunter",
-    "iloveyou",
-    "internet",
-    "jordan",
-    "key",
-    "letmein",
-    "live",
-    "localhost",
-    "login",
-    "love",
-    "master",
-    "michael",
-    "monkey",
-    "mustang",
-    "mysecret",
-    "mypass",
-    "ninja",
-    "nobody",
-    "none",
-    "null",
-    "openai",
-    "pass",
-    "passphrase",
-    "passw",
-    "passwd",
-    "password",
-    "placeholder",
-    "please",
-    "postgres",
-    "prince",
-    "princess",
-    "private",
-    "prod",
-    "production",
-    "public",
-    "qwerty",
-    "random",
-    "replace",
-    "root",
-    "sample",
-    "secret",
-    "secure",
-    "server",
-    "service",
-    "shadow",
-    "spring",
-    "staging",
-    "staple",
-    "starwars",
-    "stripe",
-    "summer",
-    "sunshine",
-    "superman",
-    "supersecret",
-    "system",
-    "temp",
-    "temporary",
-    "test",
-    "testing",
-    "this",
-    "token",
-    "trustno",
-    "undefined",
-    "user",
-    "username",
-    "value",
-    "welcome",
-    "whatever",
-    "winter",
-    "world",
-    "your",
-    "xxxx",
-    "zzzz",
-];
+/// Words of passwords and placeholders, which are also found within other text.
+const WORDS: &str = "\
+    abcdef access account admin administrator alpha apikey auth banana baseball batman battery \
+    bearer changeit changeme charlie client company computer correct credential database \
+    default demo develop dragon dummy example fake flower football freedom god google guest \
+    hello horse hunter iloveyou internet jordan key letmein live localhost login love master \
+    michael monkey mustang mysecret mypass ninja none null openai pass passphrase passw passwd \
+    password placeholder please postgres prince princess private prod production public qwerty \
+    random replace root sample secret secure server service shadow spring staging staple \
+    starwars stripe summer sunshine superman supersecret system temp temporary test testing \
+    this token trustno undefined user username value welcome whatever winter world your xxxx \
+    zzzz";
 
 /// The longest known word.
 fn word(value: &[u8], at: usize) -> (usize, f64) {
     let rest = value.get(at..).unwrap_or_default();
-    let is_here = |word: &&&str| {
+    let is_here = |word: &&str| {
         rest.len() >= word.len()
             && word.bytes().zip(rest).all(|(one, other)| fold(one) == fold(*other))
     };
-    let longest = WORDS.iter().filter(is_here).map(|word| word.len()).max();
+    let longest = WORDS.split(' ').filter(is_here).map(|word| word.len()).max();
     longest.map_or((0, 0.0), |length| (length, 8.0))
 }
 
