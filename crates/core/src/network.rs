@@ -22,6 +22,7 @@ mod refusal;
 pub mod secret;
 #[cfg(test)]
 mod tests;
+pub mod variables;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -146,13 +146,20 @@ pub(crate) async fn relay_connection(
     };
     let (sent_bytes, received_bytes) = traffic.bytes();
     match relayed {
-        Ok(()) => {}
+        // Closing while a program still sends would discard what it has not read yet.
+        Ok(()) | Err(RelayError::Cut) => {
+            drop(outside);
+            rejection::drain(&mut inside).await;
+        }
         Err(RelayError::Io) => {
             // The reader must not take a partial transfer for a complete one.
             rejection::reset(inside);
             rejection::reset(outside);
         }
-        Err(RelayError::Reported(refusal)) => record(Outcome::from(&refusal)),
+        Err(RelayError::Reported(refusal)) => {
+            record(Outcome::from(&refusal));
+            rejection::drain(&mut inside).await;
+        }
         Err(RelayError::Refused(refusal, bytes)) => {
             drop(outside);
             record(Outcome::from(&refusal));

@@ -46,6 +46,25 @@ fn header(host: &str) -> Credential {
 /// A TLS host with its own authority. It responds with the head of the request and a header and a
 /// body that repeat its headers. Returns its address, and the authority.
 async fn host(name: &str) -> (SocketAddr, String) {
+    host_with(name, true, |text| {
+        let echoed = text.trim_end().replace("\r\n", " | ");
+        let seen = text.contains(VALUE);
+        format!(
+            "HTTP/1.1 103 Early\r\nX-Early: {echoed}\r\n\r\n\
+             HTTP/1.1 200 OK\r\nX-Echo: {echoed}\r\nConnection: close\r\n\r\n\
+             body: {echoed}; seen: {seen}"
+        )
+    })
+    .await
+}
+
+/// The same with any response to the head of a request. Without `notifies` it closes the connection
+/// without `close_notify`, and also if bytes of the request are unread.
+async fn host_with(
+    name: &str,
+    notifies: bool,
+    respond: impl Fn(&str) -> String + Send + 'static,
+) -> (SocketAddr, String) {
     let authority = Authority::new().unwrap();
     let acceptor = TlsAcceptor::from(authority.server(&Name::parse(name).unwrap()).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -59,16 +78,12 @@ async fn host(name: &str) -> (SocketAddr, String) {
                     break;
                 }
             }
-            let text = String::from_utf8(bytes).unwrap();
-            let echoed = text.trim_end().replace("\r\n", " | ");
-            let seen = text.contains(VALUE);
-            let answer = format!(
-                "HTTP/1.1 103 Early\r\nX-Early: {echoed}\r\n\r\n\
-                 HTTP/1.1 200 OK\r\nX-Echo: {echoed}\r\nConnection: close\r\n\r\n\
-                 body: {echoed}; seen: {seen}"
-            );
+            let answer = respond(&String::from_utf8_lossy(&bytes));
             stream.write_all(answer.as_bytes()).await.unwrap();
-            stream.shutdown().await.unwrap();
+            stream.flush().await.unwrap();
+            if notifies {
+                stream.shutdown().await.unwrap();
+            }
         }
     });
     (address, authority.pem())
@@ -99,13 +114,25 @@ async fn send_request(
     let trust = Trust::from_pem(authority.as_bytes()).unwrap();
     let server_name = ServerName::try_from(server_name.to_owned()).unwrap();
     let connected = TlsConnector::from(trust.config()).connect(server_name, inside).await;
-    let mut stream = connected.map_err(|error| error.to_string())?;
-    stream.write_all(request.as_bytes()).await.unwrap();
+    let stream = connected.map_err(|error| error.to_string())?;
+    let (mut from, mut to) = tokio::io::split(stream);
+    let request = request.to_owned();
+    // A response may come before the end of the request.
+    let writing = tokio::spawn(async move {
+        let _ = to.write_all(request.as_bytes()).await;
+        to
+    });
     let mut bytes = Vec::new();
-    let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap();
+    let read = timeout(PATIENCE, from.read_to_end(&mut bytes)).await.unwrap();
+    writing.abort();
+    drop((from, writing.await));
     timeout(PATIENCE, carrying).await.unwrap().unwrap();
-    read.map_err(|error| error.to_string())?;
-    Ok(String::from_utf8(bytes).unwrap())
+    match read {
+        Err(error) if bytes.is_empty() => Err(error.to_string()),
+        // The end was not announced.
+        Err(_) => Ok(format!("{} [cut]", String::from_utf8(bytes).unwrap())),
+        Ok(_) => Ok(String::from_utf8(bytes).unwrap()),
+    }
 }
 
 async fn world(credentials: Vec<Credential>, outside: &str) -> (World, String) {
@@ -192,6 +219,69 @@ async fn a_placeholder_is_the_value_outside_only() {
         send_request(&world, outside, &authority, "api.example", &request("X-Key: other\r\n"))
             .await;
     assert!(answer.unwrap().ends_with("seen: false"));
+}
+
+#[tokio::test]
+async fn a_request_with_a_credential_asks_for_a_whole_and_plain_response() {
+    let (outside, trusted) = host("api.example").await;
+    let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    let choices = "Range: bytes=3-9\r\nif-range: x\r\nTE: gzip\r\nAccept-Charset: utf-16\r\n\
+                   Sec-WebSocket-Extensions: permessage-deflate\r\nAccept-Encoding: br\r\n";
+    let with = request(&format!("{choices}X-Key: {PLACEHOLDER}\r\n"));
+    let old = with.replace("HTTP/1.1\r\nHost: api.example", "HTTP/1.0");
+    for request in [with, old] {
+        let answer = send_request(&world, outside, &authority, "api.example", &request).await;
+        let answer = answer.unwrap();
+        assert!(answer.contains("body: GET / HTTP/1.1 | ") && answer.ends_with("seen: true"));
+        assert!(answer.contains("Host: api.example"), "{answer}");
+        assert!(answer.contains("Accept-Encoding: identity"), "{answer}");
+        for name in ["Range:", "if-range", "TE:", "Charset", "Sec-WebSocket"] {
+            assert!(!answer.contains(name), "{name}: {answer}");
+        }
+    }
+    let without = request(choices);
+    let answer = send_request(&world, outside, &authority, "api.example", &without).await.unwrap();
+    assert!(answer.contains("Range: bytes=3-9") && answer.ends_with("seen: false"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_response_that_cannot_be_redacted_is_refused() {
+    let coded = "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nCODE";
+    let (outside, trusted) = host_with("api.example", true, |_| coded.to_owned()).await;
+    let (mut world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    let with = request(&format!("X-Key: {PLACEHOLDER}\r\n"));
+    let answer = send_request(&world, outside, &authority, "api.example", &with).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{answer}");
+    assert!(answer.contains("Stockade-Egress-Refused: unreadable\r\n"), "{answer}");
+    assert!(answer.contains("EGRESS_UNREADABLE") && !answer.contains("CODE"), "{answer}");
+    assert_eq!(world.refusal().await, "unreadable");
+    let answer = send_request(&world, outside, &authority, "api.example", &request("")).await;
+    assert!(answer.unwrap().ends_with("\r\n\r\nCODE"));
+}
+
+#[tokio::test]
+async fn all_of_a_response_arrives_however_the_host_ends() {
+    for (body, cut) in [("task", ""), ("sk-the-", ""), ("a sk-the-real", " [cut]")] {
+        let length = if cut.is_empty() { body.len() } else { 40 };
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+        let (outside, trusted) = host_with("api.example", false, move |_| answer.clone()).await;
+        let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+        let with = request(&format!("X-Key: {PLACEHOLDER}\r\n"));
+        let answer = send_request(&world, outside, &authority, "api.example", &with).await.unwrap();
+        assert!(answer.ends_with(&format!("\r\n\r\n{body}{cut}")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_before_the_end_of_the_request_arrives() {
+    let early = "HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\n\r\ntoo long";
+    let (outside, trusted) = host_with("api.example", true, |_| early.to_owned()).await;
+    let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    let length = 8 << 20;
+    let head = format!("X-Key: {PLACEHOLDER}\r\nContent-Length: {length}\r\n");
+    let long = request(&head) + &"x".repeat(length);
+    let answer = send_request(&world, outside, &authority, "api.example", &long).await.unwrap();
+    assert!(answer.contains("413 Too Large") && answer.contains("\r\n\r\ntoo long"), "{answer}");
 }
 
 async fn a_header_of_the_programs_own_is_taken_away() {

@@ -31,6 +31,8 @@ names! {
         Unresolved = "unresolved",
         /// No connection could be made.
         Unreachable = "unreachable",
+        /// The response to a request with a credential cannot be redacted.
+        Unreadable = "unreadable",
         /// The sandbox has reached a limit.
         TooMany = "too-many",
     }
@@ -124,6 +126,14 @@ pub enum Refusal {
         /// Why.
         cause: String,
     },
+    /// [`Reason::Unreadable`].
+    #[error("the response of {host} cannot be redacted: {what}")]
+    Unreadable {
+        /// The allowed host.
+        host: Host,
+        /// What is wrong with the response.
+        what: &'static str,
+    },
     /// [`Reason::TooMany`].
     #[error("the sandbox may have at most {limit} {what}")]
     TooMany {
@@ -165,6 +175,7 @@ impl Refusal {
             Self::InvalidName(_) | Self::InvalidRequest { .. } => Reason::InvalidRequest,
             Self::Unresolved { .. } => Reason::Unresolved,
             Self::Unreachable { .. } => Reason::Unreachable,
+            Self::Unreadable { .. } => Reason::Unreadable,
             Self::TooMany { .. } => Reason::TooMany,
         }
     }
@@ -180,6 +191,7 @@ impl Refusal {
             Reason::NameMismatch | Reason::NameHidden => Code::EgressMismatch,
             Reason::InvalidRequest => Code::InvalidInput,
             Reason::Unresolved | Reason::Unreachable => Code::EgressUnreachable,
+            Reason::Unreadable => Code::EgressUnreadable,
             Reason::TooMany => Code::QuotaExceeded,
         }
     }
@@ -205,6 +217,9 @@ impl Refusal {
                 "send the name of the host that the connection was made to".to_owned()
             }
             Self::NameHidden { .. } => "use TLS or HTTP/1.1".to_owned(),
+            Self::Unreadable { .. } => {
+                "request it without the secret, or ask the host for a plain response".to_owned()
+            }
             Self::TooMany { what, .. } => format!("use fewer {what} at a time"),
             Self::Unresolved { .. }
             | Self::Unreachable { .. }

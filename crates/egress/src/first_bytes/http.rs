@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 /// The longest head, in bytes, and the most headers in it.
 pub const HEAD_BYTES: usize = 32 << 10;
-const MAX_HEADERS: usize = 128;
+pub(crate) const MAX_HEADERS: usize = 128;
 /// The longest method that is accepted.
 const METHOD_BYTES: usize = 64;
 
@@ -27,7 +27,7 @@ const HOP_BY_HOP: &[&str] = &[
 const BASIC: &[u8] = b"Basic ";
 
 /// Headers that define the framing or the host of a message.
-const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
+pub(crate) const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
 
 /// The protocol that bytes look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,17 +218,23 @@ impl Head {
         }
     }
 
-    fn is_web_socket(&self) -> bool {
+    /// Whether the request is to switch to WebSocket.
+    pub(crate) fn is_web_socket(&self) -> bool {
         self.values("upgrade").any(|value| value.trim_ascii().eq_ignore_ascii_case(b"websocket"))
     }
 
-    /// Replaces each occurrence of some bytes in the headers that the sender may choose.
-    pub fn replace(&mut self, what: &[u8], with: &[u8]) {
+    /// Replaces each occurrence of some bytes in the headers that the sender may choose. Returns
+    /// whether there is one.
+    pub fn replace(&mut self, what: &[u8], with: &[u8]) -> bool {
+        let mut has_changed = false;
         for (name, value) in &mut self.headers {
             if !FRAMING.iter().any(|other| name.eq_ignore_ascii_case(other)) {
-                *value = replaced(value, what, with);
+                let new = replaced(value, what, with);
+                has_changed |= new != *value;
+                *value = new;
             }
         }
+        has_changed
     }
 
     /// Also replaces them in base64-encoded user names and passwords (`Authorization: Basic`, RFC
@@ -254,9 +260,14 @@ impl Head {
         changed
     }
 
+    /// Removes all headers with a name.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
+    }
+
     /// Sets a header, and removes all others with its name.
     pub fn set(&mut self, name: &str, value: &[u8]) {
-        self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
+        self.remove(name);
         self.headers.push((name.to_owned(), value.to_vec()));
     }
 
@@ -302,39 +313,6 @@ impl Head {
             words.any(|word| word.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
         };
         HOP_BY_HOP.iter().any(is) || self.values("connection").any(is_listed)
-    }
-}
-
-/// The heads of a response: informational ones are forwarded with it (RFC 9110, section 15.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Response {
-    /// Their length in bytes.
-    pub length: usize,
-}
-
-impl Response {
-    /// Finds the end of the heads; `None` while they are incomplete.
-    ///
-    /// # Errors
-    /// Why one is invalid.
-    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, &'static str> {
-        let mut length = 0;
-        loop {
-            let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-            let mut response = httparse::Response::new(&mut headers);
-            match response.parse(bytes.get(length..).unwrap_or_default()) {
-                Ok(httparse::Status::Complete(count)) => length += count,
-                Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES => return Ok(None),
-                Ok(httparse::Status::Partial) => {
-                    return Err("the head of the response is too long");
-                }
-                Err(_) => return Err("the head of the response is malformed"),
-            }
-            // Of the informational ones, only the switch to another protocol is the last.
-            if !matches!(response.code, Some(100 | 102..=199)) {
-                return Ok(Some(Self { length }));
-            }
-        }
     }
 }
 
