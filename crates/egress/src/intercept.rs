@@ -14,6 +14,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use crate::credentials::Credentials;
 use crate::first_bytes::check;
 use crate::limits::Limits;
+use crate::placeholders::Search;
 use crate::proxy;
 use crate::rejection;
 use crate::relay::{FirstBytes, Halves, RelayError, Traffic, relay_halves};
@@ -33,6 +34,7 @@ impl Interception {
         &self,
         (inside, outside): (&mut TcpStream, &mut TcpStream),
         hello: Vec<u8>,
+        search: Search<'_>,
         limits: &Limits,
         traffic: &Traffic,
     ) -> Result<(), RelayError> {
@@ -54,7 +56,7 @@ impl Interception {
         };
         let host = Host::Name(self.name.clone());
         let first = read.and_then(|(mut head, rest)| {
-            let (rest, body) = check(&host, &self.name, &head)?.split(&rest);
+            let (rest, body) = check(&host, &self.name, &mut head)?.split(&rest)?;
             let redaction = self.credentials.insert_into(&self.name, self.port, &mut head);
             // A compressed response cannot be inspected.
             head.set("Accept-Encoding", b"identity");
@@ -82,7 +84,7 @@ impl Interception {
         let (from_inside, to_inside) = tokio::io::split(inside);
         let (from_outside, to_outside) = tokio::io::split(outside);
         let halves = Halves { from_inside, to_inside, from_outside, to_outside };
-        relay_halves(halves, first, Some(redaction), limits, traffic).await
+        relay_halves(halves, first, (search, Some(redaction)), limits, traffic).await
     }
 
     /// Makes a TLS connection to the host and verifies its certificate.

@@ -30,6 +30,7 @@ mod intercept_tests;
 mod limits;
 mod listeners;
 mod name_table;
+mod placeholders;
 mod process;
 mod proxy;
 mod record;
@@ -43,6 +44,7 @@ mod testing;
 #[cfg(test)]
 mod traffic_tests;
 mod trust;
+mod watch;
 
 pub use credentials::Error as CredentialError;
 pub use limits::Limits;

@@ -8,12 +8,18 @@ use std::time::Duration;
 use stockade_core::network::{Name, Refusal};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::first_bytes::http::{Body, Response};
+use crate::first_bytes::body::Body;
+use crate::first_bytes::http::Response;
+use crate::first_bytes::tls;
 use crate::first_bytes::{Admission, admit};
 use crate::limits::Limits;
+use crate::placeholders::Search;
 use crate::redaction::Redaction;
+use crate::rejection;
+use crate::watch::{Seen, Watched};
 
 const BUFFER_BYTES: usize = 32 << 10;
 
@@ -72,16 +78,18 @@ pub(crate) async fn relay(
     inside: &mut TcpStream,
     outside: &mut TcpStream,
     first: FirstBytes,
+    search: Search<'_>,
     limits: &Limits,
     traffic: &Traffic,
 ) -> Result<(), RelayError> {
     let (from_inside, to_inside) = inside.split();
     let (from_outside, to_outside) = outside.split();
     let halves = Halves { from_inside, to_inside, from_outside, to_outside };
-    relay_halves(halves, first, None, limits, traffic).await
+    relay_halves(halves, first, (search, None), limits, traffic).await
 }
 
-/// The same. If `redaction` is given, it is applied to the response.
+/// The same. The search is for placeholders in what is sent; if a redaction is given, it is applied
+/// to the response.
 pub(crate) async fn relay_halves(
     halves: Halves<
         impl AsyncRead + Unpin,
@@ -90,29 +98,51 @@ pub(crate) async fn relay_halves(
         impl AsyncWrite + Unpin,
     >,
     first: FirstBytes,
-    redaction: Option<Redaction>,
+    (mut search, redaction): (Search<'_>, Option<Redaction>),
     limits: &Limits,
     traffic: &Traffic,
 ) -> Result<(), RelayError> {
-    let Halves { mut from_inside, mut to_inside, mut from_outside, mut to_outside } = halves;
+    let Halves { mut from_inside, mut to_inside, from_outside, mut to_outside } = halves;
     let activity = Activity::new(limits.idle);
     let is_request = AtomicBool::new(false);
+    let (is_no_request, no_request) = watch::channel(false);
+    let (mut from_outside, mut seen) = Watched::new(from_outside, no_request);
     let out = async {
-        let (bytes, body) = read_first_bytes(&mut from_inside, first, limits).await?;
+        let (bytes, mut body) =
+            read_first_bytes(&mut from_inside, first, Some(&seen), limits).await?;
+        if tls::is_handshake(&bytes) {
+            search.end();
+        }
+        search.first(&bytes)?;
+        is_request.store(body.is_request(), Ordering::Relaxed);
+        is_no_request.send_replace(matches!(body, Body::Other(_)));
         activity.write(&mut to_outside, &bytes, &traffic.sent).await?;
         drop(bytes);
-        match body {
-            Body::Bytes(length) => {
-                is_request.store(true, Ordering::Relaxed);
-                let mut body = (&mut from_inside).take(length);
-                activity.copy(&mut body, &mut to_outside, &traffic.sent).await?;
-                // Nothing may follow. The direction is not shut down: some servers take that for a
-                // cancelled request.
+        if let Body::Switched { held, is_tunnel } = body {
+            let seen = seen.wait_for(|seen| *seen != Seen::Nothing).await.map(|seen| *seen);
+            if !seen.is_ok_and(|seen| seen.is_switch(is_tunnel)) {
+                return Ok(());
             }
-            Body::Open => {
-                activity.copy(&mut from_inside, &mut to_outside, &traffic.sent).await?;
+            is_request.store(false, Ordering::Relaxed);
+            search.bytes(&held)?;
+            activity.write(&mut to_outside, &held, &traffic.sent).await?;
+            body = Body::Open;
+        }
+        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+        // A direction whose request is complete is not shut down: some servers take that for a
+        // cancelled request.
+        while !body.is_complete() {
+            buffer.clear();
+            if activity.read(&mut from_inside, &mut buffer).await? == 0 {
                 to_outside.shutdown().await?;
+                break;
             }
+            if *seen.borrow() == Seen::Other && matches!(body, Body::Other(_)) {
+                body = Body::Open;
+            }
+            buffer.truncate(body.take(&buffer)?);
+            search.bytes(&buffer)?;
+            activity.write(&mut to_outside, &buffer, &traffic.sent).await?;
         }
         Ok::<_, End>(())
     };
@@ -129,6 +159,14 @@ pub(crate) async fn relay_halves(
     match tokio::try_join!(out, back) {
         Ok(_) | Err(End::Answered) => Ok(()),
         Err(End::Broken(broken)) => Err(broken),
+        Err(End::Refused(refusal)) => {
+            // A response that has begun cannot become another one.
+            if traffic.bytes().1 == 0 {
+                let mut inside = tokio::io::join(from_inside, to_inside);
+                rejection::write_and_close(&mut inside, &rejection::response(&refusal)).await;
+            }
+            Err(RelayError::Reported(refusal))
+        }
     }
 }
 
@@ -136,11 +174,25 @@ pub(crate) async fn relay_halves(
 enum End {
     /// The only response is complete.
     Answered,
+    /// What follows the first bytes is refused.
+    Refused(Refusal),
     Broken(RelayError),
 }
 
-impl<E: Into<RelayError>> From<E> for End {
-    fn from(error: E) -> Self {
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<RelayError> for End {
+    fn from(error: RelayError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
         Self::Broken(error.into())
     }
 }
@@ -149,6 +201,7 @@ impl<E: Into<RelayError>> From<E> for End {
 pub(crate) async fn read_first_bytes(
     inside: &mut (impl AsyncRead + Unpin),
     first: FirstBytes,
+    seen: Option<&watch::Receiver<Seen>>,
     limits: &Limits,
 ) -> Result<(Vec<u8>, Body), RelayError> {
     let (name, mut bytes) = match first {
@@ -160,7 +213,8 @@ pub(crate) async fn read_first_bytes(
     let mut deadline =
         Instant::now() + if bytes.is_empty() { limits.idle } else { limits.first_bytes };
     loop {
-        match admit(&name, &bytes) {
+        let has_answered = seen.is_some_and(|seen| *seen.borrow() == Seen::Other);
+        match admit(&name, &bytes, has_answered) {
             Admission::More => {}
             Admission::Forward { bytes, body } => return Ok((bytes, body)),
             Admission::Refuse(refusal) => return Err(RelayError::Refused(refusal, bytes)),

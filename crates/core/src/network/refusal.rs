@@ -31,6 +31,8 @@ names! {
         Unresolved = "unresolved",
         /// No connection could be made.
         Unreachable = "unreachable",
+        /// The traffic contains the placeholder of a secret that is not bound to the host.
+        SecretMisdirected = "secret-misdirected",
         /// The sandbox has reached a limit.
         TooMany = "too-many",
     }
@@ -124,6 +126,16 @@ pub enum Refusal {
         /// Why.
         cause: String,
     },
+    /// [`Reason::SecretMisdirected`].
+    #[error(
+        "what is sent to {host} contains the placeholder of the secret {secret}, which is not bound to it"
+    )]
+    SecretMisdirected {
+        /// The name of the secret.
+        secret: String,
+        /// The host.
+        host: Host,
+    },
     /// [`Reason::TooMany`].
     #[error("the sandbox may have at most {limit} {what}")]
     TooMany {
@@ -165,6 +177,7 @@ impl Refusal {
             Self::InvalidName(_) | Self::InvalidRequest { .. } => Reason::InvalidRequest,
             Self::Unresolved { .. } => Reason::Unresolved,
             Self::Unreachable { .. } => Reason::Unreachable,
+            Self::SecretMisdirected { .. } => Reason::SecretMisdirected,
             Self::TooMany { .. } => Reason::TooMany,
         }
     }
@@ -175,7 +188,8 @@ impl Refusal {
             Reason::NotAllowed
             | Reason::Denied
             | Reason::PortNotAllowed
-            | Reason::AddressNotAllowed => Code::EgressDenied,
+            | Reason::AddressNotAllowed
+            | Reason::SecretMisdirected => Code::EgressDenied,
             Reason::InternalAddress => Code::EgressInternal,
             Reason::NameMismatch | Reason::NameHidden => Code::EgressMismatch,
             Reason::InvalidRequest => Code::InvalidInput,
@@ -204,7 +218,12 @@ impl Refusal {
             Self::NameMismatch { .. } => {
                 "send the name of the host that the connection was made to".to_owned()
             }
-            Self::NameHidden { .. } => "use TLS or HTTP/1.1".to_owned(),
+            Self::NameHidden { host, .. } => {
+                format!("use TLS with the server name {host}, or HTTP/1.1")
+            }
+            Self::SecretMisdirected { secret, host } => format!(
+                "send {secret} only to its own hosts, or ask the owner of this sandbox to bind it with `--secret {secret}@{host}`"
+            ),
             Self::TooMany { what, .. } => format!("use fewer {what} at a time"),
             Self::Unresolved { .. }
             | Self::Unreachable { .. }

@@ -53,6 +53,7 @@ pub fn bindings(
                 hosts: vec![host.target().clone()],
                 ports,
                 place: CredentialSlot::Placeholder(placeholder()),
+                strict: false,
             }),
         }
     }
