@@ -321,6 +321,46 @@ fn what_cannot_be_kept_is_refused(world: &World) {
     }
 }
 
+/// A request of plain HTTP to a host, with the placeholder in a header.
+const REQUEST: &str = r#"
+exec 3<>/dev/tcp/"$1"/"$2"
+printf 'GET / HTTP/1.1\r\nHost: %s\r\nX-Key: %s\r\n\r\n' "$1" "$API_KEY" >&3
+cat <&3
+"#;
+
+/// A placeholder that is sent to a host of another secret, or of none, is reported, or not sent.
+fn a_placeholder_that_goes_elsewhere_is_reported(world: &World) {
+    let (_, authorities) = tls_server(world);
+    let value = value();
+    for strict in [false, true] {
+        let server = Server::start("127.0.0.1:0", "greetings").unwrap();
+        let port = server.address.port().to_string();
+        let (other, here) = (format!("other.test:{port}"), format!("127.0.0.1:{port}"));
+        let mut options = vec!["--allow", "service.test", "--allow", &other, "--allow", &here];
+        options.extend(["--secret", "API_KEY@service.test"]);
+        options.extend(strict.then_some("--strict-secrets"));
+        let command = ["bash", "-c", REQUEST, "request", "other.test", &port];
+        let outcome = run(world, &authorities, &value, &options, &command).finish();
+        let text = format!(
+            "the placeholder of the secret API_KEY was {}sent to {other}",
+            if strict { "not " } else { "" }
+        );
+        assert!(outcome.stderr.contains(&text), "{outcome}");
+        assert_eq!(outcome.stdout.contains("greetings"), !strict, "{outcome}");
+        assert_eq!(outcome.stdout.starts_with("HTTP/1.1 403 Forbidden\r\n"), strict, "{outcome}");
+        assert_eq!(outcome.stdout.contains("secret-misdirected"), strict, "{outcome}");
+        options.insert(0, "--json");
+        let json = run(world, &authorities, &value, &options, &command).finish().json();
+        let expected = serde_json::json!([
+            {"secret": "API_KEY", "host": "other.test", "port": server.address.port(), "blocked": strict, "times": 1}
+        ]);
+        assert_eq!(json["network"]["misdirected"], expected, "{json}");
+        assert!(!json.to_string().contains(&value), "{json}");
+    }
+    let outcome = run(world, &authorities, &value, &["--strict-secrets"], &["true"]).finish();
+    outcome.is_refused();
+}
+
 as_root_and_as_user![
     cases,
     a_secret_goes_with_requests_to_its_host_alone,
@@ -332,4 +372,5 @@ as_root_and_as_user![
     a_value_that_can_be_guessed_is_refused,
     a_variable_that_programs_obey_is_no_secret,
     what_cannot_be_kept_is_refused,
+    a_placeholder_that_goes_elsewhere_is_reported,
 ];

@@ -25,6 +25,7 @@ mod doctor;
 mod documents;
 mod early_end;
 mod escape;
+mod first_requests;
 mod host;
 mod inside_sandbox;
 mod limits;

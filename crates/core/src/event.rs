@@ -1,4 +1,4 @@
-//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and two of
+//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and three of
 //! ours, with their content. An event never contains file content, output, or an environment.
 
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ExecutionId, OwnerId, SandboxId};
 use crate::names::names;
-use crate::network::{DeniedConnection, Policy};
+use crate::network::{DeniedConnection, Misdirection, Policy};
 
 names! {
     /// What happened.
@@ -31,6 +31,9 @@ names! {
         NetworkRefused = "NETWORK_REFUSED",
         /// The network policy was changed.
         NetworkChanged = "NETWORK_CHANGED",
+        /// The placeholder of a secret was sent, or was to be sent, to a host that the secret is not
+        /// bound to, for the first time.
+        SecretMisdirected = "SECRET_MISDIRECTED",
     }
 }
 
@@ -103,6 +106,8 @@ pub enum Payload {
     NetworkRefused(DeniedConnection),
     /// [`Kind::NetworkChanged`].
     NetworkChanged(NetworkChange),
+    /// [`Kind::SecretMisdirected`].
+    SecretMisdirected(Misdirection),
 }
 
 impl Payload {
@@ -119,6 +124,7 @@ impl Payload {
             Self::SyncToVfsCompleted(_) => Kind::SyncToVfsCompleted,
             Self::NetworkRefused(_) => Kind::NetworkRefused,
             Self::NetworkChanged(_) => Kind::NetworkChanged,
+            Self::SecretMisdirected(_) => Kind::SecretMisdirected,
         }
     }
 }
@@ -247,6 +253,13 @@ mod tests {
                 (network::Reason::NotAllowed, Code::EgressDenied, "no".into()),
             )),
             Payload::NetworkChanged(NetworkChange { policy: Policy::default() }),
+            Payload::SecretMisdirected(Misdirection {
+                secret: "API_KEY".into(),
+                host: "a.example".parse().unwrap(),
+                port: 80,
+                blocked: false,
+                times: 1,
+            }),
         ]
     }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use stockade_core::network::binding::{Binding, CredentialSlot, InvalidBinding, check_bindings};
 use stockade_core::network::secret::value::{self, Contained, WeakValue};
-use stockade_core::network::{Name, Policy};
+use stockade_core::network::{Host, Name, Policy};
 use stockade_egress_control::Credential;
 use zeroize::Zeroizing;
 
 use crate::authority::{self, Authority};
 use crate::first_bytes::http::Head;
+use crate::placeholders::Placeholder;
 use crate::redaction::Redaction;
 
 /// The longest value, in bytes.
@@ -70,6 +71,25 @@ impl Credentials {
     pub(crate) fn check(&self, policy: &Policy) -> Result<(), InvalidBinding> {
         check_bindings(&bindings(&self.all), policy)
     }
+
+    /// The placeholders of the secrets that are not bound to a port of a host.
+    pub(crate) fn elsewhere(&self, host: &Host, port: u16) -> Vec<Placeholder> {
+        let is_bound = |binding: &Binding| match host {
+            Host::Name(name) => binding.applies_to(name, port),
+            Host::Address(_) => false,
+        };
+        let elsewhere = self.all.iter().map(|credential| &credential.binding);
+        let placeholder = |binding: &Binding| match &binding.place {
+            CredentialSlot::Placeholder(text) => Some(Placeholder {
+                secret: binding.credential.clone(),
+                text: text.clone(),
+                strict: binding.strict,
+            }),
+            CredentialSlot::Header { .. } => None,
+        };
+        elsewhere.filter(|binding| !is_bound(binding)).filter_map(placeholder).collect()
+    }
+
     /// Whether requests to a host are intercepted.
     pub(crate) fn apply_to(&self, name: &Name, port: u16) -> bool {
         self.for_host(name, port).next().is_some()

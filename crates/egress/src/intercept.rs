@@ -16,6 +16,7 @@ use crate::first_bytes::check;
 use crate::first_bytes::http::Head;
 use crate::limits::Limits;
 use crate::negotiation;
+use crate::placeholders::Search;
 use crate::proxy;
 use crate::rejection;
 use crate::relay::{Halves, RelayError, Traffic};
@@ -37,6 +38,7 @@ impl Interception {
         &self,
         (inside, outside): (&mut TcpStream, &mut TcpStream),
         hello: Vec<u8>,
+        search: Search<'_>,
         limits: &Limits,
         traffic: &Traffic,
     ) -> Result<(), RelayError> {
@@ -77,7 +79,7 @@ impl Interception {
         let (from_inside, to_inside) = tokio::io::split(inside);
         let (from_outside, to_outside) = tokio::io::split(outside);
         let halves = Halves { from_inside, to_inside, from_outside, to_outside };
-        round_trip(halves, outgoing, limits, traffic).await
+        round_trip(halves, (outgoing, search), limits, traffic).await
     }
 
     fn host(&self) -> Host {
@@ -91,18 +93,17 @@ impl Interception {
             let what = "CONNECT cannot be sent to a host that has a secret";
             return Err(Refusal::InvalidRequest { what });
         }
-        let (rest, body) = check(&host, &self.name, &head)?.split(rest);
+        let has_host = head.host()?.is_some() || head.target_authority()?.is_some();
+        let (rest, body) = check(&host, &self.name, &mut head)?.split(rest)?;
+        if !has_host {
+            head.set_host(&format!("{}:{}", self.name, self.port));
+        }
         let (has_credential, redaction) =
             self.credentials.insert_into(&self.name, self.port, &mut head);
         let exchange = Exchange::of(&head, has_credential);
         negotiation::without_compression(&mut head);
         if has_credential {
             negotiation::as_a_whole(&mut head);
-            // HTTP/1.1 needs it.
-            if head.host()?.is_none() {
-                let authority = format!("{}:{}", self.name, self.port);
-                head.set("Host", authority.as_bytes());
-            }
         }
         let bytes = [&head.to_origin(None), rest].concat();
         Ok(Outgoing { host, bytes, body, exchange, redaction })

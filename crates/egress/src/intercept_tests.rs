@@ -9,9 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stockade_core::network::binding::check_bindings;
 use stockade_core::network::{Name, Policy, Transport};
-use stockade_egress_control::Credential;
+use stockade_egress_control::{Credential, Outcome};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -356,6 +357,145 @@ async fn bindings_and_policy_hold_each_other() {
     assert!(world.sandbox.set_credentials(vec![broken], trust.clone()).is_err());
     world.sandbox.set_credentials(vec![], trust).unwrap();
     world.sandbox.set_policy(policy(&[])).unwrap();
+}
+
+/// A request with a secret whose length two servers could read differently does not leave.
+#[tokio::test]
+async fn a_request_with_a_secret_has_one_length() {
+    let (outside, trusted) = host("api.example").await;
+    let (mut world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    for framing in [
+        "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n0;x\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n0\n\n",
+    ] {
+        let request =
+            format!("POST / HTTP/1.1\r\nHost: api.example\r\nX-Key: {PLACEHOLDER}\r\n{framing}");
+        let answer = send_request(&world, outside, &authority, "api.example", &request).await;
+        assert!(answer.unwrap().starts_with("HTTP/1.1 400 Bad Request\r\n"), "{framing}");
+        assert_eq!(world.refusal().await, "invalid-request", "{framing}");
+    }
+}
+
+/// A server that answers each request when its body has arrived, and reports what it received.
+async fn patient() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut bytes = Vec::new();
+            loop {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                let length = if text.contains("Content-Length") { PLACEHOLDER.len() } else { 0 };
+                let body = text.split_once("\r\n\r\n").map(|(_, body)| body.len());
+                if body.is_some_and(|body| body >= length) {
+                    break;
+                }
+                if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                    break;
+                }
+            }
+            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+            let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+        }
+    });
+    (address, receiver)
+}
+
+/// The next event about a secret: its name, and whether its placeholder was not sent.
+async fn misdirection(world: &mut World) -> (String, bool) {
+    loop {
+        if let Outcome::Misdirected { secret, blocked } = world.outcome().await {
+            return (secret, blocked);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_placeholder_that_is_sent_elsewhere_is_reported() {
+    let basic = STANDARD.encode(format!("user:{PLACEHOLDER}"));
+    let (one, two) = PLACEHOLDER.split_at(5);
+    for strict in [false, true] {
+        for (head, parts) in [
+            (format!("GET /?k={PLACEHOLDER} HTTP/1.1\r\n"), ["", ""]),
+            (format!("GET / HTTP/1.1\r\nX-Key: a{PLACEHOLDER}\r\n"), ["", ""]),
+            (format!("GET / HTTP/1.1\r\nAuthorization: basic {basic}\r\n"), ["", ""]),
+            ("POST / HTTP/1.1\r\nContent-Length: 21\r\n".to_owned(), [one, two]),
+        ] {
+            let (server, mut received) = patient().await;
+            let (_, trusted) = host("api.example").await;
+            let mut credential = placeholder("api.example");
+            credential.binding.strict = strict;
+            let (mut world, _) = world(vec![credential], &trusted).await;
+            world
+                .sandbox
+                .set_policy(policy(&[
+                    "allow api.example",
+                    "allow third.example",
+                    "allow 127.0.0.1",
+                ]))
+                .unwrap();
+            world.resolver.set("third.example", &["127.0.0.1"], 60);
+            let address = world.address_of("third.example").await;
+            let mut stream = world.connect(address, server.port()).await;
+            stream
+                .write_all(format!("{head}Host: third.example\r\n\r\n").as_bytes())
+                .await
+                .unwrap();
+            for part in parts {
+                stream.write_all(part.as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            let answer = rest(&mut stream).await.unwrap_or_default();
+            assert_eq!(misdirection(&mut world).await, ("key".to_owned(), strict), "{head}");
+            drop(stream);
+            let received = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
+            let is_sent = received.contains(PLACEHOLDER) || received.contains(&basic);
+            assert_eq!(is_sent, !strict, "{received}");
+            if strict {
+                assert_eq!(world.refusal().await, "secret-misdirected");
+            }
+            if strict {
+                assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+                assert!(
+                    answer.contains("secret-misdirected") && answer.contains("key"),
+                    "{answer}"
+                );
+                assert_eq!(received.is_empty(), parts == ["", ""], "{received}");
+            }
+        }
+    }
+}
+
+/// A secret of one intercepted host is not sent to another one either.
+#[tokio::test]
+async fn a_placeholder_in_a_request_with_another_secret_is_reported() {
+    const OTHER: &str = "sk-placeholder-000002";
+    for strict in [false, true] {
+        let (outside, trusted) = host("api.example").await;
+        let binding = json!({
+            "credential": "other",
+            "hosts": ["other.example"],
+            "place": { "placeholder": OTHER },
+            "strict": strict,
+        });
+        let other = json!({"binding": binding, "value": "sk-other-Zq83hTnw04LxvUe7"});
+        let credentials = vec![placeholder("api.example"), serde_json::from_value(other).unwrap()];
+        let mut world =
+            World::new(&["allow api.example", "allow other.example", "allow 127.0.0.1"]).await;
+        let trust = Trust::from_pem(trusted.as_bytes()).unwrap();
+        let authority = world.sandbox.set_credentials(credentials, trust).unwrap();
+        let headers = format!("X-Key: {PLACEHOLDER}\r\nX-Other: {OTHER}\r\n");
+        let request = request(&headers);
+        let answer = send_request(&world, outside, &authority, "api.example", &request).await;
+        let answer = answer.unwrap();
+        assert_eq!(misdirection(&mut world).await, ("other".to_owned(), strict));
+        assert_eq!(answer.contains("secret-misdirected"), strict, "{answer}");
+        assert_eq!(answer.ends_with("seen: true"), !strict, "{answer}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //!
 //! Reading order: `sandbox` (policy, resolve, check, connect), `name_table` (the addresses that stand
 //! for names), `accept` and `proxy` (the two ways to connect), `first_bytes` (the host that the first
-//! bytes name), `relay`, `dns`; then `intercept`, `credentials`, `round_trip` and `redaction`, which
+//! bytes name), `relay`, `sending`, `dns`; then `intercept`, `credentials`, `round_trip` and `redaction`, which
 //! are invisible to programs inside. `process` serves many sandboxes, on requests of its owner over a
 //! socket; `stockade-egress-control` contains the messages and the owner's side.
 //!
@@ -33,6 +33,7 @@ mod limits;
 mod listeners;
 mod name_table;
 mod negotiation;
+mod placeholders;
 mod process;
 mod proxy;
 mod record;
@@ -43,11 +44,13 @@ mod resolve;
 mod response;
 mod round_trip;
 mod sandbox;
+mod sending;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod traffic_tests;
 mod trust;
+mod watch;
 
 pub use credentials::Error as CredentialError;
 pub use limits::Limits;

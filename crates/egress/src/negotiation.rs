@@ -31,6 +31,10 @@ pub(crate) fn as_a_whole(head: &mut Head) {
     for (name, _) in REMOVED {
         head.remove(name);
     }
+    // HTTP/1.0 has no switch of protocols, and must not begin one as HTTP/1.1.
+    if head.minor == 0 {
+        head.remove("upgrade");
+    }
     // In the response to HTTP/1.0 the end of the body is only that of the connection.
     head.minor = 1;
 }
@@ -43,7 +47,7 @@ mod tests {
     fn the_host_alone_chooses_its_answer() {
         let request = "GET / HTTP/1.0\r\nHost: api.example\r\nrAnGe: bytes=1-2\r\nIf-Range: \"x\"\r\n\
                        Accept-Encoding: gzip, br;q=0.5\r\naccept-encoding: *\r\nTE: gzip\r\n\
-                       Connection: TE\r\nAccept: text/plain\r\nA-IM: vcdiff\r\n\
+                       Connection: TE, Upgrade\r\nUpgrade: websocket\r\nAccept: text/plain\r\nA-IM: vcdiff\r\n\
                        Want-Repr-Digest: sha-256=1\r\nAccept-Charset: utf-16\r\n\
                        Sec-WebSocket-Extensions: permessage-deflate\r\nX-Range: 5\r\n\r\n";
         let (mut head, _) = Head::parse(request.as_bytes()).unwrap().unwrap();

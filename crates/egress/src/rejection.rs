@@ -40,10 +40,12 @@ pub(crate) async fn refuse_after(stream: TcpStream, bytes: &[u8], refusal: &Refu
         return answer(stream, ALERT).await;
     }
     let is_request = match http::guess(bytes) {
-        http::Guess::Version1 => true,
+        http::Guess::Version1 | http::Guess::Invalid => true,
         // A long first line: only a request begins with a method and a path.
         http::Guess::Unknown => bytes.windows(2).any(|pair| pair == b" /"),
-        http::Guess::Version2 | http::Guess::NotHttp => false,
+        // A request to lenient servers.
+        http::Guess::NotHttp => matches!(refusal, Refusal::InvalidRequest { .. }),
+        http::Guess::Version2 => false,
     };
     if is_request {
         return answer(stream, &response(refusal)).await;

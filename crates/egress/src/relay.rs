@@ -7,12 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use stockade_core::network::{Name, Refusal};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::activity::{Activity, CopyError};
-use crate::first_bytes::http::Body;
+use crate::first_bytes::body::Body;
+use crate::first_bytes::tls;
 use crate::first_bytes::{Admission, admit};
 use crate::limits::Limits;
+use crate::placeholders::Search;
+use crate::rejection;
+use crate::sending::{SendError, Sending};
+use crate::watch::{Seen, Watched};
 
 /// The first bytes.
 #[derive(Debug)]
@@ -73,42 +79,40 @@ pub(crate) struct Halves<FromInside, ToInside, FromOutside, ToOutside> {
     pub(crate) to_outside: ToOutside,
 }
 
-/// Relays bytes until both sides are done.
+/// Relays bytes until both sides are done. The search is for placeholders in what is sent.
 pub(crate) async fn relay(
     inside: &mut TcpStream,
     outside: &mut TcpStream,
     first: FirstBytes,
+    mut search: Search<'_>,
     limits: &Limits,
     traffic: &Traffic,
 ) -> Result<(), RelayError> {
     let (mut from_inside, mut to_inside) = inside.split();
-    let (mut from_outside, mut to_outside) = outside.split();
+    let (from_outside, mut to_outside) = outside.split();
     let activity = Activity::new(limits.idle);
     let is_request = AtomicBool::new(false);
+    let (is_no_request, no_request) = watch::channel(false);
+    let (mut from_outside, seen) = Watched::new(from_outside, no_request);
     let out = async {
-        let (bytes, body) = read_first_bytes(&mut from_inside, first, limits).await?;
-        is_request.store(matches!(body, Body::Bytes(_)), Ordering::Relaxed);
-        let sending = async {
-            let count = &traffic.sent;
-            activity.write(&mut to_outside, &bytes, count).await.map_err(|_| CopyError::Write)?;
-            drop(bytes);
-            match body {
-                // Nothing may follow. The direction is not shut down: some servers take that for a
-                // cancelled request.
-                Body::Bytes(length) => {
-                    let mut body = (&mut from_inside).take(length);
-                    activity.copy(&mut body, &mut to_outside, count).await
-                }
-                Body::Open => {
-                    activity.copy(&mut from_inside, &mut to_outside, count).await?;
-                    to_outside.shutdown().await.map_err(|_| CopyError::Write)
-                }
-            }
+        let (bytes, body) = read_first_bytes(&mut from_inside, first, Some(&seen), limits).await?;
+        if tls::is_handshake(&bytes) {
+            search.end();
+        }
+        is_no_request.send_replace(matches!(body, Body::Other(_)));
+        let sending = Sending {
+            activity: &activity,
+            from: &mut from_inside,
+            to: &mut to_outside,
+            count: &traffic.sent,
+            search,
+            seen: seen.clone(),
+            is_request: &is_request,
         };
-        match sending.await {
+        match sending.send(bytes, body).await {
             // A host may answer before it has read all of the request, and close: its response
             // still arrives.
-            Err(CopyError::Write) if is_request.load(Ordering::Relaxed) => Ok(()),
+            Err(SendError::Write) if is_request.load(Ordering::Relaxed) => Ok(()),
             sent => Ok::<_, End>(sent?),
         }
     };
@@ -121,6 +125,14 @@ pub(crate) async fn relay(
     match tokio::try_join!(out, back) {
         Ok(_) | Err(End::Answered) => Ok(()),
         Err(End::Broken(broken)) => Err(broken),
+        Err(End::Refused(refusal)) => {
+            // A response that has begun cannot become another one.
+            if traffic.bytes().1 == 0 {
+                let mut inside = tokio::io::join(from_inside, to_inside);
+                rejection::write_and_close(&mut inside, &rejection::response(&refusal)).await;
+            }
+            Err(RelayError::Reported(refusal))
+        }
     }
 }
 
@@ -128,11 +140,34 @@ pub(crate) async fn relay(
 enum End {
     /// The only response is complete.
     Answered,
+    /// What follows the first bytes is refused.
+    Refused(Refusal),
     Broken(RelayError),
 }
 
-impl<E: Into<RelayError>> From<E> for End {
-    fn from(error: E) -> Self {
+impl From<RelayError> for End {
+    fn from(error: RelayError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<SendError> for End {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Read | SendError::Write => Self::Broken(RelayError::Io),
+            SendError::Refused(refusal) => Self::Refused(refusal),
+        }
+    }
+}
+
+impl From<CopyError> for End {
+    fn from(error: CopyError) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
         Self::Broken(error.into())
     }
 }
@@ -141,6 +176,7 @@ impl<E: Into<RelayError>> From<E> for End {
 pub(crate) async fn read_first_bytes(
     inside: &mut (impl AsyncRead + Unpin),
     first: FirstBytes,
+    seen: Option<&watch::Receiver<Seen>>,
     limits: &Limits,
 ) -> Result<(Vec<u8>, Body), RelayError> {
     let (name, mut bytes) = match first {
@@ -152,7 +188,8 @@ pub(crate) async fn read_first_bytes(
     let mut deadline =
         Instant::now() + if bytes.is_empty() { limits.idle } else { limits.first_bytes };
     loop {
-        match admit(&name, &bytes) {
+        let has_answered = seen.is_some_and(|seen| *seen.borrow() == Seen::Other);
+        match admit(&name, &bytes, has_answered) {
             Admission::More => {}
             Admission::Forward { bytes, body } => return Ok((bytes, body)),
             Admission::Refuse(refusal) => return Err(RelayError::Refused(refusal, bytes)),

@@ -2,20 +2,25 @@
 //! of an honest response arrives, also if the host ends the connection without notice, and while
 //! the request is unfinished.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use stockade_core::network::{Host, Refusal};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::activity::{Activity, BUFFER_BYTES, CopyError};
+use crate::activity::{Activity, BUFFER_BYTES};
 use crate::body::ResponseBody;
-use crate::first_bytes::http::Body;
+use crate::first_bytes::body::Body;
 use crate::limits::Limits;
+use crate::placeholders::Search;
 use crate::redaction::Redaction;
 use crate::rejection;
 use crate::relay::{Halves, RelayError, Traffic};
 use crate::response::{Exchange, ResponseHead};
+use crate::sending::{SendError, Sending};
+use crate::watch::Seen;
 
 /// A request that was checked, with its credentials.
 pub(crate) struct Outgoing {
@@ -31,7 +36,8 @@ pub(crate) struct Outgoing {
     pub(crate) redaction: Redaction,
 }
 
-/// Sends the request, and relays its response until that is complete.
+/// Sends the request, and relays its response until that is complete. The search is for placeholders
+/// in what is sent, of secrets that are not bound to the host.
 pub(crate) async fn round_trip(
     halves: Halves<
         impl AsyncRead + Unpin,
@@ -39,46 +45,60 @@ pub(crate) async fn round_trip(
         impl AsyncRead + Unpin,
         impl AsyncWrite + Unpin,
     >,
-    outgoing: Outgoing,
+    (outgoing, search): (Outgoing, Search<'_>),
     limits: &Limits,
     traffic: &Traffic,
 ) -> Result<(), RelayError> {
     let Halves { mut from_inside, mut to_inside, mut from_outside, mut to_outside } = halves;
     let Outgoing { host, bytes, body, exchange, redaction } = outgoing;
     let activity = Activity::new(limits.idle);
+    // What follows a switch of protocols is sent once its response is accepted.
+    let (seen, receiver) = watch::channel(Seen::Nothing);
+    let is_request = AtomicBool::new(true);
     let send = async {
-        let sending = async {
-            let count = &traffic.sent;
-            activity.write(&mut to_outside, &bytes, count).await.map_err(|_| CopyError::Write)?;
-            match body {
-                // Nothing may follow. The direction is not shut down: some servers take that for a
-                // cancelled request.
-                Body::Bytes(length) => {
-                    let mut body = (&mut from_inside).take(length);
-                    activity.copy(&mut body, &mut to_outside, count).await
-                }
-                Body::Open => {
-                    activity.copy(&mut from_inside, &mut to_outside, count).await?;
-                    to_outside.shutdown().await.map_err(|_| CopyError::Write)
-                }
-            }
+        let sending = Sending {
+            activity: &activity,
+            from: &mut from_inside,
+            to: &mut to_outside,
+            count: &traffic.sent,
+            search,
+            seen: receiver,
+            is_request: &is_request,
         };
-        match sending.await {
-            Err(CopyError::Read) => RelayError::Io,
+        match sending.send(bytes, body).await {
+            Err(SendError::Read) => Ended::Disconnected,
+            Err(SendError::Refused(refusal)) => Ended::Refused(refusal),
             // A host may answer before it has read all of the request, and close.
-            Err(CopyError::Write) | Ok(()) => std::future::pending().await,
+            Err(SendError::Write) | Ok(()) => std::future::pending().await,
         }
     };
     let receive = async {
-        let mut receiving =
-            Receiving { activity: &activity, from: &mut from_outside, to: &mut to_inside, traffic };
+        let (from, to) = (&mut from_outside, &mut to_inside);
+        let mut receiving = Receiving { activity: &activity, from, to, traffic, seen };
         receiving.response(host, exchange, redaction).await
     };
-    tokio::select! {
+    let ended = tokio::select! {
         biased;
-        received = receive => received,
-        broken = send => Err(broken),
+        received = receive => return received,
+        ended = send => ended,
+    };
+    match ended {
+        Ended::Disconnected => Err(RelayError::Io),
+        Ended::Refused(refusal) => {
+            // A response that has begun cannot become another one.
+            if traffic.bytes().1 == 0 {
+                let mut inside = tokio::io::join(from_inside, to_inside);
+                rejection::write_and_close(&mut inside, &rejection::response(&refusal)).await;
+            }
+            Err(RelayError::Reported(refusal))
+        }
     }
+}
+
+/// Why an unfinished request ends the exchange.
+enum Ended {
+    Disconnected,
+    Refused(Refusal),
 }
 
 /// The direction of a response.
@@ -87,6 +107,8 @@ struct Receiving<'a, Source, Target> {
     from: &'a mut Source,
     to: &'a mut Target,
     traffic: &'a Traffic,
+    /// Receives the status once the head is accepted.
+    seen: watch::Sender<Seen>,
 }
 
 /// What arrives next.
@@ -122,6 +144,7 @@ impl<Source: AsyncRead + Unpin, Target: AsyncWrite + Unpin> Receiving<'_, Source
             }
         };
         self.write(&head.bytes(framing, exchange, &redaction)).await?;
+        self.seen.send_replace(Seen::Status(head.status));
         if let Some(framing) = framing {
             let body = ResponseBody::new(framing, redaction, exchange.minor);
             self.body(body, buffer).await?;

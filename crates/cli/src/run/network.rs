@@ -32,8 +32,11 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
             .remedied_by(format!("--allow {}", first.host))
     })?;
     let placeholder = || format!("stockade-{}", Uuid::now_v7().simple());
-    let bindings = secret::bindings(&arguments.secret, placeholder)
+    let mut bindings = secret::bindings(&arguments.secret, placeholder)
         .map_err(|error| invalid(error.to_string()))?;
+    for binding in &mut bindings {
+        binding.strict = arguments.strict_secrets;
+    }
     check_bindings(&bindings, policy)?;
     let with_value = bindings.into_iter().map(|binding| {
         let name = &binding.credential;

@@ -77,6 +77,9 @@ pub struct Binding {
     pub ports: Vec<u16>,
     /// Where it is put.
     pub place: CredentialSlot,
+    /// Whether traffic with its placeholder to other hosts is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
 }
 
 fn default_ports() -> Vec<u16> {

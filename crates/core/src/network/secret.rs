@@ -56,6 +56,7 @@ pub fn bindings(
                 hosts: vec![host.target().clone()],
                 ports,
                 place: CredentialSlot::Placeholder(placeholder()),
+                strict: false,
             }),
         }
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncReadExt as _, ReadBuf};
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -123,7 +123,11 @@ fn run(values: &[&str], exchange: Exchange, pieces: &[(u64, Vec<u8>)], ending: E
         let outgoing = Outgoing {
             host: stockade_core::network::Host::parse("api.example").unwrap(),
             bytes: b"GET / HTTP/1.1\r\n\r\n".to_vec(),
-            body: if exchange.is_web_socket { Body::Open } else { Body::Bytes(0) },
+            body: if exchange.is_web_socket {
+                Body::Switched { held: Vec::new(), is_tunnel: false }
+            } else {
+                Body::Bytes(0)
+            },
             exchange,
             redaction,
         };
@@ -137,7 +141,8 @@ fn run(values: &[&str], exchange: Exchange, pieces: &[(u64, Vec<u8>)], ending: E
             to_outside: tokio::io::sink(),
         };
         let (limits, traffic) = (Limits::default(), Traffic::default());
-        let running = round_trip(halves, outgoing, &limits, &traffic);
+        let search = Search::new(Vec::new(), outgoing.host.clone(), |_| {});
+        let running = round_trip(halves, (outgoing, search), &limits, &traffic);
         let result = timeout(Duration::from_secs(60), running).await.unwrap_or(Ok(()));
         let Recorder { writes, is_shut, .. } = to_inside;
         Received { writes, is_shut, result }
@@ -460,4 +465,96 @@ proptest! {
             prop_assert!(script.content().is_empty() || text.contains(&length), "{}", text);
         }
     }
+}
+
+/// What the host and the client receive of an exchange, and its result. The client has sent `later`
+/// after the first bytes; the host answers at once.
+async fn requested(
+    (body, later): (Body, &[u8]),
+    search: Search<'_>,
+    answer: &str,
+) -> (String, String, Result<(), RelayError>) {
+    let is_web_socket = matches!(body, Body::Switched { .. });
+    let outgoing = Outgoing {
+        host: stockade_core::network::Host::parse("api.example").unwrap(),
+        bytes: b"POST / HTTP/1.1\r\n\r\n".to_vec(),
+        body,
+        exchange: exchange(is_web_socket),
+        redaction: Redaction::default(),
+    };
+    let (mut client, inside) = tokio::io::duplex(4096);
+    let (mut host, outside) = tokio::io::duplex(4096);
+    client.write_all(later).await.unwrap();
+    host.write_all(answer.as_bytes()).await.unwrap();
+    let (from_inside, to_inside) = tokio::io::split(inside);
+    let (from_outside, to_outside) = tokio::io::split(outside);
+    let halves = Halves { from_inside, to_inside, from_outside, to_outside };
+    let (limits, traffic) = (Limits::default(), Traffic::default());
+    let running = round_trip(halves, (outgoing, search), &limits, &traffic);
+    let result = timeout(Duration::from_secs(5), running).await.unwrap_or(Ok(()));
+    let mut received = [Vec::new(), Vec::new()];
+    for (stream, received) in [&mut host, &mut client].into_iter().zip(&mut received) {
+        let _ = timeout(Duration::from_secs(5), stream.read_to_end(received)).await;
+    }
+    let [host, client] = received.map(|bytes| String::from_utf8(bytes).unwrap());
+    (host, client, result)
+}
+
+fn without_search() -> Search<'static> {
+    let host = stockade_core::network::Host::parse("api.example").unwrap();
+    Search::new(Vec::new(), host, |_| {})
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_after_a_request_to_switch_wait_for_an_accepted_response() {
+    let body = || Body::Switched { held: b"held ".to_vec(), is_tunnel: false };
+    let switch = "HTTP/1.1 101 Switching\r\nSec-WebSocket-Accept: x\r\n";
+    let accepted = format!("{switch}\r\n");
+    let (host, _, _) = requested((body(), b"later"), without_search(), &accepted).await;
+    assert!(host.ends_with("\r\n\r\nheld later"), "{host}");
+    for refused in [
+        format!("{switch}Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n"),
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        "HTTP/1.1 100 Continue\r\n\r\n".to_owned(),
+    ] {
+        let (host, ..) = requested((body(), b"later"), without_search(), &refused).await;
+        assert!(!host.contains("held") && !host.contains("later"), "{refused}: {host}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_or_misdirected_rest_of_a_request_is_refused() {
+    let strict = || {
+        let host = stockade_core::network::Host::parse("api.example").unwrap();
+        let (secret, text) = ("OTHER".to_owned(), "stockade-other".to_owned());
+        let own = crate::placeholders::Placeholder { secret, text, strict: true };
+        Search::new(vec![own], host, |_| {})
+    };
+    let chunked = || Body::Chunked(crate::first_bytes::body::Chunks::default());
+    for (body, later, search, reason) in [
+        (chunked(), "3;x\r\nabc\r\n", without_search(), "invalid-request"),
+        (Body::Bytes(20), "a stockade-other end", strict(), "secret-misdirected"),
+    ] {
+        let (host, client, result) = requested((body, later.as_bytes()), search, "").await;
+        assert!(matches!(result, Err(RelayError::Reported(_))), "{result:?}");
+        assert!(host.ends_with("\r\n\r\n"), "{host}");
+        assert!(client.contains(&format!("Stockade-Egress-Refused: {reason}\r\n")), "{client}");
+    }
+    // A response that has begun does not become another one.
+    let (_, client, result) = requested(
+        (Body::Bytes(20), b"a stockade-other end"),
+        strict(),
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab",
+    )
+    .await;
+    assert!(matches!(result, Err(RelayError::Reported(_))), "{result:?}");
+    assert!(client.starts_with("HTTP/1.1 200 OK\r\n") && !client.contains("Refused"), "{client}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn chunks_of_a_request_arrive_and_nothing_after_them() {
+    let body = Body::Chunked(crate::first_bytes::body::Chunks::default());
+    let later = b"3\r\nabc\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n";
+    let (host, ..) = requested((body, later), without_search(), "").await;
+    assert_eq!(host, "POST / HTTP/1.1\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
 }
