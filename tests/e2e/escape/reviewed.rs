@@ -65,13 +65,29 @@ fn names_of_tools(world: &World) {
     assert_marked(
         world,
         &[
-            ".envrc.local", ".github/hooks/start.json", ".qwen/settings.json", ".pnp.cjs", ".luarc.json",
-            ".readthedocs.yaml", "AGENTS.md", "deep/in/CLAUDE.md", "GEMINI.md", ".newagentrules",
-            ".newagent/mcp.json", ".new-ci.yml", "conftest.py", "binding.gyp", "build.rs",
+            ".envrc.local",
+            ".github/hooks/start.json",
+            ".qwen/settings.json",
+            ".pnp.cjs",
+            ".luarc.json",
+            ".readthedocs.yaml",
+            "AGENTS.md",
+            "deep/in/CLAUDE.md",
+            "GEMINI.md",
+            ".newagentrules",
+            ".newagent/mcp.json",
+            ".new-ci.yml",
+            "conftest.py",
+            "binding.gyp",
+            "build.rs",
         ],
         true,
     );
-    assert_marked(world, &["README.md", "src/main.rs", "docs/guide.md", "Makefile", "a.json"], false);
+    assert_marked(
+        world,
+        &["README.md", "src/main.rs", "docs/guide.md", "Makefile", "a.json"],
+        false,
+    );
 }
 
 /// A script of an installation is marked by the content of the manifest.
@@ -79,7 +95,9 @@ fn scripts_of_an_installation(world: &World) {
     world.write("package.json", "{\"name\": \"x\", \"version\": \"1\"}\n");
     world.review("echo '{\"name\": \"x\", \"version\": \"2\"}' > package.json");
     assert_eq!(marks(world), [("package.json".to_owned(), None)]);
-    world.review("echo '{\"name\": \"x\", \"scripts\": {\"postinstall\": \"sh x\"}}' > package.json");
+    world.review(
+        "echo '{\"name\": \"x\", \"scripts\": {\"postinstall\": \"sh x\"}}' > package.json",
+    );
     assert_eq!(marks(world), [("package.json".to_owned(), Some("build".to_owned()))]);
 }
 
