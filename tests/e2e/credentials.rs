@@ -206,8 +206,8 @@ fn a_response_that_cannot_be_redacted_is_refused(world: &World) {
     let (server, authorities) = tls_server(world);
     let value = value();
     let bound = format!("service.test:{}", server.port);
-    let secret = format!("API_KEY@{bound}");
-    let options = ["--allow", &bound, "--secret", &secret];
+    let (secret, here) = (format!("API_KEY@{bound}"), format!("127.0.0.1:{}", server.port));
+    let options = ["--allow", &bound, "--allow", &here, "--secret", &secret];
     let (whole, coded) = (bound.clone(), format!("{bound}/coded"));
     let fetch = ["./probe", "fetch-secured", "API_KEY", &whole, &coded];
     let outcome = run(world, &authorities, &value, &options, &fetch).finish();
@@ -228,8 +228,8 @@ fn all_of_a_response_arrives(world: &World) {
     let (server, authorities) = tls_server(world);
     let value = value();
     let bound = format!("service.test:{}", server.port);
-    let secret = format!("API_KEY@{bound}");
-    let options = ["--allow", &bound, "--secret", &secret];
+    let (secret, here) = (format!("API_KEY@{bound}"), format!("127.0.0.1:{}", server.port));
+    let options = ["--allow", &bound, "--allow", &here, "--secret", &secret];
     for text in ["nothing", "task", "s", &value[..9], &value[..value.len() - 1]] {
         let url = format!("{bound}/cut/{text}");
         let fetch = ["./probe", "fetch-secured", "API_KEY", &url];
