@@ -514,7 +514,7 @@ async fn bytes_after_a_request_to_switch_wait_for_an_accepted_response() {
     assert!(host.ends_with("\r\n\r\nheld later"), "{host}");
     for refused in [
         format!("{switch}Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n"),
-        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab".to_owned(),
         "HTTP/1.1 100 Continue\r\n\r\n".to_owned(),
     ] {
         let (host, ..) = requested((body(), b"later"), without_search(), &refused).await;
