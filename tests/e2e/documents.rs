@@ -239,5 +239,5 @@ fn run_documented(world: &World, line: &str) -> Outcome {
     let words: Vec<&str> = rest.expect("a command of stockade").split_whitespace().collect();
     assert!(!line.contains(['"', '\'', '$', '|', '>', '&', ';']), "{line} needs a shell");
     // What the documents expect the reader to have.
-    world.stockade(&words).env("API_TOKEN", "an-example-token").finish()
+    world.stockade(&words).env("API_TOKEN", "sk-ZQ7xK2mPvL9wR4tYbN8c").finish()
 }

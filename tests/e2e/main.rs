@@ -25,6 +25,7 @@ mod doctor;
 mod documents;
 mod early_end;
 mod escape;
+mod first_requests;
 mod full_disk;
 mod host;
 mod inside_sandbox;

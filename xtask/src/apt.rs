@@ -9,6 +9,8 @@ use anyhow::Context as _;
 /// last line.
 pub(crate) fn get(verb: &str, packages: &[&str], directory: &Path) -> anyhow::Result<()> {
     let mut command = Command::new("apt-get");
+    // In the run level of maintenance, no package starts its service.
+    command.env("RUNLEVEL", "1");
     command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).current_dir(directory);
     command.args(["-qq", "-o", "Acquire::Retries=2", "-o", "DPkg::Lock::Timeout=120", verb]);
     if verb == "install" {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stockade_core::access::Effect;
-use stockade_core::network::{AllowedHost, DeniedConnection, Policy, Rule};
+use stockade_core::network::{AllowedHost, DeniedConnection, Misdirection, Policy, Rule};
 use stockade_core::{Code, Problem, SandboxId};
 
 use crate::Result;
@@ -93,6 +93,10 @@ pub struct NetworkStatus {
     /// since the start of the server.
     #[serde(default)]
     pub refused: Vec<DeniedConnection>,
+    /// The secrets whose placeholder was sent to a host that they are not bound to, since the start
+    /// of the server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub misdirected: Vec<Misdirection>,
     /// How many more denied connections are not listed, or were lost.
     #[serde(default)]
     pub lost: u64,
@@ -116,6 +120,7 @@ impl NetworkStatus {
         Self {
             policy,
             refused: Vec::new(),
+            misdirected: Vec::new(),
             lost: 0,
             connections: 0,
             sent_bytes: 0,

@@ -202,6 +202,10 @@ pub struct Run {
     /// host must be allowed too
     #[arg(long, value_name = "NAME@HOST[:PORT]")]
     pub secret: Vec<BoundSecret>,
+    /// Refuse requests that contain the placeholder of a secret and are for a host that the secret
+    /// is not bound to. Without this flag they are sent, with the placeholder, and reported
+    #[arg(long, requires = "secret")]
+    pub strict_secrets: bool,
     /// Time limit of the command, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,

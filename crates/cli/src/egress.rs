@@ -171,11 +171,14 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// Counts denied connections.
+/// Counts denied connections, and secrets whose placeholder was sent elsewhere.
 fn count(refusals: &mut DeniedConnections, event: &Event) {
     refusals.add_lost(event.lost);
     if let Some(refused) = event.denied_connection() {
         refusals.add(refused);
+    }
+    if let Some(misdirection) = event.misdirection() {
+        refusals.add_misdirection(misdirection);
     }
 }
 

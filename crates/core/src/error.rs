@@ -39,6 +39,8 @@ names! {
         EgressMismatch = "EGRESS_MISMATCH",
         /// An allowed host cannot be resolved or reached.
         EgressUnreachable = "EGRESS_UNREACHABLE",
+        /// A response to a request with a secret cannot be redacted.
+        EgressUnreadable = "EGRESS_UNREADABLE",
         /// It conflicts with existing state: the name is taken, or the object exists with other
         /// properties.
         Conflict = "CONFLICT",
@@ -111,6 +113,7 @@ impl Code {
             | Self::EgressInternal
             | Self::EgressMismatch
             | Self::EgressUnreachable
+            | Self::EgressUnreadable
             | Self::Conflict
             | Self::QuotaExceeded
             | Self::Cancelled
@@ -160,7 +163,7 @@ impl Code {
             Self::QuotaExceeded => 429,
             Self::LaunchFailed | Self::OutcomeUnknown | Self::DatabaseInvalid | Self::Io => 500,
             Self::WallUnavailable | Self::LimitUnavailable | Self::Unsupported => 501,
-            Self::EgressUnreachable => 502,
+            Self::EgressUnreachable | Self::EgressUnreadable => 502,
             Self::Unreachable => 503,
             Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded | Self::StorageFull => {
                 507

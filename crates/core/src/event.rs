@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ExecutionId, OwnerId, SandboxId};
 use crate::names::names;
-use crate::network::{DeniedConnection, Policy};
+use crate::network::{DeniedConnection, Misdirection, Policy};
 
 names! {
     /// What happened.
@@ -33,6 +33,9 @@ names! {
         NetworkChanged = "NETWORK_CHANGED",
         /// Its processes ended, and its files remain.
         SandboxStopped = "SANDBOX_STOPPED",
+        /// The placeholder of a secret was sent, or was to be sent, to a host that the secret is not
+        /// bound to, for the first time.
+        SecretMisdirected = "SECRET_MISDIRECTED",
     }
 }
 
@@ -107,6 +110,8 @@ pub enum Payload {
     NetworkChanged(NetworkChange),
     /// [`Kind::SandboxStopped`].
     SandboxStopped(EndReason),
+    /// [`Kind::SecretMisdirected`].
+    SecretMisdirected(Misdirection),
 }
 
 impl Payload {
@@ -124,6 +129,7 @@ impl Payload {
             Self::NetworkRefused(_) => Kind::NetworkRefused,
             Self::NetworkChanged(_) => Kind::NetworkChanged,
             Self::SandboxStopped(_) => Kind::SandboxStopped,
+            Self::SecretMisdirected(_) => Kind::SecretMisdirected,
         }
     }
 }
@@ -269,6 +275,13 @@ mod tests {
             Payload::SandboxStopped(EndReason {
                 reason: Reason::ProcessesLost,
                 bundle: Some("b1".into()),
+            }),
+            Payload::SecretMisdirected(Misdirection {
+                secret: "API_KEY".into(),
+                host: "a.example".parse().unwrap(),
+                port: 80,
+                blocked: false,
+                times: 1,
             }),
         ]
     }

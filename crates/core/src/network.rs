@@ -17,11 +17,13 @@ pub mod binding;
 mod block;
 mod coverage;
 mod denied;
+mod misdirected;
 mod name;
 mod refusal;
 pub mod secret;
 #[cfg(test)]
 mod tests;
+pub mod variables;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -32,6 +34,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 pub use allowed_host::AllowedHost;
 pub use block::{Block, InvalidBlock};
 pub use denied::{DeniedConnection, DeniedConnections, MAX_DENIED, Transport};
+pub use misdirected::{MAX_MISDIRECTED, Misdirection};
 use name::as_text;
 pub(crate) use name::escaped;
 pub use name::{Host, InvalidName, Name};

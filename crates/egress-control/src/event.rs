@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stockade_core::network::{DeniedConnection, Host, Reason, Refusal, Transport};
+use stockade_core::network::{DeniedConnection, Host, Misdirection, Reason, Refusal, Transport};
 use stockade_core::{Code, SandboxId};
 
 /// The outcome of a connection.
@@ -25,6 +25,14 @@ pub enum Outcome {
         sent_bytes: u64,
         /// How many bytes came from outside.
         received_bytes: u64,
+    },
+    /// The placeholder of a secret was sent, or was to be sent, to a host that the secret is not
+    /// bound to.
+    Misdirected {
+        /// The name of the secret.
+        secret: String,
+        /// Whether it was not sent.
+        blocked: bool,
     },
     /// It was refused.
     Refused {
@@ -65,6 +73,15 @@ impl Event {
         let Outcome::Refused { reason, code, message } = &self.outcome else { return None };
         let why = (*reason, *code, message.clone());
         Some(DeniedConnection::new((self.host.clone(), self.port), self.way, why))
+    }
+}
+
+impl Event {
+    /// The secret whose placeholder was sent elsewhere, if that is the event.
+    pub fn misdirection(&self) -> Option<Misdirection> {
+        let Outcome::Misdirected { secret, blocked } = &self.outcome else { return None };
+        let (secret, blocked) = (secret.clone(), *blocked);
+        Some(Misdirection { secret, host: self.host.clone()?, port: self.port?, blocked, times: 1 })
     }
 }
 

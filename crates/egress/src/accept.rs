@@ -136,7 +136,7 @@ pub(crate) async fn relay_connection(
     record(Outcome::Opened { address });
     let traffic = Traffic::default();
     let relayed = tokio::select! {
-        relayed = relay_or_intercept(sandbox, (&mut inside, &mut outside), (host, port), first, &traffic) => {
+        relayed = relay_or_intercept(sandbox, (&mut inside, &mut outside), (transport, host, port), first, &traffic) => {
             relayed
         }
         refusal = policy_violation(sandbox, (host, port), address) => {
@@ -146,13 +146,22 @@ pub(crate) async fn relay_connection(
     };
     let (sent_bytes, received_bytes) = traffic.bytes();
     match relayed {
-        Ok(()) => {}
+        // Closing while a program still sends would discard what it has not read yet.
+        Ok(()) | Err(RelayError::Cut) => {
+            drop(outside);
+            rejection::drain(&mut inside).await;
+        }
         Err(RelayError::Io) => {
             // The reader must not take a partial transfer for a complete one.
             rejection::reset(inside);
             rejection::reset(outside);
         }
-        Err(RelayError::Reported(refusal)) => record(Outcome::from(&refusal)),
+        Err(RelayError::Reported(refusal)) => {
+            // The host must not take what it received for all of the request.
+            rejection::reset(outside);
+            record(Outcome::from(&refusal));
+            rejection::drain(&mut inside).await;
+        }
         Err(RelayError::Refused(refusal, bytes)) => {
             drop(outside);
             record(Outcome::from(&refusal));
@@ -166,20 +175,21 @@ pub(crate) async fn relay_connection(
 async fn relay_or_intercept(
     sandbox: &Sandbox,
     (inside, outside): (&mut TcpStream, &mut TcpStream),
-    (host, port): (&Host, u16),
+    (transport, host, port): (Transport, &Host, u16),
     mut first: FirstBytes,
     traffic: &Traffic,
 ) -> Result<(), RelayError> {
     let limits = sandbox.limits();
+    let search = sandbox.search(transport, host, port);
     if let Some(interception) = sandbox.interception(host, port) {
-        let (bytes, body) = read_first_bytes(inside, first, limits).await?;
+        let (bytes, body) = read_first_bytes(inside, first, None, limits).await?;
         if tls::is_handshake(&bytes) {
-            let carrying = interception.relay((inside, outside), bytes, limits, traffic);
+            let carrying = interception.relay((inside, outside), bytes, search, limits, traffic);
             return Box::pin(carrying).await;
         }
         first = FirstBytes::Request(bytes, body);
     }
-    relay(inside, outside, first, limits, traffic).await
+    relay(inside, outside, first, search, limits, traffic).await
 }
 
 /// Ends when a new policy does not allow the connection.

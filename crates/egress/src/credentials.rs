@@ -4,12 +4,14 @@
 use std::sync::Arc;
 
 use stockade_core::network::binding::{Binding, CredentialSlot, InvalidBinding, check_bindings};
-use stockade_core::network::{Name, Policy};
+use stockade_core::network::secret::value::{self, Contained, WeakValue};
+use stockade_core::network::{Host, Name, Policy};
 use stockade_egress_control::Credential;
 use zeroize::Zeroizing;
 
 use crate::authority::{self, Authority};
 use crate::first_bytes::http::Head;
+use crate::placeholders::Placeholder;
 use crate::redaction::Redaction;
 
 /// The longest value, in bytes.
@@ -28,6 +30,17 @@ pub enum Error {
         "the value of credential {0:?} is empty, too long, or not one line of visible ASCII characters"
     )]
     Value(String),
+    /// A value can be guessed.
+    #[error("the value of credential {0:?} can be guessed: {1}")]
+    Weak(String, WeakValue),
+    /// The value of one credential contains that of another one for the same host.
+    #[error("the value of credential {outer:?} contains that of credential {inner:?}")]
+    Contained {
+        /// The one with the longer value.
+        outer: String,
+        /// The other one.
+        inner: String,
+    },
     /// There is no certificate authority for them.
     #[error(transparent)]
     Authority(#[from] authority::Error),
@@ -58,6 +71,25 @@ impl Credentials {
     pub(crate) fn check(&self, policy: &Policy) -> Result<(), InvalidBinding> {
         check_bindings(&bindings(&self.all), policy)
     }
+
+    /// The placeholders of the secrets that are not bound to a port of a host.
+    pub(crate) fn elsewhere(&self, host: &Host, port: u16) -> Vec<Placeholder> {
+        let is_bound = |binding: &Binding| match host {
+            Host::Name(name) => binding.applies_to(name, port),
+            Host::Address(_) => false,
+        };
+        let elsewhere = self.all.iter().map(|credential| &credential.binding);
+        let placeholder = |binding: &Binding| match &binding.place {
+            CredentialSlot::Placeholder(text) => Some(Placeholder {
+                secret: binding.credential.clone(),
+                text: text.clone(),
+                strict: binding.strict,
+            }),
+            CredentialSlot::Header { .. } => None,
+        };
+        elsewhere.filter(|binding| !is_bound(binding)).filter_map(placeholder).collect()
+    }
+
     /// Whether requests to a host are intercepted.
     pub(crate) fn apply_to(&self, name: &Name, port: u16) -> bool {
         self.for_host(name, port).next().is_some()
@@ -67,28 +99,31 @@ impl Credentials {
         self.all.iter().filter(move |credential| credential.binding.applies_to(name, port))
     }
 
-    /// Puts the credentials of a host into a request to it, and returns the redaction for its
-    /// response.
-    pub(crate) fn insert_into(&self, name: &Name, port: u16, head: &mut Head) -> Redaction {
+    /// Puts the credentials of a host into a request to it. Returns whether it contains one then,
+    /// and the redaction for its response.
+    pub(crate) fn insert_into(&self, name: &Name, port: u16, head: &mut Head) -> (bool, Redaction) {
         let mut redaction = Redaction::default();
+        let mut has_credential = false;
         for Credential { binding, value } in self.for_host(name, port) {
             match &binding.place {
                 CredentialSlot::Placeholder(placeholder) => {
                     let (placeholder, value) = (placeholder.as_bytes(), value.as_bytes());
-                    head.replace(placeholder, value);
+                    has_credential |= head.replace(placeholder, value);
                     for (now, before) in head.replace_in_basic(placeholder, value) {
+                        has_credential = true;
                         redaction.add(&now, &before);
                     }
                     redaction.add(value, placeholder);
                 }
                 CredentialSlot::Header { name, prefix } => {
+                    has_credential = true;
                     redaction.add(value.as_bytes(), REDACTED.as_bytes());
                     let value = Zeroizing::new(format!("{prefix}{}", value.as_str()));
                     head.set(name, value.as_bytes());
                 }
             }
         }
-        redaction
+        (has_credential, redaction)
     }
 }
 
@@ -104,6 +139,14 @@ fn check(all: &[Credential], policy: &Policy) -> Result<(), Error> {
         if !is_trimmed || value.len() > VALUE_BYTES || !value.bytes().all(is_plain) {
             return Err(Error::Value(binding.credential.clone()));
         }
+        value::check(value).map_err(|weak| Error::Weak(binding.credential.clone(), weak))?;
     }
-    Ok(())
+    let pairs: Vec<_> =
+        all.iter().map(|credential| (&credential.binding, credential.value.as_str())).collect();
+    match value::contained(&pairs) {
+        Some(Contained { outer, inner }) => {
+            Err(Error::Contained { outer: outer.to_owned(), inner: inner.to_owned() })
+        }
+        None => Ok(()),
+    }
 }

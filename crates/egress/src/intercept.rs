@@ -12,10 +12,15 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::credentials::Credentials;
+use crate::first_bytes::http::Head;
 use crate::first_bytes::{check, http};
 use crate::limits::Limits;
+use crate::negotiation;
+use crate::placeholders::Search;
 use crate::rejection;
-use crate::relay::{FirstBytes, Halves, RelayError, Traffic, relay_halves};
+use crate::relay::{Halves, RelayError, Traffic};
+use crate::response::Exchange;
+use crate::round_trip::{Outgoing, round_trip};
 use crate::trust::Trust;
 
 /// The host, and the credentials for it.
@@ -32,6 +37,7 @@ impl Interception {
         &self,
         (inside, outside): (&mut TcpStream, &mut TcpStream),
         hello: Vec<u8>,
+        search: Search<'_>,
         limits: &Limits,
         traffic: &Traffic,
     ) -> Result<(), RelayError> {
@@ -51,27 +57,18 @@ impl Interception {
                 Err(Refusal::InvalidRequest { what: "the request head did not arrive in time" })
             }
         };
-        let host = Host::Name(self.name.clone());
-        let first = read.and_then(|(mut head, rest)| {
-            let (rest, body) = check(&host, &self.name, &head)?.split(&rest);
-            let redaction = self.credentials.insert_into(&self.name, self.port, &mut head);
-            // A compressed response cannot be inspected.
-            head.set("Accept-Encoding", b"identity");
-            let first = FirstBytes::Request([&head.to_origin(None), rest].concat(), body);
-            Ok((first, redaction))
-        });
-        let opened = match first {
-            Ok(first) => {
-                let secured = self.secure(outside, limits).await;
-                secured.map(|outside| (outside, first)).map_err(|cause| Refusal::Unreachable {
-                    host,
-                    port: self.port,
-                    cause,
-                })
-            }
-            Err(refusal) => Err(refusal),
-        };
-        let (outside, (first, redaction)) = match opened {
+        let outgoing = read.and_then(|(head, rest)| self.outgoing(head, &rest));
+        let opened =
+            match outgoing {
+                Ok(outgoing) => {
+                    let secured = self.secure(outside, limits).await;
+                    secured.map(|outside| (outside, outgoing)).map_err(|cause| {
+                        Refusal::Unreachable { host: self.host(), port: self.port, cause }
+                    })
+                }
+                Err(refusal) => Err(refusal),
+            };
+        let (outside, outgoing) = match opened {
             Ok(opened) => opened,
             Err(refusal) => {
                 rejection::write_and_close(&mut inside, &rejection::response(&refusal)).await;
@@ -81,7 +78,34 @@ impl Interception {
         let (from_inside, to_inside) = tokio::io::split(inside);
         let (from_outside, to_outside) = tokio::io::split(outside);
         let halves = Halves { from_inside, to_inside, from_outside, to_outside };
-        relay_halves(halves, first, Some(redaction), limits, traffic).await
+        round_trip(halves, (outgoing, search), limits, traffic).await
+    }
+
+    fn host(&self) -> Host {
+        Host::Name(self.name.clone())
+    }
+
+    /// Puts the credentials into a request, of whose body a part has arrived.
+    fn outgoing(&self, mut head: Head, rest: &[u8]) -> Result<Outgoing, Refusal> {
+        let host = self.host();
+        if head.method == "CONNECT" {
+            let what = "CONNECT cannot be sent to a host that has a secret";
+            return Err(Refusal::InvalidRequest { what });
+        }
+        let has_host = head.host()?.is_some() || head.target_authority()?.is_some();
+        let (rest, body) = check(&host, &self.name, &mut head)?.split(rest)?;
+        if !has_host {
+            head.set_host(&format!("{}:{}", self.name, self.port));
+        }
+        let (has_credential, redaction) =
+            self.credentials.insert_into(&self.name, self.port, &mut head);
+        let exchange = Exchange::of(&head, has_credential);
+        negotiation::without_compression(&mut head);
+        if has_credential {
+            negotiation::as_a_whole(&mut head);
+        }
+        let bytes = [&head.to_origin(None), rest].concat();
+        Ok(Outgoing { host, bytes, body, exchange, redaction })
     }
 
     /// Makes a TLS connection to the host and verifies its certificate.

@@ -9,9 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stockade_core::network::binding::check_bindings;
 use stockade_core::network::{Name, Policy, Transport};
-use stockade_egress_control::Credential;
+use stockade_egress_control::{Credential, Outcome};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -46,6 +47,25 @@ fn header(host: &str) -> Credential {
 /// A TLS host with its own authority. It responds with the head of the request and a header and a
 /// body that repeat its headers. Returns its address, and the authority.
 async fn host(name: &str) -> (SocketAddr, String) {
+    host_with(name, true, |text| {
+        let echoed = text.trim_end().replace("\r\n", " | ");
+        let seen = text.contains(VALUE);
+        format!(
+            "HTTP/1.1 103 Early\r\nX-Early: {echoed}\r\n\r\n\
+             HTTP/1.1 200 OK\r\nX-Echo: {echoed}\r\nConnection: close\r\n\r\n\
+             body: {echoed}; seen: {seen}"
+        )
+    })
+    .await
+}
+
+/// The same with any response to the head of a request. Without `notifies` it closes the connection
+/// without `close_notify`, and also if bytes of the request are unread.
+async fn host_with(
+    name: &str,
+    notifies: bool,
+    respond: impl Fn(&str) -> String + Send + 'static,
+) -> (SocketAddr, String) {
     let authority = Authority::new().unwrap();
     let acceptor = TlsAcceptor::from(authority.server(&Name::parse(name).unwrap()).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -59,16 +79,12 @@ async fn host(name: &str) -> (SocketAddr, String) {
                     break;
                 }
             }
-            let text = String::from_utf8(bytes).unwrap();
-            let echoed = text.trim_end().replace("\r\n", " | ");
-            let seen = text.contains(VALUE);
-            let answer = format!(
-                "HTTP/1.1 103 Early\r\nX-Early: {echoed}\r\n\r\n\
-                 HTTP/1.1 200 OK\r\nX-Echo: {echoed}\r\nConnection: close\r\n\r\n\
-                 body: {echoed}; seen: {seen}"
-            );
+            let answer = respond(&String::from_utf8_lossy(&bytes));
             stream.write_all(answer.as_bytes()).await.unwrap();
-            stream.shutdown().await.unwrap();
+            stream.flush().await.unwrap();
+            if notifies {
+                stream.shutdown().await.unwrap();
+            }
         }
     });
     (address, authority.pem())
@@ -99,13 +115,25 @@ async fn send_request(
     let trust = Trust::from_pem(authority.as_bytes()).unwrap();
     let server_name = ServerName::try_from(server_name.to_owned()).unwrap();
     let connected = TlsConnector::from(trust.config()).connect(server_name, inside).await;
-    let mut stream = connected.map_err(|error| error.to_string())?;
-    stream.write_all(request.as_bytes()).await.unwrap();
+    let stream = connected.map_err(|error| error.to_string())?;
+    let (mut from, mut to) = tokio::io::split(stream);
+    let request = request.to_owned();
+    // A response may come before the end of the request.
+    let writing = tokio::spawn(async move {
+        let _ = to.write_all(request.as_bytes()).await;
+        to
+    });
     let mut bytes = Vec::new();
-    let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.unwrap();
+    let read = timeout(PATIENCE, from.read_to_end(&mut bytes)).await.unwrap();
+    writing.abort();
+    drop((from, writing.await));
     timeout(PATIENCE, carrying).await.unwrap().unwrap();
-    read.map_err(|error| error.to_string())?;
-    Ok(String::from_utf8(bytes).unwrap())
+    match read {
+        Err(error) if bytes.is_empty() => Err(error.to_string()),
+        // The end was not announced.
+        Err(_) => Ok(format!("{} [cut]", String::from_utf8(bytes).unwrap())),
+        Ok(_) => Ok(String::from_utf8(bytes).unwrap()),
+    }
 }
 
 async fn world(credentials: Vec<Credential>, outside: &str) -> (World, String) {
@@ -194,6 +222,69 @@ async fn a_placeholder_is_the_value_outside_only() {
     assert!(answer.unwrap().ends_with("seen: false"));
 }
 
+#[tokio::test]
+async fn a_request_with_a_credential_asks_for_a_whole_and_plain_response() {
+    let (outside, trusted) = host("api.example").await;
+    let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    let choices = "Range: bytes=3-9\r\nif-range: x\r\nTE: gzip\r\nAccept-Charset: utf-16\r\n\
+                   Sec-WebSocket-Extensions: permessage-deflate\r\nAccept-Encoding: br\r\n";
+    let with = request(&format!("{choices}X-Key: {PLACEHOLDER}\r\n"));
+    let old = with.replace("HTTP/1.1\r\nHost: api.example", "HTTP/1.0");
+    for request in [with, old] {
+        let answer = send_request(&world, outside, &authority, "api.example", &request).await;
+        let answer = answer.unwrap();
+        assert!(answer.contains("body: GET / HTTP/1.1 | ") && answer.ends_with("seen: true"));
+        assert!(answer.contains("Host: api.example"), "{answer}");
+        assert!(answer.contains("Accept-Encoding: identity"), "{answer}");
+        for name in ["Range:", "if-range", "TE:", "Charset", "Sec-WebSocket"] {
+            assert!(!answer.contains(name), "{name}: {answer}");
+        }
+    }
+    let without = request(choices);
+    let answer = send_request(&world, outside, &authority, "api.example", &without).await.unwrap();
+    assert!(answer.contains("Range: bytes=3-9") && answer.ends_with("seen: false"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_response_that_cannot_be_redacted_is_refused() {
+    let coded = "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nCODE";
+    let (outside, trusted) = host_with("api.example", true, |_| coded.to_owned()).await;
+    let (mut world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    let with = request(&format!("X-Key: {PLACEHOLDER}\r\n"));
+    let answer = send_request(&world, outside, &authority, "api.example", &with).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 502 Bad Gateway\r\n"), "{answer}");
+    assert!(answer.contains("Stockade-Egress-Refused: unreadable\r\n"), "{answer}");
+    assert!(answer.contains("EGRESS_UNREADABLE") && !answer.contains("CODE"), "{answer}");
+    assert_eq!(world.refusal().await, "unreadable");
+    let answer = send_request(&world, outside, &authority, "api.example", &request("")).await;
+    assert!(answer.unwrap().ends_with("\r\n\r\nCODE"));
+}
+
+#[tokio::test]
+async fn all_of_a_response_arrives_however_the_host_ends() {
+    for (body, cut) in [("task", ""), ("sk-the-", ""), ("a sk-the-real", " [cut]")] {
+        let length = if cut.is_empty() { body.len() } else { 40 };
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+        let (outside, trusted) = host_with("api.example", false, move |_| answer.clone()).await;
+        let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+        let with = request(&format!("X-Key: {PLACEHOLDER}\r\n"));
+        let answer = send_request(&world, outside, &authority, "api.example", &with).await.unwrap();
+        assert!(answer.ends_with(&format!("\r\n\r\n{body}{cut}")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_before_the_end_of_the_request_arrives() {
+    let early = "HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\n\r\ntoo long";
+    let (outside, trusted) = host_with("api.example", true, |_| early.to_owned()).await;
+    let (world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    let length = 8 << 20;
+    let head = format!("X-Key: {PLACEHOLDER}\r\nContent-Length: {length}\r\n");
+    let long = request(&head) + &"x".repeat(length);
+    let answer = send_request(&world, outside, &authority, "api.example", &long).await.unwrap();
+    assert!(answer.contains("413 Too Large") && answer.contains("\r\n\r\ntoo long"), "{answer}");
+}
+
 async fn a_header_of_the_programs_own_is_taken_away() {
     let (outside, trusted) = host("api.example").await;
     let (world, authority) = world(vec![header("api.example")], &trusted).await;
@@ -266,6 +357,145 @@ async fn bindings_and_policy_hold_each_other() {
     assert!(world.sandbox.set_credentials(vec![broken], trust.clone()).is_err());
     world.sandbox.set_credentials(vec![], trust).unwrap();
     world.sandbox.set_policy(policy(&[])).unwrap();
+}
+
+/// A request with a secret whose length two servers could read differently does not leave.
+#[tokio::test]
+async fn a_request_with_a_secret_has_one_length() {
+    let (outside, trusted) = host("api.example").await;
+    let (mut world, authority) = world(vec![placeholder("api.example")], &trusted).await;
+    for framing in [
+        "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n0;x\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n0\n\n",
+    ] {
+        let request =
+            format!("POST / HTTP/1.1\r\nHost: api.example\r\nX-Key: {PLACEHOLDER}\r\n{framing}");
+        let answer = send_request(&world, outside, &authority, "api.example", &request).await;
+        assert!(answer.unwrap().starts_with("HTTP/1.1 400 Bad Request\r\n"), "{framing}");
+        assert_eq!(world.refusal().await, "invalid-request", "{framing}");
+    }
+}
+
+/// A server that answers each request when its body has arrived, and reports what it received.
+async fn patient() -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut bytes = Vec::new();
+            loop {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                let length = if text.contains("Content-Length") { PLACEHOLDER.len() } else { 0 };
+                let body = text.split_once("\r\n\r\n").map(|(_, body)| body.len());
+                if body.is_some_and(|body| body >= length) {
+                    break;
+                }
+                if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+                    break;
+                }
+            }
+            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+            let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+        }
+    });
+    (address, receiver)
+}
+
+/// The next event about a secret: its name, and whether its placeholder was not sent.
+async fn misdirection(world: &mut World) -> (String, bool) {
+    loop {
+        if let Outcome::Misdirected { secret, blocked } = world.outcome().await {
+            return (secret, blocked);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_placeholder_that_is_sent_elsewhere_is_reported() {
+    let basic = STANDARD.encode(format!("user:{PLACEHOLDER}"));
+    let (one, two) = PLACEHOLDER.split_at(5);
+    for strict in [false, true] {
+        for (head, parts) in [
+            (format!("GET /?k={PLACEHOLDER} HTTP/1.1\r\n"), ["", ""]),
+            (format!("GET / HTTP/1.1\r\nX-Key: a{PLACEHOLDER}\r\n"), ["", ""]),
+            (format!("GET / HTTP/1.1\r\nAuthorization: basic {basic}\r\n"), ["", ""]),
+            ("POST / HTTP/1.1\r\nContent-Length: 21\r\n".to_owned(), [one, two]),
+        ] {
+            let (server, mut received) = patient().await;
+            let (_, trusted) = host("api.example").await;
+            let mut credential = placeholder("api.example");
+            credential.binding.strict = strict;
+            let (mut world, _) = world(vec![credential], &trusted).await;
+            world
+                .sandbox
+                .set_policy(policy(&[
+                    "allow api.example",
+                    "allow third.example",
+                    "allow 127.0.0.1",
+                ]))
+                .unwrap();
+            world.resolver.set("third.example", &["127.0.0.1"], 60);
+            let address = world.address_of("third.example").await;
+            let mut stream = world.connect(address, server.port()).await;
+            stream
+                .write_all(format!("{head}Host: third.example\r\n\r\n").as_bytes())
+                .await
+                .unwrap();
+            for part in parts {
+                stream.write_all(part.as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            let answer = rest(&mut stream).await.unwrap_or_default();
+            assert_eq!(misdirection(&mut world).await, ("key".to_owned(), strict), "{head}");
+            drop(stream);
+            let received = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
+            let is_sent = received.contains(PLACEHOLDER) || received.contains(&basic);
+            assert_eq!(is_sent, !strict, "{received}");
+            if strict {
+                assert_eq!(world.refusal().await, "secret-misdirected");
+            }
+            if strict {
+                assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+                assert!(
+                    answer.contains("secret-misdirected") && answer.contains("key"),
+                    "{answer}"
+                );
+                assert_eq!(received.is_empty(), parts == ["", ""], "{received}");
+            }
+        }
+    }
+}
+
+/// A secret of one intercepted host is not sent to another one either.
+#[tokio::test]
+async fn a_placeholder_in_a_request_with_another_secret_is_reported() {
+    const OTHER: &str = "sk-placeholder-000002";
+    for strict in [false, true] {
+        let (outside, trusted) = host("api.example").await;
+        let binding = json!({
+            "credential": "other",
+            "hosts": ["other.example"],
+            "place": { "placeholder": OTHER },
+            "strict": strict,
+        });
+        let other = json!({"binding": binding, "value": "sk-other-Zq83hTnw04LxvUe7"});
+        let credentials = vec![placeholder("api.example"), serde_json::from_value(other).unwrap()];
+        let mut world =
+            World::new(&["allow api.example", "allow other.example", "allow 127.0.0.1"]).await;
+        let trust = Trust::from_pem(trusted.as_bytes()).unwrap();
+        let authority = world.sandbox.set_credentials(credentials, trust).unwrap();
+        let headers = format!("X-Key: {PLACEHOLDER}\r\nX-Other: {OTHER}\r\n");
+        let request = request(&headers);
+        let answer = send_request(&world, outside, &authority, "api.example", &request).await;
+        let answer = answer.unwrap();
+        assert_eq!(misdirection(&mut world).await, ("other".to_owned(), strict));
+        assert_eq!(answer.contains("secret-misdirected"), strict, "{answer}");
+        assert_eq!(answer.ends_with("seen: true"), !strict, "{answer}");
+    }
 }
 
 #[test]

@@ -11,8 +11,8 @@
 //!
 //! Reading order: `sandbox` (policy, resolve, check, connect), `name_table` (the addresses that stand
 //! for names), `accept` and `proxy` (the two ways to connect), `first_bytes` (the host that the first
-//! bytes name), `relay`, `dns`; then `intercept`, `credentials` and `redaction`, which are
-//! invisible to programs inside. `process` serves many sandboxes, on requests of its owner over a
+//! bytes name), `relay`, `sending`, `dns`; then `intercept`, `credentials`, `round_trip` and `redaction`, which
+//! are invisible to programs inside. `process` serves many sandboxes, on requests of its owner over a
 //! socket; `stockade-egress-control` contains the messages and the owner's side.
 //!
 //! Traffic from inside is hostile: it is bounded, parsed defensively, and cannot reach a host that
@@ -20,7 +20,9 @@
 //! what it needs to know of this machine.
 
 mod accept;
+mod activity;
 mod authority;
+mod body;
 mod credentials;
 pub mod dns;
 pub mod first_bytes;
@@ -30,6 +32,8 @@ mod intercept_tests;
 mod limits;
 mod listeners;
 mod name_table;
+mod negotiation;
+mod placeholders;
 mod process;
 mod proxy;
 mod record;
@@ -37,13 +41,17 @@ mod redaction;
 mod rejection;
 mod relay;
 mod resolve;
+mod response;
+mod round_trip;
 mod sandbox;
+mod sending;
 mod serve;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod traffic_tests;
 mod trust;
+mod watch;
 
 pub use credentials::Error as CredentialError;
 pub use limits::Limits;

@@ -84,6 +84,7 @@ fn parse_target(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Target,
     };
     if head.method == "CONNECT" {
         let (host, port) = authority(&head.target)?;
+        check_host_header(head, &host)?;
         let Some(port) = port else {
             return Err(Refusal::InvalidRequest { what: "CONNECT needs a port" });
         };
@@ -94,30 +95,27 @@ fn parse_target(sandbox: &Sandbox, head: &Head, rest: Vec<u8>) -> Result<Target,
         };
         return Ok(Target { host, port, first, is_tunnel: true });
     }
-    let (target, path) = head.absolute()?;
+    let (target, _) = head.absolute()?;
     let (named, port) = authority(target)?;
-    if let Some(host_header) = head.host()? {
-        let is_same = authority(&host_header).is_ok_and(|(said, _)| said == named);
-        if !is_same {
-            return Err(Refusal::mismatch(&named, Evidence::HostHeader, &host_header));
-        }
-    }
-    let path = match (path, head.method.as_str()) {
-        ("", "OPTIONS") => "*".to_owned(),
-        (path, _) if path.starts_with('/') => path.to_owned(),
-        (path, _) => format!("/{path}"),
-    };
-    let (rest, body) = {
-        let (rest, body) = head.body()?.split(&rest);
-        (rest.to_vec(), body)
-    };
+    check_host_header(head, &named)?;
+    let path = head.origin_target()?;
+    let (rest, body) = head.body()?.split(&rest)?;
     // The name in its parsed form, so that no other parser reads it differently.
     let host_text = match &named {
         Host::Address(address) if address.is_ipv6() => format!("[{address}]"),
         other => other.to_string(),
     };
     let host_text = port.map_or_else(|| host_text.clone(), |port| format!("{host_text}:{port}"));
-    let bytes = [head.to_origin(Some((&path, &host_text))), rest].concat();
+    let bytes = [&head.to_origin(Some((&path, &host_text))), rest].concat();
     let (host, port) = (resolve_host(named)?, port.unwrap_or(80));
     Ok(Target { host, port, first: FirstBytes::Request(bytes, body), is_tunnel: false })
+}
+
+/// Checks that a `Host` header, if there is one, is that of the target.
+fn check_host_header(head: &Head, host: &Host) -> Result<(), Refusal> {
+    let Some(text) = head.host()? else { return Ok(()) };
+    match authority(&text) {
+        Ok((own, _)) if own == *host => Ok(()),
+        _ => Err(Refusal::mismatch(host, Evidence::HostHeader, &text)),
+    }
 }

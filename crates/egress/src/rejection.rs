@@ -19,8 +19,7 @@ const ALERT: &[u8] = &[21, 3, 3, 0, 2, 2, 49];
 
 /// How long to wait for the first bytes of a refused connection, which show its protocol.
 const PEEK_TIMEOUT: Duration = Duration::from_millis(300);
-/// How long, and how many bytes, are read after the response: closing earlier would reset the
-/// connection and discard the response.
+/// How long, and how many bytes, are read after the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const DRAIN_BYTES: usize = 1 << 20;
 
@@ -41,10 +40,12 @@ pub(crate) async fn refuse_after(stream: TcpStream, bytes: &[u8], refusal: &Refu
         return answer(stream, ALERT).await;
     }
     let is_request = match http::guess(bytes) {
-        http::Guess::Version1 => true,
+        http::Guess::Version1 | http::Guess::Invalid => true,
         // A long first line: only a request begins with a method and a path.
         http::Guess::Unknown => bytes.windows(2).any(|pair| pair == b" /"),
-        http::Guess::Version2 | http::Guess::NotHttp => false,
+        // A request to lenient servers.
+        http::Guess::NotHttp => matches!(refusal, Refusal::InvalidRequest { .. }),
+        http::Guess::Version2 => false,
     };
     if is_request {
         return answer(stream, &response(refusal)).await;
@@ -62,8 +63,16 @@ pub(crate) async fn write_and_close(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     bytes: &[u8],
 ) {
-    let drain = async {
-        stream.write_all(bytes).await?;
+    let written = timeout(DRAIN_TIMEOUT, stream.write_all(bytes)).await;
+    if matches!(written, Ok(Ok(()))) {
+        drain(stream).await;
+    }
+}
+
+/// Ends the direction to the client, and waits a moment for the end of the other one: closing while
+/// bytes arrive would reset the connection, and discard what the client has not read yet.
+pub(crate) async fn drain(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    let draining = async {
         stream.shutdown().await?;
         let mut scratch = [0; 4096];
         let mut left = DRAIN_BYTES;
@@ -76,7 +85,7 @@ pub(crate) async fn write_and_close(
         std::io::Result::Ok(())
     };
     // A client that does not read misses the response.
-    let _ = timeout(DRAIN_TIMEOUT, drain).await;
+    let _ = timeout(DRAIN_TIMEOUT, draining).await;
 }
 
 /// Closes a connection without a response.

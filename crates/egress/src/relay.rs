@@ -1,21 +1,24 @@
 //! Relays bytes between a connection from inside and one to outside. The first outgoing bytes are
-//! checked before any is sent; incoming bytes are not checked, except for redaction.
+//! checked before any is sent; incoming bytes are not checked.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use stockade_core::network::{Name, Refusal};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
-use crate::first_bytes::http::{Body, Response};
+use crate::activity::{Activity, CopyError};
+use crate::first_bytes::body::Body;
+use crate::first_bytes::tls;
 use crate::first_bytes::{Admission, admit};
 use crate::limits::Limits;
-use crate::redaction::Redaction;
-
-const BUFFER_BYTES: usize = 32 << 10;
+use crate::placeholders::Search;
+use crate::rejection;
+use crate::sending::{SendError, Sending};
+use crate::watch::{Seen, Watched};
 
 /// The first bytes.
 #[derive(Debug)]
@@ -31,8 +34,8 @@ pub(crate) enum FirstBytes {
 /// The number of relayed bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
-    sent: AtomicU64,
-    received: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
 }
 
 impl Traffic {
@@ -49,12 +52,21 @@ pub(crate) enum RelayError {
     Refused(Refusal, Vec<u8>),
     /// It is refused, and the client was notified.
     Reported(Refusal),
+    /// The response ended before it was complete, or perhaps did. All of it that arrived was
+    /// forwarded, and its end was not announced to the client.
+    Cut,
     /// Either side disconnected, or was idle for too long.
     Io,
 }
 
 impl From<io::Error> for RelayError {
     fn from(_: io::Error) -> Self {
+        Self::Io
+    }
+}
+
+impl From<CopyError> for RelayError {
+    fn from(_: CopyError) -> Self {
         Self::Io
     }
 }
@@ -67,61 +79,45 @@ pub(crate) struct Halves<FromInside, ToInside, FromOutside, ToOutside> {
     pub(crate) to_outside: ToOutside,
 }
 
-/// Relays bytes until both sides are done.
+/// Relays bytes until both sides are done. The search is for placeholders in what is sent.
 pub(crate) async fn relay(
     inside: &mut TcpStream,
     outside: &mut TcpStream,
     first: FirstBytes,
+    mut search: Search<'_>,
     limits: &Limits,
     traffic: &Traffic,
 ) -> Result<(), RelayError> {
-    let (from_inside, to_inside) = inside.split();
-    let (from_outside, to_outside) = outside.split();
-    let halves = Halves { from_inside, to_inside, from_outside, to_outside };
-    relay_halves(halves, first, None, limits, traffic).await
-}
-
-/// The same. If `redaction` is given, it is applied to the response.
-pub(crate) async fn relay_halves(
-    halves: Halves<
-        impl AsyncRead + Unpin,
-        impl AsyncWrite + Unpin,
-        impl AsyncRead + Unpin,
-        impl AsyncWrite + Unpin,
-    >,
-    first: FirstBytes,
-    redaction: Option<Redaction>,
-    limits: &Limits,
-    traffic: &Traffic,
-) -> Result<(), RelayError> {
-    let Halves { mut from_inside, mut to_inside, mut from_outside, mut to_outside } = halves;
+    let (mut from_inside, mut to_inside) = inside.split();
+    let (from_outside, mut to_outside) = outside.split();
     let activity = Activity::new(limits.idle);
     let is_request = AtomicBool::new(false);
+    let (is_no_request, no_request) = watch::channel(false);
+    let (mut from_outside, seen) = Watched::new(from_outside, no_request);
     let out = async {
-        let (bytes, body) = read_first_bytes(&mut from_inside, first, limits).await?;
-        activity.write(&mut to_outside, &bytes, &traffic.sent).await?;
-        drop(bytes);
-        match body {
-            Body::Bytes(length) => {
-                is_request.store(true, Ordering::Relaxed);
-                let mut body = (&mut from_inside).take(length);
-                activity.copy(&mut body, &mut to_outside, &traffic.sent).await?;
-                // Nothing may follow. The direction is not shut down: some servers take that for a
-                // cancelled request.
-            }
-            Body::Open => {
-                activity.copy(&mut from_inside, &mut to_outside, &traffic.sent).await?;
-                to_outside.shutdown().await?;
-            }
+        let (bytes, body) = read_first_bytes(&mut from_inside, first, Some(&seen), limits).await?;
+        if tls::is_handshake(&bytes) {
+            search.end();
         }
-        Ok::<_, End>(())
+        is_no_request.send_replace(matches!(body, Body::Other(_)));
+        let sending = Sending {
+            activity: &activity,
+            from: &mut from_inside,
+            to: &mut to_outside,
+            count: &traffic.sent,
+            search,
+            seen: seen.clone(),
+            is_request: &is_request,
+        };
+        match sending.send(bytes, body).await {
+            // A host may answer before it has read all of the request, and close: its response
+            // still arrives.
+            Err(SendError::Write) if is_request.load(Ordering::Relaxed) => Ok(()),
+            sent => Ok::<_, End>(sent?),
+        }
     };
     let back = async {
-        let (from, to, count) = (&mut from_outside, &mut to_inside, &traffic.received);
-        match redaction {
-            Some(redaction) => activity.answer(from, to, redaction, count).await?,
-            None => activity.copy(from, to, count).await?,
-        }
+        activity.copy(&mut from_outside, &mut to_inside, &traffic.received).await?;
         to_inside.shutdown().await?;
         // The rest of an unfinished request is not needed any more.
         if is_request.load(Ordering::Relaxed) { Err(End::Answered) } else { Ok(()) }
@@ -129,6 +125,14 @@ pub(crate) async fn relay_halves(
     match tokio::try_join!(out, back) {
         Ok(_) | Err(End::Answered) => Ok(()),
         Err(End::Broken(broken)) => Err(broken),
+        Err(End::Refused(refusal)) => {
+            // A response that has begun cannot become another one.
+            if traffic.bytes().1 == 0 {
+                let mut inside = tokio::io::join(from_inside, to_inside);
+                rejection::write_and_close(&mut inside, &rejection::response(&refusal)).await;
+            }
+            Err(RelayError::Reported(refusal))
+        }
     }
 }
 
@@ -136,11 +140,34 @@ pub(crate) async fn relay_halves(
 enum End {
     /// The only response is complete.
     Answered,
+    /// What follows the first bytes is refused.
+    Refused(Refusal),
     Broken(RelayError),
 }
 
-impl<E: Into<RelayError>> From<E> for End {
-    fn from(error: E) -> Self {
+impl From<RelayError> for End {
+    fn from(error: RelayError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<SendError> for End {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Read | SendError::Write => Self::Broken(RelayError::Io),
+            SendError::Refused(refusal) => Self::Refused(refusal),
+        }
+    }
+}
+
+impl From<CopyError> for End {
+    fn from(error: CopyError) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
         Self::Broken(error.into())
     }
 }
@@ -149,6 +176,7 @@ impl<E: Into<RelayError>> From<E> for End {
 pub(crate) async fn read_first_bytes(
     inside: &mut (impl AsyncRead + Unpin),
     first: FirstBytes,
+    seen: Option<&watch::Receiver<Seen>>,
     limits: &Limits,
 ) -> Result<(Vec<u8>, Body), RelayError> {
     let (name, mut bytes) = match first {
@@ -160,7 +188,8 @@ pub(crate) async fn read_first_bytes(
     let mut deadline =
         Instant::now() + if bytes.is_empty() { limits.idle } else { limits.first_bytes };
     loop {
-        match admit(&name, &bytes) {
+        let has_answered = seen.is_some_and(|seen| *seen.borrow() == Seen::Other);
+        match admit(&name, &bytes, has_answered) {
             Admission::More => {}
             Admission::Forward { bytes, body } => return Ok((bytes, body)),
             Admission::Refuse(refusal) => return Err(RelayError::Refused(refusal, bytes)),
@@ -181,117 +210,6 @@ pub(crate) async fn read_first_bytes(
         }
         if is_first {
             deadline = Instant::now() + limits.first_bytes;
-        }
-    }
-}
-
-/// The head of a response, and the bytes after it.
-async fn response(
-    activity: &Activity,
-    outside: &mut (impl AsyncRead + Unpin),
-) -> io::Result<(Vec<u8>, Vec<u8>)> {
-    let mut bytes = Vec::with_capacity(1024);
-    loop {
-        if activity.read(outside, &mut bytes).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let response = Response::parse(&bytes);
-        let response = response.map_err(|what| io::Error::new(io::ErrorKind::InvalidData, what))?;
-        if let Some(Response { length }) = response {
-            let rest = bytes.split_off(length.min(bytes.len()));
-            return Ok((bytes, rest));
-        }
-    }
-}
-
-/// The time of the last transfer, in either direction.
-struct Activity {
-    started: Instant,
-    last_millis: AtomicU64,
-    idle: Duration,
-}
-
-impl Activity {
-    fn new(idle: Duration) -> Self {
-        Self { started: Instant::now(), last_millis: AtomicU64::new(0), idle }
-    }
-
-    fn note(&self) {
-        let millis = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_millis.store(millis, Ordering::Relaxed);
-    }
-
-    fn deadline(&self) -> Instant {
-        let last = Duration::from_millis(self.last_millis.load(Ordering::Relaxed));
-        self.started + last + self.idle
-    }
-
-    async fn write(
-        &self,
-        to: &mut (impl AsyncWrite + Unpin),
-        bytes: &[u8],
-        count: &AtomicU64,
-    ) -> io::Result<()> {
-        // A peer that reads nothing is treated as disconnected, whatever it sends.
-        timeout(self.idle, to.write_all(bytes)).await??;
-        count.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        self.note();
-        Ok(())
-    }
-
-    /// Waits for more bytes until both directions are idle for too long.
-    async fn read(
-        &self,
-        from: &mut (impl AsyncRead + Unpin),
-        buffer: &mut Vec<u8>,
-    ) -> io::Result<usize> {
-        loop {
-            let deadline = self.deadline();
-            match timeout_at(deadline, from.read_buf(buffer)).await {
-                Ok(length) => return length,
-                // There may have been traffic in the other direction.
-                Err(_) if self.deadline() > deadline => {}
-                Err(_) => return Err(io::ErrorKind::TimedOut.into()),
-            }
-        }
-    }
-
-    /// Copies bytes until the end of the stream.
-    async fn copy(
-        &self,
-        from: &mut (impl AsyncRead + Unpin),
-        to: &mut (impl AsyncWrite + Unpin),
-        count: &AtomicU64,
-    ) -> io::Result<()> {
-        let mut buffer = Vec::with_capacity(BUFFER_BYTES);
-        loop {
-            buffer.clear();
-            let length = self.read(from, &mut buffer).await?;
-            if length == 0 {
-                return Ok(());
-            }
-            self.write(to, &buffer, count).await?;
-        }
-    }
-
-    /// Copies a redacted response until its end.
-    async fn answer(
-        &self,
-        from: &mut (impl AsyncRead + Unpin),
-        to: &mut (impl AsyncWrite + Unpin),
-        mut redaction: Redaction,
-        count: &AtomicU64,
-    ) -> io::Result<()> {
-        let (head, mut buffer) = response(self, from).await?;
-        self.write(to, &redaction.head(&head), count).await?;
-        loop {
-            let bytes = redaction.body(&buffer);
-            self.write(to, &bytes, count).await?;
-            buffer.clear();
-            buffer.reserve(BUFFER_BYTES);
-            if self.read(from, &mut buffer).await? == 0 {
-                return self.write(to, &redaction.finish(), count).await;
-            }
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::credentials::{self, Credentials};
 use crate::intercept::Interception;
 use crate::limits::Limits;
 use crate::name_table::{AddressUse, NameTable};
+use crate::placeholders::Search;
 use crate::record::Record;
 use crate::resolve::{NotFound, Resolve};
 use crate::trust::Trust;
@@ -122,6 +123,25 @@ impl Sandbox {
             port,
             credentials: Arc::clone(credentials),
             trust: trust.clone(),
+        })
+    }
+
+    /// The search for placeholders in what is sent to a port of a host.
+    pub(crate) fn search<'a>(
+        &'a self,
+        transport: Transport,
+        host: &'a Host,
+        port: u16,
+    ) -> Search<'a> {
+        let credentials = self.credentials.read().unwrap_or_else(PoisonError::into_inner);
+        let credentials = credentials.as_ref().map(|(credentials, _)| credentials);
+        let elsewhere = credentials.map(|credentials| credentials.elsewhere(host, port));
+        Search::new(elsewhere.unwrap_or_default(), host.clone(), move |placeholder| {
+            let outcome = Outcome::Misdirected {
+                secret: placeholder.secret.clone(),
+                blocked: placeholder.strict,
+            };
+            self.record(transport, Some(host), Some(port), outcome);
         })
     }
 

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use stockade_core::network::{Policy, Transport};
 use stockade_egress_control::Outcome;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::limits::Limits;
@@ -95,7 +96,7 @@ async fn the_proxy_tells_why_it_refuses() {
         ("api.example:1", 502, "EGRESS_UNREACHABLE", "unreachable"),
     ] {
         let (mut stream, mut answer) =
-            world.ask_proxy(&format!("CONNECT {target} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+            world.ask_proxy(&format!("CONNECT {target} HTTP/1.1\r\n\r\n")).await;
         answer += &rest(&mut stream).await.unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
         assert!(answer.contains(&format!("Stockade-Egress-Refused: {reason}\r\n")), "{answer}");
@@ -209,6 +210,123 @@ async fn what_is_sent_must_be_for_the_host_of_the_connection() {
     assert!(rest(&mut stream).await.unwrap().ends_with("mirrored"));
     let passed = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
     assert_eq!(passed, "GET / HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n");
+}
+
+/// A server that sends an answer after the first request, and then reports all that it receives.
+async fn answering(
+    answer: &'static str,
+    is_last: bool,
+) -> (std::net::SocketAddr, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 4096];
+                let length = stream.read(&mut bytes).await.unwrap_or(0);
+                bytes.truncate(length);
+                let _ = stream.write_all(answer.as_bytes()).await;
+                if is_last {
+                    let _ = stream.shutdown().await;
+                }
+                let _ = stream.read_to_end(&mut bytes).await;
+                let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+            });
+        }
+    });
+    (address, receiver)
+}
+
+const EVIL: &str = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+
+#[tokio::test]
+async fn nothing_follows_a_request_before_the_host_has_switched() {
+    let web_socket = "GET / HTTP/1.1\r\nHost: api.example\r\nUpgrade: websocket\r\n\
+                      Connection: Upgrade\r\n\r\n";
+    let tunnel = "CONNECT api.example:80 HTTP/1.1\r\nHost: api.example\r\n\r\n";
+    let switch = "HTTP/1.1 101 Switching Protocols\r\n\r\n";
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let post = |framing: &str, body: &str| {
+        format!("POST / HTTP/1.1\r\nHost: api.example\r\n{framing}\r\n\r\n{body}")
+    };
+    for (request, answer, passes) in [
+        (web_socket.to_owned(), switch, true),
+        (web_socket.to_owned(), ok, false),
+        (web_socket.to_owned(), "HTTP/1.1 426 No\r\n\r\n", false),
+        (web_socket.replace("websocket", "h2c"), switch, false),
+        (tunnel.to_owned(), ok, true),
+        (tunnel.to_owned(), "HTTP/1.1 403 No\r\n\r\n", false),
+        (tunnel.to_owned(), switch, false),
+        (post("Content-Length: 3", "abc"), ok, false),
+        (post("Content-Length: 3\r\nExpect: 100-continue", "abc"), ok, false),
+        (post("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\n\r\n"), ok, false),
+    ] {
+        let (server, mut received) = answering(answer, !passes).await;
+        let world = world(&["allow api.example"]).await;
+        let address = world.address_of("api.example").await;
+        for at_once in [true, false] {
+            let mut stream = world.connect(address, server.port()).await;
+            if at_once {
+                stream.write_all(format!("{request}{EVIL}").as_bytes()).await.unwrap();
+            } else {
+                stream.write_all(request.as_bytes()).await.unwrap();
+                let mut byte = [0];
+                timeout(PATIENCE, stream.read_exact(&mut byte)).await.unwrap().unwrap();
+                stream.write_all(EVIL.as_bytes()).await.unwrap();
+            }
+            stream.shutdown().await.unwrap();
+            let _ = rest(&mut stream).await;
+            drop(stream);
+            let received = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
+            assert_eq!(received.contains("evil.example"), passes, "{request}{answer}: {received}");
+            assert!(received.starts_with(request.split("\r\n").next().unwrap()), "{received}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn invalid_chunks_end_a_request() {
+    let (server, mut received) = answering("", false).await;
+    let mut world = world(&["allow api.example"]).await;
+    let address = world.address_of("api.example").await;
+    let head = "POST / HTTP/1.1\r\nHost: api.example\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut stream = world.connect(address, server.port()).await;
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(b"3\r\nab").await.unwrap();
+    stream.write_all(b"c\r\n0;x\r\n\r\n").await.unwrap();
+    let answer = rest(&mut stream).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+    assert_eq!(world.refusal().await, "invalid-request");
+    let received = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
+    assert!(!received.contains(";x") && !received.ends_with("0\r\n\r\n"), "{received}");
+}
+
+#[tokio::test]
+async fn other_protocols_pass_until_they_become_a_request() {
+    let world = world(&["allow api.example"]).await;
+    let address = world.address_of("api.example").await;
+    // The host answers in HTTP to what is no request.
+    let (server, _received) = answering("HTTP/1.1 400 Bad Request\r\n\r\n", true).await;
+    let mut stream = world.connect(address, server.port()).await;
+    stream.write_all(b"EHLO me\r\n").await.unwrap();
+    assert_eq!(rest(&mut stream).await, Err(std::io::ErrorKind::ConnectionReset));
+    // It does not answer, and the headers of a request follow.
+    let (server, mut received) = answering("", false).await;
+    let mut stream = world.connect(address, server.port()).await;
+    stream.write_all(b"EHLO me\r\n").await.unwrap();
+    stream.write_all(b"Host: evil.example\r\n\r\n").await.unwrap();
+    assert!(rest(&mut stream).await.unwrap().starts_with("HTTP/1.1 400 "));
+    let received = timeout(PATIENCE, received.recv()).await.unwrap().unwrap();
+    assert!(!received.contains("evil"), "{received}");
+    // It answers in its own protocol.
+    let server = echo(b"").await;
+    let mut stream = world.connect(address, server.port()).await;
+    stream.write_all(b"EHLO me\r\n").await.unwrap();
+    assert_eq!(read(&mut stream, 9).await, "EHLO me\r\n");
+    stream.write_all(b"Host: any\r\n\r\n").await.unwrap();
+    assert_eq!(read(&mut stream, 13).await, "Host: any\r\n\r\n");
 }
 
 #[tokio::test]

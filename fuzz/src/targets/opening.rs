@@ -26,8 +26,10 @@ pub(super) const WORDS: &[&str] = &[
 /// Judges a beginning. What goes out in its place is for the host of the connection as well.
 pub(super) fn run(bytes: &[u8]) -> bool {
     let Ok(name) = Name::parse("api.example") else { return false };
-    let Admission::Forward { bytes: forwarded, body } = admit(&name, bytes) else { return false };
-    let again = admit(&name, &forwarded);
+    let Admission::Forward { bytes: forwarded, body } = admit(&name, bytes, false) else {
+        return false;
+    };
+    let again = admit(&name, &forwarded, false);
     let goes_on = matches!(&again, Admission::Forward { bytes, .. } if *bytes == forwarded);
     assert!(goes_on, "{forwarded:?} goes out, and is {again:?} itself ({body:?})");
     true

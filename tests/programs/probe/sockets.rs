@@ -93,7 +93,7 @@ fn socket_options(_: &[String]) -> Verdict {
                 let socket = unsafe { libc::socket(family, kind, 0) };
                 let Ok(socket) = usize::try_from(socket) else { return libc::ENOPROTOOPT };
                 let arguments = [socket, *level, *name, value.as_ptr().addr(), value.len(), 0];
-                crate::attempt::raw(libc::SYS_setsockopt, arguments)
+                crate::attempt::raw_syscall(libc::SYS_setsockopt, arguments)
             });
             if attempt != crate::attempt::Attempt::Failed(libc::ENOPROTOOPT) {
                 reached.push(format!("option {level}/{name} of {family}/{kind}: {attempt}"));

@@ -37,8 +37,9 @@ fn fetch(arguments: &[String]) -> Verdict {
     Verdict::Blocked(output.join(" | "))
 }
 
-/// `fetch-secured VARIABLE NAME:PORT…`: prints the response of a server over TLS to a request with
-/// a variable's value as `Authorization`. Trusts the authorities in `SSL_CERT_FILE`: no attack.
+/// `fetch-secured VARIABLE NAME:PORT[/PATH]…`: prints the response of a server over TLS to a request
+/// with a variable's value as `Authorization`, which asks for a compressed part of the body. Trusts
+/// the authorities in `SSL_CERT_FILE`: no attack.
 fn fetch_tls(arguments: &[String]) -> Verdict {
     let Some((variable, servers)) = arguments.split_first() else {
         return Verdict::Broken("a variable is needed".into());
@@ -51,7 +52,8 @@ fn fetch_tls(arguments: &[String]) -> Verdict {
     Verdict::Blocked(format!("with {value}: {}", output.join(" | ")))
 }
 
-fn get_tls(server: &str, value: &str) -> std::io::Result<String> {
+fn get_tls(url: &str, value: &str) -> std::io::Result<String> {
+    let (server, path) = url.split_once('/').unwrap_or((url, ""));
     let (name, _) = server.split_once(':').ok_or_else(|| Error::other("no port"))?;
     let file = std::env::var("SSL_CERT_FILE").map_err(Error::other)?;
     let mut roots = RootCertStore::empty();
@@ -70,8 +72,8 @@ fn get_tls(server: &str, value: &str) -> std::io::Result<String> {
     let mut stream = StreamOwned::new(connection, stream);
     write!(
         stream,
-        "GET / HTTP/1.1\r\nHost: {server}\r\nAuthorization: Bearer {value}\r\n\
-         Connection: close\r\n\r\n"
+        "GET /{path} HTTP/1.1\r\nHost: {server}\r\nAuthorization: Bearer {value}\r\n\
+         Range: bytes=40-60\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"
     )?;
     let mut output = Vec::new();
     match stream.read_to_end(&mut output) {

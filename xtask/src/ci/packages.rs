@@ -15,6 +15,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("newuidmap", "uidmap"),
     ("git", "git"),
     ("update-ca-certificates", "ca-certificates"),
+    ("nginx", "nginx-light"),
+    ("go", "golang-go"),
     guest::PACKAGE,
 ];
 

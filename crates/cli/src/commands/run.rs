@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use stockade_bundle::store::Bundle;
 use stockade_core::network::binding::Binding;
-use stockade_core::network::{DeniedConnections, Reason};
+use stockade_core::network::{AllowedHost, DeniedConnections, Misdirection, Reason};
 use stockade_core::{Ending, Problem};
 
 use crate::args::Run;
@@ -55,7 +55,13 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
         let secret = |binding: &Binding| json!({ "name": binding.credential, "hosts": binding.hosts, "ports": binding.ports });
         let secrets: Vec<_> = secrets.iter().map(secret).collect();
         let (refused, lost) = (heard.connections(), heard.lost());
-        json!({ "policy": policy, "secrets": secrets, "refused": refused, "lost": lost })
+        json!({
+            "policy": policy,
+            "secrets": secrets,
+            "misdirected": heard.misdirections(),
+            "refused": refused,
+            "lost": lost,
+        })
     });
     let answer = json!({
         "exitCode": report.exit_code,
@@ -97,6 +103,7 @@ fn print_report(arguments: &Run, report: &Report) {
         eprint_line!("  hint: {hint}");
     }
     if let Some((_, _, heard)) = &report.network {
+        print_misdirected(heard);
         print_denied(heard);
     }
     match &report.conclusion {
@@ -132,6 +139,23 @@ fn print_report(arguments: &Run, report: &Report) {
                 view.display(),
                 report.exit_code
             );
+        }
+    }
+}
+
+fn print_misdirected(heard: &DeniedConnections) {
+    for Misdirection { secret, host, port, blocked, times } in heard.misdirections() {
+        let times = match times {
+            1 => String::new(),
+            times => format!(" in {times} connections"),
+        };
+        let was = if *blocked { "was not sent" } else { "was sent" };
+        eprint_line!(
+            "stockade: the placeholder of the secret {secret} {was} to {}{times}: the secret is not bound to that host",
+            AllowedHost::new(host, Some(*port))
+        );
+        if !blocked {
+            eprint_line!("  hint: --strict-secrets refuses such requests");
         }
     }
 }

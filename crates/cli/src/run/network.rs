@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use stockade_core::access::Effect;
 use stockade_core::network::binding::{Binding, CredentialSlot, check_bindings};
+use stockade_core::network::secret::value::{self, Contained};
 use stockade_core::network::{AllowedHost, Policy, Rule, secret};
 use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_egress_control::Credential;
@@ -21,7 +22,8 @@ pub(super) fn policy(allowed: Vec<AllowedHost>) -> Result<Policy, Problem> {
 /// names.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] when one has no value, or its host is not allowed.
+/// [`Code::InvalidInput`] when one has no value or one that can be guessed, or its host is not
+/// allowed.
 pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credential>, Problem> {
     let invalid = |message: String| Problem::new(Code::InvalidInput, message);
     let Some(first) = arguments.secret.first() else { return Ok(Vec::new()) };
@@ -30,8 +32,11 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
             .remedied_by(format!("--allow {}", first.host))
     })?;
     let placeholder = || format!("stockade-{}", Uuid::now_v7().simple());
-    let bindings = secret::bindings(&arguments.secret, placeholder)
+    let mut bindings = secret::bindings(&arguments.secret, placeholder)
         .map_err(|error| invalid(error.to_string()))?;
+    for binding in &mut bindings {
+        binding.strict = arguments.strict_secrets;
+    }
     check_bindings(&bindings, policy)?;
     let with_value = bindings.into_iter().map(|binding| {
         let name = &binding.credential;
@@ -39,8 +44,7 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
             return Err(invalid(format!("`--env` and `--secret` both set {name}")));
         }
         // The system's error for a value that is not UTF-8 would contain that value.
-        let value = std::env::var_os(name).map(OsString::into_string);
-        match value {
+        match std::env::var_os(name).map(OsString::into_string) {
             Some(Ok(value)) => Ok(Credential::new(binding, value)),
             Some(Err(_)) => {
                 Err(invalid(format!("the value of the secret {name} is not UTF-8 text")))
@@ -50,7 +54,23 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
                 .remedied_by(format!("export {name}=VALUE"))),
         }
     });
-    with_value.collect()
+    let all: Vec<Credential> = with_value.collect::<Result<_, Problem>>()?;
+    for credential in &all {
+        let name = &credential.binding.credential;
+        value::check(&credential.value).map_err(|weak| {
+            invalid(format!("the value of the secret {name} can be guessed"))
+                .because(weak.to_string())
+                .remedied_by(format!("export {name}=\"$(openssl rand -hex 32)\""))
+        })?;
+    }
+    let pairs: Vec<_> = all.iter().map(|secret| (&secret.binding, secret.value.as_str())).collect();
+    if let Some(Contained { outer, inner }) = value::contained(&pairs) {
+        let message = format!("the value of the secret {outer} contains that of {inner}");
+        return Err(invalid(message)
+            .because("a host that receives both would reveal which part it is")
+            .remedied_by(format!("leave out `--secret {inner}@…`, or bind it to another host")));
+    }
+    Ok(all)
 }
 
 /// The placeholders that the command sees instead of secrets, in variables of the same names.

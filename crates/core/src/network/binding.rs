@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::variables::obeyed_by;
 use super::{MAX_PORTS, Name, Policy, Target};
 use crate::access::Effect;
 use crate::{Code, Problem};
@@ -19,6 +20,8 @@ pub(super) const PORT: u16 = 443;
 
 /// Headers that define the framing or the destination of a message: a binding must not set them.
 const RESERVED: &[&str] = &[
+    "accept-charset",
+    "accept-encoding",
     "connection",
     "content-encoding",
     "content-length",
@@ -27,10 +30,13 @@ const RESERVED: &[&str] = &[
     "expect",
     "forwarded",
     "host",
+    "if-range",
     "keep-alive",
     "proxy-authenticate",
     "proxy-authorization",
     "proxy-connection",
+    "range",
+    "sec-websocket-extensions",
     "te",
     "trailer",
     "transfer-encoding",
@@ -71,6 +77,9 @@ pub struct Binding {
     pub ports: Vec<u16>,
     /// Where it is put.
     pub place: CredentialSlot,
+    /// Whether traffic with its placeholder to other hosts is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict: bool,
 }
 
 fn default_ports() -> Vec<u16> {
@@ -138,7 +147,16 @@ impl Binding {
         }
     }
 
+    /// Whether some host receives both credentials.
+    pub fn shares_host(&self, other: &Self) -> bool {
+        let overlaps = |host| self.hosts.iter().any(|own| overlap(own, host));
+        self.ports.iter().any(|port| other.ports.contains(port)) && other.hosts.iter().any(overlaps)
+    }
+
     fn check(&self) -> Result<(), &'static str> {
+        if obeyed_by(&self.credential).is_some() {
+            return Err("programs obey the variable of its name");
+        }
         if self.hosts.is_empty() || self.hosts.len() > MAX_HOSTS {
             return Err("it has no hosts, or too many");
         }
@@ -293,6 +311,8 @@ mod tests {
             "Upgrade",
             "TE",
             "Trailer",
+            "Range",
+            "Accept-Encoding",
             "Proxy-Authorization",
             "Proxy-Authenticate",
             "Forwarded",

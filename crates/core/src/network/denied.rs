@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::misdirected::{MAX_MISDIRECTED, Misdirection};
 use super::{AllowedHost, Host, Reason};
 use crate::error::Code;
 use crate::names::names;
@@ -78,6 +79,7 @@ fn allow_argument(host: &Host, port: Option<u16>, reason: Reason) -> Option<Stri
 pub struct DeniedConnections {
     connections: Vec<DeniedConnection>,
     lost: u64,
+    misdirections: Vec<Misdirection>,
     indexes: HashMap<Key, usize>,
 }
 
@@ -107,6 +109,26 @@ impl DeniedConnections {
     /// The listed kinds, in the order in which they first occurred.
     pub fn connections(&self) -> &[DeniedConnection] {
         &self.connections
+    }
+
+    /// Counts a secret whose placeholder was sent elsewhere. Returns whether it is the first of its
+    /// kind and is listed.
+    pub fn add_misdirection(&mut self, new: Misdirection) -> bool {
+        let own = self.misdirections.iter_mut().find(|own| own.is_like(&new));
+        if let Some(own) = own {
+            own.times = own.times.saturating_add(new.times);
+            return false;
+        }
+        let is_listed = self.misdirections.len() < MAX_MISDIRECTED;
+        if is_listed {
+            self.misdirections.push(new);
+        }
+        is_listed
+    }
+
+    /// The secrets whose placeholder was sent elsewhere, in the order in which that first occurred.
+    pub fn misdirections(&self) -> &[Misdirection] {
+        &self.misdirections
     }
 
     /// The number of denied connections that are not listed.

@@ -31,6 +31,10 @@ names! {
         Unresolved = "unresolved",
         /// No connection could be made.
         Unreachable = "unreachable",
+        /// The response to a request with a credential cannot be redacted.
+        Unreadable = "unreadable",
+        /// The traffic contains the placeholder of a secret that is not bound to the host.
+        SecretMisdirected = "secret-misdirected",
         /// The sandbox has reached a limit.
         TooMany = "too-many",
     }
@@ -124,6 +128,24 @@ pub enum Refusal {
         /// Why.
         cause: String,
     },
+    /// [`Reason::Unreadable`].
+    #[error("the response of {host} cannot be redacted: {what}")]
+    Unreadable {
+        /// The allowed host.
+        host: Host,
+        /// What is wrong with the response.
+        what: &'static str,
+    },
+    /// [`Reason::SecretMisdirected`].
+    #[error(
+        "what is sent to {host} contains the placeholder of the secret {secret}, which is not bound to it"
+    )]
+    SecretMisdirected {
+        /// The name of the secret.
+        secret: String,
+        /// The host.
+        host: Host,
+    },
     /// [`Reason::TooMany`].
     #[error("the sandbox may have at most {limit} {what}")]
     TooMany {
@@ -165,6 +187,8 @@ impl Refusal {
             Self::InvalidName(_) | Self::InvalidRequest { .. } => Reason::InvalidRequest,
             Self::Unresolved { .. } => Reason::Unresolved,
             Self::Unreachable { .. } => Reason::Unreachable,
+            Self::Unreadable { .. } => Reason::Unreadable,
+            Self::SecretMisdirected { .. } => Reason::SecretMisdirected,
             Self::TooMany { .. } => Reason::TooMany,
         }
     }
@@ -175,11 +199,13 @@ impl Refusal {
             Reason::NotAllowed
             | Reason::Denied
             | Reason::PortNotAllowed
-            | Reason::AddressNotAllowed => Code::EgressDenied,
+            | Reason::AddressNotAllowed
+            | Reason::SecretMisdirected => Code::EgressDenied,
             Reason::InternalAddress => Code::EgressInternal,
             Reason::NameMismatch | Reason::NameHidden => Code::EgressMismatch,
             Reason::InvalidRequest => Code::InvalidInput,
             Reason::Unresolved | Reason::Unreachable => Code::EgressUnreachable,
+            Reason::Unreadable => Code::EgressUnreadable,
             Reason::TooMany => Code::QuotaExceeded,
         }
     }
@@ -204,7 +230,15 @@ impl Refusal {
             Self::NameMismatch { .. } => {
                 "send the name of the host that the connection was made to".to_owned()
             }
-            Self::NameHidden { .. } => "use TLS or HTTP/1.1".to_owned(),
+            Self::NameHidden { host, .. } => {
+                format!("use TLS with the server name {host}, or HTTP/1.1")
+            }
+            Self::Unreadable { .. } => {
+                "request it without the secret, or ask the host for a plain response".to_owned()
+            }
+            Self::SecretMisdirected { secret, host } => format!(
+                "send {secret} only to its own hosts, or ask the owner of this sandbox to bind it with `--secret {secret}@{host}`"
+            ),
             Self::TooMany { what, .. } => format!("use fewer {what} at a time"),
             Self::Unresolved { .. }
             | Self::Unreachable { .. }
@@ -253,6 +287,8 @@ mod tests {
                 port: 443,
                 cause: "connection refused".to_owned(),
             },
+            Refusal::Unreadable { host: host(), what: "it has a content encoding" },
+            Refusal::SecretMisdirected { secret: "API_KEY".to_owned(), host: host() },
             Refusal::TooMany { what: "connections", limit: 64 },
         ]
     }

@@ -1,12 +1,15 @@
 //! A secret by its name and one host that receives it, in the form of arguments: `NAME@HOST`,
 //! `NAME@HOST:PORT`. Values are not here.
 
+pub mod value;
+
 use std::fmt;
 use std::str::FromStr;
 
 use super::AllowedHost;
 use super::binding::{Binding, CredentialSlot, PORT};
 use super::name::as_text;
+use super::variables;
 
 /// The longest name, in bytes.
 const NAME_BYTES: usize = 128;
@@ -53,6 +56,7 @@ pub fn bindings(
                 hosts: vec![host.target().clone()],
                 ports,
                 place: CredentialSlot::Placeholder(placeholder()),
+                strict: false,
             }),
         }
     }
@@ -68,6 +72,13 @@ impl FromStr for BoundSecret {
         let begins = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
         if !begins || name.len() > NAME_BYTES || !name.bytes().all(is_word) {
             return Err(format!("`{name}` is not a valid variable name"));
+        }
+        if let Some(family) = variables::obeyed_by(name) {
+            return Err(format!(
+                "the variable {name} is obeyed by {}, and cannot be a secret; use the name that the \
+                 service has for it, which ends in _TOKEN or _KEY",
+                family.program
+            ));
         }
         let host: AllowedHost = host.parse()?;
         if host.is_addresses() {
@@ -107,6 +118,9 @@ mod tests {
             "KEY@10.0.0.0/8",
             "KEY@api.*.com",
             "KEY@https://api.example",
+            "LD_PRELOAD@api.example",
+            "PATH@api.example",
+            "node_options@api.example",
         ] {
             assert!(text.parse::<BoundSecret>().is_err(), "{text}");
         }

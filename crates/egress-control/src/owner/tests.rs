@@ -88,6 +88,7 @@ impl Source for Fixed {
             hosts: vec!["a.example".parse().unwrap()],
             ports: Vec::new(),
             place: CredentialSlot::Placeholder("placeholder-000001".to_owned()),
+            strict: false,
         };
         let secret = self.secret.lock().unwrap();
         let credential = |value: &&str| Credential::new(binding.clone(), (*value).to_owned());

@@ -7,11 +7,13 @@ use stockade_core::network::{Host, Refusal};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use zeroize::Zeroizing;
 
-/// The longest head, in bytes, and the most headers in it.
+use super::body::{Body, Chunks};
+use super::grammar::{self, is_token};
+use super::other::{is_blank, is_like_request};
+
+/// The longest head, in bytes, and the most headers of a response.
 pub const HEAD_BYTES: usize = 32 << 10;
-const MAX_HEADERS: usize = 128;
-/// The longest method that is accepted.
-const METHOD_BYTES: usize = 64;
+pub(crate) const MAX_HEADERS: usize = 128;
 
 /// Hop-by-hop headers; `Upgrade` is forwarded only for WebSockets.
 const HOP_BY_HOP: &[&str] = &[
@@ -21,83 +23,53 @@ const HOP_BY_HOP: &[&str] = &[
     "proxy-authenticate",
     "proxy-authorization",
     "proxy-connection",
+    "te",
     "upgrade",
 ];
 
 /// The scheme of basic authentication.
-const BASIC: &[u8] = b"Basic ";
+pub(crate) const BASIC: &[u8] = b"Basic ";
 
 /// Headers that define the framing or the host of a message.
-const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
+pub(crate) const FRAMING: &[&str] = &["content-length", "host", "transfer-encoding"];
 
 /// The protocol that bytes look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guess {
     /// More bytes are needed.
     Unknown,
-    /// A request of HTTP/1.
+    /// A request of HTTP/1, as far as its first line says.
     Version1,
     /// The preface of HTTP/2 (RFC 9113, section 3.4).
     Version2,
+    /// A request to some server, but not exactly one of HTTP/1.
+    Invalid,
     /// Another protocol.
     NotHttp,
 }
 
-/// Whether bytes are the start of a request: a method, a space, and the version at the end of the
-/// line.
+/// What the first line shows, as far as it goes.
 pub fn guess(bytes: &[u8]) -> Guess {
-    // A server may ignore empty lines before it (RFC 9112, section 2.2).
-    let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    let blank = bytes.iter().take_while(|byte| is_blank(**byte)).count();
     let bytes = bytes.get(blank..).unwrap_or_default();
-    let method = bytes.iter().take_while(|byte| is_token(**byte)).count();
-    if method > METHOD_BYTES {
-        return Guess::NotHttp;
-    }
-    match bytes.get(method) {
-        None => return Guess::Unknown,
-        Some(b' ') if method > 0 => {}
-        Some(_) => return Guess::NotHttp,
-    }
-    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
-        return Guess::Unknown;
-    };
-    let line = bytes.get(..end).unwrap_or_default().trim_ascii_end();
-    let version = line.rsplit(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
-    match version {
-        b"HTTP/2.0" => Guess::Version2,
-        // Also an invalid version: a server may be lenient.
-        version if version.len() >= 5 && version[..5].eq_ignore_ascii_case(b"HTTP/") => {
-            Guess::Version1
+    let end = bytes.iter().position(|byte| *byte == b'\n');
+    let line = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
+    let (line, has_return) = line.strip_suffix(b"\r").map_or((line, false), |line| (line, true));
+    if end.is_none() {
+        let method = line.iter().take_while(|byte| is_token(**byte)).count();
+        let is_method = line.get(method).is_none_or(|byte| method > 0 && *byte == b' ');
+        if is_method && line.iter().all(|byte| *byte == b' ' || byte.is_ascii_graphic()) {
+            return Guess::Unknown;
         }
-        _ => Guess::NotHttp,
-    }
-}
-
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
-/// How much follows a head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body {
-    /// Exactly so many bytes.
-    Bytes(u64),
-    /// Any number of bytes.
-    Open,
-}
-
-impl Body {
-    /// Splits off the bytes after the head that belong to the body, and returns how much is still
-    /// to come.
-    pub fn split(self, bytes: &[u8]) -> (&[u8], Self) {
-        match self {
-            Self::Bytes(length) => {
-                let count = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
-                (bytes.get(..count).unwrap_or_default(), Self::Bytes(length - count as u64))
-            }
-            Self::Open => (bytes, Self::Open),
+    } else if blank == 0 && has_return {
+        if line == b"PRI * HTTP/2.0" {
+            return Guess::Version2;
+        }
+        if grammar::request_line(line).is_some() {
+            return Guess::Version1;
         }
     }
+    if is_like_request(line) { Guess::Invalid } else { Guess::NotHttp }
 }
 
 /// The head of a request.
@@ -118,27 +90,23 @@ impl Head {
     /// # Errors
     /// Why it is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, &'static str> {
-        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-        let mut request = httparse::Request::new(&mut headers);
-        let length = match request.parse(bytes.get(..HEAD_BYTES).unwrap_or(bytes)) {
-            Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES => return Ok(None),
-            Ok(httparse::Status::Partial) => return Err("the head of the request is too long"),
-            Err(httparse::Error::TooManyHeaders) => {
-                return Err("the request has too many headers");
+        let bounded = bytes.get(..HEAD_BYTES).unwrap_or(bytes);
+        let Some((line, headers, length)) = grammar::head(bounded)? else {
+            if bytes.len() < HEAD_BYTES {
+                return Ok(None);
             }
-            Err(_) => return Err("the head of the request is malformed"),
+            return Err("the head of the request is too long");
         };
-        let (Some(method), Some(target), Some(minor)) =
-            (request.method, request.path, request.version)
-        else {
-            return Err("the head of the request is malformed");
+        // Gateways take an underscore for a hyphen.
+        let is_disguised = |name: &str| {
+            let plain = name.replace('_', "-");
+            plain != name && FRAMING.iter().any(|other| plain.eq_ignore_ascii_case(other))
         };
-        let header =
-            |header: &httparse::Header<'_>| (header.name.to_owned(), header.value.to_vec());
-        let headers = request.headers.iter().map(header).collect();
-        let head = Self { method: method.to_owned(), target: target.to_owned(), minor, headers };
-        Ok(Some((head, length)))
+        if headers.iter().any(|(name, _)| is_disguised(name)) {
+            return Err("the name of a header resembles one that frames the message");
+        }
+        let grammar::RequestLine { method, target, minor } = line;
+        Ok(Some((Self { method, target, minor, headers }, length)))
     }
 
     fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
@@ -152,12 +120,24 @@ impl Head {
     /// [`Refusal::InvalidRequest`] for more than one.
     pub fn host(&self) -> Result<Option<String>, Refusal> {
         let mut values = self.values("host");
-        let first = values.next();
+        let Some(first) = values.next() else { return Ok(None) };
         if values.next().is_some() {
             return Err(Refusal::InvalidRequest { what: "it has more than one Host header" });
         }
-        let text = first.map(|value| String::from_utf8_lossy(value.trim_ascii()).into_owned());
-        Ok(text.filter(|text| !text.is_empty()))
+        if first.is_empty() {
+            return Err(Refusal::InvalidRequest { what: "its Host header is empty" });
+        }
+        Ok(Some(String::from_utf8_lossy(first).into_owned()))
+    }
+
+    /// Sets the host, in its place among the headers.
+    pub fn set_host(&mut self, host: &str) {
+        let value = host.as_bytes().to_vec();
+        let own = self.headers.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case("host"));
+        match own {
+            Some((_, own)) => *own = value,
+            None => self.headers.insert(0, ("Host".to_owned(), value)),
+        }
     }
 
     /// The authority in the target, if that is not only a path.
@@ -165,13 +145,28 @@ impl Head {
     /// # Errors
     /// [`Refusal::InvalidRequest`] for a target of another scheme.
     pub fn target_authority(&self) -> Result<Option<&str>, Refusal> {
-        if self.target.starts_with('/') || self.target == "*" {
-            return Ok(None);
+        match self.target.as_str() {
+            target if self.method == "CONNECT" => Ok(Some(target)),
+            "*" if self.method == "OPTIONS" => Ok(None),
+            target if target.starts_with('/') => Ok(None),
+            _ => Ok(Some(self.absolute()?.0)),
         }
-        if self.method == "CONNECT" {
-            return Ok(Some(&self.target));
+    }
+
+    /// The target without the authority of an absolute one: a path, `*`, or the target of CONNECT.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidRequest`] for a target of another scheme.
+    pub fn origin_target(&self) -> Result<String, Refusal> {
+        if self.method == "CONNECT" || self.target_authority()?.is_none() {
+            return Ok(self.target.clone());
         }
-        Ok(Some(self.absolute()?.0))
+        let (_, path) = self.absolute()?;
+        Ok(match (path, self.method.as_str()) {
+            ("", "OPTIONS") => "*".to_owned(),
+            (path, _) if path.starts_with('/') => path.to_owned(),
+            (path, _) => format!("/{path}"),
+        })
     }
 
     /// The authority and the rest of an absolute `http:` target.
@@ -198,38 +193,67 @@ impl Head {
     /// [`Refusal::InvalidRequest`] if two parsers could find two lengths.
     pub fn body(&self) -> Result<Body, Refusal> {
         let invalid = |what| Err(Refusal::InvalidRequest { what });
-        let is_chunked = self.values("transfer-encoding").next().is_some();
-        let mut length = None;
-        for value in self.values("content-length") {
-            let text = std::str::from_utf8(value.trim_ascii()).unwrap_or_default();
-            let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            match text.parse::<u64>() {
-                Ok(number) if is_number && length.is_none_or(|length| length == number) => {
-                    length = Some(number);
-                }
-                _ => return invalid("its Content-Length is invalid"),
+        if self.values("expect").any(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
+            return invalid("its Expect is not exactly `100-continue`");
+        }
+        let codings: Vec<_> = self.values("transfer-encoding").collect();
+        let lengths: Vec<_> = self.values("content-length").collect();
+        match (codings.as_slice(), lengths.as_slice()) {
+            ([], []) if self.method == "CONNECT" => {
+                Ok(Body::Switched { held: Vec::new(), is_tunnel: true })
             }
-        }
-        match (is_chunked, length) {
-            (true, Some(_)) => invalid("it has both Content-Length and Transfer-Encoding"),
-            (true, None) if self.minor == 0 => invalid("HTTP/1.0 has no transfer encodings"),
-            (true, None) => Ok(Body::Open),
-            _ if self.is_web_socket() => Ok(Body::Open),
-            (false, length) => Ok(Body::Bytes(length.unwrap_or(0))),
+            ([], []) if self.is_web_socket() => {
+                Ok(Body::Switched { held: Vec::new(), is_tunnel: false })
+            }
+            ([], []) => Ok(Body::Bytes(0)),
+            _ if self.method == "CONNECT" => invalid("CONNECT has no body"),
+            ([], [length]) => match plain_number(length) {
+                Some(length) => Ok(Body::Bytes(length)),
+                None => invalid("its Content-Length is invalid"),
+            },
+            ([], _) => invalid("it has more than one Content-Length"),
+            (_, [_, ..]) => invalid("it has both Content-Length and Transfer-Encoding"),
+            _ if self.minor == 0 => invalid("HTTP/1.0 has no transfer encodings"),
+            ([coding], []) if coding.eq_ignore_ascii_case(b"chunked") => {
+                Ok(Body::Chunked(Chunks::default()))
+            }
+            _ => invalid("its Transfer-Encoding is not exactly `chunked`"),
         }
     }
 
-    fn is_web_socket(&self) -> bool {
-        self.values("upgrade").any(|value| value.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+    /// Whether it asks to switch to the protocol of WebSockets (RFC 6455, section 4.1), and to no
+    /// other one.
+    pub(crate) fn is_web_socket(&self) -> bool {
+        let mut protocols = self.values("upgrade");
+        self.method == "GET"
+            && self.minor == 1
+            && protocols.next().is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"))
+            && protocols.next().is_none()
+            && self.is_listed("upgrade")
+            && self.values("transfer-encoding").chain(self.values("content-length")).count() == 0
     }
 
-    /// Replaces each occurrence of some bytes in the headers that the sender may choose.
-    pub fn replace(&mut self, what: &[u8], with: &[u8]) {
+    /// Whether `Connection` lists a header.
+    fn is_listed(&self, name: &str) -> bool {
+        let is_listed = |value: &[u8]| {
+            let mut words = value.split(|byte| *byte == b',');
+            words.any(|word| word.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+        };
+        self.values("connection").any(is_listed)
+    }
+
+    /// Replaces each occurrence of some bytes in the headers that the sender may choose. Returns
+    /// whether there is one.
+    pub fn replace(&mut self, what: &[u8], with: &[u8]) -> bool {
+        let mut has_changed = false;
         for (name, value) in &mut self.headers {
             if !FRAMING.iter().any(|other| name.eq_ignore_ascii_case(other)) {
-                *value = replaced(value, what, with);
+                let new = replaced(value, what, with);
+                has_changed |= new != *value;
+                *value = new;
             }
         }
+        has_changed
     }
 
     /// Also replaces them in base64-encoded user names and passwords (`Authorization: Basic`, RFC
@@ -255,9 +279,14 @@ impl Head {
         changed
     }
 
+    /// Removes all headers with a name.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
+    }
+
     /// Sets a header, and removes all others with its name.
     pub fn set(&mut self, name: &str, value: &[u8]) {
-        self.headers.retain(|(own, _)| !own.eq_ignore_ascii_case(name));
+        self.remove(name);
         self.headers.push((name.to_owned(), value.to_vec()));
     }
 
@@ -298,45 +327,28 @@ impl Head {
         if FRAMING.iter().any(is) {
             return false;
         }
-        let is_listed = |value: &[u8]| {
-            let mut words = value.split(|byte| *byte == b',');
-            words.any(|word| word.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
-        };
-        HOP_BY_HOP.iter().any(is) || self.values("connection").any(is_listed)
+        HOP_BY_HOP.iter().any(is) || self.is_listed(name)
     }
 }
 
-/// The heads of a response: informational ones are forwarded with it (RFC 9110, section 15.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Response {
-    /// Their length in bytes.
-    pub length: usize,
+/// A number of digits alone.
+fn plain_number(text: &[u8]) -> Option<u64> {
+    let is_plain = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| is_plain)?.parse().ok()
 }
 
-impl Response {
-    /// Finds the end of the heads; `None` while they are incomplete.
-    ///
-    /// # Errors
-    /// Why one is invalid.
-    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, &'static str> {
-        let mut length = 0;
-        loop {
-            let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-            let mut response = httparse::Response::new(&mut headers);
-            match response.parse(bytes.get(length..).unwrap_or_default()) {
-                Ok(httparse::Status::Complete(count)) => length += count,
-                Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES => return Ok(None),
-                Ok(httparse::Status::Partial) => {
-                    return Err("the head of the response is too long");
-                }
-                Err(_) => return Err("the head of the response is malformed"),
-            }
-            // Of the informational ones, only the switch to another protocol is the last.
-            if !matches!(response.code, Some(100 | 102..=199)) {
-                return Ok(Some(Self { length }));
-            }
+/// Whether bytes contain some other bytes.
+pub(crate) fn contains(bytes: &[u8], what: &[u8]) -> bool {
+    let Some(first) = what.first() else { return true };
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|byte| byte == first) {
+        rest = rest.get(at..).unwrap_or_default();
+        if rest.starts_with(what) {
+            return true;
         }
+        rest = rest.get(1..).unwrap_or_default();
     }
+    false
 }
 
 /// Bytes with each occurrence of some bytes replaced.

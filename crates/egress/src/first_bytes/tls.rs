@@ -17,12 +17,25 @@ const RECORD_BYTES: usize = 1 << 14;
 /// The longest first message that is parsed.
 const HELLO_BYTES: usize = 32 << 10;
 
-/// Whether bytes look like the start of a handshake, as far as they go.
+/// Whether bytes look like the start of a handshake, as far as they go. Some servers ignore the
+/// version of its record.
 pub fn is_handshake(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&RECORD_HANDSHAKE)
+}
+
+/// Whether bytes start a connection of TLS without a handshake in which a name could be: with
+/// another record, after which some servers accept a handshake, or with a ClientHello of SSL 2,
+/// which has no names. `None` if more bytes are needed.
+pub fn is_nameless(bytes: &[u8]) -> Option<bool> {
+    let is_ssl2 = |first: u8| first & 0x80 != 0;
     match bytes {
-        [] => false,
-        [kind] => *kind == RECORD_HANDSHAKE,
-        [kind, major, ..] => *kind == RECORD_HANDSHAKE && *major == 3,
+        [20 | 21 | 23 | 24] => None,
+        // The version of an alert is not checked by Go.
+        [21, major, ..] => Some(*major < 0x10),
+        [20 | 23 | 24, major, ..] => Some(*major == 3),
+        [first] | [first, _] | [first, _, CLIENT_HELLO] if is_ssl2(*first) => None,
+        [first, _, CLIENT_HELLO, 0 | 3, ..] => Some(is_ssl2(*first)),
+        _ => Some(false),
     }
 }
 

@@ -159,7 +159,7 @@ async fn credentials_are_answered_with_whom_to_believe() {
                 "hosts": [host],
                 "place": {"placeholder": "sk-placeholder-000001"},
             },
-            "value": "secret",
+            "value": "sk-ZQ7xK2mPvL9wR4tYbN8c",
         }))
         .unwrap()
     };

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stockade_api::NetworkStatus;
+use stockade_core::event::Payload;
 use stockade_core::network::{DeniedConnection, DeniedConnections, Policy};
 use stockade_core::{ExecutionId, OwnerId, SandboxId};
 use stockade_egress_control::{Event, Outcome, Source};
 use stockade_runtime::Runtime;
 
-use super::record::FirstDenial;
+use super::record::FirstEvent;
 
 /// The reason for a sandbox that was not served yet.
 const NOT_CONNECTED: &str = "it is not connected to the egress process yet";
@@ -137,8 +138,8 @@ impl Ledger {
         self.entries().retain(|id, entry| entry.state != ServeState::Left || live.contains(id));
     }
 
-    /// Counts an event. Returns a denied connection that is reported for the first time.
-    pub(super) fn record_event(&self, event: &Event) -> Option<FirstDenial> {
+    /// Counts an event. Returns it if it is to be recorded, and happened for the first time.
+    pub(super) fn record_event(&self, event: &Event) -> Option<FirstEvent> {
         let mut entries = self.entries();
         let entry = entries.get_mut(&event.sandbox_id)?;
         // The sandboxes of lost events are unknown.
@@ -149,16 +150,20 @@ impl Ledger {
                 entry.sent_bytes = entry.sent_bytes.saturating_add(*sent_bytes);
                 entry.received_bytes = entry.received_bytes.saturating_add(*received_bytes);
             }
-            Outcome::Refused { .. } => {}
+            Outcome::Refused { .. } | Outcome::Misdirected { .. } => {}
         }
-        let denied = event.denied_connection()?;
-        let is_first = entry.denied.add(denied.clone());
-        is_first.then(|| FirstDenial {
+        let (payload, is_first) = if let Some(denied) = event.denied_connection() {
+            (Payload::NetworkRefused(denied.clone()), entry.denied.add(denied))
+        } else {
+            let own = event.misdirection()?;
+            (Payload::SecretMisdirected(own.clone()), entry.denied.add_misdirection(own))
+        };
+        is_first.then(|| FirstEvent {
             sandbox: event.sandbox_id.clone(),
             owner: entry.member.owner.clone(),
             execution: entry.member.execution.clone(),
             at_ms: event.at.as_millisecond(),
-            denied,
+            payload,
         })
     }
 
@@ -197,6 +202,8 @@ impl Ledger {
         };
         status.refused = all.connections().iter().map(once).collect();
         status.lost = all.lost();
+        let misdirected = entry.map(|entry| entry.denied.misdirections().to_vec());
+        status.misdirected = misdirected.unwrap_or_default();
         status
     }
 }

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
 use super::ledger::{Ledger, Member};
-use super::record::FirstDenial;
+use super::record::FirstEvent;
 use super::{TIMEOUT, in_one_line};
 
 /// The receiver of a command's result, if there is one.
@@ -49,7 +49,7 @@ pub(super) struct Supervisor {
     socket: Option<UnixDatagram>,
     ledger: Arc<Ledger>,
     /// Receives connections that were denied for the first time.
-    first_denials: mpsc::Sender<FirstDenial>,
+    first_events: mpsc::Sender<FirstEvent>,
     /// The sender of this task's own commands.
     commands: mpsc::WeakSender<Command>,
     restoring: Option<JoinHandle<()>>,
@@ -59,12 +59,12 @@ impl Supervisor {
     pub(super) fn new(
         program: Program,
         ledger: Arc<Ledger>,
-        first: mpsc::Sender<FirstDenial>,
+        first: mpsc::Sender<FirstEvent>,
         commands: mpsc::WeakSender<Command>,
     ) -> Self {
         let source = Arc::<Ledger>::clone(&ledger);
         let owner = Owner::new(program, source);
-        Self { owner, socket: None, ledger, first_denials: first, commands, restoring: None }
+        Self { owner, socket: None, ledger, first_events: first, commands, restoring: None }
     }
 
     /// Runs until the command channel is closed or the service stops; the process ends with it.
@@ -138,7 +138,7 @@ impl Supervisor {
                 Report::Event(event) => {
                     if let Some(first) = self.ledger.record_event(&event) {
                         // Records that do not fit are in the ledger.
-                        let _ = self.first_denials.try_send(first);
+                        let _ = self.first_events.try_send(first);
                     }
                 }
             }

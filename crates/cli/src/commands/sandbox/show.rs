@@ -2,7 +2,7 @@
 
 use stockade_api::{GetSandbox, NetworkStatus, Sandbox};
 use stockade_core::access::Effect;
-use stockade_core::network::Rule;
+use stockade_core::network::{AllowedHost, Rule};
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Enforcement, State};
 
@@ -123,6 +123,12 @@ fn network_lines(sandbox: &Sandbox, network: &NetworkStatus) -> Vec<(&'static st
         let (sent, received) = (mebibytes(network.sent_bytes), mebibytes(network.received_bytes));
         let traffic = format!("{} connections, {sent} out, {received} in", network.connections);
         lines.push(("traffic", traffic));
+    }
+    for own in network.misdirected.iter().take(MAX_LISTED) {
+        let was = if own.blocked { "was not sent" } else { "was sent" };
+        let to = AllowedHost::new(&own.host, Some(own.port));
+        let text = format!("the placeholder of {} {was} to {to}", escaped(&own.secret));
+        lines.push(("secret", text));
     }
     for refused in network.refused.iter().take(MAX_LISTED) {
         let times = match refused.times {

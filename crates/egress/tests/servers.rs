@@ -1,0 +1,300 @@
+//! The check of hosts compared with common servers: whatever passes the egress proxy for an allowed
+//! host, no server behind it takes for a request to another one. A server that is not installed is
+//! skipped; `cargo xtask ci --install` installs them.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+#[path = "servers/requests.rs"]
+mod requests;
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use stockade_core::SandboxId;
+use stockade_core::network::{Name, Policy};
+use stockade_egress::{Limits, Listeners, NotFound, Options, Queue, Resolution, Resolve, Sandbox};
+
+use requests::{ALLOWED, OTHER};
+
+/// How long to wait for a server that starts, or that leaves a connection open.
+const PATIENCE: Duration = Duration::from_secs(20);
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A server in a directory of its own.
+struct Server {
+    process: Child,
+    directory: PathBuf,
+    address: SocketAddr,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Server {
+    fn start(name: &str, command: impl FnOnce(&Path, u16) -> Command) -> Self {
+        let directory = std::env::temp_dir().join(format!("servers-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let log = File::create(directory.join("log")).unwrap();
+        let errors = File::create(directory.join("errors")).unwrap();
+        let mut command = command(&directory, address.port());
+        let process = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().unwrap();
+        let server = Self { process, directory, address };
+        let tries = PATIENCE.as_millis() / 20;
+        for _ in 0..tries {
+            if TcpStream::connect(address).is_ok() {
+                return server;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{name}: {}", std::fs::read_to_string(server.directory.join("errors")).unwrap());
+    }
+
+    /// The hosts of all requests so far: lower case, without port and final dot.
+    fn hosts(&self) -> Vec<String> {
+        let log = std::fs::read(self.directory.join("log")).unwrap();
+        let log = String::from_utf8_lossy(&log).into_owned();
+        let plain = |line: &str| {
+            let host = line.strip_prefix("HOST ").unwrap_or(line).to_ascii_lowercase();
+            let host = host.split(':').next().unwrap_or_default();
+            host.strip_suffix('.').unwrap_or(host).to_owned()
+        };
+        log.lines().map(plain).collect()
+    }
+
+    /// The hosts, once there are so many.
+    fn wait_for(&self, count: usize) -> Vec<String> {
+        let tries = PATIENCE.as_millis() / 20;
+        for _ in 0..tries {
+            let hosts = self.hosts();
+            if hosts.len() >= count {
+                return hosts;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{:?}", self.hosts())
+    }
+}
+
+/// Both names have the address of this machine.
+#[derive(Debug)]
+struct Loopback;
+
+#[async_trait::async_trait]
+impl Resolve for Loopback {
+    async fn resolve(&self, _: &Name) -> Result<Resolution, NotFound> {
+        let addresses = vec!["127.0.0.1".parse().unwrap()];
+        Ok(Resolution { addresses, valid: Duration::from_secs(3600) })
+    }
+}
+
+/// A sandbox that may reach one of the names, and the address of its proxy.
+fn sandbox(runtime: &tokio::runtime::Runtime) -> SocketAddr {
+    let rule = |target: &str| json!({"action": "allow", "target": target});
+    let rules = [rule(ALLOWED), rule("127.0.0.1")];
+    let policy: Policy =
+        serde_json::from_value(json!({"default": "deny", "rules": rules})).unwrap();
+    let (queue, _) = Queue::new(1);
+    let options = Options {
+        id: SandboxId::new("sb1").unwrap(),
+        policy,
+        limits: Limits::default(),
+        resolve: Arc::new(Loopback),
+        record: Arc::new(queue),
+    };
+    let listener = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        listener
+    };
+    let (everything, proxy, streams) = (listener(), listener(), listener());
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = proxy.local_addr().unwrap();
+    let descriptors = vec![
+        everything.into(),
+        proxy.into(),
+        std::os::fd::OwnedFd::from(datagrams),
+        streams.into(),
+    ];
+    let _inside = runtime.enter();
+    let listeners = Listeners::from_descriptors(descriptors).unwrap();
+    runtime.spawn(Sandbox::new(options).serve(listeners));
+    address
+}
+
+/// Sends parts of a request through a tunnel to a server, and returns what comes back.
+fn exchange(proxy: SocketAddr, server: SocketAddr, parts: &[&[u8]]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(proxy).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "CONNECT {ALLOWED}:{} HTTP/1.1\r\n\r\n", server.port()).unwrap();
+    let mut byte = [0];
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&head));
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+    // A refusal may come before all parts are sent.
+    for part in parts {
+        if stream.write_all(part).is_err() {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    let _ = stream.shutdown(Shutdown::Write);
+    stream.set_read_timeout(Some(SILENCE)).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+/// Sends a request without the proxy.
+fn direct(server: SocketAddr, host: &str) {
+    let mut stream = TcpStream::connect(server).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// Compares the check with one server.
+fn compare(server: &Server) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let proxy = sandbox(&runtime);
+    // The server shows which host it takes, both without the proxy and through it.
+    direct(server.address, OTHER);
+    assert_eq!(server.wait_for(1), [OTHER]);
+    let honest = format!("GET / HTTP/1.1\r\nHost: {ALLOWED}\r\n\r\n");
+    let answer = exchange(proxy, server.address, &[honest.as_bytes()]);
+    assert!(answer.ends_with(b"served\n"), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!(server.wait_for(2), [OTHER, ALLOWED]);
+    let requests = requests::all();
+    assert!(requests.len() > 300, "{}", requests.len());
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let Some(request) = requests.get(index) else { return };
+                    exchange(proxy, server.address, &[request]);
+                    let (one, two) = request.split_at(index * 7 % (request.len() + 1));
+                    exchange(proxy, server.address, &[one, two]);
+                }
+            });
+        }
+    });
+    let mut known = server.hosts();
+    if known.iter().skip(1).all(|host| host == ALLOWED) {
+        return;
+    }
+    // Which of them it was.
+    for request in &requests {
+        exchange(proxy, server.address, &[request]);
+        std::thread::sleep(Duration::from_millis(5));
+        let hosts = server.hosts();
+        let new: Vec<_> = hosts.iter().skip(known.len()).collect();
+        if new.iter().any(|host| *host != ALLOWED) {
+            panic!("{new:?}: {:?}", String::from_utf8_lossy(request));
+        }
+        known = hosts;
+    }
+    panic!("only in parts: {known:?}");
+}
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers").join(name)
+}
+
+/// A program, from `PATH` or from where Debian installs servers; if there is none, records a skip.
+fn program(name: &str, package: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let found = directories.map(|directory| directory.join(name)).find(|path| path.is_file());
+    if found.is_none() {
+        let reason = format!("{name} is not installed: apt-get install {package}");
+        stockade_test_support::skipped(&reason);
+    }
+    found
+}
+
+#[test]
+fn nginx_takes_nothing_for_another_host() {
+    let Some(nginx) = program("nginx", "nginx-light") else { return };
+    compare(&Server::start("nginx", |directory, port| {
+        let text = std::fs::read_to_string(file("nginx.conf")).unwrap();
+        let text = text.replace("DIRECTORY", directory.to_str().unwrap());
+        let configuration = directory.join("nginx.conf");
+        std::fs::write(&configuration, text.replace("PORT", &port.to_string())).unwrap();
+        let mut command = Command::new(nginx);
+        command.arg("-e").arg(directory.join("error.log")).arg("-c").arg(configuration);
+        command
+    }));
+}
+
+#[test]
+fn node_takes_nothing_for_another_host() {
+    let Some(node) = program("node", "nodejs") else { return };
+    compare(&Server::start("node", |_, port| {
+        let mut command = Command::new(node);
+        command.arg(file("node.js")).arg(port.to_string());
+        command
+    }));
+}
+
+#[test]
+fn python_takes_nothing_for_another_host() {
+    let Some(python) = program("python3", "python3") else { return };
+    compare(&Server::start("python", |_, port| {
+        let mut command = Command::new(python);
+        command.arg(file("python.py")).arg(port.to_string());
+        command
+    }));
+}
+
+#[test]
+fn waitress_takes_nothing_for_another_host() {
+    let python = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages/python/bin/python");
+    let has_waitress = |python: &Path| {
+        let imported = Command::new(python).args(["-c", "import waitress"]).output();
+        imported.is_ok_and(|output| output.status.success())
+    };
+    let candidates = [python, PathBuf::from("python3")];
+    let Some(python) = candidates.into_iter().find(|python| has_waitress(python)) else {
+        stockade_test_support::skipped("waitress is not installed: cargo xtask ci installs it");
+        return;
+    };
+    compare(&Server::start("waitress", |_, port| {
+        let mut command = Command::new(python);
+        command.arg(file("waitress_server.py")).arg(port.to_string());
+        command
+    }));
+}
+
+#[test]
+fn go_takes_nothing_for_another_host() {
+    let Some(go) = program("go", "golang-go") else { return };
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("servers-go");
+    let mut build = Command::new(go);
+    build.args(["build", "-o"]).arg(&binary).arg(file("server.go"));
+    build.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"));
+    let built = build.env("GOFLAGS", "-mod=mod").env("GOPROXY", "off").output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    compare(&Server::start("go", |_, port| {
+        let mut command = Command::new(binary);
+        command.arg(port.to_string());
+        command
+    }));
+}
