@@ -13,7 +13,6 @@ use stockade_jail::{
 };
 
 use super::launch::{self, LaunchError, LaunchSpec};
-use crate::data_dir::data_path;
 use crate::problem::caused;
 
 /// The timeout of the probe.

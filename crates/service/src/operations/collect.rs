@@ -133,6 +133,7 @@ pub(super) async fn remaining(
         workspace: workspace(row)?.host.clone(),
         excluded,
         limit_bytes: Some(u64::MAX),
+        limit_paths: Some(u64::MAX),
         only_new: true,
     };
     let gathering = with_bundles(home, |bundles| bundles.start_collection()).await?;
