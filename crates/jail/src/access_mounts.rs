@@ -17,6 +17,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, OpenTreeFlags, UnmountFlags, open_tree, unmount};
 
+use crate::attach::attach_mount;
 use crate::mounts::{self, At as _, Failure};
 use crate::spec::{AccessMount, AccessMounts, Rights};
 use crate::sys;
@@ -64,7 +65,7 @@ pub(crate) fn apply(access_mounts: &AccessMounts) -> Result<Vec<(PathBuf, Rights
         }
     }
     for (piece, source) in plan.mounts.iter().zip(&sources) {
-        mounts::attach_mount(source, &piece.path)
+        attach_mount(source, &piece.path)
             .at(Wall::Root, || format!("attach the access mount {}", piece.path.display()))?;
     }
     if root.rights == Rights::Closed {
@@ -189,7 +190,7 @@ impl Plan {
             sys::mount_setattr(memory.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)?;
             mounts::make_directory(Path::new(COVER_DIR))?;
             // Only an attached mount can be cloned.
-            mounts::attach_mount(&memory, Path::new(COVER_DIR))?;
+            attach_mount(&memory, Path::new(COVER_DIR))?;
             let cover = |piece: &&PlannedMount| {
                 let name = if piece.is_directory { "directory" } else { "file" };
                 clone(&Path::new(COVER_DIR).join(name))

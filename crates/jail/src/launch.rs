@@ -19,7 +19,7 @@ use crate::mounts::{self, Mapping};
 use crate::network::Listeners;
 use crate::read_only;
 use crate::spec::{JailSpec, Source, Streams, Task};
-use crate::sys::{self, ForkResult};
+use crate::sys::{self, ForkResult, KillOnDrop};
 use crate::vm_helper::RootPlan;
 use crate::walls::Wall;
 
@@ -300,7 +300,7 @@ fn fork(
     streams: InnerStreams,
     cgroup: Option<&Group>,
 ) -> Result<InitHandle, Error> {
-    single_thread().map_err(Error::Namespaces)?;
+    sys::single_thread().map_err(Error::Namespaces)?;
     let plan = plan(&mut spec)?;
     let (ours, theirs) = Channel::pair().map_err(Error::Pipe)?;
     // Moving a process into a group may make the kernel wait for every processor; creating it there
@@ -459,30 +459,6 @@ fn listeners(
 /// The error for a wall that init could not enable.
 pub(crate) fn failed(wall: Wall, step: String, errno: i32) -> Error {
     Error::Wall { wall, step, source: io::Error::from_raw_os_error(errno) }
-}
-
-/// Fails unless this process has a single thread: a fork copies only the calling thread.
-pub(crate) fn single_thread() -> io::Result<()> {
-    sys::leave_thread_group()
-        .map_err(|_| io::Error::other("a jail can be forked only from a single-threaded process"))
-}
-
-/// On drop, ends the jail and reaps its init, unless init was taken out.
-#[derive(Debug)]
-pub(crate) struct KillOnDrop(pub(crate) Option<OwnedFd>);
-
-impl KillOnDrop {
-    fn disarm(mut self) -> Option<OwnedFd> {
-        self.0.take()
-    }
-}
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        if let Some(init) = &self.0 {
-            sys::kill_and_reap(init);
-        }
-    }
 }
 
 impl Jail {

@@ -14,6 +14,7 @@
 
 mod access_mounts;
 mod address_space;
+mod attach;
 pub mod capabilities;
 pub mod cgroup;
 mod channel;

@@ -20,6 +20,7 @@ use rustix::mount::{
     fsopen, mount_change, move_mount, open_tree, unmount,
 };
 
+use crate::attach::{LAYERS_DIR, attach_mount};
 use crate::spec::{Access, HostTree, Mount, Overlay, Owners, Scratch, Source};
 use crate::walls::Wall;
 use crate::{read_only, sys};
@@ -256,10 +257,6 @@ pub(crate) fn separate() -> Result<(), Failure> {
         .at(Wall::Root, || "make the mounts private".to_owned())
 }
 
-/// Where layers are attached while an overlay is made from them: a directory that exists on every
-/// host.
-pub(crate) const LAYERS_DIR: &str = "/usr";
-
 /// A detached overlay over `lower`, with `upper` and `work` in `view`.
 ///
 /// An overlay accepts only attached layers. They cover a directory of the host, so they are
@@ -473,10 +470,6 @@ impl MountPoint {
             attach_at(mount, &self.path)
         }
     }
-}
-
-pub(crate) fn attach_mount(mount: &OwnedFd, target: &Path) -> rustix::io::Result<()> {
-    move_mount(mount, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 /// Attaches a mount below the root, without following links of `/proc` on the way. A link at the

@@ -6,7 +6,7 @@
 //! the host makes later is reached in the same way. So
 //!
 //! - where the jail has a range of ids, the tree is mounted with the owners mapped, and without the
-//!   groups. The kernel lets nobody write to a file whose owner or group is not mapped (`EACCES`),
+//!   groups. The kernel lets no process write to a file whose owner or group is not mapped (`EACCES`),
 //!   and reading needs neither.
 //! - for an ordinary user, who cannot map owners, it is the lower layer of an overlay without an
 //!   upper one. There a socket is another inode than the one that is bound, so connections are
@@ -22,10 +22,9 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen,
 };
 
+use crate::attach::{LAYERS_DIR, attach_mount};
 use crate::identity::Range;
-use crate::launch::{KillOnDrop, single_thread};
-use crate::mounts::{LAYERS_DIR, attach_mount};
-use crate::sys::{self, ForkResult};
+use crate::sys::{self, ForkResult, KillOnDrop, single_thread};
 
 /// A group that no file has: a map must contain one.
 const NO_GROUP: u32 = u32::MAX - 1;

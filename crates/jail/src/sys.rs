@@ -36,6 +36,30 @@ pub(crate) fn leave_thread_group() -> io::Result<()> {
     check(i64::from(unsafe { libc::unshare(libc::CLONE_THREAD) }))
 }
 
+/// Fails unless this process has a single thread: a fork copies only the calling thread.
+pub(crate) fn single_thread() -> io::Result<()> {
+    leave_thread_group()
+        .map_err(|_| io::Error::other("a jail can be forked only from a single-threaded process"))
+}
+
+/// On drop, ends the jail and reaps its init, unless init was taken out.
+#[derive(Debug)]
+pub(crate) struct KillOnDrop(pub(crate) Option<OwnedFd>);
+
+impl KillOnDrop {
+    pub(crate) fn disarm(mut self) -> Option<OwnedFd> {
+        self.0.take()
+    }
+}
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        if let Some(init) = &self.0 {
+            kill_and_reap(init);
+        }
+    }
+}
+
 /// Which side of a [`clone_process`] this is.
 #[derive(Debug)]
 pub(crate) enum ForkResult {

@@ -23,7 +23,7 @@ use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     bundles, cancel, collect, create, directory, endpoint, events, exchange, execute, files,
-    lifecycle, network, output, query, restore, session, snapshot, tool,
+    lifecycle, network, output, query, restore, session, snapshot, tool, watch,
 };
 use crate::service::Service;
 
@@ -37,6 +37,8 @@ impl Sandboxes for Service {
     }
 
     async fn start(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
+        // A sandbox whose processes are lost may still be recorded as running.
+        watch::stop_if_lost(self, caller, &request.id).await?;
         lifecycle::change_state(self, caller, request, Operation::Start).await
     }
 

@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use rusqlite::wal::CheckpointMode;
 use rustix::fs::Advice;
 
-use super::open::open_regular;
+use super::regular_file::open_regular;
 use super::rows::storage_error;
 use crate::Result;
 

@@ -12,6 +12,7 @@ mod open;
 mod pool;
 mod queues;
 mod readers;
+mod regular_file;
 mod rows;
 mod schema;
 mod statements;

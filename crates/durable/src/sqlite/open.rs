@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
-use rustix::fs::OFlags;
 
 use super::log::{Log, with_suffix};
+use super::regular_file::{file_error, not_regular, open_regular};
 use super::rows::{classify_error, storage_error};
 use super::schema::{self, APPLICATION_TABLE, ENGINE, ENGINE_TABLE};
 use super::{Options, Synchronous};
@@ -252,27 +252,4 @@ fn set_up_writer(writer: &mut Connection, options: &Options, is_new: bool) -> Re
     // A burst does not leave a large file behind.
     writer.pragma_update(None, "journal_size_limit", 64 << 20).map_err(storage_error)?;
     if is_new { Ok(()) } else { migrate(writer, options.migrations) }
-}
-
-/// Opens a regular file, which is no link to one: whoever could once write to the directory may have
-/// left one that leads elsewhere. The file is not truncated before that is known.
-pub(super) fn open_regular(options: &mut OpenOptions, path: &Path) -> Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    let opened = options.custom_flags(flags).open(path);
-    let file = opened.map_err(|error| file_error("open", path, &error))?;
-    match file.metadata() {
-        Ok(found) if found.is_file() => Ok(file),
-        Ok(_) => Err(not_regular("open", path)),
-        Err(error) => Err(file_error("inspect", path, &error)),
-    }
-}
-
-fn not_regular(operation: &'static str, path: &Path) -> Error {
-    let message = "it is not a regular file".to_owned();
-    Error::File { operation, path: path.to_owned(), message }
-}
-
-fn file_error(operation: &'static str, path: &Path, error: &std::io::Error) -> Error {
-    Error::File { operation, path: path.to_owned(), message: error.to_string() }
 }

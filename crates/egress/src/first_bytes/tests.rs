@@ -244,7 +244,7 @@ fn a_host_is_written_in_one_form() {
             "GET /?x HTTP/1.1\r\nA: b\r\nhOsT: api.example:80\r\n",
         ),
         (
-            "GET HTTP://api.EXAMPLE:81?x HTTP/1.1\r\nHost: api.example\r\n\r\n",
+            "GET HTTP:\u{2f}/api.EXAMPLE:81?x HTTP/1.1\r\nHost: api.example\r\n\r\n",
             "GET /?x HTTP/1.1\r\nHost: api.example:81\r\n",
         ),
     ] {

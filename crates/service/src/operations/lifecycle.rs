@@ -10,7 +10,7 @@ use stockade_durable::{Builder, Context, Engine, Failure, Filter, Statement, Sta
 use stockade_runtime::{Error, Runtime};
 
 use super::bundles::with_bundles;
-use super::{ending, record_with_next, watch, workflow_fn};
+use super::{ending, record_with_next, workflow_fn};
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{runtime_problem, to_failure};
 use crate::inner::Inner;
@@ -65,10 +65,6 @@ pub(crate) async fn change_state(
     request: ById,
     operation: Operation,
 ) -> Result<Sandbox> {
-    if operation == Operation::Start {
-        // A sandbox whose processes are lost may still be recorded as running.
-        watch::stop_if_lost(service, caller, &request.id).await?;
-    }
     service.owned_sandbox(caller, &request.id, operation).await?;
     let name = match operation {
         Operation::Stop => STOP,

@@ -70,7 +70,7 @@ const COMMANDS: &[&str] = &[
     "diff.x.textconv",
     "merge.x.driver",
     "credential.helper",
-    "credential.https://x.test.helper",
+    "credential.https:\u{2f}/x.example.helper",
     "gpg.program",
     "gpg.ssh.program",
     "gpg.x509.program",
