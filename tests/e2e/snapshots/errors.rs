@@ -46,7 +46,7 @@ fn of_runs(world: &World) {
     call("TIMED_OUT-json", &[&json[..], &["--timeout", "100ms", "--", "sleep", "60"]].concat());
     call(
         "OUTPUT_EXCEEDED",
-        &["run", "--discard", "--max-output", "10", "--", "echo", "0123456789"],
+        &["run", "--discard", "--max-output", "10", "--", "sh", "-c", "echo 0123456789; sleep 60"],
     );
     call("BUNDLE_TOO_LARGE", &["run", "--max-bundle", "1", "--", "sh", "-c", "echo 12345 > b.txt"]);
 
@@ -88,17 +88,23 @@ fn of_sandboxes(world: &World) {
     world.stockade(&create).finish().succeeds();
     call("CONFLICT", &["create", "--id", "box"]);
     call("CONFLICT-network", &["allow", "box", "service.example"]);
-    call("PATH_INVALID", &["cp", "box:/a\n", "-"]);
+    let link = ["exec", "box", "--", "ln", "-s", "loop", "/tmp/loop"];
+    world.stockade(&link).finish().succeeds();
+    call("PATH_INVALID", &["cp", "box:/tmp/loop/file", "-"]);
     call("INVALID_INPUT-path", &["cp", "box:relative", "-"]);
     call("INVALID_INPUT-directory", &["exec", "box", "--cwd", "relative", "--", "true"]);
     call("FILE_NOT_FOUND", &["cp", "box:/nothing", "-"]);
     call("ACCESS_DENIED", &["cp", "box:/etc/hostname", "-"]);
     call("TOOL_UNKNOWN", &["tool", "run", "box", "nothing"]);
     call("TIMED_OUT", &["exec", "box", "--timeout", "100ms", "--", "sleep", "60"]);
-    call("OUTPUT_EXCEEDED", &["exec", "box", "--max-output", "10", "--", "echo", "0123456789"]);
+    call(
+        "OUTPUT_EXCEEDED",
+        &["exec", "box", "--max-output", "10", "--", "sh", "-c", "echo 0123456789; sleep 60"],
+    );
     call("no-such-program", &["exec", "box", "--", "/not/there"]);
     world.stockade(&["pause", "box"]).finish().succeeds();
     call("INVALID_STATE-paused", &["exec", "box", "--", "true"]);
+    world.stockade(&["resume", "box"]).finish().succeeds();
     world.stockade(&["stop", "box"]).finish().succeeds();
     call("INVALID_STATE", &["exec", "box", "--", "true"]);
     world.stockade(&["kill", "box"]).finish().succeeds();

@@ -101,8 +101,8 @@ fn of_workflows(world: &World) {
     }
     let mut call = |name: &str, words: &[&str]| calls.call(name, words);
     call("graph", &["graph", "hello.tsx", "--json"]);
-    call("up", &["up", "--json", "--run-id", "hello", "hello.tsx"]);
-    call("up-waits", &["up", "--json", "--run-id", "ask", "approval.tsx"]);
+    world.stockade(&["up", "--run-id", "hello", "hello.tsx"]).finish().succeeds();
+    world.stockade(&["up", "--run-id", "ask", "approval.tsx"]).finish().ends_with(3);
     call("up-detached", &["up", "--json", "--detach", "--run-id", "word", "signal.tsx"]);
     call("resume", &["resume", "hello", "--json"]);
     call("inspect", &["inspect", "ask", "--json"]);

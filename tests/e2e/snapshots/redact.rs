@@ -89,7 +89,7 @@ fn merged(one: Value, other: Value) -> Value {
 /// Patterns of generated texts, with what is written instead.
 static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let patterns = [
-        (r"[0-9a-f]{18}-[0-9]+-[0-9]+\b", "<view>"),
+        (r"[0-9a-f]{18}(-[0-9]+){1,2}\b", "<view>"),
         (r"\b[0-9a-f]{64}\b", "<hash>"),
         (r"\b[0-9a-f]{40}\b", "<hash>"),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
