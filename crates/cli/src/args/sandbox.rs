@@ -39,7 +39,7 @@ pub struct OneSandbox {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -63,7 +63,7 @@ pub struct Create {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -96,7 +96,7 @@ pub struct Exec {
     /// Capture the command's output and print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
     /// The command and its arguments
@@ -111,7 +111,7 @@ pub struct Shell {
     /// The user id of the shell
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -130,7 +130,7 @@ pub struct List {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -144,7 +144,7 @@ pub struct Copy {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -157,7 +157,7 @@ pub struct Remove {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -172,7 +172,7 @@ pub struct Logs {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -193,7 +193,7 @@ pub struct Events {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -208,7 +208,7 @@ pub struct NetworkChange {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -226,7 +226,7 @@ pub struct Renew {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -239,7 +239,7 @@ pub struct Kill {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -254,7 +254,7 @@ pub struct Snapshot {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -272,7 +272,7 @@ pub struct Collect {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -285,7 +285,7 @@ pub struct Snapshots {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -307,7 +307,7 @@ pub struct Prune {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -326,7 +326,7 @@ pub enum ToolCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Who does it
+        /// Which server executes it
         #[command(flatten)]
         server_mode: ServerMode,
     },
@@ -342,7 +342,7 @@ pub enum ToolCommand {
         /// Time limit [default: 30s]
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         timeout: Option<Duration>,
-        /// Who does it
+        /// Which server executes it
         #[command(flatten)]
         server_mode: ServerMode,
     },
