@@ -21,7 +21,7 @@ use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
 use stockade_workflow::engine::{MIGRATIONS, Options, StartRun, Workflows};
 use stockade_workflow::graph::{Approval, Function, Graph, Node, Task};
-use stockade_workflow::rust_workflow::{Built, Call, Context, Error};
+use stockade_workflow::rust_workflow::{Call, Context, Error, RustWorkflow};
 
 /// Stockade's libraries declare no allocator, so a program may choose its own.
 #[global_allocator]
@@ -31,8 +31,8 @@ static ALLOCATOR: std::alloc::System = std::alloc::System;
 const RUN: &str = "release";
 
 /// The workflow: its graph, and the closures that do its tasks.
-fn release() -> Built {
-    Built::new("release", graph)
+fn release() -> RustWorkflow {
+    RustWorkflow::new("release", graph)
         .with_input(json!({ "type": "object", "required": ["version"] }))
         .with_output("release")
         .with_function("check", check)

@@ -42,6 +42,7 @@ mod run_and_create;
 mod sandbox;
 mod smithers_pages;
 mod smithers_types;
+mod snapshots;
 mod snippet;
 mod tools;
 mod tty;

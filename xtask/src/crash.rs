@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 
 use crate::arguments::{CrashOptions, CrashRuntimeOptions};
-use crate::programs::{Built, for_crash_tests};
+use crate::programs::{RustWorkflow, for_crash_tests};
 use crate::workspace::Workspace;
 
 /// Runs it; true when nothing was lost, done twice or left behind.
@@ -39,7 +39,7 @@ pub(crate) fn run(workspace: &Workspace, options: &CrashRuntimeOptions) -> anyho
 struct ProgramCopy(PathBuf);
 
 impl ProgramCopy {
-    fn with(built: &Built) -> anyhow::Result<Self> {
+    fn with(built: &RustWorkflow) -> anyhow::Result<Self> {
         let path = std::env::temp_dir().join(format!("stockade-programs-{}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("make {}", path.display()))?;
         let dir = Self(path);

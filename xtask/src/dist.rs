@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use self::build::{Built, Target};
+use self::build::{RustWorkflow, Target};
 use self::graph::Graph;
 use self::source::Source;
 use crate::arguments::DistOptions;
@@ -62,7 +62,7 @@ pub(crate) fn run(workspace: &Workspace, options: &DistOptions) -> anyhow::Resul
 fn fill(
     workspace: &Workspace,
     source: &Source,
-    built: &Built,
+    built: &RustWorkflow,
     directory: &Path,
 ) -> anyhow::Result<()> {
     layout::empty(directory)?;

@@ -32,7 +32,7 @@ const EXAMPLES_FOR_TESTS: &[&str] = &["echo", "probe", "realm", "release", "snip
 
 /// A program that was built, and `stockade` with `stockade-server` in the same directory.
 #[derive(Debug)]
-pub(crate) struct Built {
+pub(crate) struct RustWorkflow {
     pub(crate) program: PathBuf,
     pub(crate) stockade: PathBuf,
 }
@@ -72,13 +72,16 @@ pub(crate) fn for_fuzzing(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 }
 
 /// Builds a program that kills other processes, without optimization.
-pub(crate) fn for_crash_tests(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
+pub(crate) fn for_crash_tests(
+    workspace: &Workspace,
+    example: &str,
+) -> anyhow::Result<RustWorkflow> {
     build(workspace, &[example])?;
     built(workspace, "debug", example)
 }
 
 /// Builds a benchmark, and the product like the first command of README.
-pub(crate) fn for_benchmarks(workspace: &Workspace, example: &str) -> anyhow::Result<Built> {
+pub(crate) fn for_benchmarks(workspace: &Workspace, example: &str) -> anyhow::Result<RustWorkflow> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--quiet", "--release"]).args(PACKAGES).args(PRODUCT);
     cargo.args(["--package", "stockade-test-programs", "--example", example]);
@@ -108,8 +111,8 @@ fn build(workspace: &Workspace, examples: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn built(workspace: &Workspace, profile: &str, example: &str) -> anyhow::Result<Built> {
+fn built(workspace: &Workspace, profile: &str, example: &str) -> anyhow::Result<RustWorkflow> {
     let directory = workspace.target_directory()?.join(profile);
     let program = directory.join("examples").join(example);
-    Ok(Built { program, stockade: directory.join(STOCKADE) })
+    Ok(RustWorkflow { program, stockade: directory.join(STOCKADE) })
 }

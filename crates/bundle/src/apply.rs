@@ -118,7 +118,7 @@ pub struct ApplyOutcome {
 ///
 /// # Errors
 /// After any error the project is unchanged, except for [`Error::PartlyUndone`] (files were changed by
-/// another process while they were being restored) and [`Error::NeedsRecovery`] (the next [`recover`]
+/// another process while they were being restored) and [`Error::NeedsRecovery`] (the next [`recover()`]
 /// completes it).
 pub fn apply(request: &Request<'_>) -> Result<ApplyOutcome, Error> {
     apply_observed(request, &mut |_| {})

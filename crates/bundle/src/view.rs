@@ -396,7 +396,7 @@ pub fn boundary_time(layer: &Dir, mode: u32) -> Result<Timestamp, Error> {
     })
 }
 
-/// Whether a change from now on can be distinguished from those until a [`moment`]. This is false
+/// Whether a change from now on can be distinguished from those until a [`boundary_time`]. This is false
 /// while that moment is a tick which is not over.
 pub fn is_tick_over(moment: Timestamp) -> bool {
     coarse_now() != moment

@@ -42,7 +42,7 @@ pub trait Store: Send + Sync + Debug {
     // Workflows.
 
     /// Records a workflow together with its statements, unless one with its id
-    /// [exists](NewWorkflow::joins).
+    /// [exists](crate::NewWorkflow).
     async fn create(&self, workflow: NewWorkflow) -> Result<CreateOutcome>;
     /// Commits for a workflow, or fails with [`crate::Error::LeaseLost`]. The call itself submits
     /// it, not the first poll of the future: commits of one workflow are made in the order of the

@@ -1,8 +1,8 @@
 //! The mounts that are the same in every jail: `/dev`, and a `/proc` that reveals nothing of the
 //! host.
 //!
-//! All functions except [`DevProc::mount_points`] may run in a process that shares the memory of
-//! another, concurrently running one ([`crate::helper`]): they allocate nothing and make bare
+//! All functions but those that list mount points may run in a process that shares the memory of
+//! another, concurrently running one ([`crate::vm_helper`]): they allocate nothing and make bare
 //! system calls only.
 
 use std::ffi::CStr;
@@ -76,7 +76,7 @@ pub(crate) struct Terminals {
 /// The root to which the fixtures are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
-    /// Contains all of [`DevProc::mount_points`], and becomes read-only in the end.
+    /// Contains all mount points of this module, and becomes read-only in the end.
     Populated,
     /// May contain anything, and becomes read-only in the end.
     ReadOnly,

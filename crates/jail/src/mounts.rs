@@ -133,7 +133,7 @@ pub(crate) fn trees_to_send<'a>(
         .flatten()
 }
 
-/// Opens every source. `handed` are the trees of [`handed_in`] if the outer process has cloned
+/// Opens every source. `handed` are the trees of [`trees_to_send`] if the outer process has cloned
 /// them; otherwise this process clones them itself. `landlock_targets` tells for each mount whether its mount
 /// point exists as soon as the root does. Without a root, one follows ([`Assembly::set_root`]).
 pub(crate) fn gather(

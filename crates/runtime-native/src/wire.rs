@@ -155,7 +155,7 @@ pub struct Layers {
     /// The source of the layer below `upper`; never a snapshot.
     pub root: Root,
     /// The first host id of the uid range that owns all files in them. The sandbox gets this range:
-    /// [`Range::handed_over`](stockade_jail::Range::handed_over). Absent if ids are the same inside
+    /// [`Range::adopt`](stockade_jail::Range::adopt). Absent if ids are the same inside
     /// and outside.
     pub range_start: Option<u32>,
     /// The initial state of the workspace, if there is one.

@@ -3,7 +3,7 @@
 //! never executed again, and any process that has the same workflow can continue a run.
 //!
 //! Closures cannot be stored with a run. So an engine gets its workflows before it is launched
-//! ([`Options::built`](crate::engine::Options::built)), and [`Built::version`] distinguishes workflows
+//! ([`Options::rust_workflows`](crate::engine::Options::rust_workflows)), and [`RustWorkflow::version`] distinguishes workflows
 //! with the same name. Unlike workflow files they are trusted: they run in the process of the engine,
 //! without isolation.
 
@@ -29,7 +29,7 @@ type Closure = dyn Fn(Call) -> ClosureFuture + Send + Sync;
 
 /// A workflow in Rust. Its clones are the same workflow.
 #[derive(Clone)]
-pub struct Built {
+pub struct RustWorkflow {
     name: Arc<str>,
     version: Arc<str>,
     pub(crate) input: Option<Value>,
@@ -39,17 +39,17 @@ pub struct Built {
     pub(crate) workflows: BTreeMap<Function, Self>,
 }
 
-impl fmt::Debug for Built {
+impl fmt::Debug for RustWorkflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, version, .. } = self;
-        f.debug_struct("Built")
+        f.debug_struct("RustWorkflow")
             .field("name", name)
             .field("version", version)
             .finish_non_exhaustive()
     }
 }
 
-impl Built {
+impl RustWorkflow {
     /// Creates a workflow whose graph `build` makes, again after each change of the values that it has
     /// read from its [`Context`]. `build` must be fast, and must make the same graph from the same
     /// values.

@@ -97,18 +97,18 @@ pub(super) struct Artifacts {
 
 /// Both programs.
 #[derive(Debug)]
-pub(super) struct Built {
+pub(super) struct RustWorkflow {
     pub(super) target: Target,
     pub(super) programs: Vec<Program>,
     pub(super) artifacts: Artifacts,
 }
 
 /// Builds both programs, of which each accepts the other: a build is named by its sources.
-pub(super) fn programs(workspace: &Workspace, target: Target) -> anyhow::Result<Built> {
+pub(super) fn programs(workspace: &Workspace, target: Target) -> anyhow::Result<RustWorkflow> {
     let front = (FRONT, "stockade-cli");
     let server = (SERVER, "stockade-host");
     let gnu = flags(workspace, Target::Gnu)?;
-    let mut built = Built { target, programs: Vec::new(), artifacts: Artifacts::default() };
+    let mut built = RustWorkflow { target, programs: Vec::new(), artifacts: Artifacts::default() };
     if target.is_static() {
         let musl = flags(workspace, Target::Musl)?;
         compile(workspace, Target::Musl, &musl, &[front], &mut built)?;
@@ -157,7 +157,7 @@ fn compile(
     target: Target,
     flags: &OsString,
     programs: &[(&'static str, &'static str)],
-    built: &mut Built,
+    built: &mut RustWorkflow,
 ) -> anyhow::Result<()> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--locked", "--profile", PROFILE, "--target", target.triple()]);

@@ -1,4 +1,4 @@
-//! Each error code has a page under `docs/errors/`, and each page has a code.
+//! Each error code has a page under `docs/errors/` and a snapshot of an error, and each page has a code.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,10 @@ const CATALOGUE: &str = "crates/core/src/error.rs";
 /// The page that lists the others.
 const INDEX: &str = "docs/errors/README.md";
 
-/// Checks the pages against the catalogue.
+/// Where tests compare the texts of errors.
+const SNAPSHOTS: &str = "tests/snapshots/";
+
+/// Checks the pages and the snapshots against the catalogue.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let catalogue = tree.file(CATALOGUE).map_or("", |file| &file.text);
     let codes: BTreeSet<&str> = codes(catalogue).collect();
@@ -29,6 +32,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     }
     for page in pages.difference(&codes) {
         findings.push(format!("docs/errors/{page}.md: the catalogue has no such code"));
+    }
+    for code in &codes {
+        // As text, or as JSON.
+        let forms = [format!("[{code}]"), format!("\"{code}\"")];
+        let mut snapshots = tree.files.iter().filter(|file| file.path.starts_with(SNAPSHOTS));
+        if !snapshots.any(|file| forms.iter().any(|form| file.text.contains(form))) {
+            findings.push(format!("{SNAPSHOTS}: no snapshot has an error with the code {code}"));
+        }
     }
     let index = tree.file(INDEX).map_or("", |file| &file.text);
     for code in codes.intersection(&pages) {
@@ -61,13 +72,19 @@ mod tests {
     fn codes_and_pages_are_the_same_set() {
         let page = ("docs/errors/IO.md", "# IO\n");
         let index = (INDEX, "[IO](IO.md)\n");
-        assert_eq!(check(&Tree::of(&[ONE_CODE, page, index])), Vec::<String>::new());
-        assert_eq!(check(&Tree::of(&[ONE_CODE, index])).len(), 1);
-        assert_eq!(check(&Tree::of(&[ONE_CODE, page])).len(), 1);
-        assert_eq!(check(&Tree::of(&[ONE_CODE, ("docs/errors/IO.md", "# Io\n"), index])).len(), 1);
+        let text = ("tests/snapshots/a.snap", "it failed [IO]\n");
+        let json = ("tests/snapshots/a.snap", "{\"code\": \"IO\"}\n");
+        for snapshot in [text, json] {
+            assert_eq!(check(&Tree::of(&[ONE_CODE, page, index, snapshot])), Vec::<String>::new());
+        }
+        assert_eq!(check(&Tree::of(&[ONE_CODE, page, index])).len(), 1);
+        assert_eq!(check(&Tree::of(&[ONE_CODE, index, text])).len(), 1);
+        assert_eq!(check(&Tree::of(&[ONE_CODE, page, text])).len(), 1);
+        let wrong = ("docs/errors/IO.md", "# Io\n");
+        assert_eq!(check(&Tree::of(&[ONE_CODE, wrong, index, text])).len(), 1);
         let other = ("docs/errors/OTHER.md", "# OTHER\n");
         assert_eq!(
-            check(&Tree::of(&[ONE_CODE, page, index, other])),
+            check(&Tree::of(&[ONE_CODE, page, index, text, other])),
             ["docs/errors/OTHER.md: the catalogue has no such code"]
         );
         assert_eq!(check(&Tree::of(&[])).len(), 1);

@@ -208,7 +208,7 @@ impl Journal {
     }
 
     /// Records what is to be swapped. Afterwards, and until [`commit`](Self::commit) or
-    /// [`undone`](Self::undone), recovery undoes these steps.
+    /// [`undone`](Self::mark_undone), recovery undoes these steps.
     pub(super) fn arm(&mut self, steps: Vec<Action>) -> Result<(), Error> {
         self.record.steps = steps;
         self.write(State::Armed)?;

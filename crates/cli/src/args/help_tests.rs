@@ -1,4 +1,7 @@
-//! The help texts of both programs match their snapshots.
+//! The help texts of both programs match their snapshots, and every command with `--json` has one of
+//! its JSON.
+
+use std::path::Path;
 
 use clap::{ColorChoice, Command};
 use stockade_test_support::Snapshots;
@@ -37,4 +40,32 @@ fn help_of(program: &'static str, line: &str) -> String {
     let help = definition.try_get_matches_from_mut(words.chain(["--help"])).unwrap_err();
     assert_eq!(help.exit_code(), 0, "{line}: {help}");
     format!("$ {line} --help\n{}", help.render())
+}
+
+#[test]
+fn every_command_with_json_has_a_snapshot() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/snapshots/json");
+    let mut calls = Vec::new();
+    for below in std::fs::read_dir(directory).unwrap() {
+        for file in std::fs::read_dir(below.unwrap().path()).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let call = text.lines().find(|line| line.starts_with("$ "));
+            calls.push(format!("{} ", call.unwrap_or_default()));
+        }
+    }
+    let mut all = Arguments::definition(FRONT);
+    all.build();
+    for command in with_json(&all) {
+        let start = format!("$ {command} ");
+        let has = calls.iter().any(|call| call.starts_with(&start) && call.contains(" --json "));
+        // `debug` is for the developers of Stockade.
+        assert!(has || command.starts_with("stockade debug "), "tests/snapshots/json: {command}");
+    }
+}
+
+/// The commands at and below a command that have `--json`.
+fn with_json(command: &Command) -> Vec<String> {
+    let has = command.get_arguments().any(|argument| argument.get_id() == "json");
+    let own = command.get_bin_name().filter(|_| has).map(str::to_owned);
+    own.into_iter().chain(command.get_subcommands().flat_map(with_json)).collect()
 }

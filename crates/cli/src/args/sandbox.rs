@@ -39,7 +39,7 @@ pub struct OneSandbox {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -77,7 +77,7 @@ pub struct Create {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -110,7 +110,7 @@ pub struct Exec {
     /// Capture the command's output and print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
     /// The command and its arguments
@@ -125,7 +125,7 @@ pub struct Shell {
     /// The user id of the shell
     #[arg(long, value_name = "UID")]
     pub user: Option<u32>,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -144,7 +144,7 @@ pub struct List {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -158,7 +158,7 @@ pub struct Copy {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -171,7 +171,7 @@ pub struct Remove {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -186,7 +186,7 @@ pub struct Logs {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -207,7 +207,7 @@ pub struct Events {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -222,7 +222,7 @@ pub struct NetworkChange {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -240,7 +240,7 @@ pub struct Renew {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -256,7 +256,7 @@ pub struct Kill {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -271,7 +271,7 @@ pub struct Snapshot {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -293,7 +293,7 @@ pub struct Collect {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -306,7 +306,7 @@ pub struct Snapshots {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -331,7 +331,7 @@ pub struct Prune {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -350,7 +350,7 @@ pub enum ToolCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Who does it
+        /// Which server executes it
         #[command(flatten)]
         server_mode: ServerMode,
     },
@@ -366,7 +366,7 @@ pub enum ToolCommand {
         /// Time limit [default: 30s]
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         timeout: Option<Duration>,
-        /// Who does it
+        /// Which server executes it
         #[command(flatten)]
         server_mode: ServerMode,
     },

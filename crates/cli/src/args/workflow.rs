@@ -47,7 +47,7 @@ pub struct Up {
     /// Print one JSON object per line: the events, then the run
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -65,7 +65,7 @@ pub struct Resume {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -78,7 +78,7 @@ pub struct Runs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -88,7 +88,7 @@ pub struct Metrics {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -101,7 +101,7 @@ pub struct OneRun {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -146,7 +146,7 @@ pub struct Decide {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }
@@ -166,7 +166,7 @@ pub struct Signal {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Who does it
+    /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
 }

@@ -1,7 +1,7 @@
 //! The jail's network: its own loopback and nothing else. The only network access are listeners in
 //! it, which a process outside holds (`egress`).
 //!
-//! It is created by [`crate::helper`], in memory that another process uses concurrently: that code
+//! It is created by [`crate::vm_helper`], in memory that another process uses concurrently: that code
 //! allocates nothing and makes bare system calls only. `listeners` is for the process outside that
 //! holds them, and `proof` tests beforehand whether this works.
 

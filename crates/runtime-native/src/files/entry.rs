@@ -62,7 +62,7 @@ impl DirEntryRef {
     /// The directory and name of a path after following the symbolic links at its end.
     ///
     /// # Errors
-    /// As [`DirEntryRef::of`]; `IsADirectory` for the root and for symbolic links that end in a slash or
+    /// As [`DirEntryRef::new`]; `IsADirectory` for the root and for symbolic links that end in a slash or
     /// dots.
     pub(super) fn behind_links(root: BorrowedFd<'_>, path: &Path) -> io::Result<Self> {
         let mut path = path.as_os_str().to_owned();

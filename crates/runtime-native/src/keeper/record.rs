@@ -59,7 +59,7 @@ pub(super) struct Record {
     pub(super) home_owner: Option<User>,
     /// The boot of the host in which it was created.
     pub(super) host_start: String,
-    /// Its control groups, as [`stockade_jail::cgroup::Group::recorded`] reads them.
+    /// Its control groups, as [`stockade_jail::cgroup::Group::from_record`] reads them.
     pub(super) groups: Vec<u8>,
     /// Its stage.
     pub(super) stage: Stage,
@@ -94,7 +94,7 @@ pub(super) struct JailRecord {
     #[serde(default)]
     pub(super) skeleton: Option<String>,
     /// The network namespace of its egress listeners, if it has any:
-    /// [`Listeners::network`](stockade_runtime::EgressListeners::network), recorded before anything
+    /// `Listeners::network` of the jail, recorded before anything
     /// ran inside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) network: Option<u64>,
@@ -173,7 +173,7 @@ pub(crate) struct RunningProcesses {
     pub(crate) init: i32,
     /// The start time of init.
     pub(crate) init_started: u64,
-    /// Its control groups, as [`stockade_jail::cgroup::Group::recorded`] reads them.
+    /// Its control groups, as [`stockade_jail::cgroup::Group::from_record`] reads them.
     pub(crate) groups: Vec<u8>,
 }
 

@@ -32,7 +32,7 @@ use crate::{spec, tail::Tail};
 /// The workflow's name.
 pub(crate) const NAME: &str = "sandbox.execute";
 
-/// The index of the step that runs the command, in each of [`super::COMMAND_CAPACITY`]: after the owner
+/// The index of the step that runs the command, in each of [`super::COMMANDS`]: after the owner
 /// check.
 const STEP: u32 = 1;
 
@@ -418,7 +418,7 @@ pub(crate) async fn is_cancelled(context: &Context) -> bool {
     info.is_ok_and(|info| info.is_some_and(|info| info.status == Status::Cancelled))
 }
 
-/// The command that a workflow of [`super::COMMAND_CAPACITY`] waits for.
+/// The command that a workflow of [`super::COMMANDS`] waits for.
 pub(crate) fn exec_id_for(workflow: &WorkflowId) -> Result<ExecId> {
     exec_id(&format!("{workflow}:{STEP}"))
 }

@@ -232,7 +232,7 @@ fn random_bytes() -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
-/// Builds a [`Scoped`] when it is first needed.
+/// Builds a [`ScopedSandbox`] when it is first needed.
 pub struct Builder {
     sandboxes: Arc<dyn Sandboxes>,
     caller: Caller,
@@ -321,7 +321,7 @@ impl Builder {
     /// Builds the sandbox if that was not done yet, and starts it.
     ///
     /// # Errors
-    /// As [`Self::build`] and [`Scoped::start`].
+    /// As [`Self::build`] and [`ScopedSandbox::start`].
     pub async fn start(&self) -> Result<Arc<ScopedSandbox>> {
         let scoped = self.build()?;
         scoped.start().await?;

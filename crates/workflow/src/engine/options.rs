@@ -8,7 +8,7 @@ use stockade_api::Sandboxes;
 
 use super::commands::{self, OuterSandbox};
 use crate::authoring::Processes;
-use crate::rust_workflow::Built;
+use crate::rust_workflow::RustWorkflow;
 
 /// The configuration of an engine.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub struct Options {
     pub executor_id: String,
     /// Starts the processes in which workflow files run.
     pub realms: Processes,
-    /// A command and its first arguments that run [`command_process`].
+    /// A command and its first arguments that run [`command_process`](super::command_process).
     pub helper: Vec<OsString>,
     /// The programs that the child of a `<Sandbox>` finds in its `PATH`: names, and paths on this host.
     pub child_programs: Vec<(String, PathBuf)>,
@@ -37,7 +37,7 @@ pub struct Options {
     pub providers: Option<PathBuf>,
     /// The workflows in Rust that this engine executes. Runs that another process left continue here
     /// only if their workflows are among these.
-    pub rust_workflows: Vec<Built>,
+    pub rust_workflows: Vec<RustWorkflow>,
 }
 
 impl Options {

@@ -16,7 +16,7 @@ use super::user_code::{Interface, Rendering, UserCode};
 use crate::authoring::{Error, Processes};
 use crate::graph::{Graph, Task, Work, unknown};
 use crate::journal::Journal;
-use crate::rust_workflow::Built;
+use crate::rust_workflow::RustWorkflow;
 
 /// The graph of the first rendering of a workflow file with an input.
 ///
@@ -55,7 +55,7 @@ pub async fn child_program(
 ///
 /// # Errors
 /// [`Code::InvalidInput`] for a graph that cannot be executed, or an input that it does not accept.
-pub async fn preview_rust(workflow: &Built, input: &Value) -> Result<Graph, Problem> {
+pub async fn preview_rust(workflow: &RustWorkflow, input: &Value) -> Result<Graph, Problem> {
     let user_code = UserCode::of_rust(workflow.clone());
     let (file, schemas) = (Path::new(workflow.name()), Schemas::default());
     let rendering = check(&user_code, file, "preview", input, &schemas).await?;

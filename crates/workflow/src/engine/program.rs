@@ -6,7 +6,7 @@ use stockade_durable::Store;
 
 use crate::authoring::{Error, Sources};
 use crate::graph::{Fault, nearest};
-use crate::rust_workflow::Built;
+use crate::rust_workflow::RustWorkflow;
 use crate::store::programs;
 
 /// A program.
@@ -53,13 +53,13 @@ impl Program {
 
 impl RustWorkflowName {
     /// The name of a workflow.
-    pub(crate) fn of(workflow: &Built) -> Self {
+    pub(crate) fn of(workflow: &RustWorkflow) -> Self {
         let (built, version) = (workflow.name().to_owned(), workflow.version().to_owned());
         Self { built, version }
     }
 
     /// The workflow with this name, which must have the same version.
-    pub(crate) fn find_in(&self, known: &[Built]) -> Result<Built, Error> {
+    pub(crate) fn find_in(&self, known: &[RustWorkflow]) -> Result<RustWorkflow, Error> {
         let fault = |message| Error::Faults(vec![Fault { place: None, message }]);
         let found = find(&self.built, known).map_err(fault)?;
         if found.version() == self.version {
@@ -73,11 +73,11 @@ impl RustWorkflowName {
 }
 
 /// The workflow in Rust with this name; an error message if there is none.
-pub(crate) fn find(name: &str, known: &[Built]) -> Result<Built, String> {
+pub(crate) fn find(name: &str, known: &[RustWorkflow]) -> Result<RustWorkflow, String> {
     let found = known.iter().find(|workflow| workflow.name() == name);
     found.cloned().ok_or_else(|| {
-        let hint = nearest(name, known.iter().map(Built::name));
+        let hint = nearest(name, known.iter().map(RustWorkflow::name));
         let hint = hint.map(|meant| format!(" — did you mean \"{meant}\"?")).unwrap_or_default();
-        format!("no workflow \"{name}\" is registered in `Options::built`{hint}")
+        format!("no workflow \"{name}\" is registered in `Options::rust_workflows`{hint}")
     })
 }

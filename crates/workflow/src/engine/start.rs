@@ -54,7 +54,7 @@ pub(super) enum RunId {
 }
 
 impl Workflows {
-    /// Starts a run of a workflow in Rust, one of [`Options::built`](super::Options::built). All other
+    /// Starts a run of a workflow in Rust, one of [`Options::rust_workflows`](super::Options::rust_workflows). All other
     /// operations are the same as for any run; [`resume_run`](stockade_api::Workflows) resumes a failed
     /// run with the workflow that has its name now.
     ///

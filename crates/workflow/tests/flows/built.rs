@@ -15,13 +15,13 @@ use stockade_workflow::engine::{StartRun, preview, preview_rust};
 use stockade_workflow::graph::{
     Approval, Command, Function, Graph, Node, Prompt, Retry, Task, Work,
 };
-use stockade_workflow::rust_workflow::{Built, Call};
+use stockade_workflow::rust_workflow::{Call, RustWorkflow};
 
 use crate::agents::{FakeSandboxes, FakeTransport};
 use crate::world::{World, program};
 
 /// A world whose engine has these workflows, and sandboxes whose commands answer with their input.
-async fn world(built: Vec<Built>) -> World {
+async fn world(built: Vec<RustWorkflow>) -> World {
     let fake = FakeSandboxes::new(|_, read| {
         (0, format!("Here:\n```json\n{{\"said\": \"{read}\"}}\n```\n"))
     });
@@ -83,9 +83,9 @@ export default smithers((ctx) => (
 "#;
 
 /// The same workflow in Rust.
-fn same_workflow() -> Built {
+fn same_workflow() -> RustWorkflow {
     let part = |task: Task| task.into_table("part", Some(json!({})));
-    let inner = Built::new("inner", |_| {
+    let inner = RustWorkflow::new("inner", |_| {
         let twice = Task::compute("twice", Function::named("twice"));
         Graph::new("inner", [twice.into_table("output", None).into()])
     })
@@ -93,7 +93,7 @@ fn same_workflow() -> Built {
         let n = call.context().input()["n"].as_i64().ok_or("no number")?;
         Ok(json!({ "sum": n * 2 }))
     });
-    Built::new("same", move |context| {
+    RustWorkflow::new("same", move |context| {
         let mut known = part(Task::value("known", json!({ "n": 1 })));
         known.label = Some("Known".to_owned());
         known.meta.insert("of".to_owned(), json!("us"));
@@ -231,7 +231,7 @@ async fn a_run_goes_on_where_it_was_left() {
     static SECOND: AtomicU32 = AtomicU32::new(0);
     let keys = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&keys);
-    let workflow = Built::new("left", |_| {
+    let workflow = RustWorkflow::new("left", |_| {
         let first = Task::compute("first", Function::named("first")).into_table("part", None);
         let second = Task::compute("second", Function::named("second"));
         Graph::new("left", [first.into(), second.into_table("output", None).into()])
@@ -265,9 +265,9 @@ async fn a_run_goes_on_where_it_was_left() {
 }
 
 /// One task with an agent in Rust, which fails this many times.
-fn failing_workflow(version: &str, tries: u32) -> Built {
+fn failing_workflow(version: &str, tries: u32) -> RustWorkflow {
     let failed = AtomicU32::new(0);
-    Built::new("failing", |_| {
+    RustWorkflow::new("failing", |_| {
         let prompt = Prompt::Computed { function: Function::named("prompt"), inputs: None };
         let mut task = Task::agent("t", Function::named("agent"), prompt);
         task.retry = Retry { limit: Some(1), first: Duration::from_millis(1), ..Retry::DEFAULT };
@@ -316,7 +316,7 @@ async fn what_fails_is_told_and_another_version_is_accepted_or_not() {
 #[tokio::test]
 async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
     let waits = || {
-        Built::new("waits", |_| {
+        RustWorkflow::new("waits", |_| {
             let approval = Task::approval("ok", Approval::default()).into_table("output", None);
             Graph::new("waits", [approval.into()])
         })
@@ -341,18 +341,20 @@ async fn a_run_whose_workflow_is_not_there_fails_and_can_be_resumed() {
 #[tokio::test]
 async fn what_can_never_be_done_is_refused_before_anything_is() {
     let one = |task: fn() -> Task| {
-        Built::new("one", move |_| Graph::new("one", [task().into()]))
+        RustWorkflow::new("one", move |_| Graph::new("one", [task().into()]))
             .with_input(json!({ "type": "object" }))
     };
     let compute = || Task::compute("t", Function::named("gone")).into_table("output", None);
     let world = world(vec![
         one(compute),
-        Built::new("twice", |_| {
+        RustWorkflow::new("twice", |_| {
             let one = || Node::from(Task::value("t", json!({})).into_table("output", None));
             Graph::new("twice", [one(), one()])
         }),
-        Built::new("nowhere", |_| Graph::new("nowhere", [Task::value("t", json!(1)).into()])),
-        Built::new("panics", |_| panic!("no graph")),
+        RustWorkflow::new("nowhere", |_| {
+            Graph::new("nowhere", [Task::value("t", json!(1)).into()])
+        }),
+        RustWorkflow::new("panics", |_| panic!("no graph")),
     ])
     .await;
     let told = async |name: &str, input: Value| {
@@ -379,7 +381,7 @@ async fn what_can_never_be_done_is_refused_before_anything_is() {
 
 #[tokio::test]
 async fn a_closure_has_only_its_time() {
-    let workflow = Built::new("late", |_| {
+    let workflow = RustWorkflow::new("late", |_| {
         let task = |id: &str| {
             let mut task = Task::compute(id, Function::named(id)).into_table("part", None);
             (task.retry, task.continue_on_fail) = (Retry::NONE, true);

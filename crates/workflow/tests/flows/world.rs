@@ -14,7 +14,7 @@ use stockade_durable::sqlite::{Options as StoreOptions, Sqlite, Synchronous};
 use stockade_durable::{Error, Store};
 use stockade_workflow::authoring::Processes;
 use stockade_workflow::engine::{MIGRATIONS, Options, Workflows};
-use stockade_workflow::rust_workflow::Built;
+use stockade_workflow::rust_workflow::RustWorkflow;
 
 /// The time limit for any wait, on a machine under heavy load.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// The same world with an engine that has other workflows in Rust.
-    pub(crate) async fn with_built(mut self, built: Vec<Built>) -> Self {
+    pub(crate) async fn with_built(mut self, built: Vec<RustWorkflow>) -> Self {
         self.options.rust_workflows = built;
         self.restarted().await
     }

@@ -16,7 +16,7 @@ use crate::authoring::{Error, Processes};
 use crate::engine::program::Program;
 use crate::graph::{Function, Work};
 use crate::journal::SharedJournal;
-use crate::rust_workflow::Built;
+use crate::rust_workflow::RustWorkflow;
 
 /// The user's code of one program.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl UserCode {
         program: Program,
         realms: &Processes,
         environment: BTreeMap<String, String>,
-        known: &[Built],
+        known: &[RustWorkflow],
     ) -> Result<Self, Error> {
         match program {
             Program::Files(sources) => {
@@ -53,7 +53,7 @@ impl UserCode {
     }
 
     /// The code of a workflow in Rust.
-    pub(crate) fn of_rust(workflow: Built) -> Self {
+    pub(crate) fn of_rust(workflow: RustWorkflow) -> Self {
         Self::Rust(RustCode::new(workflow))
     }
 

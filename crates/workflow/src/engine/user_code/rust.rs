@@ -14,18 +14,18 @@ use crate::authoring::Error;
 use crate::engine::program::RustWorkflowName;
 use crate::graph::{Fault, Function, Graph, Prompt, Task, Work, check};
 use crate::journal::{SharedJournal, WorkflowRef};
-use crate::rust_workflow::{Built, Call, Context};
+use crate::rust_workflow::{Call, Context, RustWorkflow};
 use crate::sync::lock;
 
 /// The code of a workflow in Rust, and of the workflows that it contains.
 #[derive(Debug)]
 pub(crate) struct RustCode {
-    workflow: Built,
-    runs: Mutex<HashMap<String, (Built, SharedJournal)>>,
+    workflow: RustWorkflow,
+    runs: Mutex<HashMap<String, (RustWorkflow, SharedJournal)>>,
 }
 
 impl RustCode {
-    pub(super) fn new(workflow: Built) -> Self {
+    pub(super) fn new(workflow: RustWorkflow) -> Self {
         Self { workflow, runs: Mutex::default() }
     }
 
@@ -143,7 +143,7 @@ impl RustCode {
         }
     }
 
-    fn run(&self, run: &str) -> Result<(Built, SharedJournal), Error> {
+    fn run(&self, run: &str) -> Result<(RustWorkflow, SharedJournal), Error> {
         let found = lock(&self.runs).get(run).cloned();
         found.ok_or_else(|| Error::Answer(format!("there is no run {run}")))
     }
@@ -158,7 +158,7 @@ pub(super) fn not_portable(node: &str) -> Error {
 }
 
 /// The errors in a graph that can never be executed.
-fn incomplete(graph: &Graph, workflow: &Built) -> Vec<Fault> {
+fn incomplete(graph: &Graph, workflow: &RustWorkflow) -> Vec<Fault> {
     let mut faults = Vec::new();
     for task in graph.tasks() {
         let mut report =

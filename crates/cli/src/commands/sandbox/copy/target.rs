@@ -95,7 +95,7 @@ impl Target {
 
     /// Creates a directory. An existing one keeps its mode. A new one has the mode that it has
     /// inside, with the same restrictions as for a file, and is writable for its owner: if the mode
-    /// does not include that, the returned value is what [`Target::narrow`] must remove.
+    /// does not include that, the returned value is what [`Target::restrict_mode`] must remove.
     ///
     /// No mode is ever widened: the directory created here may have been replaced by another one
     /// since.

@@ -1,0 +1,121 @@
+//! The JSON of each command that has `--json`, one file for each form, with the exit code and the
+//! standard error.
+
+use super::{ACCESS, Calls, redact};
+use crate::harness::World;
+
+as_user! {
+    of_runs_and_bundles,
+    of_doctor,
+    of_sandboxes,
+    of_snippets,
+    of_workflows,
+}
+
+fn of_runs_and_bundles(world: &World) {
+    let mut calls = Calls::new(world, "json/bundles");
+    let script = "echo more >> a.txt; echo new > b.txt; rm src/main.rs; echo out; echo error >&2";
+    calls.call("run", &["run", "--json", "--", "sh", "-c", script]);
+    calls.call("run-nothing", &["run", "--json", "--", "sh", "-c", "exit 3"]);
+    calls.call("run-killed", &["run", "--json", "--", "sh", "-c", "kill -9 $$"]);
+    calls.call("bundles", &["bundles", "--json"]);
+    calls.call("diff", &["diff", "latest", "--json"]);
+    calls.call("apply-some", &["apply", "latest", "--json", "a.txt"]);
+    calls.call("apply", &["apply", "latest", "--json"]);
+    world.review("echo another > c.txt");
+    calls.call("reject", &["reject", "latest", "--json"]);
+    calls.call("bundles-none", &["bundles", "--json"]);
+    calls.finish();
+}
+
+/// What a host can do is its own: the names are compared.
+fn of_doctor(world: &World) {
+    let mut calls = Calls::new(world, "json/doctor");
+    let names = redact::names(&world.stockade(&["doctor", "--json"]).finish().json());
+    calls.snapshots.assert("doctor", &format!("$ stockade doctor --json\n{names:#}"));
+    calls.finish();
+}
+
+fn of_sandboxes(world: &World) {
+    let mut calls = Calls::new(world, "json/sandboxes");
+    let mut call = |name: &str, words: &[&str]| calls.call(name, words);
+    let create = ["create", "--json", "--id", "box", "--workspace", ".", "--label", "for=tests"];
+    call("create", &[&create[..], &ACCESS].concat());
+    call("ls", &["ls", "--json"]);
+    call("show", &["show", "box", "--json"]);
+    let script = "echo out; echo error >&2; exit 3";
+    call("exec", &["exec", "--json", "box", "--", "sh", "-c", script]);
+    let long = ["exec", "--json", "--timeout", "100ms", "box", "--", "sleep", "60"];
+    call("exec-timed-out", &long);
+    let started = call("exec-detached", &["exec", "--json", "--detach", "box", "--", "echo", "x"]);
+    let operation = started.json()["workflowId"].as_str().unwrap().to_owned();
+    world.stockade(&["logs", "--follow", &operation]).finish().succeeds();
+    call("logs", &["logs", "--json", &operation]);
+    call("cp", &["cp", "--json", "a.txt", "box:/tmp/a.txt"]);
+    call("rm", &["rm", "--json", "box:/tmp/a.txt"]);
+    call("tools", &["tool", "ls", "--json"]);
+    call("tool", &["tool", "run", "box", "echo", r#"{"text": "hello"}"#]);
+    call("renew", &["renew", "box", "3h", "--json"]);
+    call("snapshot", &["snapshot", "box", "--as", "clean", "--json"]);
+    call("snapshots", &["snapshots", "--json"]);
+    world.stockade(&["exec", "box", "--", "sh", "-c", "echo new > b.txt"]).finish().succeeds();
+    call("collect", &["collect", "box", "--json"]);
+    call("pause", &["pause", "box", "--json"]);
+    call("resume", &["resume", "box", "--json"]);
+    call("stop", &["stop", "box", "--json"]);
+    call("start", &["start", "box", "--json"]);
+    call("events", &["events", "box", "--json"]);
+    call("kill", &["kill", "box", "--json"]);
+    call("restore", &["restore", "clean", "--id", "again", "--json"]);
+    call("snapshots-remove", &["snapshots", "--remove", "clean", "--json"]);
+    world.stockade(&["stop", "again"]).finish().succeeds();
+    call("prune", &["prune", "--json"]);
+    let create = ["create", "--json", "--id", "open", "--allow", "service.example:443"];
+    call("create-with-network", &create);
+    call("allow", &["allow", "open", "other.example", "--json"]);
+    call("refuse", &["refuse", "open", "other.example", "--json"]);
+    calls.finish();
+}
+
+fn of_snippets(world: &World) {
+    let mut calls = Calls::new(world, "json/snippets");
+    world.write("good.ts", "export const count = 1;\nconsole.log(\"count\", count);\n");
+    world.write("bad.ts", "import fs from \"fs\";\n");
+    world.write("guide.md", "# A guide\n\n```ts\nconsole.log(\"hello\");\n```\n");
+    calls.call("run", &["snippet", "run", "good.ts", "--json"]);
+    calls.call("run-refused", &["snippet", "run", "bad.ts", "--json"]);
+    calls.call("check", &["snippet", "check", "good.ts", "bad.ts", "--json"]);
+    calls.call("gate", &["snippet", "gate", "guide.md", "--json"]);
+    calls.finish();
+}
+
+fn of_workflows(world: &World) {
+    let mut calls = Calls::new(world, "json/workflows");
+    let files = [
+        ("hello.tsx", include_str!("../../../examples/workflows/hello.tsx")),
+        ("approval.tsx", include_str!("../../../examples/workflows/approval.tsx")),
+        ("signal.tsx", include_str!("../../../examples/workflows/signal.tsx")),
+    ];
+    for (name, content) in files {
+        world.write(name, content);
+    }
+    let mut call = |name: &str, words: &[&str]| calls.call(name, words);
+    call("graph", &["graph", "hello.tsx", "--json"]);
+    world.stockade(&["up", "--run-id", "hello", "hello.tsx"]).finish().succeeds();
+    world.stockade(&["up", "--run-id", "ask", "approval.tsx"]).finish().ends_with(3);
+    call("up-detached", &["up", "--json", "--detach", "--run-id", "word", "signal.tsx"]);
+    call("resume", &["resume", "hello", "--json"]);
+    call("inspect", &["inspect", "ask", "--json"]);
+    call("events", &["events", "hello", "--json"]);
+    call("metrics", &["metrics", "--json"]);
+    world.stockade(&["up", "--run-id", "end", "signal.tsx"]).finish().ends_with(3);
+    call("cancel", &["cancel", "end", "--json"]);
+    call("runs", &["runs", "--json", "--limit", "1"]);
+    // From here on, runs continue beside the commands.
+    call("approve", &["approve", "ask", "deploy", "--json", "--note", "go"]);
+    world.stockade(&["up", "--run-id", "no", "approval.tsx"]).finish().ends_with(3);
+    call("deny", &["deny", "no", "deploy", "--json"]);
+    let payload = ["--payload", r#"{"ok": true}"#];
+    call("signal", &[&["signal", "word", "review", "--json"], &payload[..]].concat());
+    calls.finish();
+}
