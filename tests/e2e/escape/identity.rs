@@ -92,7 +92,8 @@ fn set_id_files_do_not_leave(world: &World) {
             .collect::<Vec<_>>()
     };
     assert_eq!(with_bits(&world.data()), Vec::<std::path::PathBuf>::new(), "in the data directory");
-    world.stockade(&["apply", "latest", "--allow-executed"]).finish().succeeds();
+    let apply = ["apply", "latest", "--allow-executed", "--allow-unseen"];
+    world.stockade(&apply).finish().succeeds();
     let applied: Vec<_> = with_bits(&world.project);
     let new: Vec<_> = applied.iter().filter(|path| !path.ends_with("tool")).collect();
     assert!(new.is_empty(), "new set-id files were applied: {new:?}");

@@ -12,7 +12,7 @@ use stockade_runtime::{Error, ReadRange, Runtime, SandboxPath, Target, WriteOpti
 use stockade_runtime_native::{Native, Options};
 
 use stockade_cli::args::debug::{Debug, DebugCommand, Files, Id, Operation, Runtime as Arguments};
-use stockade_cli::data_dir::data_path;
+use stockade_cli::data_dir::{data_path, open_data_dir};
 use stockade_cli::output;
 use stockade_cli::problem::{Failure, caused};
 use stockade_cli::streams;
@@ -35,6 +35,7 @@ async fn drive(arguments: Arguments) -> Result<u8, Failure> {
     let Arguments { pool, json, operation } = arguments;
     let keeper = programs::keeper()?;
     let data = data_path()?;
+    open_data_dir(&data)?;
     let native = Native::open(Options { data, keeper, pool }).map_err(|e| problem(&e))?;
     if let Operation::Exec(exec) = operation {
         return exec::run(&native, *exec, json).await;

@@ -90,15 +90,22 @@ impl Ids {
     /// Whether the owner's rights cover a file. If the only id is the caller's own, the kernel
     /// decides.
     pub(super) fn owns(self, stat: &Stat) -> bool {
-        let Some(start) = self.host_start else { return true };
-        [stat.uid, stat.gid]
-            .into_iter()
-            .all(|id| id.checked_sub(start).is_some_and(|id| id < COUNT))
+        self.is_in_range(stat.uid) && self.is_in_range(stat.gid)
+    }
+
+    fn is_in_range(self, id: u32) -> bool {
+        self.host_start.is_none_or(|start| id.checked_sub(start).is_some_and(|id| id < COUNT))
     }
 
     /// Whether a file may be read without another thread: it is the owner's, or readable for all.
+    /// In a read-only mount only the user is mapped, and has the rights of the mode.
     pub(super) fn may_read(self, stat: &Stat, bits: u32) -> io::Result<()> {
-        if self.owns(stat) || stat.mode & bits == bits { Ok(()) } else { Err(Errno::ACCESS.into()) }
+        let of_user = self.is_in_range(stat.uid) && stat.mode >> 6 & bits == bits;
+        if self.owns(stat) || of_user || stat.mode & bits == bits {
+            Ok(())
+        } else {
+            Err(Errno::ACCESS.into())
+        }
     }
 
     /// The inside owner of a file.
