@@ -69,6 +69,9 @@ pub struct Follow {
     /// How long to wait for a new event, in milliseconds; at most half a minute.
     #[serde(default)]
     pub wait_ms: u32,
+    /// The status that the caller knows. Another one is news, without a new event too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_status: Option<RunStatus>,
 }
 
 /// The news of a run.

@@ -273,7 +273,7 @@ impl Root {
             let stat = Stat::of(&found)?;
             Ok((found, stat))
         };
-        let found = find()?;
+        let found = self.ids.looking_up(find)?;
         access::check(&self.rules, level, found.0.as_fd())?;
         if self.ids.owns(&found.1) { Ok(found) } else { self.ids.as_user(self.ids.user, find) }
     }

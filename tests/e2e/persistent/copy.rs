@@ -53,6 +53,29 @@ fn files_arrive_as_they_are_both_ways(world: &World) {
     }
 }
 
+/// What only its owner may read is read by the sandbox's commands, and so it can be copied out.
+fn private_files_of_a_read_only_mount_are_copied(world: &World) {
+    let private = world.path("private");
+    let set_mode = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        world.chown(path);
+    };
+    fs::create_dir_all(private.join("sub")).unwrap();
+    fs::write(private.join("sub/file"), "content").unwrap();
+    for (path, mode) in [("", 0o700), ("sub", 0o700), ("sub/file", 0o600)] {
+        set_mode(&private.join(path), mode);
+    }
+    let mount = format!("{}:/private:ro", private.display());
+    let id = create(world, &["--mount", &mount]);
+    assert_eq!(sh(world, &id, "cat /private/sub/file").stdout, "content");
+    let out = world.outside();
+    cp(world, inside(&id, "/private/sub/file"), out.join("file")).succeeds();
+    cp(world, inside(&id, "/private"), out.join("directory")).succeeds();
+    for copied in ["file", "directory/sub/file"] {
+        assert_eq!(fs::read_to_string(out.join(copied)).unwrap(), "content", "{copied}");
+    }
+}
+
 fn what_is_removed_is_gone_and_nothing_else(world: &World) {
     let id = create(world, &[]);
     sh(
@@ -500,6 +523,7 @@ as_root_and_as_user![
     a_file_whose_server_dies_is_written_again,
     files_arrive_as_they_are_both_ways,
     room_is_made_for_a_sandbox_that_took_too_much,
+    private_files_of_a_read_only_mount_are_copied,
     what_is_removed_is_gone_and_nothing_else,
     directories_go_with_all_that_is_in_them,
     a_hostile_tree_writes_nothing_but_files_below_the_target,

@@ -139,7 +139,7 @@ async fn check_finished(workflows: &Workflows, id: String, output: &Value) -> Re
             return Err(format!("the run has left a sandbox: {sandbox:?}").into());
         }
     }
-    let follow = Follow { id, from: 0, wait_ms: 0 };
+    let follow = Follow { id, from: 0, wait_ms: 0, known_status: None };
     let describe = workflows.follow(&caller, follow).await.map_err(|problem| problem.message)?;
     check_order(&describe.events)
 }

@@ -187,7 +187,7 @@ async fn follow_to_rest(
 ) -> Result<(u8, Vec<Wait>), Failure> {
     let mut from = 0;
     loop {
-        let followed = follow::follow_to_end(remote, id, from, follow::WAIT_MS, is_json).await?;
+        let followed = follow::follow_to_end(remote, id, from, 0, is_json).await?;
         let exit_code = followed.0;
         from = followed.1;
         let by_id = RunById { id: id.to_owned() };
@@ -206,7 +206,7 @@ async fn follow_to_rest(
         if !will_continue && !found.waits.is_empty() && is_at_rest(remote).await? {
             return Ok((exit_code, found.waits));
         }
-        let follow = Follow { id: id.to_owned(), from, wait_ms: POLL_MS };
+        let follow = Follow { id: id.to_owned(), from, wait_ms: POLL_MS, known_status: None };
         remote.workflows.follow(remote.caller(), follow).await?;
     }
 }
@@ -237,7 +237,7 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 async fn events(remote: &Remote, id: &str) -> Result<(Run, Vec<u8>), Failure> {
     let (mut from, mut log) = (0, Vec::new());
     loop {
-        let request = Follow { id: id.to_owned(), from, wait_ms: 0 };
+        let request = Follow { id: id.to_owned(), from, wait_ms: 0, known_status: None };
         let page = remote.workflows.follow(remote.caller(), request).await?;
         for event in &page.events {
             log.extend_from_slice(event.to_string().as_bytes());

@@ -107,7 +107,8 @@ impl Collecting {
         name: &RelativePath,
         depth: usize,
     ) -> Result<()> {
-        let found = allow_missing(open_entry(source, name)).map_err(|error| self.inside(error))?;
+        let found = self.ids.looking_up(|| open_entry(source, name));
+        let found = allow_missing(found).map_err(|error| self.inside(error))?;
         let Some((found, stat)) = found else { return Ok(()) };
         // A kernel file system can only be at a mount point.
         if stat.mount != above.mount
@@ -119,8 +120,8 @@ impl Collecting {
         }
         match stat.kind {
             FileKind::Directory => {
-                let opened = self.ids.may_read(&stat, 0o005);
-                let opened = opened.and_then(|()| Ok(Dir::from_fd(found).reopen()?));
+                let open = || Ok(Dir::from_fd(found).reopen()?);
+                let opened = self.ids.opening(&stat, 0o005, open);
                 let source = opened.map_err(|error| self.inside(error))?;
                 if !self.make(allow_existing(target.mkdir(name, 0o700)))? {
                     return Ok(());
@@ -149,8 +150,8 @@ impl Collecting {
         name: &RelativePath,
     ) -> Result<()> {
         self.count(stat.size)?;
-        let opened = self.ids.may_read(stat, 0o004);
-        let opened = opened.and_then(|()| special::open_file(file.as_fd(), stat));
+        let open = || special::open_file(file.as_fd(), stat);
+        let opened = self.ids.opening(stat, 0o004, open);
         let from = opened.map_err(|error| self.inside(error))?;
         let Some(to) =
             allow_existing(target.create_file(name, 0o600)).map_err(|error| self.on_host(error))?

@@ -97,14 +97,34 @@ impl Ids {
         self.host_start.is_none_or(|start| id.checked_sub(start).is_some_and(|id| id < COUNT))
     }
 
-    /// Whether a file may be read without another thread: it is the owner's, or readable for all.
-    /// In a read-only mount only the user is mapped, and has the rights of the mode.
-    pub(super) fn may_read(self, stat: &Stat, bits: u32) -> io::Result<()> {
-        let of_user = self.is_in_range(stat.uid) && stat.mode >> 6 & bits == bits;
-        if self.owns(stat) || of_user || stat.mode & bits == bits {
-            Ok(())
+    /// Opens an entry that lies in a directory of the sandbox: the owner's, one that everyone may
+    /// read, and in a read-only mount what the ordinary user may read. There no group is mapped, so
+    /// that no superuser has rights (`read_only` of the crate `jail`).
+    pub(super) fn opening<T: Send>(
+        self,
+        stat: &Stat,
+        bits: u32,
+        operation: impl FnOnce() -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        if self.owns(stat) || stat.mode & bits == bits {
+            operation()
+        } else if self.is_in_range(stat.uid) {
+            self.as_user(self.user, operation)
         } else {
             Err(Errno::ACCESS.into())
+        }
+    }
+
+    /// Looks something up with the caller's rights, or else with the ordinary user's.
+    pub(super) fn looking_up<T: Send>(
+        self,
+        operation: impl Fn() -> io::Result<T> + Sync,
+    ) -> io::Result<T> {
+        match operation() {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.as_user(self.user, &operation)
+            }
+            done => done,
         }
     }
 

@@ -216,7 +216,8 @@ async fn a_try_that_goes_on_elsewhere_has_the_same_name_and_another_try_has_not(
     assert_eq!(keys[3], format!("{}:execute:2", name(0)));
     assert_eq!(keys[4], format!("{}:changes:1", name(0)));
     assert_ne!(name(0), name(6));
-    let follow = stockade_api::Follow { id: run.id.clone(), from: 0, wait_ms: 0 };
+    let follow =
+        stockade_api::Follow { id: run.id.clone(), from: 0, wait_ms: 0, known_status: None };
     let events = stockade_api::Workflows::follow(&world.workflows, &world.caller, follow).await;
     let events = Value::Array(events.unwrap().events).to_string();
     assert!(events.contains("[TOKEN] is what I was told") && !events.contains("hush"), "{events}");

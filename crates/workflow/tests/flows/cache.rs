@@ -50,7 +50,7 @@ async fn an_answer_is_taken_by_the_next_run_with_the_same_question() {
     let second = world.run(&source, json!({ "n": 1 })).await;
     assert_eq!(executions(&world, &second).await, 0);
     assert_eq!(second.output, first.output);
-    let follow = Follow { id: second.id.clone(), from: 0, wait_ms: 0 };
+    let follow = Follow { id: second.id.clone(), from: 0, wait_ms: 0, known_status: None };
     let events = world.workflows.follow(&world.caller, follow).await.unwrap().events;
     let found = |kind: &str| events.iter().find(|event| event["type"] == kind).unwrap().clone();
     assert_eq!(found("NodeCached")["cachedBy"], first.id.as_str());

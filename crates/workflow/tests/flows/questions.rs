@@ -1,7 +1,7 @@
 //! Repeated questions: each answer is for one question.
 
 use serde_json::{Value, json};
-use stockade_api::{Decide, RunById, RunStatus, SendSignal, Workflows as _};
+use stockade_api::{Decide, Follow, RunById, RunStatus, SendSignal, Workflows as _};
 use stockade_core::Code;
 
 use crate::world::World;
@@ -56,6 +56,22 @@ async fn a_decision_is_about_the_question_that_was_asked() {
         let decided_at: jiff::Timestamp = output["decidedAt"].as_str().unwrap().parse().unwrap();
         assert!(decided_at.as_millisecond() >= task.started_at, "{output}");
     }
+}
+
+/// A follower that has read all events must learn that the run waits.
+#[tokio::test]
+async fn a_status_that_the_follower_does_not_know_is_news() {
+    let world = World::new().await;
+    let run = world.run(&flow(APPROVALS), json!({})).await;
+    assert_eq!(world.settled(&run.id).await.status, RunStatus::Waiting);
+    let from = i64::try_from(world.events(&run).await.len()).unwrap();
+    let follow = |known_status| {
+        let follow = Follow { id: run.id.clone(), from, wait_ms: 20_000, known_status };
+        let deadline = std::time::Duration::from_secs(10);
+        tokio::time::timeout(deadline, world.workflows.follow(&world.caller, follow))
+    };
+    let update = follow(Some(RunStatus::Running)).await.unwrap().unwrap();
+    assert_eq!((update.run.status, update.events), (RunStatus::Waiting, Vec::new()));
 }
 
 #[tokio::test]

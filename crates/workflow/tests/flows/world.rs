@@ -157,7 +157,7 @@ impl World {
 
     /// The events of a run.
     pub(crate) async fn events(&self, run: &Run) -> Vec<Value> {
-        let follow = Follow { id: run.id.clone(), from: 0, wait_ms: 0 };
+        let follow = Follow { id: run.id.clone(), from: 0, wait_ms: 0, known_status: None };
         self.workflows.follow(&self.caller, follow).await.unwrap().events
     }
 

@@ -44,7 +44,7 @@ pub(crate) async fn print_events(
     let mut from = wanted.from;
     loop {
         let wait_ms = if wanted.follow { WAIT_MS } else { 0 };
-        let request = Follow { id: run.id.clone(), from, wait_ms };
+        let request = Follow { id: run.id.clone(), from, wait_ms, known_status: None };
         let news = remote.workflows.follow(remote.caller(), request).await?;
         let is_all = news.events.is_empty();
         for (number, event) in (from..).zip(&news.events) {

@@ -24,8 +24,8 @@ pub async fn follow_to_end(
     first_wait_ms: u32,
     is_json: bool,
 ) -> Result<(u8, i64), Failure> {
-    let follow = async |from, wait_ms| {
-        let request = Follow { id: id.to_owned(), from, wait_ms };
+    let follow = async |from, wait_ms, known_status| {
+        let request = Follow { id: id.to_owned(), from, wait_ms, known_status };
         Ok(remote.workflows.follow(remote.caller(), request).await?)
     };
     let print = |event: &Value| print_event(event, is_json);
@@ -37,14 +37,15 @@ pub async fn follow_to_end(
 /// before the events, so events that come with the last state may not be all: only a read without
 /// events ends it.
 async fn read_to_end(
-    follow: impl AsyncFn(i64, u32) -> Result<RunUpdate, Failure>,
+    follow: impl AsyncFn(i64, u32, Option<RunStatus>) -> Result<RunUpdate, Failure>,
     (from, first_wait_ms): (i64, u32),
     mut print: impl FnMut(&Value) -> Result<(), Failure>,
 ) -> Result<(Run, i64), Failure> {
-    let (mut next, mut wait_ms) = (from, first_wait_ms);
+    let (mut next, mut wait_ms, mut known_status) = (from, first_wait_ms, None);
     loop {
-        let RunUpdate { run, events, next: after } = follow(next, wait_ms).await?;
+        let RunUpdate { run, events, next: after } = follow(next, wait_ms, known_status).await?;
         next = after;
+        known_status = Some(run.status);
         for event in &events {
             print(event)?;
         }
@@ -60,7 +61,7 @@ async fn read_to_end(
 pub async fn next_event(remote: &Remote, id: &str) -> Result<i64, Failure> {
     let mut next = 0;
     loop {
-        let request = Follow { id: id.to_owned(), from: next, wait_ms: 0 };
+        let request = Follow { id: id.to_owned(), from: next, wait_ms: 0, known_status: None };
         let news = remote.workflows.follow(remote.caller(), request).await?;
         if news.next == next {
             return Ok(next);
@@ -216,7 +217,7 @@ mod tests {
         };
         let script: VecDeque<_> = script.iter().copied().collect();
         let (script, waits) = (RefCell::new(script), RefCell::new(Vec::new()));
-        let follow = async |from: i64, wait_ms| {
+        let follow = async |from: i64, wait_ms, _| {
             let (status, events) = script.borrow_mut().pop_front().expect("it reads on");
             waits.borrow_mut().push(wait_ms);
             let events: Vec<_> = events.iter().map(|kind| json!({ "type": kind })).collect();

@@ -111,7 +111,9 @@ impl stockade_api::Workflows for Workflows {
                 events::list(store, &request.id, from, MAX_EVENTS).await.map_err(from_store)
             };
             let (row, events) = state_before_events(read_run, read_events).await?;
-            let is_news = !events.is_empty() || row.run.status.is_terminal();
+            let status = row.run.status;
+            let is_other = request.known_status.is_some_and(|known| known != status);
+            let is_news = !events.is_empty() || is_other || status.is_terminal();
             let mut stops = self.engine.subscribe_to(&workflow_of(&row)?);
             // A caller that waits must know that it may wait in vain. Others get what there is.
             if !is_news
