@@ -273,9 +273,14 @@ impl Root {
             let stat = Stat::of(&found)?;
             Ok((found, stat))
         };
-        let found = self.ids.looking_up(find)?;
+        let root = self.ids.host_start.unwrap_or_default();
+        let found = self.ids.looking_up(root, find)?;
         access::check(&self.rules, level, found.0.as_fd())?;
-        if self.ids.owns(&found.1) { Ok(found) } else { self.ids.as_user(self.ids.user, find) }
+        if self.ids.is_in_range(found.1.uid) {
+            Ok(found)
+        } else {
+            self.ids.as_user(self.ids.user, find)
+        }
     }
 
     fn scope(&self) -> Scope<'_> {

@@ -53,7 +53,7 @@ fn files_arrive_as_they_are_both_ways(world: &World) {
     }
 }
 
-/// What only its owner may read is read by the sandbox's commands, and so it can be copied out.
+/// What only one user inside may read can be copied out: the sandbox's owner is above all its users.
 fn private_files_of_a_read_only_mount_are_copied(world: &World) {
     let private = world.path("private");
     let set_mode = |path: &Path, mode| {
@@ -67,7 +67,6 @@ fn private_files_of_a_read_only_mount_are_copied(world: &World) {
     }
     let mount = format!("{}:/private:ro", private.display());
     let id = create(world, &["--mount", &mount]);
-    assert_eq!(sh(world, &id, "cat /private/sub/file").stdout, "content");
     let out = world.outside();
     cp(world, inside(&id, "/private/sub/file"), out.join("file")).succeeds();
     cp(world, inside(&id, "/private"), out.join("directory")).succeeds();

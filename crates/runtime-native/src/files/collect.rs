@@ -107,7 +107,7 @@ impl Collecting {
         name: &RelativePath,
         depth: usize,
     ) -> Result<()> {
-        let found = self.ids.looking_up(|| open_entry(source, name));
+        let found = self.ids.looking_up(above.uid, || open_entry(source, name));
         let found = allow_missing(found).map_err(|error| self.inside(error))?;
         let Some((found, stat)) = found else { return Ok(()) };
         // A kernel file system can only be at a mount point.

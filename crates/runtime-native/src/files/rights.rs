@@ -78,13 +78,17 @@ impl Ids {
     }
 
     /// Reads the file of `stat` with the owner's rights if it belongs to the sandbox, else with the
-    /// ordinary user's.
+    /// ordinary user's. In a read-only mount, no group is mapped: there the caller's rights are no
+    /// rights, and each user inside reads what is its own.
     pub(super) fn reading<T: Send>(
         self,
         stat: &Stat,
         operation: impl FnOnce() -> io::Result<T> + Send,
     ) -> io::Result<T> {
-        if self.owns(stat) { operation() } else { self.as_user(self.user, operation) }
+        if self.owns(stat) {
+            return operation();
+        }
+        self.as_user(self.mapped(stat.uid).unwrap_or(self.user), operation)
     }
 
     /// Whether the owner's rights cover a file. If the only id is the caller's own, the kernel
@@ -93,39 +97,46 @@ impl Ids {
         self.is_in_range(stat.uid) && self.is_in_range(stat.gid)
     }
 
-    fn is_in_range(self, id: u32) -> bool {
+    /// Whether a host id is one of the sandbox's. If the only id is the caller's own, the kernel decides.
+    pub(super) fn is_in_range(self, id: u32) -> bool {
         self.host_start.is_none_or(|start| id.checked_sub(start).is_some_and(|id| id < COUNT))
     }
 
-    /// Opens an entry that lies in a directory of the sandbox: the owner's, one that everyone may
-    /// read, and in a read-only mount what the ordinary user may read. There no group is mapped, so
-    /// that no superuser has rights (`read_only` of the crate `jail`).
+    /// Opens an entry that lies in a directory of the sandbox, if it is the owner's or everyone may
+    /// read it.
     pub(super) fn opening<T: Send>(
         self,
         stat: &Stat,
         bits: u32,
         operation: impl FnOnce() -> io::Result<T> + Send,
     ) -> io::Result<T> {
-        if self.owns(stat) || stat.mode & bits == bits {
+        if stat.mode & bits == bits {
             operation()
         } else if self.is_in_range(stat.uid) {
-            self.as_user(self.user, operation)
+            self.reading(stat, operation)
         } else {
             Err(Errno::ACCESS.into())
         }
     }
 
-    /// Looks something up with the caller's rights, or else with the ordinary user's.
+    /// Looks up something below a directory of this host user.
     pub(super) fn looking_up<T: Send>(
         self,
+        host_user: u32,
         operation: impl Fn() -> io::Result<T> + Sync,
     ) -> io::Result<T> {
-        match operation() {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.as_user(self.user, &operation)
+        match (operation(), self.mapped(host_user)) {
+            (Err(error), Some(user)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.as_user(user, &operation)
             }
-            done => done,
+            (done, _) => done,
         }
+    }
+
+    /// The inside user with a host id.
+    fn mapped(self, host_user: u32) -> Option<User> {
+        let user = host_user.checked_sub(self.host_start?).filter(|user| *user < COUNT)?;
+        Some(User { user, group: self.user.group })
     }
 
     /// The inside owner of a file.
