@@ -83,7 +83,8 @@ impl Collecting {
             let path = self.inside.display();
             return Err(Error::Invalid(format!("{path} is deeper than {MAX_DEPTH} directories")));
         }
-        for entry in source.list().map_err(|error| self.inside(error.into()))? {
+        let list = self.ids.looking_up(above.uid, || Ok(source.list()?));
+        for entry in list.map_err(|error| self.inside(error))? {
             let (name, _) = entry.map_err(|error| self.inside(error.into()))?;
             self.entries += 1;
             if self.entries > MAX_ENTRIES {
