@@ -4,7 +4,7 @@
 //! descriptor is. So a rule about sockets applies to every socket, whatever its family is.
 
 use libc::{
-    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, EAFNOSUPPORT, ENOPROTOOPT, ENOSYS, EOPNOTSUPP, EPERM,
+    AF_INET, AF_INET6, AF_NETLINK, AF_UNIX, EAFNOSUPPORT, ENOPROTOOPT, ENOSYS, EPERM,
     EPROTONOSUPPORT, c_long,
 };
 
@@ -167,12 +167,11 @@ const fn between([first, last]: [u32; 2], then: &Block, otherwise: &Block) -> Bl
 
 /// Without out-of-band data: for unix sockets it is rarely used kernel code with a poor security
 /// record. The family of the socket is not visible here, so TCP's urgent data is refused as well.
-/// The error is that of a family without it.
 const fn message_flags(flags_argument: u32) -> Block {
     load(low_half_of_argument(flags_argument)).append(&when(
         Comparison::AnyBitOf,
         libc::MSG_OOB.cast_unsigned(),
-        &refuse(EOPNOTSUPP),
+        &refuse(EPERM),
         &allow(),
     ))
 }
