@@ -26,7 +26,7 @@ pub fn limits(total_bytes: Option<u64>, paths: Option<u64>) -> BundleLimits {
     let usual = BundleLimits::RUN;
     let entries = paths.unwrap_or(usual.entries);
     // The manifest grows with the paths.
-    let manifest_bytes = usual.manifest_bytes / usual.entries * entries;
+    let manifest_bytes = (usual.manifest_bytes / usual.entries).saturating_mul(entries);
     BundleLimits {
         total_bytes: total_bytes.unwrap_or(usual.total_bytes),
         entries,
@@ -108,4 +108,18 @@ pub fn pending(bundle: &Bundle) -> Result<Vec<&Entry>> {
         }
     }
     Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_can_be_lifted() {
+        let usual = limits(None, None);
+        assert_eq!(usual, BundleLimits::RUN);
+        let lifted = limits(Some(u64::MAX), Some(u64::MAX));
+        assert_eq!([lifted.total_bytes, lifted.entries, lifted.manifest_bytes], [u64::MAX; 3]);
+        assert_eq!(limits(None, Some(1)).manifest_bytes, usual.manifest_bytes);
+    }
 }

@@ -2,7 +2,7 @@
 //! or to remove a snapshot, a record must be written first.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -15,6 +15,8 @@ use stockade_core::Code;
 const BYTES: u64 = 4 << 20;
 /// The reserve is at most this part of its file system.
 const PART: u64 = 16;
+/// What is tried when the disk has no space for all of it: a half, a quarter and so on.
+const SHARES: [u64; 5] = [1, 2, 4, 8, 16];
 /// The file in the data directory.
 const NAME: &str = "reserve";
 
@@ -48,7 +50,7 @@ impl Reserve {
     }
 
     /// Frees its space; `None` if it has none.
-    fn release(&self) -> Option<Released<'_>> {
+    pub(crate) fn release(&self) -> Option<Released<'_>> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         let file = open(&self.path).ok()?;
         if *users == 0 && file.metadata().ok()?.len() == 0 {
@@ -95,22 +97,43 @@ fn open(path: &Path) -> io::Result<File> {
 fn fill(path: &Path) -> io::Result<()> {
     let mut file = open(path)?;
     let disk = rustix::fs::fstatvfs(&file)?;
-    let length = BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART);
-    if file.metadata()?.len() >= length {
-        return Ok(());
+    let whole = BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART);
+    let filled = file.metadata()?.len();
+    fill_with(&mut file, whole, filled, allocate)
+}
+
+/// Makes the file of which `filled` bytes exist as long as it can be, up to `whole`.
+fn fill_with(
+    file: &mut File,
+    whole: u64,
+    filled: u64,
+    mut allocate: impl FnMut(&mut File, u64) -> io::Result<()>,
+) -> io::Result<()> {
+    // The records of the operation that used it remain, so it may not fit any more as a whole.
+    let mut filling = Err(io::Error::from(io::ErrorKind::StorageFull));
+    for length in SHARES.map(|share| whole / share) {
+        if filled >= length {
+            return Ok(());
+        }
+        filling = allocate(file, length);
+        if filling.is_ok() {
+            break;
+        }
+        // A part of it would not be known as such.
+        file.set_len(filled)?;
     }
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
+    filling
+}
+
+fn allocate(file: &mut File, length: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, length) {
         Err(rustix::io::Errno::OPNOTSUPP) => {
-            let written = io::copy(&mut io::Read::take(io::repeat(0), length), &mut file);
+            file.rewind()?;
+            let written = io::copy(&mut io::Read::take(io::repeat(0), length), file);
             written.and_then(|_| file.flush())
         }
         allocated => Ok(allocated?),
     }
-    .or_else(|error| {
-        // A part would look like the whole.
-        file.set_len(0)?;
-        Err(error)
-    })
 }
 
 #[cfg(test)]
@@ -139,6 +162,24 @@ mod tests {
         assert_eq!(length(place.path()), BYTES);
         let without = with_reserve(None, &caller, async |_| Err::<(), _>(full())).await;
         assert_eq!(without.unwrap_err().code, Code::StorageFull);
+    }
+
+    #[test]
+    fn a_part_is_filled_where_the_whole_does_not_fit() {
+        let place = tempfile::tempdir().unwrap();
+        let mut file = open(&place.path().join(NAME)).unwrap();
+        let mut allocate = |share: u64, room: u64| {
+            let mut tries = Vec::new();
+            let filled = fill_with(&mut file, 64, share, |_, length| {
+                tries.push(length);
+                if length <= room { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+            });
+            (tries, filled.is_ok())
+        };
+        assert_eq!(allocate(0, 64), (vec![64], true));
+        assert_eq!(allocate(0, 20), (vec![64, 32, 16], true));
+        assert_eq!(allocate(32, 20), (vec![64], true), "half of it is there");
+        assert_eq!(allocate(0, 0), (vec![64, 32, 16, 8, 4], false));
     }
 
     #[test]
