@@ -81,7 +81,7 @@ fn a_sandbox_can_be_ended_without_any_space(world: &World) {
         64,
         &format!(
             "{FILL}
-             for id in a b c d; do
+             for id in a b c d e; do
                  stockade create --id $id --workspace .
                  stockade exec $id -- sh -c \
                      'head -c 3M /dev/urandom > large; echo work of '$id' > work.txt; rm gone.txt'
@@ -92,7 +92,10 @@ fn a_sandbox_can_be_ended_without_any_space(world: &World) {
              stockade kill b 2>&1; fill
              stockade kill c --discard; fill
              stockade stop d; fill
-             stockade prune
+             stockade prune; fill
+             : > $STOCKADE_DATA_DIR/reserve; fill
+             stockade kill e 2>&1 && exit 91 || true
+             stockade kill e --discard
              stockade ls
              stockade bundles
              for id in $(stockade bundles --json | grep -o '\"id\": \"[0-9a-f]*' | cut -d '\"' -f 4); do
@@ -109,7 +112,9 @@ fn a_sandbox_can_be_ended_without_any_space(world: &World) {
         assert!(has(&format!("+work of {id}\n")), "{outcome}");
         assert!(outcome.stdout.matches("work.txt").count() >= 3, "{outcome}");
     }
-    assert!(has("gone.txt") && !has("work of c"), "{outcome}");
+    assert!(has("gone.txt") && !has("work of c") && !has("work of e"), "{outcome}");
+    // Without even a reserve, nothing is lost, and the hint helps.
+    assert!(has("hint: stockade kill --discard e"), "{outcome}");
 }
 
 /// What a sandbox with a workspace has written takes the whole disk: it becomes a bundle there.

@@ -6,6 +6,7 @@ use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, OFlags};
 use stockade_api::{Caller, Result};
@@ -17,6 +18,9 @@ const BYTES: u64 = 4 << 20;
 const PART: u64 = 16;
 /// What is tried when the disk has no space for all of it: a half, a quarter and so on.
 const SHARES: [u64; 5] = [1, 2, 4, 8, 16];
+/// How often, and for how long, an operation that has used it tries to fill it again.
+const REFILLS: u32 = 10;
+const REFILL_INTERVAL: Duration = Duration::from_millis(100);
 /// The file in the data directory.
 const NAME: &str = "reserve";
 
@@ -40,12 +44,25 @@ impl Reserve {
         reserve
     }
 
-    /// Fills it again, unless it is in use. On a full disk it stays as it is.
+    /// Fills it again, unless it is in use. On a full disk it stays as it is, and is filled later.
     pub(crate) fn fill(&self) {
+        self.is_filled();
+    }
+
+    /// Fills it, and returns whether nothing of it is missing.
+    fn is_filled(&self) -> bool {
         let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if *users == 0 {
-            // On a full disk it is filled later.
-            let _ = fill(&self.path);
+        *users > 0 || fill(&self.path).unwrap_or(true)
+    }
+
+    /// Waits a while until there is space to fill it: files that an operation has removed are still
+    /// being deleted.
+    async fn refill(&self) {
+        for _ in 0..REFILLS {
+            if self.is_filled() {
+                return;
+            }
+            tokio::time::sleep(REFILL_INTERVAL).await;
         }
     }
 
@@ -81,8 +98,15 @@ pub(crate) async fn with_reserve<T, F: Future<Output = Result<T>>>(
 ) -> Result<T> {
     match operation(caller.clone()).await {
         Err(problem) if problem.code == Code::StorageFull => {
-            let Some(_released) = reserve.and_then(Reserve::release) else { return Err(problem) };
-            operation(Caller { idempotency_key: None, ..caller.clone() }).await
+            let Some(reserve) = reserve else { return Err(problem) };
+            let Some(released) = reserve.release() else { return Err(problem) };
+            let done = operation(Caller { idempotency_key: None, ..caller.clone() }).await;
+            drop(released);
+            if done.is_ok() {
+                // Before the caller, or another program, uses the space.
+                reserve.refill().await;
+            }
+            done
         }
         done => done,
     }
@@ -94,7 +118,8 @@ fn open(path: &Path) -> io::Result<File> {
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(no_link).open(path)
 }
 
-fn fill(path: &Path) -> io::Result<()> {
+/// Returns whether the whole of it is filled.
+fn fill(path: &Path) -> io::Result<bool> {
     let mut file = open(path)?;
     let disk = rustix::fs::fstatvfs(&file)?;
     let whole = BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART);
@@ -108,21 +133,16 @@ fn fill_with(
     whole: u64,
     filled: u64,
     mut allocate: impl FnMut(&mut File, u64) -> io::Result<()>,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     // The records of the operation that used it remain, so it may not fit any more as a whole.
-    let mut filling = Err(io::Error::from(io::ErrorKind::StorageFull));
     for length in SHARES.map(|share| whole / share) {
-        if filled >= length {
-            return Ok(());
-        }
-        filling = allocate(file, length);
-        if filling.is_ok() {
-            break;
+        if filled >= length || allocate(file, length).is_ok() {
+            return Ok(length == whole);
         }
         // A part of it would not be known as such.
         file.set_len(filled)?;
     }
-    filling
+    Ok(false)
 }
 
 fn allocate(file: &mut File, length: u64) -> io::Result<()> {
@@ -174,11 +194,12 @@ mod tests {
                 tries.push(length);
                 if length <= room { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
             });
-            (tries, filled.is_ok())
+            (tries, filled.unwrap())
         };
         assert_eq!(allocate(0, 64), (vec![64], true));
-        assert_eq!(allocate(0, 20), (vec![64, 32, 16], true));
-        assert_eq!(allocate(32, 20), (vec![64], true), "half of it is there");
+        assert_eq!(allocate(0, 20), (vec![64, 32, 16], false));
+        assert_eq!(allocate(32, 20), (vec![64], false), "half of it is there");
+        assert_eq!(allocate(64, 0), (vec![], true));
         assert_eq!(allocate(0, 0), (vec![64, 32, 16, 8, 4], false));
     }
 

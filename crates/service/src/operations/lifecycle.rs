@@ -2,6 +2,7 @@
 //! is one workflow of the same shape: lock, owner check, act, record.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stockade_api::{ById, Caller, Expiry, KillSandbox, Renew, Result, Sandbox};
 use stockade_core::event::{Empty, EndReason, Payload, Reason, Renewed};
@@ -28,6 +29,10 @@ const PAUSE: &str = "sandbox.pause";
 const RESUME: &str = "sandbox.resume";
 const RENEW: &str = "sandbox.renew";
 const KILL: &str = "sandbox.kill";
+
+/// How often, and at which interval, a kill is tried again once its sandbox's files are being deleted.
+const FREED_SPACE_ATTEMPTS: u32 = 50;
+const FREED_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     builder
@@ -102,9 +107,49 @@ pub(crate) async fn kill(
     }
     let (engine, by_id) = (&service.engine, &request);
     let run = |caller: Caller| async move { operation::run(engine, KILL, &caller, by_id).await };
-    let done = with_reserve(service.inner.reserve.as_ref(), caller, run).await;
+    let mut done = with_reserve(service.inner.reserve.as_ref(), caller, run).await;
+    if done.as_ref().is_err_and(|problem| problem.code == Code::StorageFull) {
+        done = if free_space(&service.inner, by_id).await? {
+            run_with_freed_space(caller, run).await
+        } else {
+            let remedy = format!("stockade kill --discard {}", request.id);
+            done.map_err(|problem| problem.remedied_by(remedy))
+        };
+    }
     service.inner.wake(&request.id);
     done
+}
+
+/// Removes the files of a sandbox that is to be terminated, before that is recorded: neither the
+/// disk nor the reserve has space for the record. Nothing is removed if it may have changes that are
+/// in no bundle. If the process ends before the record, the watcher terminates what has no files.
+async fn free_space(inner: &Inner, request: &KillSandbox) -> Result<bool> {
+    let KillSandbox { id, discard } = request;
+    let _terminating = inner.terminations.start(id);
+    let _driver = inner.lock_sandbox(id).await?;
+    let Some(row) = sandboxes::find(&*inner.store, id).await? else { return Ok(true) };
+    let loses_nothing =
+        !row.damaged && (row.is_bundled || !ending::has_changes_to_store(inner, &row));
+    if !discard && !loses_nothing {
+        return Ok(false);
+    }
+    Ok(release(inner, &row).await.is_none())
+}
+
+/// Runs an operation as soon as what was removed leaves space for its record.
+async fn run_with_freed_space<T, F: Future<Output = Result<T>>>(
+    caller: &Caller,
+    operation: impl Fn(Caller) -> F,
+) -> Result<T> {
+    let caller = Caller { idempotency_key: None, ..caller.clone() };
+    for _ in 0..FREED_SPACE_ATTEMPTS {
+        match operation(caller.clone()).await {
+            Err(problem) if problem.code == Code::StorageFull => {}
+            done => return done,
+        }
+        tokio::time::sleep(FREED_SPACE_INTERVAL).await;
+    }
+    operation(caller).await
 }
 
 /// Changes the end of a sandbox's TTL.
