@@ -73,6 +73,68 @@ fn what_frees_room_needs_none(world: &World) {
     assert!(outcome.stdout.contains("work\n"), "{outcome}");
 }
 
+/// Not a byte is free: whatever ends a sandbox works, and the work in it is in a bundle afterwards.
+fn a_sandbox_can_be_ended_without_any_space(world: &World) {
+    world.write("gone.txt", "gone");
+    let outcome = on_small_disk(
+        world,
+        64,
+        &format!(
+            "{FILL}
+             for id in a b c d e; do
+                 stockade create --id $id --workspace .
+                 stockade exec $id -- sh -c \
+                     'head -c 3M /dev/urandom > large; echo work of '$id' > work.txt; rm gone.txt'
+             done
+             fill
+             stockade kill a 2>&1; fill
+             stockade stop b 2>&1; fill
+             stockade kill b 2>&1; fill
+             stockade kill c --discard; fill
+             stockade stop d; fill
+             stockade prune; fill
+             : > $STOCKADE_DATA_DIR/reserve; fill
+             stockade kill e 2>&1 && exit 91 || true
+             stockade kill e --discard
+             stockade ls
+             stockade bundles
+             for id in $(stockade bundles --json | grep -o '\"id\": \"[0-9a-f]*' | cut -d '\"' -f 4); do
+                 stockade diff $id
+                 stockade diff --stat $id
+                 stockade reject $id
+             done
+             stockade bundles"
+        ),
+    );
+    outcome.succeeds();
+    let has = |text: &str| outcome.stdout.contains(text);
+    for id in ["a", "b", "d"] {
+        assert!(has(&format!("+work of {id}\n")), "{outcome}");
+        assert!(outcome.stdout.matches("work.txt").count() >= 3, "{outcome}");
+    }
+    assert!(has("gone.txt") && !has("work of c") && !has("work of e"), "{outcome}");
+    // Without even a reserve, nothing is lost, and the hint helps.
+    assert!(has("hint: stockade kill --discard e"), "{outcome}");
+}
+
+/// What a sandbox with a workspace has written takes the whole disk: it becomes a bundle there.
+fn work_that_fills_the_disk_becomes_a_bundle(world: &World) {
+    let outcome = on_small_disk(
+        world,
+        200,
+        "stockade create --id f --workspace .
+         stockade exec f -- sh -c 'echo small > small.txt; head -c 900M /dev/zero > large' || true
+         stockade kill f
+         stockade diff latest
+         stockade reject $(stockade bundles --json | grep -o '\"id\": \"[0-9a-f]*' | cut -d '\"' -f 4)
+         stockade create --id g
+         stockade exec g -- echo room",
+    );
+    outcome.succeeds();
+    assert!(outcome.stdout.contains("+small\n"), "{outcome}");
+    assert!(outcome.stdout.contains("room\n"), "{outcome}");
+}
+
 /// A run whose rows do not fit any more ends its follower at once.
 fn a_run_reports_that_the_disk_is_full(world: &World) {
     let tasks = "{[...Array(60).keys()].map((i) => <Task id={`t${i}`} retries={0} output={outputs.a}>\
@@ -96,5 +158,7 @@ fn a_run_reports_that_the_disk_is_full(world: &World) {
 as_root_and_as_user![
     a_sandbox_that_fills_the_disk_can_be_killed,
     what_frees_room_needs_none,
+    a_sandbox_can_be_ended_without_any_space,
+    work_that_fills_the_disk_becomes_a_bundle,
     a_run_reports_that_the_disk_is_full,
 ];

@@ -109,3 +109,17 @@ pub fn pending(bundle: &Bundle) -> Result<Vec<&Entry>> {
     }
     Ok(left)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_can_be_lifted() {
+        let usual = limits(None, None);
+        assert_eq!(usual, BundleLimits::RUN);
+        let lifted = limits(Some(u64::MAX), Some(u64::MAX));
+        assert_eq!([lifted.total_bytes, lifted.entries, lifted.manifest_bytes], [u64::MAX; 3]);
+        assert_eq!(limits(None, Some(1)).manifest_bytes, usual.manifest_bytes);
+    }
+}

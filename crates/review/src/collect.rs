@@ -8,7 +8,7 @@ use stockade_api::{CollectedChanges, Result};
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::history::History;
 use stockade_bundle::project::Project;
-use stockade_bundle::store::{Bundle, Draft, State, StoredBundle};
+use stockade_bundle::store::{Bundle, Draft, Error, State, StoredBundle};
 use stockade_bundle::view::{LayerChanges, LayerCollector, View};
 use stockade_bundle::{Entry, RelativePath, scan};
 use stockade_core::{Code, Problem, SandboxId};
@@ -35,6 +35,15 @@ pub struct Collection {
     /// Whether no bundle is created if one that waits has the same changes. That bundle is the
     /// response then.
     pub only_new: bool,
+}
+
+/// The gathered changes of a sandbox.
+#[derive(Debug)]
+pub struct GatheredChanges {
+    /// What was gathered, besides the layer.
+    pub changes: LayerChanges,
+    /// The layer, if it was not copied. It is not changed.
+    pub in_place: Option<Dir>,
 }
 
 impl Collection {
@@ -75,24 +84,44 @@ impl Bundles {
         bundles.find(is_it).map(|bundle| response(Some(&bundle), Vec::new())).transpose()
     }
 
-    /// Creates a bundle of what was gathered.
+    /// Creates a bundle of what was gathered. If the layer is in place, the contents keep its owner
+    /// until [`Self::take_ownership`].
     ///
     /// # Errors
     /// [`Code::BundleTooLarge`]; [`Code::ProjectRefused`] when the workspace no longer exists.
     pub fn store_collected(
         &self,
         gathering: LayerCollector,
-        gathered: LayerChanges,
+        gathered: GatheredChanges,
         collection: &Collection,
     ) -> Result<CollectedChanges> {
         let project = project(&collection.workspace)?;
-        let view = gathering.finish(&project, gathered, &collection.command());
+        let GatheredChanges { changes, in_place } = gathered;
+        let is_in_place = in_place.is_some();
+        let command = collection.command();
+        let view = match in_place {
+            Some(layer) => gathering.finish_in_place(&project, layer, changes, &command),
+            None => gathering.finish(&project, changes, &command),
+        };
         let view = view.map_err(|error| caused(Code::Io, &error))?;
-        let made = self.create_bundle(&view, &project, collection);
+        let made = self.create_bundle(&view, &project, collection, is_in_place);
         let removed = view.remove().map_err(|error| caused(Code::Io, &error));
         let answer = made?;
         removed?;
         Ok(answer)
+    }
+
+    /// Makes this process the only owner of a bundle's contents, when the layer that they were
+    /// linked from is not needed any more. A bundle that was decided needs nothing.
+    ///
+    /// # Errors
+    /// [`Code::Io`].
+    pub fn take_ownership(&self, id: &str) -> Result<()> {
+        match self.store.find(id, &READ_LIMITS) {
+            Err(Error::NotFound(_)) => Ok(()),
+            found => found.and_then(|bundle| bundle.take_ownership()),
+        }
+        .map_err(|error| store_problem(&error))
     }
 
     /// Removes the history of the bundles of a sandbox that ends.
@@ -144,6 +173,7 @@ impl Bundles {
         view: &View,
         project: &Project,
         collection: &Collection,
+        is_in_place: bool,
     ) -> Result<CollectedChanges> {
         let limits = limits(collection.limit_bytes, collection.limit_paths);
         let since = view.record().started;
@@ -175,7 +205,11 @@ impl Bundles {
         // The sandbox is still running, so there is no exit code.
         let created_at_ms = collection.at_ms;
         let draft = Draft { view, project, entries, listings, exit_code: 0, created_at_ms };
-        let made = self.store.create(draft, &limits).map_err(|error| store_problem(&error))?;
+        let made = match is_in_place {
+            true => self.store.create_in_place(draft, &limits),
+            false => self.store.create(draft, &limits),
+        };
+        let made = made.map_err(|error| store_problem(&error))?;
         response(made.as_ref(), notes)
     }
 }

@@ -19,7 +19,7 @@ mod propose;
 mod views;
 
 pub use bundles::{Bundles, limits, pending};
-pub use collect::Collection;
+pub use collect::{Collection, GatheredChanges};
 pub use decide::{ApplyDecision, RejectTarget};
 pub use inspect::{Differences, entries};
 pub use paths::paths;

@@ -48,9 +48,9 @@ use super::wire::{
     Action, Answer, CommandHead, CommandStrings, Failure, Metrics, Request, TargetHead,
 };
 use stockade_runtime::{
-    Capability, Command, Connection, Content, EgressListeners, Error, Exec, FileInfo, Offsets,
-    ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, StandardInput, Status, Target,
-    Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
+    Capability, ChangesInPlace, Command, Connection, Content, EgressListeners, Error, Exec,
+    FileInfo, Offsets, ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, StandardInput, State,
+    Status, Target, Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
 };
 
 /// How long a server inside may take to accept a connection.
@@ -329,6 +329,20 @@ impl Runtime for Native {
 
     async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<WorkspaceChanges> {
         changes::of_snapshot(&self.0, snapshot, to).await
+    }
+
+    async fn changes_in_place(
+        &self,
+        id: &SandboxId,
+        snapshot: Option<&SnapshotId>,
+    ) -> Result<Option<ChangesInPlace>> {
+        match snapshot {
+            Some(snapshot) => changes::in_snapshot(&self.0, snapshot).await,
+            None if self.inspect(id).await?.state == State::Ended => {
+                changes::in_ended(&self.0, id).await
+            }
+            None => Ok(None),
+        }
     }
 
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {

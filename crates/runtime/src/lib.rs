@@ -22,7 +22,7 @@ mod state;
 mod usage;
 
 pub use capability::{Capability, Unsupported};
-pub use changes::WorkspaceChanges;
+pub use changes::{ChangesInPlace, WorkspaceChanges};
 pub use egress::EgressListeners;
 pub use error::{Error, Result};
 pub use exec::{

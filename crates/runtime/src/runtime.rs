@@ -15,7 +15,7 @@ use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::capability::{Capability, Unsupported};
-use crate::changes::WorkspaceChanges;
+use crate::changes::{ChangesInPlace, WorkspaceChanges};
 use crate::error::{Error, Result};
 use crate::exec::{Command, Exec, ExecStatus, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
@@ -151,6 +151,21 @@ pub trait Runtime: Debug + Send + Sync {
     /// # Errors
     /// As [`Runtime::changes`].
     async fn snapshot_changes(&self, snapshot: &SnapshotId, to: &Path) -> Result<WorkspaceChanges>;
+
+    /// The same without a copy, so that it needs no space on the disk: of an ended sandbox, or of its
+    /// state in a snapshot, if one is named. The caller does not change the files. `None` if the
+    /// runtime has to copy them.
+    ///
+    /// # Errors
+    /// As [`Runtime::changes`].
+    async fn changes_in_place(
+        &self,
+        id: &SandboxId,
+        snapshot: Option<&SnapshotId>,
+    ) -> Result<Option<ChangesInPlace>> {
+        let _ = (id, snapshot);
+        Ok(None)
+    }
 
     /// Stores the current state of the file system. Processes are stopped meanwhile.
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo>;

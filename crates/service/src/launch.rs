@@ -48,6 +48,7 @@ impl Service {
             runtimes: runtimes.into_iter().map(|runtime| (runtime.name(), runtime)).collect(),
             id: identity::find_or_create(&*store).await?,
             locks: Locks::default(),
+            owner_locks: Locks::default(),
             terminations: Terminations::default(),
             key_locks: Locks::default(),
             activity: Activity::default(),

@@ -2,10 +2,11 @@
 //! or to remove a snapshot, a record must be written first.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, OFlags};
 use stockade_api::{Caller, Result};
@@ -15,6 +16,11 @@ use stockade_core::Code;
 const BYTES: u64 = 4 << 20;
 /// The reserve is at most this part of its file system.
 const PART: u64 = 16;
+/// What is tried when the disk has no space for all of it: a half, a quarter and so on.
+const SHARES: [u64; 5] = [1, 2, 4, 8, 16];
+/// How often, and for how long, an operation that has used it tries to fill it again.
+const REFILLS: u32 = 10;
+const REFILL_INTERVAL: Duration = Duration::from_millis(100);
 /// The file in the data directory.
 const NAME: &str = "reserve";
 
@@ -38,17 +44,30 @@ impl Reserve {
         reserve
     }
 
-    /// Fills it again, unless it is in use. On a full disk it stays as it is.
+    /// Fills it again, unless it is in use. On a full disk it stays as it is, and is filled later.
     pub(crate) fn fill(&self) {
+        self.is_filled();
+    }
+
+    /// Fills it, and returns whether nothing of it is missing.
+    fn is_filled(&self) -> bool {
         let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if *users == 0 {
-            // On a full disk it is filled later.
-            let _ = fill(&self.path);
+        *users > 0 || fill(&self.path).unwrap_or(true)
+    }
+
+    /// Waits a while until there is space to fill it: files that an operation has removed are still
+    /// being deleted.
+    async fn refill(&self) {
+        for _ in 0..REFILLS {
+            if self.is_filled() {
+                return;
+            }
+            tokio::time::sleep(REFILL_INTERVAL).await;
         }
     }
 
     /// Frees its space; `None` if it has none.
-    fn release(&self) -> Option<Released<'_>> {
+    pub(crate) fn release(&self) -> Option<Released<'_>> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         let file = open(&self.path).ok()?;
         if *users == 0 && file.metadata().ok()?.len() == 0 {
@@ -79,8 +98,15 @@ pub(crate) async fn with_reserve<T, F: Future<Output = Result<T>>>(
 ) -> Result<T> {
     match operation(caller.clone()).await {
         Err(problem) if problem.code == Code::StorageFull => {
-            let Some(_released) = reserve.and_then(Reserve::release) else { return Err(problem) };
-            operation(Caller { idempotency_key: None, ..caller.clone() }).await
+            let Some(reserve) = reserve else { return Err(problem) };
+            let Some(released) = reserve.release() else { return Err(problem) };
+            let done = operation(Caller { idempotency_key: None, ..caller.clone() }).await;
+            drop(released);
+            if done.is_ok() {
+                // Before the caller, or another program, uses the space.
+                reserve.refill().await;
+            }
+            done
         }
         done => done,
     }
@@ -92,25 +118,42 @@ fn open(path: &Path) -> io::Result<File> {
     options.write(true).create(true).truncate(false).mode(0o600).custom_flags(no_link).open(path)
 }
 
-fn fill(path: &Path) -> io::Result<()> {
+/// Returns whether the whole of it is filled.
+fn fill(path: &Path) -> io::Result<bool> {
     let mut file = open(path)?;
     let disk = rustix::fs::fstatvfs(&file)?;
-    let length = BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART);
-    if file.metadata()?.len() >= length {
-        return Ok(());
+    let whole = BYTES.min(disk.f_blocks.saturating_mul(disk.f_frsize) / PART);
+    let filled = file.metadata()?.len();
+    fill_with(&mut file, whole, filled, allocate)
+}
+
+/// Makes the file of which `filled` bytes exist as long as it can be, up to `whole`.
+fn fill_with(
+    file: &mut File,
+    whole: u64,
+    filled: u64,
+    mut allocate: impl FnMut(&mut File, u64) -> io::Result<()>,
+) -> io::Result<bool> {
+    // The records of the operation that used it remain, so it may not fit any more as a whole.
+    for length in SHARES.map(|share| whole / share) {
+        if filled >= length || allocate(file, length).is_ok() {
+            return Ok(length == whole);
+        }
+        // A part of it would not be known as such.
+        file.set_len(filled)?;
     }
-    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
+    Ok(false)
+}
+
+fn allocate(file: &mut File, length: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, length) {
         Err(rustix::io::Errno::OPNOTSUPP) => {
-            let written = io::copy(&mut io::Read::take(io::repeat(0), length), &mut file);
+            file.rewind()?;
+            let written = io::copy(&mut io::Read::take(io::repeat(0), length), file);
             written.and_then(|_| file.flush())
         }
         allocated => Ok(allocated?),
     }
-    .or_else(|error| {
-        // A part would look like the whole.
-        file.set_len(0)?;
-        Err(error)
-    })
 }
 
 #[cfg(test)]
@@ -139,6 +182,25 @@ mod tests {
         assert_eq!(length(place.path()), BYTES);
         let without = with_reserve(None, &caller, async |_| Err::<(), _>(full())).await;
         assert_eq!(without.unwrap_err().code, Code::StorageFull);
+    }
+
+    #[test]
+    fn a_part_is_filled_where_the_whole_does_not_fit() {
+        let place = tempfile::tempdir().unwrap();
+        let mut file = open(&place.path().join(NAME)).unwrap();
+        let mut allocate = |share: u64, room: u64| {
+            let mut tries = Vec::new();
+            let filled = fill_with(&mut file, 64, share, |_, length| {
+                tries.push(length);
+                if length <= room { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+            });
+            (tries, filled.unwrap())
+        };
+        assert_eq!(allocate(0, 64), (vec![64], true));
+        assert_eq!(allocate(0, 20), (vec![64, 32, 16], false));
+        assert_eq!(allocate(32, 20), (vec![64], false), "half of it is there");
+        assert_eq!(allocate(64, 0), (vec![], true));
+        assert_eq!(allocate(0, 0), (vec![64, 32, 16, 8, 4], false));
     }
 
     #[test]

@@ -330,7 +330,29 @@ async fn what_will_be_removed_takes_no_place_of_the_quota() {
     assert_eq!(harness.create(lasting()).await.unwrap_err().code, Code::QuotaExceeded);
     harness.fake.end_processes(EndCause::ProcessesLost);
     harness.until(&first, State::Stopped).await;
-    harness.create(lasting()).await.unwrap();
+    let second = harness.create(lasting()).await.unwrap().id;
+    // It counts again when it starts.
+    let start = async || harness.call("u1", "", "start", json!({"id": first})).await;
+    let refused = start().await.unwrap_err();
+    assert_eq!(refused.code, Code::QuotaExceeded);
+    let still = harness.status(&first).await;
+    assert!(still.state == State::Stopped && still.remove_at.is_some());
+    harness.call("u1", "", "kill", json!({"id": second})).await.unwrap();
+    start().await.unwrap();
+    assert_eq!(harness.create(lasting()).await.unwrap_err().code, Code::QuotaExceeded);
+}
+
+#[tokio::test]
+async fn a_request_of_an_older_version_is_the_same_request() {
+    let harness = Harness::with(Options::default()).await;
+    let create = async |request: Value| harness.call("u1", "key", "create", request).await;
+    let first = create(json!({})).await.unwrap();
+    let again = create(json!({"onExpiry": "terminate"})).await.unwrap();
+    assert_eq!(again["id"], first["id"]);
+    for other in [json!({"onExpiry": "stop"}), json!({"keep": true}), json!({"cpus": 1})] {
+        let is_refused = create(other.clone()).await.is_err();
+        assert!(is_refused, "{other}");
+    }
 }
 
 #[tokio::test]
@@ -342,4 +364,12 @@ async fn a_renewed_sandbox_keeps_its_files_longer() {
     let after = scene.harness.status(&id).await;
     assert_eq!(after.state, State::Stopped);
     assert!(after.remove_at > before.remove_at);
+
+    // One that never expires, and whose processes were lost.
+    let id = scene.at_work(lasting()).await;
+    scene.harness.fake.end_processes(EndCause::ProcessesLost);
+    let before = scene.harness.until(&id, State::Stopped).await;
+    scene.ask("renew", json!({"id": id, "ttlSeconds": 7200})).await.unwrap();
+    let after = scene.harness.status(&id).await;
+    assert!(after.remove_at > before.remove_at && after.expires_at.is_none());
 }

@@ -15,7 +15,7 @@ use stockade_runtime::Runtime as _;
 
 use crate::socket_client::SocketClient;
 use crate::world::{ProblemError, World};
-use crate::{Failure, SandboxTokens, open, servers, victims};
+use crate::{Failure, SandboxTokens, open, servers, victims, workspace_client};
 
 /// How long started operations may take to finish.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,6 +30,7 @@ pub(crate) fn check(world: &World, surviving: Vec<SandboxTokens>) -> Result<Vec<
     let faults = runtime.block_on(async {
         let mut faults = abandoned(world).await?;
         faults.extend(rows_and_runtime(world).await?);
+        faults.extend(workspace_client::check(world).await?);
         for (id, tokens) in surviving {
             let mut turn = SocketClient::new(world, "kept")?;
             (turn.id, turn.tokens) = (SandboxId::new(id)?, tokens);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::workspace_client::WrittenFiles;
+
 /// What all clients observed.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -18,6 +20,10 @@ pub(crate) struct Ledger {
     pub(crate) lost: BTreeSet<String>,
     /// Those of them that no client has killed, so that the watcher must end them.
     pub(crate) abandoned: BTreeSet<String>,
+    /// Files that were written in workspaces.
+    pub(crate) files: u64,
+    /// The same, by sandbox.
+    pub(crate) written: Vec<WrittenFiles>,
     /// Promises that were broken.
     pub(crate) faults: Vec<String>,
 }

@@ -2,8 +2,8 @@
 //! whether anything was lost, done twice or left behind. `cargo xtask crash service` builds and
 //! starts it.
 //!
-//! `turn` and `cli_client` are the two kinds of clients, `world` is what they share; `final_check` checks the
-//! last server's responses, `database` its records, and the runtime's `audit` the host.
+//! `socket_client`, `cli_client` and `workspace_client` are the kinds of clients, `world` is what they
+//! share; `final_check` checks the last server's responses, `database` its records, and the runtime's `audit` the host.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool speaks here")]
 
 #[path = "../crash/audit.rs"]
@@ -17,6 +17,7 @@ mod random;
 mod socket_client;
 #[path = "../crash/victims.rs"]
 mod victims;
+mod workspace_client;
 mod world;
 
 use std::collections::BTreeSet;
@@ -40,6 +41,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// How many clients use the socket, and how many use commands.
 const SOCKET_CLIENTS: usize = 4;
 const CLI_CLIENTS: usize = 2;
+/// How many clients work in workspaces.
+const WORKSPACE_CLIENTS: usize = 2;
 /// How long the life cycle of one sandbox may take.
 const TIMEOUT: Duration = Duration::from_secs(180);
 /// How long the run may go without a kill before it is aborted.
@@ -99,11 +102,20 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         })
         .collect();
     let mut seen = SeenProcesses::default();
+    let workers: Vec<_> = (0..WORKSPACE_CLIENTS)
+        .map(|_| {
+            let (world, seed) = (world.clone(), random.below(u64::MAX));
+            std::thread::spawn(move || work_in_workspaces(&world, seed))
+        })
+        .collect();
     let killed = kill_at_random(&world, kills, &mut random, &mut seen);
     world.stop.store(true, Ordering::SeqCst);
     let mut kept = Vec::new();
     for client in clients {
         kept.extend(join(client)?);
+    }
+    for worker in workers {
+        worker.join().map_err(|_| "a client panicked")??;
     }
     let killed = killed?;
     let mut faults = final_check::check(&world, kept)?;
@@ -116,7 +128,7 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
     }
     println!(
         "crash service: {} kills (servers {}, keepers {}, inits {}, helpers {}, ways out {}), {} sandboxes, {} operations, \
-         {} commands, {} reached, {} asked again, {} cut short by an init's death, {} faults, {} left behind, \
+         {} commands, {} files, {} reached, {} asked again, {} cut short by an init's death, {} faults, {} left behind, \
          seed {seed}",
         killed.iter().sum::<u64>(),
         killed[0],
@@ -127,14 +139,15 @@ fn run(program: &Path, kills: u64, seed: u64) -> Result<(), Failure> {
         ledger.sandboxes,
         ledger.operations,
         ledger.commands,
+        ledger.files,
         ledger.reached,
         ledger.repeated,
         ledger.interrupted,
         faults.len(),
         left.len(),
     );
-    if ledger.commands == 0 {
-        return Err("no command ran to its end, so nothing was tested".into());
+    if ledger.commands == 0 || ledger.files == 0 {
+        return Err("no command ran to its end or wrote a file, so nothing was tested".into());
     }
     if faults.is_empty() && left.is_empty() { Ok(()) } else { Err("see above".into()) }
 }
@@ -234,6 +247,26 @@ fn client(world: &World, number: usize, seed: u64) -> Result<Vec<SandboxTokens>,
         }
     }
     Ok(kept)
+}
+
+/// Runs sandboxes with workspaces, one after another, until the end.
+fn work_in_workspaces(world: &World, seed: u64) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut random = Random::new(seed);
+    while !world.stop.load(Ordering::SeqCst) {
+        let life = workspace_client::run(world, &mut random);
+        let life = runtime.block_on(async { tokio::time::timeout(TIMEOUT, life).await });
+        let line = match life {
+            Ok(Ok(written)) => {
+                world.update_ledger(|ledger| ledger.written.push(written));
+                continue;
+            }
+            Ok(Err(fault)) => format!("a client of workspaces: {fault}"),
+            Err(_) => "a client of workspaces: a life took too long".to_owned(),
+        };
+        world.update_ledger(|ledger| ledger.faults.push(line));
+    }
+    Ok(())
 }
 
 /// The life cycle of one sandbox; returns whether it is left alive.

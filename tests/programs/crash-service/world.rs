@@ -23,6 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct World {
     pub(crate) program: PathBuf,
     pub(crate) data: PathBuf,
+    /// The directory of the projects.
+    pub(crate) projects: PathBuf,
     pub(crate) server: Server,
     pub(crate) stop: AtomicBool,
     owner: OwnerId,
@@ -42,6 +44,7 @@ impl World {
             echo_server: outside,
             server: stockade_api::Remote(Client::new(data.join("server/socket"))),
             program,
+            projects: data.with_file_name("projects"),
             data,
             stop: AtomicBool::new(false),
             // A server identifies the owner by the peer of its socket.

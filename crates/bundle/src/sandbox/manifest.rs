@@ -171,6 +171,7 @@ fn listed_patches(values: &[Value], limits: &BundleLimits) -> Result<Vec<Relativ
 }
 
 fn diff_bundle(mut object: Map<String, Value>, limits: &BundleLimits) -> Result<DiffBundle, Error> {
+    check_fields("diffBundle", &object, &["seq", "baseRef", "patches"])?;
     let seq = object
         .get("seq")
         .and_then(Value::as_u64)
@@ -187,10 +188,25 @@ fn diff_bundle(mut object: Map<String, Value>, limits: &BundleLimits) -> Result<
     Ok(DiffBundle { seq, base_ref, patches })
 }
 
+/// Refuses unknown fields: what they say about a change would be ignored.
+fn check_fields(what: &str, object: &Map<String, Value>, known: &[&str]) -> Result<(), Error> {
+    let is_unknown =
+        |(name, value): &(&String, &Value)| !known.contains(&name.as_str()) && !value.is_null();
+    match object.iter().find(is_unknown) {
+        Some((name, _)) => {
+            let name = name.escape_debug();
+            Err(invalid(format!("{what} has no `{name}`: it has {}", known.join(", "))))
+        }
+        None => Ok(()),
+    }
+}
+
 fn diff_patch(value: Value, limits: &BundleLimits) -> Result<DiffPatch, Error> {
     let Value::Object(mut object) = value else {
         return Err(invalid("a patch of diffBundle is not an object"));
     };
+    let known = ["path", "operation", "diff", "binaryContent"];
+    check_fields("a patch of diffBundle", &object, &known)?;
     let path = confined(&text(&mut object, "path")?, "the project", limits)?;
     let operation = match object.get("operation").and_then(Value::as_str) {
         Some("add") => Operation::Add,

@@ -117,6 +117,8 @@ fn what_is_no_manifest_is_refused() {
         r#"{"status":"finished","patches":[1]}"#,
         r#"{"status":"finished","patches":["patches/missing"]}"#,
         r#"{"status":"finished","diffBundle":[]}"#,
+        r#"{"status":"finished","diffBundle":{"seq":1,"baseRef":"x","patches":[],"base":"x"}}"#,
+        r#"{"status":"finished","diffBundle":{"seq":1,"baseRef":"x","patches":[{"path":"a","operation":"delete","diff":"","mode":1}]}}"#,
         r#"{"status":"finished","diffBundle":{"seq":-1,"baseRef":"x","patches":[]}}"#,
         r#"{"status":"finished","diffBundle":{"seq":1,"baseRef":"x","patches":[{"path":"a","operation":"chmod","diff":""}]}}"#,
         r#"{"status":"finished","diffBundle":{"seq":1,"baseRef":"x","patches":[{"path":"a","operation":"add","diff":"","binaryContent":"?"}]}}"#,

@@ -56,6 +56,22 @@ impl Store {
     /// # Errors
     /// After any error there is no bundle, and the view is unchanged.
     pub fn create(&self, draft: Draft<'_>, limits: &BundleLimits) -> Result<Option<Bundle>, Error> {
+        let Some(bundle) = self.create_in_place(draft, limits)? else { return Ok(None) };
+        bundle.take_ownership()?;
+        Ok(Some(bundle))
+    }
+
+    /// The same, but the files of the view stay as they are, with owner and mode, because they may
+    /// still be needed. Where they are hard-linked, no content is copied.
+    /// [`Bundle::take_ownership`] completes the bundle when they are not needed any more.
+    ///
+    /// # Errors
+    /// After any error there is no bundle, and the view is unchanged.
+    pub fn create_in_place(
+        &self,
+        draft: Draft<'_>,
+        limits: &BundleLimits,
+    ) -> Result<Option<Bundle>, Error> {
         if draft.entries.is_empty() {
             return Ok(None);
         }
@@ -75,37 +91,50 @@ impl Store {
         let id = ContentHash::of(&bytes).to_hex();
         let path = hash_name(ContentHash::of(&bytes))?;
         let (name, dir) = with_operation("create", claim::claim(&self.bundles, UNFINISHED))?;
-        let made =
-            write(&dir, view, project, (&manifest, &listings), &bytes).and_then(|contents| {
-                with_operation(
-                    "create",
-                    self.bundles.rename(&name, &self.bundles, &path, Rename::NoReplace),
-                )?;
-                with_operation("create", self.bundles.sync())?;
-                Ok(contents)
-            });
-        let contents = match made {
-            Ok(contents) => contents,
-            Err(error) => {
-                // A directory that cannot be removed now is swept later.
-                let _ = self.bundles.remove_tree(&name);
-                return Err(error);
-            }
-        };
-        take_ownership(&dir, &contents)?;
+        let made = write(&dir, view, project, (&manifest, &listings), &bytes).and_then(|()| {
+            with_operation(
+                "create",
+                self.bundles.rename(&name, &self.bundles, &path, Rename::NoReplace),
+            )?;
+            with_operation("create", self.bundles.sync())
+        });
+        if let Err(error) = made {
+            // A directory that cannot be removed now is swept later.
+            let _ = self.bundles.remove_tree(&name);
+            return Err(error);
+        }
         let bundles = with_operation("open", self.bundles.reopen())?;
         Ok(Some(Bundle { id, manifest, bundles, dir }))
     }
 }
 
-/// Writes the whole bundle and waits until it is on disk. Returns the hashes of its contents.
+impl Bundle {
+    /// Makes this process the only owner of the contents: until now they had the mode and owner
+    /// that the command gave them, including set-id bits. May be repeated.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn take_ownership(&self) -> Result<(), Error> {
+        let blobs = with_operation("open", self.dir.open_dir(&blobs_name()))?;
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        for (name, _) in with_operation("take over", blobs.entries())? {
+            let Ok(name) = RelativePath::new(name) else { continue };
+            with_operation("take over", blobs.chown(&name, uid, gid))?;
+            with_operation("take over", blobs.chmod(&name, 0o600))?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the whole bundle and waits until it is on disk.
 fn write(
     dir: &Dir,
     view: &View,
     project: &Project,
     (manifest, listings): (&Manifest, &[Listing]),
     bytes: &[u8],
-) -> Result<HashSet<ContentHash>, Error> {
+) -> Result<(), Error> {
     with_operation("create", dir.mkdir(&blobs_name(), 0o700))?;
     with_operation("create", dir.mkdir(&base_name(), 0o700))?;
     let blobs = with_operation("create", dir.open_dir(&blobs_name()))?;
@@ -122,8 +151,7 @@ fn write(
     let mut file = with_operation("create", dir.create_file(&manifest_name(), 0o600))?;
     with_operation("write", file.write_all(bytes))?;
     if contents.len() + texts > MAX_SINGLE_SYNCS {
-        with_operation("sync", dir.sync_file_system())?;
-        return Ok(contents);
+        return with_operation("sync", dir.sync_file_system());
     }
     for hash in &contents {
         let content = with_operation("sync", blobs.open_file(&hash_name(*hash)?))?;
@@ -133,7 +161,7 @@ fn write(
     for directory in [&blobs, &base, dir] {
         with_operation("sync", directory.sync())?;
     }
-    Ok(contents)
+    Ok(())
 }
 
 /// Adds each new content to the blobs, hard-linked where possible, else copied.
@@ -203,18 +231,4 @@ fn store_old_texts(project: &Dir, base: &Dir, entries: &[Entry]) -> Result<usize
         bytes += size;
     }
     Ok(kept.len())
-}
-
-/// Makes this process the only owner of the contents: until now they had the mode and owner
-/// that the command gave them, including set-id bits.
-fn take_ownership(dir: &Dir, contents: &HashSet<ContentHash>) -> Result<(), Error> {
-    let blobs = with_operation("open", dir.open_dir(&blobs_name()))?;
-    let uid = rustix::process::geteuid().as_raw();
-    let gid = rustix::process::getegid().as_raw();
-    for hash in contents {
-        let name: RelativePath = hash_name(*hash)?;
-        with_operation("take over", blobs.chown(&name, uid, gid))?;
-        with_operation("take over", blobs.chmod(&name, 0o600))?;
-    }
-    Ok(())
 }

@@ -8,7 +8,7 @@ use crate::manifest::{Change, Node, ViewKind};
 use crate::project::Project;
 use crate::scan::{Changes, scan};
 use crate::testing::chmod;
-use crate::view::View;
+use crate::view::{LayerChanges, LayerCollector, View};
 
 const LIMITS: BundleLimits = BundleLimits::RUN;
 
@@ -112,6 +112,49 @@ fn a_bundle_outlives_its_view() {
         count += 1;
     }
     assert_eq!(count, 2, "equal contents are kept once");
+}
+
+/// The files of a layer that may still be needed stay as they are, and none is copied.
+#[test]
+fn a_bundle_in_place_changes_no_file_until_it_takes_ownership() {
+    use std::os::unix::fs::MetadataExt as _;
+    let fixture = Fixture::new();
+    let layer = fixture.data.path().join("elsewhere");
+    std::fs::create_dir(&layer).unwrap();
+    std::fs::write(layer.join("program"), "#!").unwrap();
+    chmod(layer.join("program"), 0o4755);
+    let project = Project::find(&fixture.root, None).unwrap();
+    let collector = LayerCollector::start(&fixture.data).unwrap();
+    let since = Timestamp { seconds: 1, nanoseconds: 0 };
+    let changes = LayerChanges { since, removed: Vec::new() };
+    let upper = Dir::open(&layer).unwrap();
+    let view = collector.finish_in_place(&project, upper, changes, &[]).unwrap();
+    let Changes { entries, listings, .. } = scan(&view, &project, &LIMITS).unwrap();
+    let (view, project) = (&view, &project);
+    let draft = Draft { view, project, entries, listings, exit_code: 0, created_at_ms: 1 };
+    let bundle = fixture.store().create_in_place(draft, &LIMITS).unwrap().unwrap();
+    let of = || std::fs::metadata(layer.join("program")).unwrap();
+    assert_eq!((of().mode() & 0o7777, of().nlink()), (0o4755, 2));
+    let found = fixture.store().find(bundle.id(), &LIMITS).unwrap();
+    for _ in 0..2 {
+        found.take_ownership().unwrap();
+        assert_eq!(of().mode() & 0o7777, 0o600);
+    }
+}
+
+#[test]
+fn a_view_in_place_leaves_the_layer() {
+    let fixture = Fixture::new();
+    let layer = fixture.data.path().join("elsewhere");
+    std::fs::create_dir(&layer).unwrap();
+    let project = Project::find(&fixture.root, None).unwrap();
+    let since = Timestamp { seconds: 1, nanoseconds: 0 };
+    let changes = LayerChanges { since, removed: Vec::new() };
+    let collector = LayerCollector::start(&fixture.data).unwrap();
+    let upper = Dir::open(&layer).unwrap();
+    collector.finish_in_place(&project, upper, changes, &[]).unwrap().remove().unwrap();
+    assert!(layer.is_dir());
+    assert_eq!(std::fs::read_dir(fixture.data.path().join("views")).unwrap().count(), 0);
 }
 
 #[test]

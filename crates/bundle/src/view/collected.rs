@@ -1,5 +1,6 @@
 //! Views of the changes of a persistent sandbox: a copy of its layer, which another process creates
-//! in a directory prepared here, while the sandbox continues to use its own layer.
+//! in a directory prepared here, while the sandbox continues to use its own layer; or the layer
+//! itself, of a sandbox that has ended.
 
 use std::path::{Path, PathBuf};
 
@@ -62,13 +63,28 @@ impl LayerCollector {
     /// # Errors
     /// [`Error::Operation`] when there is no layer.
     pub fn finish(
-        mut self,
+        self,
         project: &Project,
         gathered: LayerChanges,
         command: &[String],
     ) -> Result<View, Error> {
-        let LayerChanges { since, removed } = gathered;
         let upper = with_operation("open", self.dir.open_dir(&RelativePath::literal(LAYER)))?;
+        self.finish_in_place(project, upper, gathered, command)
+    }
+
+    /// Returns a layer elsewhere, which no process changes any more, as a view of `project`.
+    /// Removing the view leaves the layer.
+    ///
+    /// # Errors
+    /// [`Error::Operation`].
+    pub fn finish_in_place(
+        mut self,
+        project: &Project,
+        upper: Dir,
+        gathered: LayerChanges,
+        command: &[String],
+    ) -> Result<View, Error> {
+        let LayerChanges { since, removed } = gathered;
         let mut record = Record::new(project, ViewKind::Overlay, command.into(), since);
         // The commit at the time when the sandbox first used the project is no longer known.
         record.base_ref = None;

@@ -14,9 +14,13 @@ pub struct Family {
     pub source: &'static str,
     /// Names, separated by spaces.
     names: &'static str,
-    /// Beginnings of names. Under them, names of credentials are allowed ([`CREDENTIALS`]).
+    /// Beginnings of names. Under them, names of credentials are allowed ([`CREDENTIALS`]), except
+    /// where the programs take no credentials ([`Self::takes_credentials`]).
     prefixes: &'static str,
 }
+
+/// The program of the family that takes no credentials: every variable with its prefixes is its own.
+const LOADER: &str = "the dynamic loader";
 
 /// The ends of names that a program takes as a credential and as nothing else.
 const CREDENTIALS: &[&str] = &["TOKEN", "PASSWORD", "SECRET", "_AUTH", "API_KEY"];
@@ -32,7 +36,7 @@ const fn family(
 
 /// The table.
 pub const FAMILIES: &[Family] = &[
-    family("the dynamic loader", "ld.so(8); musl, ldso/dynlink.c", "", "LD_ DYLD_"),
+    family(LOADER, "ld.so(8); musl, ldso/dynlink.c", "", "LD_ DYLD_"),
     family(
         "the C library",
         "ld.so(8), \"Secure-execution mode\"; glibc, sysdeps/generic/unsecvars.h; resolv.conf(5)",
@@ -205,6 +209,11 @@ pub const FAMILIES: &[Family] = &[
 ];
 
 impl Family {
+    /// Whether a name of the family can be that of a credential.
+    fn takes_credentials(&self) -> bool {
+        self.program != LOADER
+    }
+
     fn names(&self) -> impl Iterator<Item = &'static str> {
         self.names.split_ascii_whitespace()
     }
@@ -221,7 +230,7 @@ pub fn obeyed_by(name: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| {
         let is_prefixed = || family.prefixes().any(|prefix| name.starts_with(prefix));
         family.names().any(|own| own.eq_ignore_ascii_case(&name))
-            || (!is_credential && is_prefixed())
+            || (!(is_credential && family.takes_credentials()) && is_prefixed())
     })
 }
 
@@ -232,7 +241,8 @@ mod tests {
     #[test]
     fn what_programs_obey_is_found() {
         for name in "\
-            LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT ld_preload GCONV_PATH GLIBC_TUNABLES \
+            LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT ld_preload LD_ACCESS_TOKEN LD_SECRET \
+            dyld_insert_password LD_X_API_KEY GCONV_PATH GLIBC_TUNABLES \
             MALLOC_CHECK_ LC_ALL TZ BASH_ENV ENV PS4 PROMPT_COMMAND SHELLOPTS ZDOTDIR IFS \
             CDPATH PATH HOME PYTHONPATH PYTHONSTARTUP PYTHONHOME PYTHONINSPECT PIP_INDEX_URL \
             UV_INDEX_URL NODE_OPTIONS NODE_PATH NODE_EXTRA_CA_CERTS npm_config_registry \
@@ -256,7 +266,7 @@ mod tests {
     fn names_of_credentials_are_free() {
         for name in "\
             API_KEY TOK TOKEN OPENAI_API_KEY ANTHROPIC_API_KEY GITHUB_TOKEN GH_TOKEN \
-            LD_ACCESS_TOKEN GIT_TOKEN GIT_PASSWORD GITLAB_TOKEN NPM_TOKEN NODE_AUTH_TOKEN \
+            GIT_TOKEN GIT_PASSWORD GITLAB_TOKEN NPM_TOKEN NODE_AUTH_TOKEN \
             npm_config__authToken npm_config__auth CARGO_REGISTRY_TOKEN \
             CARGO_REGISTRIES_MINE_TOKEN UV_PUBLISH_TOKEN POETRY_PYPI_TOKEN_PYPI_TOKEN \
             TWINE_PASSWORD HEX_API_KEY HOMEBREW_GITHUB_API_TOKEN AWS_SECRET_ACCESS_KEY \

@@ -1,5 +1,6 @@
 //! The changes of a sandbox in its workspace: a copy of that layer for the caller, made while the
-//! processes are stopped. If the workspace is a copy, only the differences are copied.
+//! processes are stopped. If the workspace is a copy, only the differences are copied. The layer of
+//! an overlay can also be read where it is, once the processes have ended.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,7 +16,7 @@ use super::call::Client;
 use super::files::blocking;
 use super::snapshot;
 use crate::directory::name;
-use stockade_runtime::{Error, Result, WorkspaceChanges};
+use stockade_runtime::{ChangesInPlace, Error, Result, WorkspaceChanges};
 
 /// Copies the changes of a sandbox to a new directory of the host.
 pub(super) async fn of_sandbox(
@@ -59,6 +60,29 @@ pub(super) async fn of_snapshot(
         stored.is_still_there()?;
         target.commit();
         Ok(gathered)
+    })
+    .await
+}
+
+/// The changes of an ended sandbox, where they are.
+pub(super) async fn in_ended(
+    client: &Arc<Client>,
+    sandbox: &SandboxId,
+) -> Result<Option<ChangesInPlace>> {
+    let ended = snapshot::pause(client, sandbox).await?;
+    let (client, sandbox) = (client.clone(), sandbox.clone());
+    blocking(move || Ok(ended.workspace_layer(&client.directory, &sandbox)?.in_place())).await
+}
+
+/// The same for a snapshot.
+pub(super) async fn in_snapshot(
+    client: &Arc<Client>,
+    id: &SnapshotId,
+) -> Result<Option<ChangesInPlace>> {
+    let (client, id) = (client.clone(), id.clone());
+    blocking(move || {
+        let stored = snapshot::StoredSnapshot::open(&client.directory, &id)?;
+        Ok(stored.workspace_layer()?.in_place())
     })
     .await
 }

@@ -7,7 +7,7 @@ use stockade_bundle::layer::{self, Original, Owners};
 
 use crate::directory::name;
 use crate::wire::InitialState;
-use stockade_runtime::{Capability, Error, Result, WorkspaceChanges};
+use stockade_runtime::{Capability, ChangesInPlace, Error, Result, WorkspaceChanges};
 
 /// The layer of a workspace.
 pub(super) struct WorkspaceLayer {
@@ -40,6 +40,13 @@ impl WorkspaceLayer {
         })?;
         let layer = name(layer).and_then(|layer| dir.open_dir(&layer)).map_err(host)?;
         Ok(Self { layer, initial_state, is_full_copy, owners })
+    }
+
+    /// The changes where they are; `None` for a full copy, in which they are mixed with other files.
+    pub(super) fn in_place(self) -> Option<ChangesInPlace> {
+        // The marks of the overlay record what was removed.
+        let changes = WorkspaceChanges { since: self.initial_state.since, removed: Vec::new() };
+        (!self.is_full_copy).then_some(ChangesInPlace { layer: self.layer, changes })
     }
 
     /// Copies the changes to an empty directory.

@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) reserve: Option<Reserve>,
     /// One lock for each sandbox: a change of its state holds it.
     pub(crate) locks: Locks<SandboxId>,
+    /// One lock for each owner: what has checked the owner's quota holds it.
+    pub(crate) owner_locks: Locks<OwnerId>,
     pub(crate) terminations: Terminations,
     /// One operation at a time for each idempotency key.
     pub(crate) key_locks: Locks<WorkflowId>,

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use stockade_api::{Bytes, Caller, CollectChanges, CollectedChanges, Result};
 use stockade_bundle::RelativePath;
+use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::view::LayerChanges;
 use stockade_core::access::{Effect, Level};
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, Operation};
 use stockade_durable::{Context, Failure, Step};
-use stockade_review::{Collection, paths};
-use stockade_runtime::{Error, Runtime, WorkspaceChanges};
+use stockade_review::{Collection, GatheredChanges, paths};
+use stockade_runtime::{ChangesInPlace, Error, Runtime, WorkspaceChanges};
 
 use super::bundles::{require_home, with_bundles};
 use super::record_with_outcome;
@@ -92,7 +93,7 @@ async fn collect_bundle(
     let gathered = gather(inner, &**runtime, owned, gathering.layer());
     let gathered = inner.terminations.run_unless_terminated(&owned.id, gathered).await?;
     let WorkspaceChanges { since, removed } = gathered.map_err(|error| runtime_problem(&error))?;
-    let gathered = LayerChanges { since, removed };
+    let gathered = copied(since, removed);
     let collection = collection.clone();
     with_bundles(home, move |bundles| bundles.store_collected(gathering, gathered, &collection))
         .await
@@ -114,13 +115,24 @@ async fn gather(
     inner.with_deadline(changes).await
 }
 
-/// Makes a bundle of the changes of a sandbox that ends, unless a waiting bundle has the same
-/// changes. Returns its id; none if nothing has changed. Content of any size is stored: the files
-/// are removed afterwards.
+/// What happens with the files of a sandbox without processes, once a bundle of its changes exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NextStep {
+    /// They remain, and may be used again.
+    Keep,
+    /// They are removed.
+    Remove,
+}
+
+/// Makes a bundle of the changes of a sandbox without processes, unless a waiting bundle has the
+/// same changes. Returns its id; none if nothing has changed. Content of any size is stored: the
+/// files are removed sooner or later. If they are removed now, nothing is copied where that can be
+/// avoided, so that a sandbox that fills the disk can be ended.
 pub(super) async fn remaining(
     inner: &Inner,
     home: &Home,
     row: &SandboxRow,
+    next: NextStep,
 ) -> Result<Option<String>> {
     let excluded = match excluded(row, &[]) {
         // Its owner keeps the workspace from every client.
@@ -138,17 +150,36 @@ pub(super) async fn remaining(
     };
     let gathering = with_bundles(home, |bundles| bundles.start_collection()).await?;
     let runtime = inner.runtime(&row.runtime)?;
-    let WorkspaceChanges { since, removed } =
-        match gather(inner, &**runtime, row, gathering.layer()).await {
-            // Its files do not exist any more.
-            Err(Error::NoSandbox(_) | Error::NoSnapshot(_)) => return Ok(row.bundle.clone()),
-            gathered => gathered.map_err(|error| runtime_problem(&error))?,
-        };
-    let gathered = LayerChanges { since, removed };
+    let in_place = match next {
+        NextStep::Keep => Ok(None),
+        NextStep::Remove => {
+            inner.with_deadline(runtime.changes_in_place(&row.id, row.files.as_ref())).await
+        }
+    };
+    let gathered = match in_place {
+        Ok(Some(ChangesInPlace { layer, changes: WorkspaceChanges { since, removed } })) => {
+            let changes = LayerChanges { since, removed };
+            Ok(GatheredChanges { changes, in_place: Some(layer) })
+        }
+        Ok(None) => {
+            let changes = gather(inner, &**runtime, row, gathering.layer()).await;
+            changes.map(|WorkspaceChanges { since, removed }| copied(since, removed))
+        }
+        Err(error) => Err(error),
+    };
+    let gathered = match gathered {
+        // Its files do not exist any more.
+        Err(Error::NoSandbox(_) | Error::NoSnapshot(_)) => return Ok(row.bundle.clone()),
+        gathered => gathered.map_err(|error| runtime_problem(&error))?,
+    };
     let kept = with_bundles(home, move |bundles| {
         bundles.store_collected(gathering, gathered, &collection)
     });
     Ok(kept.await?.bundle.map(|bundle| bundle.id))
+}
+
+fn copied(since: Timestamp, removed: Vec<RelativePath>) -> GatheredChanges {
+    GatheredChanges { changes: LayerChanges { since, removed }, in_place: None }
 }
 
 fn workspace(row: &SandboxRow) -> Result<&Workspace> {

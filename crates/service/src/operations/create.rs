@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stockade_api::{Caller, CreateSandbox, Expiry, Result, Sandbox};
+use stockade_api::{Caller, CreateSandbox, Expiry, ExpiryAction, Result, Sandbox};
 use stockade_core::access::Rules;
 use stockade_core::event::{Created, Payload};
 use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
@@ -40,14 +40,23 @@ pub(crate) async fn create(
     if let Some(snapshot) = spec::snapshot(&row.request) {
         super::snapshot::check_owner(service, caller, snapshot).await?;
     }
-    let options = StartOptions {
-        id: Some(workflow.clone()),
-        statements: vec![sandboxes::insert(&row, service.inner.options.quotas.sandboxes)],
-        ..StartOptions::default()
+    let start = async |asked: String| {
+        let options = StartOptions {
+            id: Some(workflow.clone()),
+            statements: vec![sandboxes::insert(&row, service.inner.options.quotas.sandboxes)],
+            ..StartOptions::default()
+        };
+        let input = CreateInput { id: row.id.clone(), asked };
+        operation::start(&service.engine, NAME, caller, &input, options).await
     };
-    let request_hash = blake3::hash(json(&row.request).as_bytes()).to_hex().to_string();
-    let input = CreateInput { id: row.id.clone(), asked: request_hash };
-    let handle = match operation::start(&service.engine, NAME, caller, &input, options).await {
+    let mut started = start(request_hash(&row.request)).await;
+    if started.as_ref().is_err_and(|problem| problem.code == Code::Conflict)
+        && let Some(before) = request_of_older_version(&row.request)
+    {
+        // If it is not the same request either, the first problem is reported.
+        started = start(request_hash(&before)).await.or(started);
+    }
+    let handle = match started {
         Ok(handle) => handle,
         Err(problem) if problem.code == Code::Conflict => {
             return Err(explain_conflict(service, &row, &workflow, problem).await);
@@ -58,6 +67,17 @@ pub(crate) async fn create(
     // Its watcher saw it during its creation; only a running sandbox can be idle.
     service.inner.wake(&row.id);
     created
+}
+
+fn request_hash(request: &CreateSandbox) -> String {
+    blake3::hash(json(request).as_bytes()).to_hex().to_string()
+}
+
+/// The same request as a version would have sent it that had no `onExpiry`, and terminated every
+/// sandbox that expired. A workflow that such a version has started repeats it under the same key.
+fn request_of_older_version(request: &CreateSandbox) -> Option<CreateSandbox> {
+    let is_same = request.on_expiry == Some(ExpiryAction::Terminate) && !request.keep;
+    is_same.then(|| CreateSandbox { on_expiry: None, ..request.clone() })
 }
 
 /// The input of the workflow.

@@ -58,6 +58,12 @@ impl SandboxRow {
         self.remove_at = (!self.request.keep).then(|| later(now, RETENTION));
     }
 
+    /// Postpones the removal of its files until some time after `end`, as if it expired then.
+    pub(crate) fn extend_removal(&mut self, end: i64) {
+        let at = later(end, RETENTION);
+        self.remove_at = self.remove_at.map(|before| before.max(at));
+    }
+
     /// Schedules another attempt to remove its files.
     pub(crate) fn postpone_removal(&mut self, now: i64) {
         self.remove_at = (!self.request.keep).then(|| later(now, RETRY));
@@ -195,6 +201,10 @@ mod tests {
         assert_eq!(stopped.removal(), None, "its owner has stopped it");
         stopped.schedule_removal(5000);
         assert_eq!((stopped.removal(), due(&stopped, 0)), (Some(5000 + DAY), at(5000 + DAY, end)));
+        stopped.extend_removal(4000);
+        assert_eq!(stopped.removal(), Some(5000 + DAY));
+        stopped.extend_removal(6000);
+        assert_eq!(stopped.removal(), Some(6000 + DAY));
         stopped.postpone_removal(7000);
         assert_eq!(stopped.removal(), Some(7000 + 3600 * 1000));
         let mut kept = row(State::Stopped, kept);

@@ -4,11 +4,11 @@
 
 use stockade_api::Result;
 use stockade_core::event::{EndReason, Payload, Reason};
-use stockade_core::{Problem, State};
+use stockade_core::{Code, Problem, State};
 use stockade_durable::Statement;
 use stockade_runtime::Error;
 
-use super::collect;
+use super::collect::{self, NextStep};
 use crate::events;
 use crate::failure::runtime_problem;
 use crate::inner::Inner;
@@ -31,13 +31,17 @@ pub(crate) async fn end_processes(inner: &Inner, row: &SandboxRow) -> Result<()>
 
 /// Makes a bundle of the changes of a sandbox whose processes have ended, unless there is one.
 /// Returns its id: none if nothing has changed, or if this server stores no bundles of the owner.
-pub(crate) async fn bundle(inner: &Inner, row: &SandboxRow) -> Result<Option<String>> {
+pub(crate) async fn bundle(
+    inner: &Inner,
+    row: &SandboxRow,
+    next: NextStep,
+) -> Result<Option<String>> {
     if row.is_bundled {
         return Ok(row.bundle.clone());
     }
     match inner.home(&row.owner) {
         Some(home) if has_changes_to_store(inner, row) => {
-            let bundle = collect::remaining(inner, home, row).await;
+            let bundle = collect::remaining(inner, home, row, next).await;
             bundle.map_err(|problem| not_stored(row, problem))
         }
         _ => Ok(None),
@@ -60,8 +64,12 @@ fn not_stored(row: &SandboxRow, problem: Problem) -> Problem {
         None => problem.message.clone(),
     };
     let message = format!("the changes of the sandbox {} could not be stored as a bundle", row.id);
-    let remedy = format!("stockade kill --discard {}", row.id);
-    let remedy = problem.remediation.clone().unwrap_or(remedy);
+    let discard = format!("stockade kill --discard {}", row.id);
+    let remedy = match &problem.remediation {
+        // It frees space, and the general remedy is what has just failed.
+        _ if problem.code == Code::StorageFull => discard,
+        remedy => remedy.clone().unwrap_or(discard),
+    };
     Problem { message, ..problem }
         .because(format!("{why}; its files remain, and `kill --discard` removes them"))
         .remedied_by(remedy)

@@ -2,6 +2,7 @@
 //! is one workflow of the same shape: lock, owner check, act, record.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stockade_api::{ById, Caller, Expiry, KillSandbox, Renew, Result, Sandbox};
 use stockade_core::event::{Empty, EndReason, Payload, Reason, Renewed};
@@ -10,6 +11,7 @@ use stockade_durable::{Builder, Context, Engine, Failure, Filter, Statement, Sta
 use stockade_runtime::{Error, Runtime};
 
 use super::bundles::with_bundles;
+use super::collect::NextStep;
 use super::{ending, record_with_next, workflow_fn};
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{runtime_problem, to_failure};
@@ -18,7 +20,7 @@ use crate::operation::{self, Input};
 use crate::owned_sandbox::OwnedSandbox;
 use crate::reserve::with_reserve;
 use crate::service::Service;
-use crate::store::sandboxes::SandboxRow;
+use crate::store::sandboxes::{self, SandboxRow};
 use crate::{events, spec};
 
 const START: &str = "sandbox.start";
@@ -27,6 +29,10 @@ const PAUSE: &str = "sandbox.pause";
 const RESUME: &str = "sandbox.resume";
 const RENEW: &str = "sandbox.renew";
 const KILL: &str = "sandbox.kill";
+
+/// How often, and at which interval, a kill is tried again once its sandbox's files are being deleted.
+const FREED_SPACE_ATTEMPTS: u32 = 50;
+const FREED_SPACE_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     builder
@@ -81,7 +87,7 @@ pub(crate) async fn change_state(
     let run = |caller: Caller| async move { operation::run(engine, name, &caller, by_id).await };
     let done = match operation {
         // What uses the disk may be a command of the sandbox itself.
-        Operation::Kill => with_reserve(service.inner.reserve.as_ref(), caller, run).await,
+        Operation::Stop => with_reserve(service.inner.reserve.as_ref(), caller, run).await,
         _ => run(caller.clone()).await,
     };
     // Its watcher checks again, now that the change is recorded.
@@ -99,9 +105,51 @@ pub(crate) async fn kill(
     if owned.state.is_terminal() {
         return Ok(owned.to_sandbox(None));
     }
-    let done = operation::run(&service.engine, KILL, caller, &request).await;
+    let (engine, by_id) = (&service.engine, &request);
+    let run = |caller: Caller| async move { operation::run(engine, KILL, &caller, by_id).await };
+    let mut done = with_reserve(service.inner.reserve.as_ref(), caller, run).await;
+    if done.as_ref().is_err_and(|problem| problem.code == Code::StorageFull) {
+        done = if free_space(&service.inner, by_id).await? {
+            run_with_freed_space(caller, run).await
+        } else {
+            let remedy = format!("stockade kill --discard {}", request.id);
+            done.map_err(|problem| problem.remedied_by(remedy))
+        };
+    }
     service.inner.wake(&request.id);
     done
+}
+
+/// Removes the files of a sandbox that is to be terminated, before that is recorded: neither the
+/// disk nor the reserve has space for the record. Nothing is removed if it may have changes that are
+/// in no bundle. If the process ends before the record, the watcher terminates what has no files.
+async fn free_space(inner: &Inner, request: &KillSandbox) -> Result<bool> {
+    let KillSandbox { id, discard } = request;
+    let _terminating = inner.terminations.start(id);
+    let _driver = inner.lock_sandbox(id).await?;
+    let Some(row) = sandboxes::find(&*inner.store, id).await? else { return Ok(true) };
+    let loses_nothing =
+        !row.damaged && (row.is_bundled || !ending::has_changes_to_store(inner, &row));
+    if !discard && !loses_nothing {
+        return Ok(false);
+    }
+    Ok(release(inner, &row).await.is_none())
+}
+
+/// Runs an operation as soon as what was removed leaves space for its record.
+async fn run_with_freed_space<T, F: Future<Output = Result<T>>>(
+    caller: &Caller,
+    operation: impl Fn(Caller) -> F,
+) -> Result<T> {
+    let caller = Caller { idempotency_key: None, ..caller.clone() };
+    for _ in 0..FREED_SPACE_ATTEMPTS {
+        match operation(caller.clone()).await {
+            Err(problem) if problem.code == Code::StorageFull => {}
+            done => return done,
+        }
+        tokio::time::sleep(FREED_SPACE_INTERVAL).await;
+    }
+    operation(caller).await
 }
 
 /// Changes the end of a sandbox's TTL.
@@ -123,6 +171,9 @@ async fn perform(
     context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(context, &input.owner, id, operation).await?).clone();
     let files = stopped_files(context).map_err(to_failure)?;
+    if operation == Operation::Start && row.remove_at.is_some() {
+        check_quota(inner, context, &row).await?;
+    }
     if operation == Operation::Start && row.state == State::Stopped && row.files.is_none() {
         store_files(inner, context, &mut row, &files).await?;
     }
@@ -137,22 +188,23 @@ async fn perform(
             result.map_err(to_failure)?
         })
         .await;
-    if let Err(failure) = result {
-        if is_terminating(&failure) {
-            // The operation that ends it releases its resources.
+    let stored = match result {
+        Ok(stored) => stored,
+        // The operation that ends it releases its resources.
+        Err(failure) if is_terminating(&failure) => return Err(failure),
+        Err(failure) => {
+            if operation == Operation::Start {
+                // Its new resources are released, and its files stay. The reaper finds resources
+                // that cannot be released now.
+                if let Ok(runtime) = inner.runtime(&row.runtime) {
+                    let _ = inner.cleanup(&**runtime, id).await;
+                }
+                let reason = Some(failure.message.clone());
+                context.finish_with_on_failure(vec![row.change(State::Error, reason)]);
+            }
             return Err(failure);
         }
-        if operation == Operation::Start {
-            // Its new resources are released, and its files stay. The reaper finds resources that
-            // cannot be released now.
-            if let Ok(runtime) = inner.runtime(&row.runtime) {
-                let _ = inner.cleanup(&**runtime, id).await;
-            }
-            let reason = Some(failure.message.clone());
-            context.finish_with_on_failure(vec![row.change(State::Error, reason)]);
-        }
-        return Err(failure);
-    }
+    };
     let target = row.state.apply(operation).unwrap_or(row.state);
     let payload = match operation {
         Operation::Pause => Payload::SandboxPaused(EndReason::because(Reason::Requested)),
@@ -160,7 +212,7 @@ async fn perform(
         _ => Payload::SandboxResumed(Empty {}),
     };
     if operation == Operation::Stop {
-        row.files = Some(files);
+        row.files = stored;
     } else if operation == Operation::Start {
         row.expires_at = expiry_after_start(&row, now_ms());
         row.remove_at = None;
@@ -217,7 +269,7 @@ async fn save(
         return Ok(());
     }
     ending::end_processes(inner, row).await.map_err(to_failure)?;
-    match ending::bundle(inner, row).await {
+    match ending::bundle(inner, row, NextStep::Remove).await {
         // Not a step, so that the steps are those of older records: a repeated execution reads the
         // row.
         Ok(bundle) => context.write(vec![ending::bundled(row, bundle)]).await,
@@ -229,6 +281,23 @@ async fn save(
             Err(to_failure(problem))
         }
     }
+}
+
+/// Fails if a sandbox that did not count for the quota of its owner, because it was to be removed,
+/// has no place in it. No other such start of the owner decides meanwhile.
+async fn check_quota(
+    inner: &Inner,
+    context: &Context,
+    row: &SandboxRow,
+) -> std::result::Result<(), Failure> {
+    context.hold(inner.owner_locks.lock(&row.owner).await);
+    let counted = sandboxes::count_for_quota(&*inner.store, &row.owner).await;
+    let quota = inner.options.quotas.sandboxes;
+    if counted.map_err(to_failure)? < i64::from(quota) {
+        return Ok(());
+    }
+    let message = format!("the owner already has {quota} sandboxes, the maximum");
+    Err(to_failure(Problem::new(Code::QuotaExceeded, message).remedied_by("stockade prune")))
 }
 
 /// Stores the files of a sandbox that stopped by itself in a snapshot, before it is created again
@@ -291,13 +360,14 @@ fn forget(inner: &Arc<Inner>, context: &Context, row: &SandboxRow, files: Snapsh
     });
 }
 
-/// Makes the change in the runtime; every part may be repeated.
+/// Makes the change in the runtime; every part may be repeated. Returns the snapshot that a stop has
+/// left, if it has.
 async fn call_runtime(
     inner: &Inner,
     row: &SandboxRow,
     operation: Operation,
     stopped: &SnapshotId,
-) -> std::result::Result<(), Failure> {
+) -> std::result::Result<Option<SnapshotId>, Failure> {
     let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
     let failed = |error: Error| to_failure(runtime_problem(&error));
     match operation {
@@ -306,7 +376,7 @@ async fn call_runtime(
             inner.ensure_network(row).await.map_err(to_failure)?;
             inner.with_deadline(runtime.resume(&row.id)).await.map_err(failed)
         }
-        Operation::Stop => stop(inner, &**runtime, row, stopped).await.map_err(failed),
+        Operation::Stop => return stop(inner, &**runtime, row, stopped).await.map_err(failed),
         Operation::Start => {
             // Removes the remains of a start that failed or was interrupted.
             inner.cleanup(&**runtime, &row.id).await.map_err(failed)?;
@@ -323,31 +393,27 @@ async fn call_runtime(
         }
         Operation::Renew | Operation::Use | Operation::Collect | Operation::Kill => Ok(()),
     }
+    .map(|()| None)
 }
 
-/// Stores the files of a sandbox and ends it. Once they are stored it counts as stopped, even if
-/// the rest fails: the reaper completes that.
+/// Ends the processes of a sandbox. Its files stay where they are, which needs no space. An
+/// execution by an older version may have stored them in a snapshot, which is returned then.
 async fn stop(
     inner: &Inner,
     runtime: &dyn Runtime,
     row: &SandboxRow,
     stopped: &SnapshotId,
-) -> std::result::Result<(), Error> {
-    // If pausing works, no write happens after the snapshot and is lost.
-    let paused = inner.with_deadline(runtime.pause(&row.id)).await.is_ok();
-    match inner.with_deadline(runtime.snapshot(&row.id, stopped)).await {
-        Ok(_) => {}
-        Err(Error::NoSandbox(_)) if has_snapshot(inner, runtime, stopped).await? => {}
-        Err(error) => {
-            if paused {
-                let _ = inner.with_deadline(runtime.resume(&row.id)).await;
-            }
-            return Err(error);
+) -> std::result::Result<Option<SnapshotId>, Error> {
+    let stored = match inner.with_deadline(runtime.end(&row.id)).await {
+        Ok(()) => None,
+        Err(Error::NoSandbox(_)) if has_snapshot(inner, runtime, stopped).await? => {
+            Some(stopped.clone())
         }
-    }
+        Err(error) => return Err(error),
+    };
     inner.egress.leave(&row.id).await;
-    let _ = inner.with_deadline(runtime.cleanup(&row.id)).await;
-    Ok(())
+    inner.activity.forget(&row.id);
+    Ok(stored)
 }
 
 /// Whether an earlier execution of the stop has stored the files.
@@ -385,9 +451,16 @@ pub(crate) async fn release(inner: &Inner, row: &SandboxRow) -> Option<String> {
     if row.request.workspace.is_some()
         && let Some(home) = inner.home(&row.owner)
     {
-        let id = row.id.clone();
-        // Its remaining data is useless for another sandbox with the same id.
-        let _ = with_bundles(home, move |bundles| bundles.remove_history(&id)).await;
+        let (id, bundle) = (row.id.clone(), row.bundle.clone());
+        let _ = with_bundles(home, move |bundles| {
+            if let Some(bundle) = bundle {
+                // Its contents may be files of the sandbox, which are not needed any more.
+                bundles.take_ownership(&bundle)?;
+            }
+            // Its remaining data is useless for another sandbox with the same id.
+            bundles.remove_history(&id)
+        })
+        .await;
     }
     inner.remove_from_runtime(row).await.err().map(|problem| problem.message)
 }
@@ -427,6 +500,12 @@ async fn perform_renewal(
         })
         .await?;
     let end = match row.expires_at {
+        // It never expires, but the files of one that stopped by itself are removed.
+        None if !shorten && row.removal().is_some() => {
+            row.extend_removal(new_end);
+            context.finish_with(vec![row.change(row.state, row.reason.clone())]);
+            return Ok(row.to_sandbox(None));
+        }
         None if !shorten => return Ok(row.to_sandbox(None)),
         Some(end) if end > new_end && !shorten => return Ok(row.to_sandbox(None)),
         _ => new_end,

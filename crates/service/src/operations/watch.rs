@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stockade_api::Caller;
 use stockade_core::event::{EndReason, Payload, Reason};
-use stockade_core::{Problem, SandboxId, State};
+use stockade_core::{Code, Problem, SandboxId, State};
 use stockade_durable::{
     Builder, Context, Engine, Failure, StartOptions, Statement, Status, Step, WorkflowId,
 };
 use stockade_runtime::{EndCause, Error};
 
+use super::collect::NextStep;
 use super::due::{self, Verdict};
 use super::{ending, lifecycle};
 use crate::clock::now_ms;
@@ -22,6 +23,7 @@ use crate::events;
 use crate::failure::{runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
 use crate::owned_sandbox::OwnedSandbox;
+use crate::reserve::Reserve;
 use crate::service::Service;
 use crate::store::sandboxes::{self, SandboxRow};
 use crate::wakers::Waker;
@@ -181,6 +183,18 @@ impl Watcher<'_> {
     /// Does what a verdict says, unless the sandbox was renewed, used or changed in the meantime.
     async fn act(&self, verdict: Verdict) -> Result<(), Problem> {
         let _driver = self.inner.lock_sandbox(self.id).await?;
+        match self.act_locked(verdict).await {
+            // The sandbox itself may use the disk, and nothing more is written in it.
+            Err(problem) if problem.code == Code::StorageFull => {
+                let released = self.inner.reserve.as_ref().and_then(Reserve::release);
+                let Some(_released) = released else { return Err(problem) };
+                self.act_locked(verdict).await
+            }
+            done => done,
+        }
+    }
+
+    async fn act_locked(&self, verdict: Verdict) -> Result<(), Problem> {
         let Some(row) = self.still(verdict).await else { return Ok(()) };
         match verdict {
             Verdict::Ended => Ok(()),
@@ -202,7 +216,7 @@ impl Watcher<'_> {
     /// Ends the processes of the sandbox; its files remain, and its changes become a bundle.
     async fn stop(&self, mut row: SandboxRow, reason: Reason) -> Result<(), Problem> {
         ending::end_processes(self.inner, &row).await?;
-        let failed = match ending::bundle(self.inner, &row).await {
+        let failed = match ending::bundle(self.inner, &row, NextStep::Keep).await {
             Ok(bundle) => {
                 row.bundle = bundle;
                 row.is_bundled = true;
@@ -221,7 +235,7 @@ impl Watcher<'_> {
         let operation = self.id.watcher_id();
         if !row.is_bundled && ending::has_changes_to_store(self.inner, &row) {
             ending::end_processes(self.inner, &row).await?;
-            match ending::bundle(self.inner, &row).await {
+            match ending::bundle(self.inner, &row, NextStep::Remove).await {
                 // Recorded before any file is removed.
                 Ok(bundle) => self.record(vec![ending::bundled(&mut row, bundle)]).await?,
                 Err(problem) => {

@@ -119,6 +119,15 @@ pub(crate) async fn live(store: &dyn Store) -> Result<Vec<SandboxId>, Problem> {
     Ok(ids.collect())
 }
 
+/// How many sandboxes of an owner count for the quota, as in [`insert`].
+pub(crate) async fn count_for_quota(store: &dyn Store, owner: &OwnerId) -> Result<i64, Problem> {
+    let sql = "SELECT count(*) FROM sandbox_instances WHERE owner_id = ?1 AND \
+        status <> 'terminated' AND remove_at IS NULL";
+    let rows = store.query(Statement::new(sql, vec![owner.as_str().into()])).await;
+    let rows = rows.map_err(store_problem)?;
+    rows.first().map_or(Ok(0), |row| row.integer(0).map_err(store_problem))
+}
+
 /// Whether a snapshot belongs to one of our sandboxes, but neither holds the files of a stopped one
 /// nor was requested by a user.
 pub(crate) async fn is_unknown_snapshot(

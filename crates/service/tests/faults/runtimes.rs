@@ -21,7 +21,7 @@ async fn a_runtime_that_fails_changes_nothing() {
     let on = json!({"sandboxId": id, "path": "/w/f"});
     for (failing, operation, request) in [
         ("pause", "pause", json!({"id": id})),
-        ("snapshot", "stop", json!({"id": id})),
+        ("end", "stop", json!({"id": id})),
         ("snapshot", "snapshot", json!({"sandboxId": id})),
         ("renew", "renew", json!({"id": id, "ttlSeconds": 9000})),
         ("execute", "execute", json!({"sandboxId": id, "command": ["true"]})),
@@ -136,7 +136,7 @@ async fn a_runtime_that_hangs_holds_nobody_for_ever() {
 /// An operation that waits for a runtime yields to a kill.
 #[tokio::test]
 async fn a_kill_does_not_wait_for_a_runtime_that_hangs() {
-    for (failing, operation) in [("create", "create"), ("pause", "pause"), ("snapshot", "stop")] {
+    for (failing, operation) in [("create", "create"), ("pause", "pause"), ("end", "stop")] {
         let harness = Harness::new().await;
         let id = SandboxId::new("sb1").unwrap();
         if operation != "create" {

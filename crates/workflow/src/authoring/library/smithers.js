@@ -89,10 +89,15 @@ const noSchema = (schema) => {
   return parts ? "an object of schemas" : undefined;
 };
 
+// The options of createSmithers() upstream. The database and its texts for people are the server's.
+const OPTIONS = ["readableName", "description", "alertPolicy", "backend", "dbPath", "journalMode"];
+
 export const createSmithers = (schemas = {}, options = {}) => {
   if (typeof schemas !== "object" || schemas === null) {
     throw new SmithersError("INVALID_INPUT", "createSmithers() requires an object that maps table names to schemas");
   }
+  if (typeof options !== "object" || options === null) throw new SmithersError("INVALID_INPUT", "the second argument of createSmithers() is not an object");
+  checkKeys("the second argument of createSmithers()", options, OPTIONS);
   const outputs = {};
   for (const [key, schema] of Object.entries(schemas)) {
     const wrong = noSchema(schema);

@@ -35,6 +35,11 @@ const FIELDS: [&str; 12] = [
     "streamLogPath",
 ];
 
+/// The fields of a `diffBundle`.
+const DIFF_BUNDLE_FIELDS: [&str; 3] = ["seq", "baseRef", "patches"];
+/// The fields of a patch in it.
+const DIFF_PATCH_FIELDS: [&str; 4] = ["path", "operation", "diff", "binaryContent"];
+
 /// The directories that a result may come from.
 #[derive(Debug, Clone)]
 pub(crate) struct ResultRoots {
@@ -125,7 +130,10 @@ fn structured(
     let outputs = fields.remove("outputs").or(output).unwrap_or_default();
     let diff_bundle = match fields.remove("diffBundle") {
         None | Some(Value::Null) => None,
-        Some(diff @ Value::Object(_)) => Some(diff),
+        Some(Value::Object(diff)) => {
+            check_diff_bundle(&diff)?;
+            Some(Value::Object(diff))
+        }
         Some(_) => return Err(invalid("diffBundle is not an object")),
     };
     let stream_log = text(&mut fields, "streamLogPath")?.filter(|path| !path.is_empty());
@@ -170,6 +178,14 @@ fn files(
         }
     };
     files.into_iter().map(file).collect()
+}
+
+/// Refuses unknown fields of a `diffBundle`. The rest of it is checked where it is used.
+fn check_diff_bundle(diff: &Map<String, Value>) -> Result<(), TaskError> {
+    check_fields("diffBundle", diff, &DIFF_BUNDLE_FIELDS)?;
+    let patches = diff.get("patches").and_then(Value::as_array);
+    let mut patches = patches.into_iter().flatten().filter_map(Value::as_object);
+    patches.try_for_each(|patch| check_fields("a patch of diffBundle", patch, &DIFF_PATCH_FIELDS))
 }
 
 /// Refuses fields that are not known.
@@ -369,6 +385,14 @@ mod tests {
             (with("runId", json!(1)), "INVALID_INPUT"),
             (with("workspaceId", json!("x".repeat(257))), "INVALID_INPUT"),
             (with("diffBundle", json!("x")), "INVALID_INPUT"),
+            (
+                with("diffBundle", json!({"seq": 1, "basRef": "HEAD", "patches": []})),
+                "INVALID_INPUT",
+            ),
+            (
+                with("diffBundle", json!({"seq": 1, "baseRef": "", "patches": [{"mode": 1}]})),
+                "INVALID_INPUT",
+            ),
             (with("patches", json!({})), "INVALID_INPUT"),
             (with("patches", json!([{"path": "patches/a"}])), "INVALID_INPUT"),
             (with("artifacts", json!([{"path": 1, "content": ""}])), "INVALID_INPUT"),
