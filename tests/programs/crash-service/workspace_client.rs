@@ -132,7 +132,11 @@ impl WrittenFiles {
                 allow_executed: true,
                 allow_unseen: true,
             };
-            world.call(async |me| server.apply_bundle(me, request.clone()).await).await?;
+            match world.call(async |me| server.apply_bundle(me, request.clone()).await).await {
+                // The project may have all of its changes, from another bundle: the files decide.
+                Err(error) if error.0.code == Code::BundleConflict => {}
+                applied => drop(applied?),
+            }
         }
         let is_lost = |name: &&String| {
             let text = std::fs::read_to_string(self.project.join(name).join("text"));
