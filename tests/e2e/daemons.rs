@@ -126,6 +126,13 @@ fn with_arguments(word: &str, data: &Path) -> Vec<Pid> {
     processes().filter(is_one).collect()
 }
 
+/// All processes that a process has started, and those that these have started.
+pub(crate) fn descendants_of(process: Pid) -> Vec<Pid> {
+    let mut below = Vec::new();
+    descendants(process, &mut below);
+    below
+}
+
 fn descendants(of: Pid, into: &mut Vec<Pid>) {
     let parent = of.as_raw_nonzero().to_string();
     for process in processes() {

@@ -21,6 +21,7 @@ mod network;
 mod operation;
 mod sandbox;
 mod sandboxes;
+mod secrets;
 mod session;
 mod snapshot;
 mod stream;
@@ -59,6 +60,7 @@ pub use sandbox::{
     Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser,
 };
 pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch};
+pub use secrets::{SecretStatus, SecretValue, SetSecrets};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
 pub use stream::{Duplex, Items};

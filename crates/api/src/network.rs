@@ -2,10 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 use stockade_core::access::Effect;
+use stockade_core::network::binding::{Binding, InvalidBinding, check_bindings};
+use stockade_core::network::secret::{self, BoundSecret};
 use stockade_core::network::{AllowedHost, DeniedConnection, Misdirection, Policy, Rule};
 use stockade_core::{Code, Problem, SandboxId};
 
 use crate::Result;
+use crate::secrets::SecretStatus;
 
 /// The requested network of a sandbox. The default allows no host, but denied connections are
 /// recorded.
@@ -18,11 +21,24 @@ pub struct Network {
     /// The effect for other names: `deny` or, for every name with only public addresses, `allow`.
     #[serde(skip_serializing_if = "is_deny")]
     pub default: Effect,
+    /// The secrets, as `NAME@HOST` or `NAME@HOST:PORT`: commands have a placeholder in the variable
+    /// `NAME`, and requests to the host contain the value, which [`SetSecrets`](crate::SetSecrets)
+    /// gives. Values are not here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<BoundSecret>,
+    /// Whether traffic with the placeholder of a secret to other hosts is refused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub strict_secrets: bool,
 }
 
 impl Default for Network {
     fn default() -> Self {
-        Self { allow: Vec::new(), default: Effect::Deny }
+        Self {
+            allow: Vec::new(),
+            default: Effect::Deny,
+            secrets: Vec::new(),
+            strict_secrets: false,
+        }
     }
 }
 
@@ -40,6 +56,31 @@ impl Network {
         let rules = self.allow.iter().cloned().map(Rule::from).collect();
         Ok(Policy::new(self.default, rules)?)
     }
+
+    /// Checks the bindings of its secrets.
+    ///
+    /// # Errors
+    /// As [`Network::bindings`].
+    pub fn check_secrets(&self) -> Result<()> {
+        self.bindings(sample_placeholder).map(drop)
+    }
+
+    /// The bindings of its secrets. `placeholder` is what programs inside have instead of the value
+    /// of a secret: the same each time.
+    ///
+    /// # Errors
+    /// [`Code::InvalidInput`] if they contradict each other, or the policy does not allow one of
+    /// their hosts.
+    pub fn bindings(&self, placeholder: impl FnMut(&str) -> String) -> Result<Vec<Binding>> {
+        let invalid =
+            |error: secret::InvalidSecrets| Problem::new(Code::InvalidInput, error.to_string());
+        let mut bindings = secret::bindings(&self.secrets, placeholder).map_err(invalid)?;
+        for binding in &mut bindings {
+            binding.strict = self.strict_secrets;
+        }
+        check_bindings(&bindings, &self.policy()?)?;
+        Ok(bindings)
+    }
 }
 
 /// Changes the network of a sandbox that has one: adds and removes allowed hosts.
@@ -51,17 +92,44 @@ pub struct ChangeNetwork {
     /// The hosts to add, as in [`Network::allow`].
     #[serde(default)]
     pub allow: Vec<AllowedHost>,
-    /// The allowed hosts to remove, written as they were added.
+    /// The allowed hosts to remove, written as they were added. Secrets are no longer bound to them.
     #[serde(default)]
     pub refuse: Vec<AllowedHost>,
+    /// Secrets to add, as in [`Network::secrets`]. The hosts of a secret that the sandbox has are
+    /// replaced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<BoundSecret>,
+    /// The names of secrets to remove.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove_secrets: Vec<String>,
+    /// Whether traffic with the placeholder of a secret to other hosts is refused; unchanged when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict_secrets: Option<bool>,
+}
+
+impl ChangeNetwork {
+    /// A request that changes nothing.
+    pub const fn new(id: SandboxId) -> Self {
+        Self {
+            id,
+            allow: Vec::new(),
+            refuse: Vec::new(),
+            secrets: Vec::new(),
+            remove_secrets: Vec::new(),
+            strict_secrets: None,
+        }
+    }
 }
 
 impl Network {
-    /// The network with added and removed hosts.
+    /// The network with the requested changes.
     ///
     /// # Errors
-    /// [`Code::InvalidInput`] if a host to remove is not among its hosts; as [`Network::policy`].
-    pub fn with_changes(&self, allow: &[AllowedHost], refuse: &[AllowedHost]) -> Result<Self> {
+    /// [`Code::InvalidInput`] if a host or secret to remove is not there; as [`Network::policy`] and
+    /// [`Network::bindings`].
+    pub fn with_changes(&self, change: &ChangeNetwork) -> Result<Self> {
+        let ChangeNetwork { id, allow, refuse, .. } = change;
         let mut changed = self.clone();
         for host in refuse {
             let before = changed.allow.len();
@@ -78,9 +146,55 @@ impl Network {
                 changed.allow.push(host.clone());
             }
         }
-        changed.policy()?;
+        let policy = changed.policy()?;
+        // Who may not connect to a host has no secret for it either.
+        if !refuse.is_empty() {
+            changed.secrets.retain(|own| is_bindable(own, &policy));
+        }
+        for name in &change.remove_secrets {
+            let before = changed.secrets.len();
+            changed.secrets.retain(|own| own.name != *name);
+            if changed.secrets.len() == before {
+                let message = format!("the sandbox {id} has no secret {name}");
+                return Err(Problem::new(Code::InvalidInput, message)
+                    .remedied_by(format!("stockade show {id}")));
+            }
+        }
+        changed.secrets.retain(|own| !change.secrets.iter().any(|new| new.name == own.name));
+        for secret in &change.secrets {
+            if !is_bindable(secret, &policy) {
+                let host = &secret.host;
+                let message = format!(
+                    "the secret {} is bound to {host}, which no rule of the policy allows",
+                    secret.name
+                );
+                return Err(Problem::new(Code::InvalidInput, message)
+                    .remedied_by(format!("stockade allow {id} {host}")));
+            }
+            if !changed.secrets.contains(secret) {
+                changed.secrets.push(secret.clone());
+            }
+        }
+        if let Some(strict) = change.strict_secrets {
+            changed.strict_secrets = strict;
+        }
+        changed.check_secrets()?;
         Ok(changed)
     }
+}
+
+/// Whether a policy allows a secret to be bound to its host.
+fn is_bindable(secret: &BoundSecret, policy: &Policy) -> bool {
+    let bindings = secret::bindings(std::slice::from_ref(secret), sample_placeholder);
+    bindings.is_ok_and(|bindings| {
+        let invalid = check_bindings(&bindings, policy).err();
+        !matches!(invalid, Some(InvalidBinding::NotAllowed { .. }))
+    })
+}
+
+/// A placeholder for bindings that are only checked.
+fn sample_placeholder(name: &str) -> String {
+    format!("stockade-{name}-for-a-check")
 }
 
 /// The network status of a sandbox.
@@ -97,6 +211,9 @@ pub struct NetworkStatus {
     /// of the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub misdirected: Vec<Misdirection>,
+    /// Its secrets; only in a response about one sandbox.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretStatus>,
     /// How many more denied connections are not listed, or were lost.
     #[serde(default)]
     pub lost: u64,
@@ -121,6 +238,7 @@ impl NetworkStatus {
             policy,
             refused: Vec::new(),
             misdirected: Vec::new(),
+            secrets: Vec::new(),
             lost: 0,
             connections: 0,
             sent_bytes: 0,
@@ -178,7 +296,10 @@ mod tests {
         };
         let network = Network { allow: hosts(&["a.test", "b.test:443"]), ..Network::default() };
         let change = |allow: &[&str], refuse: &[&str]| {
-            network.with_changes(&hosts(allow), &hosts(refuse)).map(|changed| changed.allow)
+            let id = SandboxId::new("a").unwrap();
+            let (allow, refuse) = (hosts(allow), hosts(refuse));
+            let request = ChangeNetwork { allow, refuse, ..ChangeNetwork::new(id) };
+            network.with_changes(&request).map(|changed| changed.allow)
         };
         assert_eq!(change(&[], &[]), Ok(hosts(&["a.test", "b.test:443"])));
         assert_eq!(
@@ -196,5 +317,50 @@ mod tests {
         let many: Vec<_> = (0..600).map(|number| format!("h{number}.test")).collect();
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         assert_eq!(change(&many, &[]).unwrap_err().code, Code::RuleInvalid);
+    }
+    #[test]
+    fn secrets_come_and_go_with_their_hosts() {
+        let network: Network = serde_json::from_value(json!({
+            "allow": ["a.test", "b.test", "*.c.test"],
+            "secrets": ["A_KEY@a.test", "B_KEY@b.test", "B_KEY@x.c.test"],
+        }))
+        .unwrap();
+        let change = |request: serde_json::Value| {
+            let mut request = request;
+            request["id"] = json!("box");
+            let request: ChangeNetwork = serde_json::from_value(request).unwrap();
+            let changed = network.with_changes(&request)?;
+            let secrets = changed.secrets.iter().map(ToString::to_string);
+            Ok::<Vec<String>, Problem>(secrets.collect())
+        };
+        for (request, expected) in [
+            (json!({}), &["A_KEY@a.test", "B_KEY@b.test", "B_KEY@x.c.test"][..]),
+            (json!({"refuse": ["a.test"]}), &["B_KEY@b.test", "B_KEY@x.c.test"]),
+            (json!({"refuse": ["*.c.test"]}), &["A_KEY@a.test", "B_KEY@b.test"]),
+            (json!({"removeSecrets": ["B_KEY"]}), &["A_KEY@a.test"]),
+            // The new hosts are all hosts: the new value does not go to the old ones.
+            (
+                json!({"secrets": ["A_KEY@b.test"]}),
+                &["B_KEY@b.test", "B_KEY@x.c.test", "A_KEY@b.test"],
+            ),
+            (
+                json!({"allow": ["d.test"], "secrets": ["D_KEY@d.test"]}),
+                &["A_KEY@a.test", "B_KEY@b.test", "B_KEY@x.c.test", "D_KEY@d.test"],
+            ),
+        ] {
+            assert_eq!(change(request.clone()).unwrap(), expected, "{request}");
+        }
+        let unbound = change(json!({"secrets": ["D_KEY@d.test:8443"]})).unwrap_err();
+        assert_eq!(unbound.remediation.as_deref(), Some("stockade allow box d.test:8443"));
+        let refused = json!({"refuse": ["a.test"], "secrets": ["A_KEY@a.test"]});
+        assert_eq!(change(refused).unwrap_err().code, Code::InvalidInput);
+        for request in [
+            json!({"removeSecrets": ["C_KEY"]}),
+            json!({"secrets": ["D_KEY@a.test", "D_KEY@b.test:444"]}),
+        ] {
+            assert_eq!(change(request.clone()).unwrap_err().code, Code::InvalidInput, "{request}");
+        }
+        let text = serde_json::to_string(&Network::default()).unwrap();
+        assert!(!text.contains("ecrets"), "records of before stay as they are: {text}");
     }
 }

@@ -31,6 +31,7 @@ use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
     CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew, Sandbox, SandboxList,
 };
+use crate::secrets::SetSecrets;
 use crate::session::{OpenSession, Session};
 use crate::snapshot::{Restore, Snapshot, TakeSnapshot};
 use crate::stream::{Duplex, Items};
@@ -167,6 +168,8 @@ operations! {
         renew(Renew) -> Sandbox;
         /// Adds or removes hosts that a sandbox may connect to.
         change_network(ChangeNetwork) -> Sandbox;
+        /// Gives the egress process values of a sandbox's secrets. They are recorded nowhere.
+        set_secrets(SetSecrets) -> Sandbox;
         /// Terminates a sandbox and releases everything that it has. Its changes in the workspace
         /// become a bundle first, unless they are discarded. Has no effect on a terminated one.
         kill(KillSandbox) -> Sandbox;

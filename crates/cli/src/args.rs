@@ -14,15 +14,14 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_duration};
 
 use self::debug::Debug;
 use self::sandbox::{
     Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox, Prune,
-    Remove, Renew, Restore, Shell, Snapshot, Snapshots, Tool, ToolCommand,
+    Remove, Renew, Restore, Secret, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
-use self::sandbox_flags::{Pair, SandboxFlags, pair};
+use self::sandbox_flags::{Pair, SandboxFlags, SecretFlags, pair};
 use crate::programs::FRONT;
 
 /// Runs untrusted code in a sandbox and brings its changes back as a diff to review.
@@ -110,6 +109,8 @@ pub enum Command {
     Allow(NetworkChange),
     /// Remove hosts from those that a sandbox may connect to
     Refuse(NetworkChange),
+    /// Give a sandbox secrets, or take them away
+    Secret(Secret),
     /// Take a snapshot of a sandbox's files
     Snapshot(Snapshot),
     /// Create a bundle from the changes in a sandbox's workspace
@@ -197,15 +198,8 @@ pub struct Run {
     pub discard: bool,
     #[command(flatten)]
     pub sandbox: SandboxFlags,
-    /// Let the command use the secret in this environment variable without seeing it: the variable
-    /// contains a placeholder, which is replaced in requests to that host. Can be repeated; the
-    /// host must be allowed too
-    #[arg(long, value_name = "NAME@HOST[:PORT]")]
-    pub secret: Vec<BoundSecret>,
-    /// Refuse requests that contain the placeholder of a secret and are for a host that the secret
-    /// is not bound to. Without this flag they are sent, with the placeholder, and reported
-    #[arg(long, requires = "secret")]
-    pub strict_secrets: bool,
+    #[command(flatten)]
+    pub secrets: SecretFlags,
     /// Time limit of the command, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,
@@ -352,6 +346,7 @@ impl Command {
             | Self::Kill(Kill { json, .. })
             | Self::Prune(Prune { json, .. })
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
+            Self::Secret(secret) => secret.what.wants_json(),
             Self::Show(one) | Self::Start(one) | Self::Stop(one) | Self::Pause(one) => one.json,
             Self::Up(up) => up.json,
             Self::Resume(resume) => resume.json,

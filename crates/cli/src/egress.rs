@@ -9,7 +9,7 @@ use std::time::Duration;
 use stockade_core::network::{DeniedConnections, Policy};
 use stockade_core::{Code, Problem, SandboxId};
 use stockade_egress_control::{
-    Credential, Error, Event, Message, Owner, Process, Program, Report, Source,
+    Credential, Error, Event, Installed, Message, Owner, Process, Program, Report, Source,
 };
 use stockade_jail::network::Listeners;
 
@@ -99,7 +99,7 @@ impl Egress {
         let _ = self.sandbox.credentials.set(credentials);
         self.owner.change_credentials(self.sandbox.id.clone(), ());
         match self.outcome() {
-            Ok(authorities) => Ok(authorities.unwrap_or_default()),
+            Ok(installed) => Ok(installed.unwrap_or_default().authorities),
             Err(Error::Refused(problem)) => Err(problem),
             Err(error) => Err(not_served(&error)),
         }
@@ -132,20 +132,20 @@ impl Egress {
         Ok(RunningEgress { process, receiver: Some(receiving) })
     }
 
-    /// Waits for the outcomes of all requests: the first failure, else the certificates that one
-    /// returned.
-    fn outcome(&mut self) -> Result<Option<String>, Error> {
+    /// Waits for the outcomes of all requests: the first failure, else the state of the credentials
+    /// that one returned.
+    fn outcome(&mut self) -> Result<Option<Installed>, Error> {
         self.owner.wait();
         self.drain_reports()
     }
 
-    fn drain_reports(&mut self) -> Result<Option<String>, Error> {
+    fn drain_reports(&mut self) -> Result<Option<Installed>, Error> {
         let mut found = Ok(None);
         while let Some(report) = self.owner.next_report() {
             match report {
                 Report::Event(event) => count(&mut self.refusals, &event),
-                Report::Answered { outcome: Ok(authorities), .. } => {
-                    found = found.map(|found| authorities.or(found));
+                Report::Answered { outcome: Ok(installed), .. } => {
+                    found = found.map(|found| installed.or(found));
                 }
                 Report::Answered { outcome: Err(error), .. } => found = found.and(Err(error)),
                 Report::Started | Report::Ended(_) => {}

@@ -26,6 +26,7 @@ pub mod remote;
 mod request;
 pub mod review;
 pub mod run;
+mod secrets;
 pub mod streams;
 pub mod terminal;
 

@@ -41,6 +41,9 @@ names! {
         EgressUnreachable = "EGRESS_UNREACHABLE",
         /// A response to a request with a secret cannot be redacted.
         EgressUnreadable = "EGRESS_UNREADABLE",
+        /// A request contains the placeholder of a secret whose value the egress process does not
+        /// have.
+        SecretMissing = "SECRET_MISSING",
         /// It conflicts with existing state: the name is taken, or the object exists with other
         /// properties.
         Conflict = "CONFLICT",
@@ -114,6 +117,7 @@ impl Code {
             | Self::EgressMismatch
             | Self::EgressUnreachable
             | Self::EgressUnreadable
+            | Self::SecretMissing
             | Self::Conflict
             | Self::QuotaExceeded
             | Self::Cancelled
@@ -164,7 +168,7 @@ impl Code {
             Self::LaunchFailed | Self::OutcomeUnknown | Self::DatabaseInvalid | Self::Io => 500,
             Self::WallUnavailable | Self::LimitUnavailable | Self::Unsupported => 501,
             Self::EgressUnreachable | Self::EgressUnreadable => 502,
-            Self::Unreachable => 503,
+            Self::Unreachable | Self::SecretMissing => 503,
             Self::OutOfMemory | Self::DiskExceeded | Self::OutputExceeded | Self::StorageFull => {
                 507
             }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ExecutionId, OwnerId, SandboxId};
 use crate::names::names;
+use crate::network::secret::BoundSecret;
 use crate::network::{DeniedConnection, Misdirection, Policy};
 
 names! {
@@ -200,6 +201,9 @@ pub struct Renewed {
 pub struct NetworkChange {
     /// The hosts that the sandbox may reach now.
     pub policy: Policy,
+    /// The secrets and the hosts that they are bound to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<BoundSecret>,
 }
 
 /// The content of the event of a command.
@@ -271,7 +275,10 @@ mod tests {
                 Transport::Proxy,
                 (network::Reason::NotAllowed, Code::EgressDenied, "no".into()),
             )),
-            Payload::NetworkChanged(NetworkChange { policy: Policy::default() }),
+            Payload::NetworkChanged(NetworkChange {
+                policy: Policy::default(),
+                secrets: Vec::new(),
+            }),
             Payload::SandboxStopped(EndReason {
                 reason: Reason::ProcessesLost,
                 bundle: Some("b1".into()),

@@ -23,6 +23,7 @@ mod refusal;
 pub mod secret;
 #[cfg(test)]
 mod tests;
+mod trust;
 pub mod variables;
 
 use std::fmt;
@@ -39,6 +40,7 @@ use name::as_text;
 pub(crate) use name::escaped;
 pub use name::{Host, InvalidName, Name};
 pub use refusal::{Evidence, Reason, Refusal};
+pub use trust::{TRUSTED_INSIDE, trust_variables};
 
 use crate::access::Effect;
 use crate::address::{Class, classify};

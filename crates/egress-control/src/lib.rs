@@ -29,10 +29,10 @@ mod running;
 mod socket;
 mod source;
 
-pub use credential::Credential;
+pub use credential::{Credential, Values};
 pub use error::{Error, not_served};
 pub use event::{Event, Outcome};
-pub use message::{Envelope, LISTENERS, MESSAGE_BYTES, Message, Request, VERSION};
+pub use message::{Envelope, Installed, LISTENERS, MESSAGE_BYTES, Message, Request, VERSION};
 pub use owner::Owner;
 pub use process::{Process, Program};
 pub use report::Report;

@@ -13,7 +13,7 @@ use crate::event::Event;
 
 /// The version of the messages. Both ends belong to the same build, so they agree; where they do not,
 /// the request is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES: usize = 128 << 10;
@@ -58,12 +58,14 @@ pub enum Request {
         /// Its new network policy.
         policy: Policy,
     },
-    /// Replace a sandbox's credentials, which the process puts into requests to the hosts that they
-    /// are bound to. With this message comes the file of certificate authorities (PEM) that
-    /// verifies those hosts.
+    /// Replace a sandbox's policy and its credentials, which the process puts into requests to the
+    /// hosts that they are bound to. With this message comes the file of certificate authorities
+    /// (PEM) that verifies those hosts.
     Credentials {
         /// The sandbox.
         sandbox: SandboxId,
+        /// Its network policy.
+        policy: Policy,
         /// The credentials.
         credentials: Vec<Credential>,
     },
@@ -81,6 +83,17 @@ pub enum Request {
     },
 }
 
+/// The state of a sandbox's credentials in the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Installed {
+    /// The certificates (PEM) that programs inside have to trust: in a message the one of the
+    /// process's own authority, in a report of the owner also those of this host.
+    pub authorities: String,
+    /// The names of the credentials without a value.
+    pub missing: Vec<String>,
+}
+
 /// A message from the egress process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -91,10 +104,9 @@ pub enum Message {
         number: u64,
         /// Why the request was refused; `None` when it was carried out.
         problem: Option<Problem>,
-        /// The certificate (PEM) that programs inside have to trust, in response to
-        /// [`Request::Credentials`].
+        /// What results from [`Request::Credentials`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        authority: Option<String>,
+        installed: Option<Installed>,
     },
     /// Something that happened.
     Event(Box<Event>),

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use stockade_core::SandboxId;
 
+use crate::credential::Values;
 use crate::error::Error;
 use crate::message::{Message, Request};
 use crate::process::{Process, Program};
@@ -90,11 +91,18 @@ impl<T> Owner<T> {
         });
     }
 
-    /// Replaces the credentials of a sandbox by those of the source.
+    /// Replaces the policy and the credentials of a sandbox by those of the source.
     pub fn change_credentials(&mut self, sandbox: SandboxId, token: T) {
+        self.give_values(sandbox, Values::default(), token);
+    }
+
+    /// The same, with values for some of the credentials. They are not kept here: a process that
+    /// dies has the only copy.
+    pub fn give_values(&mut self, sandbox: SandboxId, values: Values, token: T) {
         self.request(sandbox, token, |sandbox, source| {
-            let credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
-            Ok(vec![Step::credentials(sandbox, credentials)?])
+            let mut credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
+            values.give(&mut credentials);
+            Ok(vec![Step::credentials(sandbox, source, credentials)?])
         });
     }
 
@@ -150,8 +158,8 @@ impl<T> Owner<T> {
         let Some(running) = &mut self.running else { return Ok(()) };
         match running.process.socket().receive() {
             Ok(Some(Message::Event(event))) => self.reports.push_back(Report::Event(event)),
-            Ok(Some(Message::Response { number, problem, authority })) => {
-                self.reports.extend(running.handle_response(number, problem, authority));
+            Ok(Some(Message::Response { number, problem, installed })) => {
+                self.reports.extend(running.handle_response(number, problem, installed));
             }
             Ok(None) => self.end("it closed its socket"),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),

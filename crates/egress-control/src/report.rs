@@ -4,6 +4,7 @@ use stockade_core::SandboxId;
 
 use crate::error::Error;
 use crate::event::Event;
+use crate::message::Installed;
 
 /// A report of the owner. `T` is the token that the caller passed with its request.
 #[derive(Debug)]
@@ -21,8 +22,8 @@ pub enum Report<T> {
         token: T,
         /// The sandbox.
         sandbox: SandboxId,
-        /// If credentials were given: all certificates (PEM) that programs inside have to trust.
-        outcome: Result<Option<String>, Error>,
+        /// If it was about credentials: their state.
+        outcome: Result<Option<Installed>, Error>,
     },
     /// An event.
     Event(Box<Event>),

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::authorities::{self, Authorities};
 use crate::credential::Credential;
 use crate::error::Error;
-use crate::message::{Envelope, Request, VERSION};
+use crate::message::{Envelope, Installed, Request, VERSION};
 use crate::process::Process;
 use crate::report::Report;
 use crate::socket::{encode, send_bytes};
@@ -70,8 +70,8 @@ struct Pending<T> {
     problem: Option<Problem>,
     /// The certificates that this host trusts, if the request contains credentials.
     host_authorities: Option<String>,
-    /// The same with the authority of the process.
-    authorities: Option<String>,
+    /// The state of the credentials.
+    installed: Option<Installed>,
 }
 
 /// One message of a request.
@@ -89,12 +89,14 @@ impl Step {
 
     pub(crate) fn credentials(
         sandbox: &SandboxId,
+        source: &dyn Source,
         credentials: Vec<Credential>,
     ) -> Result<Self, Error> {
+        let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
         let authorities =
             Authorities::read().map_err(|error| Error::Authorities(error.to_string()))?;
         Ok(Self {
-            request: Request::Credentials { sandbox: sandbox.clone(), credentials },
+            request: Request::Credentials { sandbox: sandbox.clone(), policy, credentials },
             descriptors: vec![authorities.file.into()],
             host_authorities: Some(authorities.text),
         })
@@ -107,7 +109,7 @@ pub(crate) fn add_steps(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<
     let credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
     let mut steps = vec![Step::new(Request::Add { sandbox: sandbox.clone(), policy }, Vec::new())];
     if !credentials.is_empty() {
-        steps.push(Step::credentials(sandbox, credentials)?);
+        steps.push(Step::credentials(sandbox, source, credentials)?);
     }
     Ok(steps)
 }
@@ -213,7 +215,7 @@ impl<T> Running<T> {
             unanswered: count,
             problem: None,
             host_authorities,
-            authorities: None,
+            installed: None,
         };
         self.pending.insert(first, pending);
         Ok(())
@@ -235,23 +237,24 @@ impl<T> Running<T> {
         &mut self,
         number: u64,
         problem: Option<Problem>,
-        authority: Option<String>,
+        installed: Option<Installed>,
     ) -> Option<Report<T>> {
         let first = self.unanswered.remove(&number)?.pending?;
         let pending = self.pending.get_mut(&first)?;
         pending.unanswered -= 1;
         // Later refusals are consequences of the first one.
         pending.problem = pending.problem.take().or(problem);
-        if let Some(authority) = authority {
+        if let Some(installed) = installed {
             let host = pending.host_authorities.take().unwrap_or_default();
-            pending.authorities = Some(authorities::append(host, &authority));
+            let authorities = authorities::append(host, &installed.authorities);
+            pending.installed = Some(Installed { authorities, ..installed });
         }
         if pending.unanswered > 0 {
             return None;
         }
-        let Pending { token, sandbox, problem: refused, authorities, .. } =
+        let Pending { token, sandbox, problem: refused, installed, .. } =
             self.pending.remove(&first)?;
-        let outcome = refused.map_or(Ok(authorities), |problem| Err(Error::Refused(problem)));
+        let outcome = refused.map_or(Ok(installed), |problem| Err(Error::Refused(problem)));
         Some(Report::Answered { token, sandbox, outcome })
     }
 

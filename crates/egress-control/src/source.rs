@@ -9,9 +9,9 @@ use crate::credential::Credential;
 /// Provides the policy and credentials of each sandbox.
 ///
 /// The owner calls it whenever a process starts to serve a sandbox, so that a restarted process
-/// gets the current policies and credentials. It stores neither. The calls must not block: a source
-/// that fetches values from elsewhere does so before it requests that a sandbox be served, and
-/// keeps them in memory for as long as the sandbox is served.
+/// gets the current policies and credentials. It stores neither. The calls must not block. The source
+/// of a run has the values in memory; that of a server has none, and values are given with
+/// [`Owner::give_values`](crate::Owner::give_values).
 pub trait Source: std::fmt::Debug + Send + Sync {
     /// The sandboxes that are to be served. While there is none, a process that ended is not started
     /// again.
@@ -20,7 +20,7 @@ pub trait Source: std::fmt::Debug + Send + Sync {
     /// The network policy of a sandbox; `None` if it is not to be served any more.
     fn policy(&self, sandbox: &SandboxId) -> Option<Policy>;
 
-    /// The credentials of a sandbox with their values.
+    /// The credentials of a sandbox, with values if the source has them.
     ///
     /// # Errors
     /// Why there are no values. The sandbox is then not served.

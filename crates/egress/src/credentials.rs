@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stockade_core::network::binding::{Binding, CredentialSlot, InvalidBinding, check_bindings};
 use stockade_core::network::secret::value::{self, Contained, WeakValue};
-use stockade_core::network::{Host, Name, Policy};
+use stockade_core::network::{Host, Name, Policy, Refusal};
 use stockade_egress_control::Credential;
 use zeroize::Zeroizing;
 
@@ -14,8 +14,6 @@ use crate::first_bytes::http::Head;
 use crate::placeholders::Placeholder;
 use crate::redaction::Redaction;
 
-/// The longest value, in bytes.
-const VALUE_BYTES: usize = 8 << 10;
 /// Replaces a credential without a placeholder in a response.
 const REDACTED: &str = "[redacted]";
 
@@ -61,10 +59,23 @@ impl Credentials {
         Ok(Self { all, authority: Arc::new(Authority::new()?) })
     }
 
-    /// Other credentials, with the same authority.
-    pub(crate) fn with(&self, all: Vec<Credential>, policy: &Policy) -> Result<Self, Error> {
+    /// Other credentials, with the same authority. Those without a value have the value of before,
+    /// unless they are bound to more hosts than before.
+    pub(crate) fn with(&self, mut all: Vec<Credential>, policy: &Policy) -> Result<Self, Error> {
+        for credential in all.iter_mut().filter(|credential| credential.value.is_none()) {
+            let binding = &credential.binding;
+            let old = self.all.iter().find(|old| old.binding.credential == binding.credential);
+            credential.value =
+                old.filter(|old| binding.is_within(&old.binding)).and_then(|old| old.value.clone());
+        }
         check(&all, policy)?;
         Ok(Self { all, authority: Arc::clone(&self.authority) })
+    }
+
+    /// The names of the credentials without a value.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let missing = self.all.iter().filter(|credential| credential.value.is_none());
+        missing.map(|credential| credential.binding.credential.clone()).collect()
     }
 
     /// Whether each binding still has its rule under another policy.
@@ -101,10 +112,31 @@ impl Credentials {
 
     /// Puts the credentials of a host into a request to it. Returns whether it contains one then,
     /// and the redaction for its response.
-    pub(crate) fn insert_into(&self, name: &Name, port: u16, head: &mut Head) -> (bool, Redaction) {
+    ///
+    /// # Errors
+    /// [`Refusal::SecretMissing`] if it needs a credential that has no value.
+    pub(crate) fn insert_into(
+        &self,
+        name: &Name,
+        port: u16,
+        head: &mut Head,
+    ) -> Result<(bool, Redaction), Refusal> {
         let mut redaction = Redaction::default();
         let mut has_credential = false;
         for Credential { binding, value } in self.for_host(name, port) {
+            let Some(value) = value else {
+                let is_needed = match &binding.place {
+                    CredentialSlot::Placeholder(placeholder) => {
+                        head.contains(placeholder.as_bytes())
+                    }
+                    CredentialSlot::Header { .. } => true,
+                };
+                if is_needed {
+                    let secret = binding.credential.clone();
+                    return Err(Refusal::SecretMissing { secret, host: Host::Name(name.clone()) });
+                }
+                continue;
+            };
             match &binding.place {
                 CredentialSlot::Placeholder(placeholder) => {
                     let (placeholder, value) = (placeholder.as_bytes(), value.as_bytes());
@@ -123,7 +155,7 @@ impl Credentials {
                 }
             }
         }
-        (has_credential, redaction)
+        Ok((has_credential, redaction))
     }
 }
 
@@ -133,16 +165,16 @@ fn bindings(all: &[Credential]) -> Vec<Binding> {
 
 fn check(all: &[Credential], policy: &Policy) -> Result<(), Error> {
     check_bindings(&bindings(all), policy)?;
-    for Credential { binding, value } in all {
-        let is_plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
-        let is_trimmed = value.trim() == value.as_str() && !value.is_empty();
-        if !is_trimmed || value.len() > VALUE_BYTES || !value.bytes().all(is_plain) {
+    let with_value = || {
+        all.iter().filter_map(|own| own.value.as_ref().map(|value| (&own.binding, value.as_str())))
+    };
+    for (binding, value) in with_value() {
+        if !value::can_be_sent(value) {
             return Err(Error::Value(binding.credential.clone()));
         }
         value::check(value).map_err(|weak| Error::Weak(binding.credential.clone(), weak))?;
     }
-    let pairs: Vec<_> =
-        all.iter().map(|credential| (&credential.binding, credential.value.as_str())).collect();
+    let pairs: Vec<_> = with_value().collect();
     match value::contained(&pairs) {
         Some(Contained { outer, inner }) => {
             Err(Error::Contained { outer: outer.to_owned(), inner: inner.to_owned() })

@@ -98,7 +98,7 @@ impl Interception {
             head.set_host(&format!("{}:{}", self.name, self.port));
         }
         let (has_credential, redaction) =
-            self.credentials.insert_into(&self.name, self.port, &mut head);
+            self.credentials.insert_into(&self.name, self.port, &mut head)?;
         let exchange = Exchange::of(&head, has_credential);
         negotiation::without_compression(&mut head);
         if has_credential {

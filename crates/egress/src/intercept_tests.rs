@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stockade_core::network::binding::check_bindings;
 use stockade_core::network::{Name, Policy, Transport};
-use stockade_egress_control::{Credential, Outcome};
+use stockade_egress_control::{Credential, Installed, Outcome};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -19,6 +19,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::accept;
 use crate::authority::Authority;
+use crate::credentials;
 use crate::relay::FirstBytes;
 use crate::testing::{PATIENCE, World, policy, rest};
 use crate::trust::Trust;
@@ -136,10 +137,20 @@ async fn send_request(
     }
 }
 
+/// Replaces the credentials of the sandbox under its current policy.
+fn install(
+    world: &World,
+    credentials: Vec<Credential>,
+    trust: Trust,
+) -> Result<Installed, credentials::Error> {
+    let policy = Policy::clone(&world.sandbox.policy().borrow());
+    world.sandbox.set_credentials(policy, credentials, trust)
+}
+
 async fn world(credentials: Vec<Credential>, outside: &str) -> (World, String) {
     let world = World::new(&["allow api.example", "allow 127.0.0.1"]).await;
     let trust = Trust::from_pem(outside.as_bytes()).unwrap();
-    let authority = world.sandbox.set_credentials(credentials, trust).unwrap();
+    let authority = install(&world, credentials, trust).unwrap().authorities;
     (world, authority)
 }
 
@@ -346,17 +357,72 @@ async fn bindings_and_policy_hold_each_other() {
     let trust = Trust::from_pem(trusted.as_bytes()).unwrap();
     let unbound = world.sandbox.set_policy(Policy::default()).unwrap_err();
     assert!(unbound.to_string().contains("api.example"), "{unbound}");
-    let refused = world.sandbox.set_credentials(vec![placeholder("other.example")], trust.clone());
+    let refused = install(&world, vec![placeholder("other.example")], trust.clone());
     assert!(refused.is_err());
     assert!(world.sandbox.policy().borrow().rules().len() == 2, "nothing is changed");
     // The authority that programs received first is kept.
-    let again = world.sandbox.set_credentials(vec![header("api.example")], trust.clone());
-    assert_eq!(again.unwrap(), authority);
+    let again = install(&world, vec![header("api.example")], trust.clone());
+    assert_eq!(again.unwrap().authorities, authority);
     let mut broken = header("api.example");
-    *broken.value = "two\r\nlines".to_owned();
-    assert!(world.sandbox.set_credentials(vec![broken], trust.clone()).is_err());
-    world.sandbox.set_credentials(vec![], trust).unwrap();
+    broken.value = Some("two\r\nlines".to_owned().into());
+    assert!(install(&world, vec![broken], trust.clone()).is_err());
+    install(&world, vec![], trust).unwrap();
     world.sandbox.set_policy(policy(&[])).unwrap();
+}
+
+/// The host of a missing value receives no request with its placeholder, in whatever form.
+#[tokio::test]
+async fn a_request_whose_secret_is_missing_is_not_sent() {
+    let (outside, trusted) = host("api.example").await;
+    let without = |own: Credential| Credential { value: None, ..own };
+    let (mut world, authority) = world(vec![without(placeholder("api.example"))], &trusted).await;
+    let basic = STANDARD.encode(format!("user:{PLACEHOLDER}"));
+    for headers in [
+        format!("X-Key: {PLACEHOLDER}\r\n"),
+        format!("Authorization: Bearer {PLACEHOLDER}\r\n"),
+        format!("Authorization: Basic {basic}\r\n"),
+    ] {
+        let answer =
+            send_request(&world, outside, &authority, "api.example", &request(&headers)).await;
+        let answer = answer.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+        assert!(answer.contains("\r\nStockade-Egress-Refused: secret-missing\r\n"), "{answer}");
+        assert!(answer.contains("\"SECRET_MISSING\""), "{answer}");
+        assert_eq!(world.refusal().await, "secret-missing");
+    }
+    let answer =
+        send_request(&world, outside, &authority, "api.example", &request("X-Key: no\r\n")).await;
+    assert!(answer.unwrap().ends_with("seen: false"), "requests without it go on");
+    let trust = || Trust::from_pem(trusted.as_bytes()).unwrap();
+    let installed = install(&world, vec![placeholder("api.example")], trust()).unwrap();
+    assert_eq!((installed.authorities, installed.missing), (authority.clone(), vec![]));
+    // The process keeps the value for those who do not repeat it.
+    let kept = install(&world, vec![without(placeholder("api.example"))], trust()).unwrap();
+    assert!(kept.missing.is_empty());
+    let headers = format!("X-Key: {PLACEHOLDER}\r\n");
+    let answer = send_request(&world, outside, &authority, "api.example", &request(&headers)).await;
+    assert!(answer.unwrap().ends_with("seen: true"));
+    // Bound to more hosts, or elsewhere, it is another secret.
+    let wider: Credential = serde_json::from_value(json!({
+        "binding": {
+            "credential": "key",
+            "hosts": ["api.example", "other.example"],
+            "place": { "placeholder": PLACEHOLDER },
+        },
+    }))
+    .unwrap();
+    let policy = policy(&["allow api.example", "allow other.example", "allow 127.0.0.1"]);
+    let installed = world.sandbox.set_credentials(policy, vec![wider], trust()).unwrap();
+    assert_eq!(installed.missing, ["key"]);
+    let lost = install(&world, vec![without(placeholder("api.example"))], trust()).unwrap();
+    assert_eq!(lost.missing, ["key"], "a value that was dropped does not come back");
+    install(&world, vec![], trust()).unwrap();
+    let again = install(&world, vec![without(placeholder("api.example"))], trust()).unwrap();
+    assert_eq!(again.missing, ["key"]);
+    let header = install(&world, vec![without(header("api.example"))], trust()).unwrap();
+    assert_eq!(header.missing.len(), 1);
+    let answer = send_request(&world, outside, &authority, "api.example", &request("")).await;
+    assert!(answer.unwrap().contains("SECRET_MISSING"), "it would go with every request");
 }
 
 /// A request with a secret whose length two servers could read differently does not leave.
@@ -487,7 +553,7 @@ async fn a_placeholder_in_a_request_with_another_secret_is_reported() {
         let mut world =
             World::new(&["allow api.example", "allow other.example", "allow 127.0.0.1"]).await;
         let trust = Trust::from_pem(trusted.as_bytes()).unwrap();
-        let authority = world.sandbox.set_credentials(credentials, trust).unwrap();
+        let authority = install(&world, credentials, trust).unwrap().authorities;
         let headers = format!("X-Key: {PLACEHOLDER}\r\nX-Other: {OTHER}\r\n");
         let request = request(&headers);
         let answer = send_request(&world, outside, &authority, "api.example", &request).await;

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use stockade_core::network::Policy;
 use stockade_core::{Code, Problem, SandboxId};
-use stockade_egress_control::{Envelope, Event, Message, Request, VERSION, receive, send};
+use stockade_egress_control::{
+    Envelope, Event, Installed, Message, Request, VERSION, receive, send,
+};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
@@ -84,14 +86,14 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
                     Err(error) => return Err(Error::Receive(error)),
                 };
                 let number = envelope.number;
-                let (authority, problem) = match served.handle(envelope, descriptors) {
-                    Ok(authority) => (authority, None),
+                let (installed, problem) = match served.handle(envelope, descriptors) {
+                    Ok(installed) => (installed, None),
                     Err(problem) => (None, Some(problem)),
                 };
                 if outbox.len() > MAX_OUTBOX {
                     return Err(Error::Send(io::ErrorKind::TimedOut.into()));
                 }
-                outbox.push_back(Message::Response { number, problem, authority });
+                outbox.push_back(Message::Response { number, problem, installed });
             }
             sent = send_message(&owner, outbox.front()) => {
                 sent.map_err(Error::Send)?;
@@ -160,13 +162,13 @@ impl Drop for AbortOnDrop {
 }
 
 impl ProcessState {
-    /// Carries out a request. Returns the certificate that programs inside have to trust, in
-    /// response to [`Request::Credentials`].
+    /// Carries out a request. Returns the state of the credentials, in response to
+    /// [`Request::Credentials`].
     fn handle(
         &mut self,
         envelope: Envelope,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<Option<String>, Problem> {
+    ) -> Result<Option<Installed>, Problem> {
         let Envelope { version, request, .. } = envelope;
         if version != VERSION {
             let message =
@@ -180,11 +182,11 @@ impl ProcessState {
                 let refused = self.find(&sandbox)?.set_policy(policy);
                 refused.map_err(|error| invalid("the policy is invalid", &error))?;
             }
-            Request::Credentials { sandbox, credentials } => {
+            Request::Credentials { sandbox, policy, credentials } => {
                 self.find(&sandbox)?;
                 let trust = read_trust(descriptors)?;
-                let authority = self.find(&sandbox)?.set_credentials(credentials, trust);
-                return authority
+                let installed = self.find(&sandbox)?.set_credentials(policy, credentials, trust);
+                return installed
                     .map(Some)
                     .map_err(|error| invalid("the credentials are invalid", &error));
             }

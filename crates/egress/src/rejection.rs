@@ -104,6 +104,7 @@ pub(crate) fn response(refusal: &Refusal) -> Vec<u8> {
         400 => "Bad Request",
         403 => "Forbidden",
         429 => "Too Many Requests",
+        503 => "Service Unavailable",
         _ => "Bad Gateway",
     };
     let head = format!(

@@ -9,7 +9,7 @@ use stockade_core::SandboxId;
 use stockade_core::address::{Class, classify};
 use stockade_core::network::binding::InvalidBinding;
 use stockade_core::network::{Host, Name, Policy, Refusal, Transport};
-use stockade_egress_control::{Credential, Event, Outcome};
+use stockade_egress_control::{Credential, Event, Installed, Outcome};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
@@ -86,31 +86,29 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Replaces all credentials of the sandbox. Returns the certificate of the authority (PEM) that
-    /// programs inside have to trust, for the hosts that the credentials are bound to.
+    /// Replaces the policy and all credentials of the sandbox. Returns the certificate of the
+    /// authority (PEM) that programs inside have to trust, for the hosts that the credentials are
+    /// bound to, and which credentials have no value.
     ///
     /// # Errors
     /// Why they are refused; nothing is changed then.
     pub fn set_credentials(
         &self,
+        policy: Policy,
         credentials: Vec<Credential>,
         trust: Trust,
-    ) -> Result<String, credentials::Error> {
+    ) -> Result<Installed, credentials::Error> {
         let mut current = self.credentials.write().unwrap_or_else(PoisonError::into_inner);
-        let credentials = match current.take() {
+        let credentials = match current.as_ref() {
             // Programs inside trust the authority that they received first.
-            Some((old, old_trust)) => match old.with(credentials, &self.current_policy()) {
-                Ok(new) => new,
-                Err(error) => {
-                    *current = Some((old, old_trust));
-                    return Err(error);
-                }
-            },
-            None => Credentials::new(credentials, &self.current_policy())?,
+            Some((old, _)) => old.with(credentials, &policy)?,
+            None => Credentials::new(credentials, &policy)?,
         };
-        let pem = credentials.authority.pem();
+        let authorities = credentials.authority.pem();
+        let installed = Installed { authorities, missing: credentials.missing() };
         *current = Some((Arc::new(credentials), trust));
-        Ok(pem)
+        self.policy.send_replace(Arc::new(policy));
+        Ok(installed)
     }
 
     /// The interception of connections to a port of a host, if they are intercepted.

@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stockade_cli::eprint_line;
 use stockade_cli::problem::Failure;
 use stockade_cli::programs::check_build;
@@ -33,8 +34,18 @@ pub(crate) fn process(arguments: &[OsString]) -> u8 {
     }
 }
 
+/// Keeps the memory of this process out of dumps: the values of secrets pass through it. With a limit
+/// of one byte a dump is also not given to a program that collects dumps (`core(5)`).
+fn refuse_core_dumps() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Core);
+    let current = Some(maximum.map_or(1, |maximum| maximum.min(1)));
+    // Lowering a limit is always allowed.
+    let _ = setrlimit(Resource::Core, Rlimit { current, maximum });
+}
+
 /// Serves until it is idle, or a signal stops it.
 pub(crate) fn run(data: PathBuf, lifetime: Lifetime) -> Result<(), Failure> {
+    refuse_core_dumps();
     let variable = |name: &str| std::env::var_os(name);
     let options = Options::for_server(data.clone(), programs::programs()?, variable)?;
     serve::run(options, lifetime, || {

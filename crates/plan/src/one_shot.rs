@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use stockade_core::network::{TRUSTED_INSIDE, trust_variables};
 use stockade_jail::cgroup::Group;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{
@@ -16,8 +17,6 @@ use crate::account::account;
 use crate::error::Error;
 use crate::request::{HOSTNAME, Parts, Request};
 
-/// Where programs find the certificates to trust, if the system's are not sufficient.
-const AUTHORITIES: &str = "/etc/stockade/authorities.pem";
 /// The size in memory of an image's root, which is only for mount points.
 const ROOT_BYTES: u64 = 16 << 20;
 
@@ -67,7 +66,7 @@ pub(crate) fn network_variables(
         variables.extend(network::variables());
     }
     if has_authorities {
-        variables.extend(network::trust_variables(AUTHORITIES));
+        variables.extend(trust_variables());
     }
     variables
 }
@@ -144,7 +143,7 @@ fn system_files(
         mounts.push(system::resolver());
     }
     let authorities = authorities.map(|text| Mount::File(text.as_bytes().to_vec()));
-    mounts.extend(authorities.map(|file| (AUTHORITIES.into(), file)));
+    mounts.extend(authorities.map(|file| (TRUSTED_INSIDE.into(), file)));
     let size_bytes = quarter_of_memory();
     let scratch = |mode| {
         Mount::Scratch(Scratch { mode, size_bytes, user: account.user, group: account.group })

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use stockade_core::network::TRUSTED_INSIDE;
 use stockade_jail::cgroup::Group;
 use stockade_jail::{
     Access, HostTree, Identity, JailSpec, Mount, Network, Overlay, Owners, Source, Task, system,
@@ -16,6 +17,10 @@ use crate::error::Error;
 use crate::layers::{self, Origin};
 use crate::programs::Programs;
 use crate::request::{Parts, Request};
+
+/// The file of the certificates that programs trust ([`TRUSTED_INSIDE`]), in the sandbox's own
+/// directory.
+pub const TRUSTED_FILE: &str = "authorities.pem";
 
 /// How long a jail lives if no keeper renews its lease.
 pub const LEASE: Duration = Duration::from_secs(60);
@@ -101,11 +106,13 @@ impl Request {
     }
 }
 
-/// The files that configure name lookups where there is a resolver. They are in the sandbox's own
-/// directory and are mounted, so that no layer contains them.
+/// The files that configure name lookups where there is a resolver, and the file of the certificates
+/// to trust, which is empty until the sandbox has a secret. They are in the sandbox's own directory
+/// and are mounted, so that no layer contains them.
 fn name_files(directory: &Path, is_image: bool) -> Result<Vec<(PathBuf, Mount)>, Error> {
     // An image configures name lookups itself.
-    let files = [(!is_image).then(system::name_services), Some(system::resolver())];
+    let trusted = (PathBuf::from(TRUSTED_INSIDE), Mount::File(Vec::new()));
+    let files = [(!is_image).then(system::name_services), Some(system::resolver()), Some(trusted)];
     let shown = |(inside, mount): (PathBuf, Mount)| {
         let (Mount::File(content), Some(name)) = (&mount, inside.file_name()) else {
             return Ok((inside, mount));

@@ -26,11 +26,13 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stockade_core::network::TRUSTED_INSIDE;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_jail::network::Listeners;
@@ -380,6 +382,24 @@ impl Runtime for Native {
             (Answer::Listeners, Ok(listeners)) => Ok(egress_listeners(listeners)),
             _ => Err(unexpected_answer()),
         }
+    }
+
+    async fn trust(&self, id: &SandboxId, certificates: &str) -> Result<()> {
+        let message = self.0.request(&Request::Trusted { id: id.clone() }, &[]).await?;
+        let file = <[OwnedFd; 1]>::try_from(message.descriptors);
+        let (Answer::Trusted, Ok([file])) = (message.head, file) else {
+            return Err(unexpected_answer());
+        };
+        let bytes = certificates.as_bytes().to_vec();
+        let written = files::blocking(move || {
+            // The file is mounted, so it cannot be replaced. It is never shorter than before for a
+            // reader that comes in between, and its first certificates are always the same.
+            let file = std::fs::File::from(file);
+            let failed = |source| Error::Host { path: TRUSTED_INSIDE.to_owned(), source };
+            file.write_all_at(&bytes, 0).map_err(failed)?;
+            file.set_len(bytes.len() as u64).map_err(failed)
+        });
+        written.await
     }
 
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {

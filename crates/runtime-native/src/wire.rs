@@ -130,6 +130,12 @@ pub enum Request {
         /// The sandbox's id.
         id: SandboxId,
     },
+    /// The file of the certificates that programs in a sandbox trust; answered with
+    /// [`Answer::Trusted`] and a descriptor. A keeper of an older program closes the connection.
+    Trusted {
+        /// The sandbox's id.
+        id: SandboxId,
+    },
     /// The root directory of a sandbox; answered with [`Answer::Root`] and a descriptor.
     Root {
         /// The sandbox's id.
@@ -280,6 +286,8 @@ pub enum Answer {
     /// The egress listeners of a network, as descriptors, in the order of the fields of
     /// [`Listeners`](stockade_runtime::EgressListeners).
     Listeners,
+    /// The file of the trusted certificates, as a descriptor for writing.
+    Trusted,
     /// The root directory, as a descriptor.
     Root {
         /// The host id of inside id 0; absent if ids are the same inside and outside.

@@ -213,6 +213,21 @@ pub trait Runtime: Debug + Send + Sync {
         Err((Capability::Egress, Unsupported { reason, remedy: None }).into())
     }
 
+    /// Replaces the certificates (PEM) that programs inside find at
+    /// [`TRUSTED_INSIDE`](stockade_core::network::TRUSTED_INSIDE), in a sandbox that was requested
+    /// with a network policy. Programs that have read the old ones keep them. No process inside can
+    /// change the file, and no snapshot contains it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it has no such file, [`Error::NoSandbox`], [`Error::WrongState`] when
+    /// it has ended, and [`Error::Unsupported`] where no sandbox can have one.
+    async fn trust(&self, id: &SandboxId, certificates: &str) -> Result<()> {
+        let _ = certificates;
+        self.listeners(id).await.map(drop)?;
+        let reason = format!("the runtime `{}` does not support secrets", self.name());
+        Err((Capability::Egress, Unsupported { reason, remedy: None }).into())
+    }
+
     /// The metadata of a path. A link at its end is not followed.
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo>;
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use stockade_api::{Network, NetworkStatus, Sandbox};
+use stockade_api::{Network, NetworkStatus, Result, Sandbox};
 use stockade_core::event::Reason;
+use stockade_core::network::binding::{Binding, CredentialSlot};
+use stockade_core::network::trust_variables;
 use stockade_core::{Isolation, State};
 use stockade_durable::Statement;
 
@@ -42,6 +44,40 @@ impl SandboxRow {
         self.generation += 1;
         self.request.network = Some(network);
         sandboxes::update_request(self, seen)
+    }
+
+    /// The bindings of its secrets, with the placeholders that its programs have instead of values.
+    pub(crate) fn bindings(&self) -> Result<Vec<Binding>> {
+        let network = self.request.network.as_ref();
+        Ok(network
+            .map(|it| it.bindings(|name| self.placeholder(name)))
+            .transpose()?
+            .unwrap_or_default())
+    }
+
+    /// The placeholder of a secret: always the same, so that programs that outlive a server or an
+    /// egress process keep theirs.
+    fn placeholder(&self, secret: &str) -> String {
+        let text = format!("{}\0{}\0{secret}", self.id, self.created_at);
+        format!("stockade-{}", &blake3::hash(text.as_bytes()).to_hex()[..32])
+    }
+
+    /// The variables of every command by which it uses the sandbox's secrets: the placeholders, and
+    /// where the certificates to trust are. Variables of the sandbox's own environment win.
+    pub(crate) fn secret_variables(&self) -> Result<BTreeMap<String, String>> {
+        let bindings = self.bindings()?;
+        if bindings.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let mut variables: BTreeMap<String, String> =
+            trust_variables().map(|(name, path)| (name.to_owned(), path)).collect();
+        for Binding { credential, place, .. } in bindings {
+            if let CredentialSlot::Placeholder(text) = place {
+                variables.insert(credential, text);
+            }
+        }
+        variables.retain(|name, _| !self.request.environment.contains_key(name));
+        Ok(variables)
     }
 
     /// Pauses the row of an idle sandbox.

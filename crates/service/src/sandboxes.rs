@@ -12,8 +12,8 @@ use stockade_api::{
     OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
     RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint,
     Restore, Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session,
-    SetPermissions, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket,
-    WriteFile, WriteResult,
+    SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult,
+    WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -23,7 +23,7 @@ use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
     bundles, cancel, collect, create, directory, endpoint, events, exchange, execute, files,
-    lifecycle, network, output, query, restore, session, snapshot, tool, watch,
+    lifecycle, network, output, query, restore, secrets, session, snapshot, tool, watch,
 };
 use crate::service::Service;
 
@@ -60,6 +60,10 @@ impl Sandboxes for Service {
 
     async fn change_network(&self, caller: &Caller, request: ChangeNetwork) -> Result<Sandbox> {
         network::change_network(self, caller, request).await
+    }
+
+    async fn set_secrets(&self, caller: &Caller, request: SetSecrets) -> Result<Sandbox> {
+        secrets::set(self, caller, request).await
     }
 
     async fn kill(&self, caller: &Caller, request: KillSandbox) -> Result<Sandbox> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use stockade_api::{CreateSandbox, Expiry, ExpiryAction, Network, Result};
 use stockade_core::access::Rules;
+use stockade_core::network::secret::BoundSecret;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{Code, Problem, SandboxSpec, SnapshotId, Ttl};
 
@@ -42,6 +43,8 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
     }
     if let Some(network) = &request.network {
         network.policy()?;
+        network.check_secrets()?;
+        check_secret_names(network, &request.environment)?;
     }
     for name in request.environment.keys() {
         if name.is_empty() || name.contains(['=', '\0']) {
@@ -53,6 +56,19 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
         return Err(invalid(message).remedied_by("omit `keep`, or use `onExpiry: stop`"));
     }
     root(request).map(drop)
+}
+
+/// Refuses a secret whose variable the sandbox's environment sets.
+pub(crate) fn check_secret_names(
+    network: &Network,
+    environment: &BTreeMap<String, String>,
+) -> Result<()> {
+    match network.secrets.iter().find(|secret| environment.contains_key(&secret.name)) {
+        Some(BoundSecret { name, .. }) => {
+            Err(invalid(format!("`--env` and `--secret` both set {name}")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn rules(request: &CreateSandbox) -> Result<Rules> {

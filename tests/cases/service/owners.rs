@@ -123,6 +123,7 @@ async fn call(
         ("run_tool", json!({"sandboxId": id, "tool": "echo", "arguments": {}})),
         ("renew", json!({"id": id, "ttlSeconds": 9000})),
         ("change_network", json!({"id": id, "allow": ["host.example"]})),
+        ("set_secrets", json!({"id": id, "values": {"API_KEY": "sk-Zq83hTnw04LxvUe7"}})),
         ("pause", by_id.clone()),
         ("resume", by_id.clone()),
         ("stop", by_id.clone()),

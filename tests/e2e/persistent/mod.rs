@@ -3,7 +3,7 @@
 //! `lifecycle` follows a sandbox from its creation to its end, `kept` ends sandboxes in every way and
 //! looks for what is lost, `exec` runs commands in it, `copy` moves files, `bundles` decides about
 //! changes and `collect` collects them, `copied_workspace` tests hosts without overlays, `network`
-//! connects to what the policy allows, `secrets` looks for values that must not be stored, `server`
+//! connects to what the policy allows, `credentials` is about `--secret`, `secrets` looks for values that must not be stored, `server`
 //! kills, overloads and deceives the server, `without_server` is about `--in-process`, completions
 //! and manual pages.
 
@@ -11,6 +11,7 @@ mod bundles;
 mod collect;
 mod copied_workspace;
 mod copy;
+mod credentials;
 mod exec;
 mod kept;
 mod lifecycle;

@@ -74,6 +74,10 @@ fn of_sandboxes(world: &World) {
     call("create-with-network", &create);
     call("allow", &["allow", "open", "other.example", "--json"]);
     call("refuse", &["refuse", "open", "other.example", "--json"]);
+    let set = ["secret", "set", "open", "API_KEY@service.example", "--json"];
+    let value = "sk-Zq83hTnw04LxvUe7RbN2";
+    calls.prepared("secret-set", &set, world.stockade(&set).env("API_KEY", value));
+    calls.call("secret-rm", &["secret", "rm", "open", "API_KEY", "--json"]);
     calls.finish();
 }
 

@@ -92,6 +92,7 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"[0-9a-f]{18}(-[0-9]+){1,2}\b", "<view>"),
         (r"\b[0-9a-f]{64}\b", "<hash>"),
         (r"\b[0-9a-f]{40}\b", "<hash>"),
+        (r"\bstockade-[0-9a-f]{32}\b", "stockade-<hash>"),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
         (r"\b[0-9a-f]{12}\b", "<id>"),
         (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z", "<time>"),

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use stockade_core::network::AllowedHost;
+use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_duration};
 
-use super::sandbox_flags::{Pair, SandboxFlags, pair};
+use super::sandbox_flags::{Pair, SandboxFlags, SecretFlags, pair};
 
 /// A time, or `none`.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +62,8 @@ pub struct Create {
     pub workspace: Option<PathBuf>,
     #[command(flatten)]
     pub sandbox: SandboxFlags,
+    #[command(flatten)]
+    pub secrets: SecretFlags,
     /// Time to live, such as 30m, or `none` [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     pub ttl: Option<TtlArgument>,
@@ -89,6 +92,8 @@ pub struct Exec {
     /// Set an environment variable of the command
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<Pair>,
+    #[command(flatten)]
+    pub secrets: SecretFlags,
     /// The working directory of the command
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,
@@ -225,6 +230,60 @@ pub struct NetworkChange {
     /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Secret {
+    /// What to do
+    #[command(subcommand)]
+    pub what: SecretCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SecretCommand {
+    /// Give a running sandbox the values of secrets: those of this program's own environment
+    /// variables
+    Set {
+        /// The sandbox's id, a unique prefix of it, or `latest`
+        id: String,
+        /// The secrets, as with `create --secret`. The hosts that are named here replace those of
+        /// before
+        #[arg(value_name = "NAME@HOST[:PORT]", required = true)]
+        secrets: Vec<BoundSecret>,
+        /// From now on refuse requests that contain the placeholder of a secret and are for a host
+        /// that the secret is not bound to
+        #[arg(long)]
+        strict_secrets: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Which server executes it
+        #[command(flatten)]
+        server_mode: ServerMode,
+    },
+    /// Take secrets away from a sandbox
+    Rm {
+        /// The sandbox's id, a unique prefix of it, or `latest`
+        id: String,
+        /// The names of the secrets
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Which server executes it
+        #[command(flatten)]
+        server_mode: ServerMode,
+    },
+}
+
+impl SecretCommand {
+    /// Whether errors must be printed as JSON, too.
+    pub const fn wants_json(&self) -> bool {
+        match self {
+            Self::Set { json, .. } | Self::Rm { json, .. } => *json,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

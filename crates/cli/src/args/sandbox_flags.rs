@@ -6,7 +6,22 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use stockade_core::network::AllowedHost;
+use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_cpus, sandbox};
+
+// The secrets of commands. (clap would use a doc comment here as that of every command.)
+#[derive(Debug, Default, Args)]
+pub struct SecretFlags {
+    /// Let the command use the secret in this environment variable without seeing it: the variable
+    /// contains a placeholder, which is replaced in requests to that host. Can be repeated; the
+    /// host must be allowed too
+    #[arg(long, value_name = "NAME@HOST[:PORT]")]
+    pub secret: Vec<BoundSecret>,
+    /// Refuse requests that contain the placeholder of a secret and are for a host that the secret
+    /// is not bound to. Without this flag they are sent, with the placeholder, and reported
+    #[arg(long, requires = "secret")]
+    pub strict_secrets: bool,
+}
 
 #[derive(Debug, Default, Args)]
 pub struct SandboxFlags {

@@ -52,6 +52,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Renew(arguments) => sandbox::lifecycle::renew(arguments),
         Command::Allow(arguments) => sandbox::network::allow(arguments),
         Command::Refuse(arguments) => sandbox::network::refuse(arguments),
+        Command::Secret(arguments) => sandbox::secret::run(arguments),
         Command::Kill(arguments) => sandbox::lifecycle::kill(arguments),
         Command::Prune(arguments) => sandbox::lifecycle::prune(arguments),
         Command::Snapshot(arguments) => sandbox::snapshot::take(arguments),

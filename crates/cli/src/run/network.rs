@@ -1,17 +1,16 @@
 //! The network access of the command: only its own loopback, or the hosts that `--allow` names; and
 //! the secrets that the egress proxy inserts into its requests.
 
-use std::ffi::OsString;
-
 use stockade_core::access::Effect;
 use stockade_core::network::binding::{Binding, CredentialSlot, check_bindings};
-use stockade_core::network::secret::value::{self, Contained};
 use stockade_core::network::{AllowedHost, Policy, Rule, secret};
 use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_egress_control::Credential;
 use uuid::Uuid;
 
 use crate::args::Run;
+use crate::args::sandbox_flags::SecretFlags;
+use crate::secrets;
 
 /// The policy that allows only these hosts.
 pub(super) fn policy(allowed: Vec<AllowedHost>) -> Result<Policy, Problem> {
@@ -26,51 +25,18 @@ pub(super) fn policy(allowed: Vec<AllowedHost>) -> Result<Policy, Problem> {
 /// allowed.
 pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credential>, Problem> {
     let invalid = |message: String| Problem::new(Code::InvalidInput, message);
-    let Some(first) = arguments.secret.first() else { return Ok(Vec::new()) };
-    let policy = spec.network.as_ref().ok_or_else(|| {
-        invalid(format!("`--secret {first}` needs a network policy"))
-            .remedied_by(format!("--allow {}", first.host))
-    })?;
-    let placeholder = || format!("stockade-{}", Uuid::now_v7().simple());
-    let mut bindings = secret::bindings(&arguments.secret, placeholder)
-        .map_err(|error| invalid(error.to_string()))?;
+    let SecretFlags { secret: bound, strict_secrets } = &arguments.secrets;
+    let Some(first) = bound.first() else { return Ok(Vec::new()) };
+    let policy = spec.network.as_ref().ok_or_else(|| secrets::without_network(first))?;
+    let placeholder = |_: &str| format!("stockade-{}", Uuid::now_v7().simple());
+    let mut bindings =
+        secret::bindings(bound, placeholder).map_err(|error| invalid(error.to_string()))?;
     for binding in &mut bindings {
-        binding.strict = arguments.strict_secrets;
+        binding.strict = *strict_secrets;
     }
     check_bindings(&bindings, policy)?;
-    let with_value = bindings.into_iter().map(|binding| {
-        let name = &binding.credential;
-        if spec.environment.contains_key(name) {
-            return Err(invalid(format!("`--env` and `--secret` both set {name}")));
-        }
-        // The system's error for a value that is not UTF-8 would contain that value.
-        match std::env::var_os(name).map(OsString::into_string) {
-            Some(Ok(value)) => Ok(Credential::new(binding, value)),
-            Some(Err(_)) => {
-                Err(invalid(format!("the value of the secret {name} is not UTF-8 text")))
-            }
-            None => Err(invalid(format!("the secret {name} has no value"))
-                .because("the environment variable is not set")
-                .remedied_by(format!("export {name}=VALUE"))),
-        }
-    });
-    let all: Vec<Credential> = with_value.collect::<Result<_, Problem>>()?;
-    for credential in &all {
-        let name = &credential.binding.credential;
-        value::check(&credential.value).map_err(|weak| {
-            invalid(format!("the value of the secret {name} can be guessed"))
-                .because(weak.to_string())
-                .remedied_by(format!("export {name}=\"$(openssl rand -hex 32)\""))
-        })?;
-    }
-    let pairs: Vec<_> = all.iter().map(|secret| (&secret.binding, secret.value.as_str())).collect();
-    if let Some(Contained { outer, inner }) = value::contained(&pairs) {
-        let message = format!("the value of the secret {outer} contains that of {inner}");
-        return Err(invalid(message)
-            .because("a host that receives both would reveal which part it is")
-            .remedied_by(format!("leave out `--secret {inner}@…`, or bind it to another host")));
-    }
-    Ok(all)
+    secrets::refuse_set_twice(bound, |name| spec.environment.contains_key(name))?;
+    secrets::with_values(bindings)
 }
 
 /// The placeholders that the command sees instead of secrets, in variables of the same names.

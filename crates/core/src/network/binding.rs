@@ -133,6 +133,14 @@ impl Binding {
         self.ports.contains(&port) && self.hosts.iter().any(is_host)
     }
 
+    /// Whether it is bound to no host and port that another binding is not bound to, in the same
+    /// place.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.place == other.place
+            && self.ports.iter().all(|port| other.ports.contains(port))
+            && self.hosts.iter().all(|host| other.hosts.iter().any(|own| covers(own, host)))
+    }
+
     /// Whether it would be ambiguous which of two credentials is put in the same place.
     fn collides_with(&self, other: &Self) -> bool {
         match (&self.place, &other.place) {
@@ -207,6 +215,18 @@ fn overlap(one: &Target, other: &Target) -> bool {
     }
 }
 
+/// Whether a target of names contains all names of another one.
+fn covers(one: &Target, other: &Target) -> bool {
+    match (one, other) {
+        (Target::Exact(own), Target::Exact(name)) => own == name,
+        (Target::Subdomains(parent), Target::Exact(name)) => name.is_below(parent),
+        (Target::Subdomains(parent), Target::Subdomains(name)) => {
+            name == parent || name.is_below(parent)
+        }
+        _ => false,
+    }
+}
+
 /// Validates the bindings of one sandbox, also against its policy: each host must be allowed by a
 /// rule that names it; a default is not enough.
 ///
@@ -239,16 +259,9 @@ pub fn check_bindings(bindings: &[Binding], policy: &Policy) -> Result<(), Inval
 impl Policy {
     /// Whether a rule allows all hosts of a target by their names.
     fn names_target(&self, target: &Target, port: u16) -> bool {
-        let covers = |own: &Target| match (own, target) {
-            (Target::Exact(own), Target::Exact(name)) => own == name,
-            (Target::Subdomains(parent), Target::Exact(name)) => name.is_below(parent),
-            (Target::Subdomains(parent), Target::Subdomains(name)) => {
-                name == parent || name.is_below(parent)
-            }
-            _ => false,
-        };
         self.rules().iter().any(|rule| {
-            rule.action == Effect::Allow && rule.allows_port(Some(port)) && covers(&rule.target)
+            let is_allowed = rule.action == Effect::Allow && rule.allows_port(Some(port));
+            is_allowed && covers(&rule.target, target)
         })
     }
 }
@@ -298,6 +311,33 @@ mod tests {
         ] {
             assert!(check(host, header("Authorization")).is_err(), "{host}");
         }
+    }
+
+    #[test]
+    fn a_binding_is_within_one_for_as_many_hosts() {
+        let binding = |hosts: &[&str], port: u16| -> Binding {
+            let binding = json!({
+                "credential": "c", "hosts": hosts, "ports": [port], "place": header("X-Key")
+            });
+            serde_json::from_value(binding).unwrap()
+        };
+        let own = binding(&["a.example", "*.b.example"], 443);
+        for (hosts, port, is_within) in [
+            (&["a.example"][..], 443, true),
+            (&["x.b.example", "a.example"], 443, true),
+            (&["*.x.b.example"], 443, true),
+            (&["a.example"], 444, false),
+            (&["b.example"], 443, false),
+            (&["*.a.example"], 443, false),
+            (&["a.example", "c.example"], 443, false),
+        ] {
+            assert_eq!(binding(hosts, port).is_within(&own), is_within, "{hosts:?}");
+        }
+        let elsewhere = Binding {
+            place: CredentialSlot::Placeholder("placeholder-00001".to_owned()),
+            ..binding(&["a.example"], 443)
+        };
+        assert!(!elsewhere.is_within(&own));
     }
 
     #[test]

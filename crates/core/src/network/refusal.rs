@@ -35,6 +35,8 @@ names! {
         Unreadable = "unreadable",
         /// The traffic contains the placeholder of a secret that is not bound to the host.
         SecretMisdirected = "secret-misdirected",
+        /// The value of the secret whose placeholder the request contains must be given again.
+        SecretMissing = "secret-missing",
         /// The sandbox has reached a limit.
         TooMany = "too-many",
     }
@@ -146,6 +148,14 @@ pub enum Refusal {
         /// The host.
         host: Host,
     },
+    /// [`Reason::SecretMissing`].
+    #[error("the request to {host} needs the secret {secret}, whose value must be given again")]
+    SecretMissing {
+        /// The name of the secret.
+        secret: String,
+        /// The host.
+        host: Host,
+    },
     /// [`Reason::TooMany`].
     #[error("the sandbox may have at most {limit} {what}")]
     TooMany {
@@ -189,6 +199,7 @@ impl Refusal {
             Self::Unreachable { .. } => Reason::Unreachable,
             Self::Unreadable { .. } => Reason::Unreadable,
             Self::SecretMisdirected { .. } => Reason::SecretMisdirected,
+            Self::SecretMissing { .. } => Reason::SecretMissing,
             Self::TooMany { .. } => Reason::TooMany,
         }
     }
@@ -206,6 +217,7 @@ impl Refusal {
             Reason::InvalidRequest => Code::InvalidInput,
             Reason::Unresolved | Reason::Unreachable => Code::EgressUnreachable,
             Reason::Unreadable => Code::EgressUnreadable,
+            Reason::SecretMissing => Code::SecretMissing,
             Reason::TooMany => Code::QuotaExceeded,
         }
     }
@@ -238,6 +250,9 @@ impl Refusal {
             }
             Self::SecretMisdirected { secret, host } => format!(
                 "send {secret} only to its own hosts, or ask the owner of this sandbox to bind it with `--secret {secret}@{host}`"
+            ),
+            Self::SecretMissing { secret, .. } => format!(
+                "ask the owner of this sandbox to give the value of {secret} again, with `stockade secret set`"
             ),
             Self::TooMany { what, .. } => format!("use fewer {what} at a time"),
             Self::Unresolved { .. }
@@ -289,6 +304,7 @@ mod tests {
             },
             Refusal::Unreadable { host: host(), what: "it has a content encoding" },
             Refusal::SecretMisdirected { secret: "API_KEY".to_owned(), host: host() },
+            Refusal::SecretMissing { secret: "API_KEY".to_owned(), host: host() },
             Refusal::TooMany { what: "connections", limit: 64 },
         ]
     }

@@ -41,7 +41,7 @@ pub enum InvalidSecrets {
 /// [`InvalidSecrets`] for the first contradiction.
 pub fn bindings(
     secrets: &[BoundSecret],
-    mut placeholder: impl FnMut() -> String,
+    mut placeholder: impl FnMut(&str) -> String,
 ) -> Result<Vec<Binding>, InvalidSecrets> {
     let mut all: Vec<Binding> = Vec::new();
     for BoundSecret { name, host } in secrets {
@@ -55,7 +55,7 @@ pub fn bindings(
                 credential: name.clone(),
                 hosts: vec![host.target().clone()],
                 ports,
-                place: CredentialSlot::Placeholder(placeholder()),
+                place: CredentialSlot::Placeholder(placeholder(name)),
                 strict: false,
             }),
         }
@@ -132,7 +132,7 @@ mod tests {
             texts.iter().map(|text| text.parse().unwrap()).collect()
         };
         let mut number = 0;
-        let mut next = || {
+        let mut next = |_: &str| {
             number += 1;
             format!("placeholder-{number:06}")
         };

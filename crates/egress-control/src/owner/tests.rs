@@ -11,7 +11,7 @@ use stockade_core::{Code, Problem};
 use super::*;
 use crate::authorities::Authorities;
 use crate::credential::Credential;
-use crate::message::{Envelope, VERSION};
+use crate::message::{Envelope, Installed, VERSION};
 use crate::running::PATIENCE;
 use crate::socket::{receive, send};
 
@@ -31,20 +31,21 @@ fn the_process() {
     while let Some((envelope, _)) = receive::<Envelope>(socket.as_fd()).unwrap() {
         let Envelope { version, number, request } = envelope;
         assert_eq!(version, VERSION);
-        let mut authority = None;
+        let mut installed = None;
         let mut problem = None;
         match request {
             Request::Add { policy, .. } => known = policy.rules().len().to_string(),
             Request::Credentials { credentials, .. } => {
-                known = format!("{known} {}", credentials[0].value.as_str());
-                authority = Some("the authority\n".to_owned());
+                known = format!("{known} {}", credentials[0].value.as_ref().unwrap().as_str());
+                let authorities = "the authority\n".to_owned();
+                installed = Some(Installed { authorities, missing: Vec::new() });
             }
             Request::Listen { .. } => problem = Some(Problem::new(Code::Conflict, known.clone())),
             Request::Change { policy, .. } if policy.rules().is_empty() => return,
             _ => {}
         }
         if !silent {
-            let response = Message::Response { number, problem, authority };
+            let response = Message::Response { number, problem, installed };
             send(socket.as_fd(), &response, &[]).unwrap();
         }
     }
@@ -159,11 +160,12 @@ fn the_next_process_is_given_what_holds_then() {
     if has_authorities {
         owner.change_credentials(id(), 5);
         let received_reports = reports(&mut owner);
-        let [Report::Answered { token: 5, outcome: Ok(Some(authorities)), .. }] =
+        let [Report::Answered { token: 5, outcome: Ok(Some(installed)), .. }] =
             &received_reports[..]
         else {
             panic!("{received_reports:?}")
         };
+        let authorities = &installed.authorities;
         assert!(authorities.contains("-----BEGIN CERTIFICATE-----\n"));
         assert!(authorities.ends_with("\nthe authority\n"));
     }

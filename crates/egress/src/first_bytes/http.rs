@@ -256,6 +256,12 @@ impl Head {
         has_changed
     }
 
+    /// Whether [`Self::replace`] or [`Self::replace_in_basic`] would replace a text.
+    pub(crate) fn contains(&self, what: &[u8]) -> bool {
+        let mut changed = self.clone();
+        changed.replace(what, b"") || !changed.replace_in_basic(what, b"").is_empty()
+    }
+
     /// Also replaces them in base64-encoded user names and passwords (`Authorization: Basic`, RFC
     /// 7617). Returns, for each that has changed, its new and its old encoding.
     pub fn replace_in_basic(&mut self, what: &[u8], with: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -163,8 +163,11 @@ async fn credentials_are_answered_with_whom_to_believe() {
         }))
         .unwrap()
     };
-    let give =
-        |host: &str| Request::Credentials { sandbox: id("a"), credentials: vec![credential(host)] };
+    let give = |host: &str| Request::Credentials {
+        sandbox: id("a"),
+        policy: policy(&["allow api.example"]),
+        credentials: vec![credential(host)],
+    };
     let add = || Request::Add { sandbox: id("a"), policy: policy(&["allow api.example"]) };
 
     let authorities = |text: &str| -> OwnedFd {
@@ -185,11 +188,13 @@ async fn credentials_are_answered_with_whom_to_believe() {
     let unbound = process.request(give("other.example"), &[authorities(&good)]).await;
     assert_eq!(unbound, Some(Code::InvalidInput));
     process.owner.send(9, give("api.example"), &[authorities(&good).as_fd()]).unwrap();
-    let Message::Response { number: 9, problem: None, authority: Some(pem) } =
+    let Message::Response { number: 9, problem: None, installed: Some(installed) } =
         process.receive().await
     else {
         panic!()
     };
+    let Installed { authorities: pem, missing } = installed;
+    assert!(missing.is_empty(), "{missing:?}");
     assert!(pem.starts_with("-----BEGIN CERTIFICATE-----\n"), "{pem}");
     // The rule that a credential needs cannot be removed.
     let orphan = Request::Change { sandbox: id("a"), policy: Policy::default() };

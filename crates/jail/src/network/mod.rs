@@ -54,24 +54,6 @@ pub fn variables() -> impl Iterator<Item = (&'static str, String)> {
     proxies.chain(["NO_PROXY", "no_proxy"].map(|name| (name, NO_PROXY.to_owned())))
 }
 
-/// The variables by which programs inside find the trusted certificates, for programs that do not
-/// use the system's: OpenSSL and similar libraries, curl, git, Python, Node, Deno, cargo and the
-/// AWS tools.
-pub fn trust_variables(file: &str) -> impl Iterator<Item = (&'static str, String)> {
-    const NAMES: [&str; 9] = [
-        "SSL_CERT_FILE",
-        "CURL_CA_BUNDLE",
-        "GIT_SSL_CAINFO",
-        "REQUESTS_CA_BUNDLE",
-        "PIP_CERT",
-        "NODE_EXTRA_CA_CERTS",
-        "DENO_CERT",
-        "CARGO_HTTP_CAINFO",
-        "AWS_CA_BUNDLE",
-    ];
-    NAMES.into_iter().map(move |name| (name, file.to_owned()))
-}
-
 /// Get a socket's network namespace (since Linux 4.10), and set an interface's flags
 /// (linux/sockios.h).
 const SIOCGSKNS: usize = 0x894c;

@@ -241,6 +241,7 @@ fn requested_name(request: &Request) -> RequestedName<'_> {
         }
         Request::Connect { id, .. } => ("connect to a port or socket inside", Some(id), None),
         Request::Listeners { id } => ("get its egress listeners", Some(id), None),
+        Request::Trusted { id } => ("change what its programs trust", Some(id), None),
         Request::Root { id } => ("access its files", Some(id), None),
         Request::Supports { .. } => ("report its capabilities", None, None),
         Request::Metrics => ("count", None, None),

@@ -5,8 +5,10 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+use rustix::fs::{Mode, OFlags};
 use stockade_jail::control::Request;
 use stockade_jail::network::Listeners;
+use stockade_plan::TRUSTED_FILE;
 
 use super::boot_time::BootTime;
 use super::context::{Context, Reply};
@@ -43,6 +45,30 @@ impl Sandbox {
         self.listeners = Some(PendingListeners { since: BootTime::now(), clients: vec![client] });
         context.timers.after(INIT_TIMEOUT, Timer::Listeners(self.key));
         self.send(context, Request::Listeners, Vec::new());
+        Ok(())
+    }
+
+    /// Sends the client a descriptor of the file of the certificates that programs inside trust. The
+    /// client writes it: the keeper waits for no disk.
+    pub(super) fn hand_out_trusted(
+        &mut self,
+        context: &mut Context,
+        client: ClientId,
+    ) -> Result<(), Failure> {
+        let none =
+            || Failure::Invalid("the sandbox has no file of trusted certificates".to_owned());
+        if self.record.spec.network.is_none() {
+            return Err(none());
+        }
+        let state = self.state();
+        self.jail().ok_or(Failure::WrongState(state))?;
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Sandboxes of an older program get the file when they are started again.
+        let file = rustix::fs::openat(self.directory(), TRUSTED_FILE, flags, Mode::empty())
+            .map_err(|_| none())?;
+        context.afford_command(&file)?;
+        let answer = Box::new(Answer::Trusted);
+        context.replies.push_back((client, Reply::Answer(answer, vec![file])));
         Ok(())
     }
 

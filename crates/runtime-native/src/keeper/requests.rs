@@ -112,6 +112,9 @@ impl Keeper {
             Request::Listeners { id: name } => {
                 self.on(&name, |sandbox, context| sandbox.hand_out_listeners(context, id))
             }
+            Request::Trusted { id: name } => {
+                self.on(&name, |sandbox, context| sandbox.hand_out_trusted(context, id))
+            }
             Request::Root { id: name } => {
                 self.on(&name, |sandbox, context| sandbox.root(context, id))
             }

@@ -275,6 +275,13 @@ impl Runtime for Fake {
         sandbox.listeners.as_ref().ok_or_else(none)?.try_clone().map_err(network::exhausted)
     }
 
+    async fn trust(&self, id: &SandboxId, certificates: &str) -> Result<()> {
+        self.listeners(id).await?;
+        let path = SandboxPath::new(stockade_core::network::TRUSTED_INSIDE)?;
+        let content = Box::pin(std::io::Cursor::new(certificates.as_bytes().to_vec()));
+        self.write_file(id, &path, content, WriteOptions::default()).await.map(drop)
+    }
+
     async fn stat(&self, id: &SandboxId, path: &SandboxPath) -> Result<FileInfo> {
         self.files("stat", "inspect", id, path, |tree, path| tree.info(path))
     }

@@ -3,15 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use stockade_api::NetworkStatus;
+use stockade_api::{NetworkStatus, Result, SecretStatus};
 use stockade_core::event::Payload;
+use stockade_core::network::binding::{Binding, CredentialSlot};
 use stockade_core::network::{DeniedConnection, DeniedConnections, Policy};
 use stockade_core::{ExecutionId, OwnerId, SandboxId};
-use stockade_egress_control::{Event, Outcome, Source};
+use stockade_egress_control::{Credential, Event, Installed, Outcome, Source};
 use stockade_runtime::Runtime;
 
 use super::record::FirstEvent;
+use super::trust::Trusted;
 
 /// The reason for a sandbox that was not served yet.
 const NOT_CONNECTED: &str = "it is not connected to the egress process yet";
@@ -23,6 +26,8 @@ pub(crate) struct Member {
     pub(crate) owner: OwnerId,
     pub(crate) execution: Option<ExecutionId>,
     pub(crate) policy: Policy,
+    /// The bindings of its secrets; never a value.
+    pub(crate) bindings: Vec<Binding>,
     /// The runtime that has the listeners in its network.
     pub(crate) runtime: Arc<dyn Runtime>,
 }
@@ -41,6 +46,9 @@ enum ServeState {
 struct Entry {
     member: Member,
     state: ServeState,
+    /// The names of the secrets without a value, while it is served.
+    missing: Vec<String>,
+    trusted: Trusted,
     denied: DeniedConnections,
     connections: u64,
     sent_bytes: u64,
@@ -62,11 +70,15 @@ impl Ledger {
         let state = ServeState::Closed(NOT_CONNECTED.to_owned());
         if let Some(entry) = entries.get_mut(&member.id) {
             (entry.member, entry.state) = (member.clone(), state);
+            // Its runtime may have created it anew.
+            entry.trusted.forget_delivery();
             return;
         }
         let entry = Entry {
             member: member.clone(),
             state,
+            missing: Vec::new(),
+            trusted: Trusted::default(),
             denied: DeniedConnections::default(),
             connections: 0,
             sent_bytes: 0,
@@ -75,16 +87,41 @@ impl Ledger {
         entries.insert(member.id.clone(), entry);
     }
 
-    /// Replaces its policy, for the running process and those after it.
-    pub(super) fn change(&self, id: &SandboxId, policy: Policy) {
-        if let Some(entry) = self.entries().get_mut(id) {
-            entry.member.policy = policy;
-        }
+    /// Replaces its policy and its bindings, for the running process and those after it. Returns
+    /// whether the process must hear of bindings.
+    pub(super) fn change(&self, id: &SandboxId, policy: Policy, bindings: Vec<Binding>) -> bool {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(id) else { return false };
+        let has_bindings = !(entry.member.bindings.is_empty() && bindings.is_empty());
+        (entry.member.policy, entry.member.bindings) = (policy, bindings);
+        has_bindings
     }
 
-    /// Marks it as served, unless it has left.
-    pub(super) fn open(&self, id: &SandboxId) {
+    /// Marks it as served, unless it has left. `installed` is the state of its secrets, if the
+    /// process was told of them.
+    pub(super) fn open(&self, id: &SandboxId, installed: Option<Installed>) {
+        if let Some(entry) = self.entries().get_mut(id)
+            && let Some(Installed { authorities, missing }) = installed
+        {
+            entry.missing = missing;
+            entry.trusted.set(authorities);
+        }
         self.set_state(id, ServeState::Served);
+    }
+
+    /// Writes the certificates that its programs must trust into a sandbox, unless they are there, or
+    /// are the system's.
+    pub(super) async fn deliver(&self, id: &SandboxId, deadline: Duration) -> Result<()> {
+        let found = {
+            let entries = self.entries();
+            let entry = entries.get(id).filter(|entry| entry.state != ServeState::Left);
+            let entry = entry.filter(|entry| entry.trusted.is_set());
+            entry.map(|entry| (entry.trusted.clone(), Arc::clone(&entry.member.runtime)))
+        };
+        match found {
+            Some((trusted, runtime)) => trusted.deliver(&*runtime, id, deadline).await,
+            None => Ok(()),
+        }
     }
 
     /// Marks it as not served, for this reason.
@@ -172,6 +209,7 @@ impl Ledger {
         &self,
         id: &SandboxId,
         policy: Policy,
+        bindings: &[Binding],
         before: Vec<DeniedConnection>,
     ) -> NetworkStatus {
         let entries = self.entries();
@@ -202,13 +240,37 @@ impl Ledger {
         };
         status.refused = all.connections().iter().map(once).collect();
         status.lost = all.lost();
+        status.secrets = bindings.iter().map(|binding| secret_status(entry, binding)).collect();
         let misdirected = entry.map(|entry| entry.denied.misdirections().to_vec());
         status.misdirected = misdirected.unwrap_or_default();
         status
     }
 }
 
-/// A process that is started again gets the current policies.
+/// The state of a secret. Without a process that serves the sandbox, nobody has its value.
+fn secret_status(entry: Option<&Entry>, binding: &Binding) -> SecretStatus {
+    let served = entry.filter(|entry| entry.state == ServeState::Served);
+    let has_value = served.is_some_and(|entry| {
+        entry.member.bindings.contains(binding) && !entry.missing.contains(&binding.credential)
+    });
+    let hosts = binding.hosts.iter().flat_map(|host| {
+        binding.ports.iter().map(move |port| match port {
+            443 => host.to_string(),
+            port => format!("{host}:{port}"),
+        })
+    });
+    SecretStatus {
+        name: binding.credential.clone(),
+        hosts: hosts.collect(),
+        placeholder: match &binding.place {
+            CredentialSlot::Placeholder(text) => text.clone(),
+            CredentialSlot::Header { .. } => String::new(),
+        },
+        missing: !has_value,
+    }
+}
+
+/// A process that is started again gets the current policies and bindings, and has no values.
 impl Source for Ledger {
     fn sandboxes(&self) -> Vec<SandboxId> {
         self.members().into_iter().map(|member| member.id).collect()
@@ -218,5 +280,11 @@ impl Source for Ledger {
         let entries = self.entries();
         let entry = entries.get(sandbox).filter(|entry| entry.state != ServeState::Left);
         entry.map(|entry| entry.member.policy.clone())
+    }
+
+    fn credentials(&self, sandbox: &SandboxId) -> Result<Vec<Credential>> {
+        let entries = self.entries();
+        let bindings = entries.get(sandbox).map(|entry| entry.member.bindings.iter().cloned());
+        Ok(bindings.into_iter().flatten().map(Credential::without_value).collect())
     }
 }

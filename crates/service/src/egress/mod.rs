@@ -3,21 +3,23 @@
 //! time. `stockade-egress-control` is the logic of its owner.
 //!
 //! `supervisor` is the task that drives the owner, `ledger` the state of each sandbox, `record` the
-//! record of its traffic. As long as a sandbox is not served, none of its traffic passes: its data
+//! record of its traffic, `trust` the certificates that programs inside need. As long as a sandbox is not served, none of its traffic passes: its data
 //! waits in its own network.
 
 mod ledger;
 mod record;
 mod supervisor;
+mod trust;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_api::{Network, NetworkStatus, Result};
 use stockade_core::network::Policy;
+use stockade_core::network::binding::Binding;
 use stockade_core::{Code, Problem, SandboxId};
 use stockade_durable::Store;
-use stockade_egress_control::{Program, not_served};
+use stockade_egress_control::{Program, Values, not_served};
 use stockade_runtime::{Capability, Error, Runtime};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -108,16 +110,42 @@ impl Egress {
         send_command(commands, |answer| Command::Serve { id, listeners, answer }).await
     }
 
-    /// Applies another policy to a sandbox that is served. Connections that it allows continue.
+    /// Applies another policy and other bindings of secrets to a sandbox that is served. Connections
+    /// that it allows continue. Secrets that are bound to no more than before keep their values.
     ///
     /// # Errors
     /// Why it is not in force yet: the sandbox must then be served from scratch.
-    pub(crate) async fn change(&self, id: &SandboxId, policy: Policy) -> Result<()> {
-        self.ledger.change(id, policy);
+    pub(crate) async fn change(
+        &self,
+        id: &SandboxId,
+        policy: Policy,
+        bindings: Vec<Binding>,
+    ) -> Result<()> {
+        let values = self.ledger.change(id, policy, bindings).then(Values::default);
+        self.tell(id, values).await
+    }
+
+    /// Gives the process values of secrets that a sandbox has. The process has the only copy.
+    ///
+    /// # Errors
+    /// Why it does not have them.
+    pub(crate) async fn give_values(&self, id: &SandboxId, values: Values) -> Result<()> {
+        self.tell(id, Some(values)).await
+    }
+
+    async fn tell(&self, id: &SandboxId, values: Option<Values>) -> Result<()> {
         let none = || not_served("this service has no egress process");
         let commands = self.commands.as_ref().ok_or_else(none)?;
         let id = id.clone();
-        send_command(commands, |answer| Command::Change { id, answer }).await
+        send_command(commands, |answer| Command::Change { id, values, answer }).await
+    }
+
+    /// Writes the certificates that its programs must trust into a sandbox, unless they are there.
+    ///
+    /// # Errors
+    /// Why they are not there.
+    pub(crate) async fn deliver(&self, id: &SandboxId, deadline: Duration) -> Result<()> {
+        self.ledger.deliver(id, deadline).await
     }
 
     /// Whether a sandbox is served.
@@ -151,9 +179,10 @@ impl Egress {
         store: &dyn Store,
         id: &SandboxId,
         network: &Network,
+        bindings: &[Binding],
     ) -> Result<NetworkStatus> {
         let before = record::read(store, id).await?;
-        Ok(self.ledger.status(id, network.policy()?, before))
+        Ok(self.ledger.status(id, network.policy()?, bindings, before))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use stockade_api::Result;
 use stockade_core::SandboxId;
-use stockade_egress_control::{Owner, OwnerSocket, Program, Report, not_served};
+use stockade_egress_control::{Error, Owner, OwnerSocket, Program, Report, Values, not_served};
 use stockade_runtime::EgressListeners;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
@@ -36,7 +36,12 @@ pub(super) enum Command {
         answer: ReplySender,
     },
     /// Replace the policy of a served sandbox by that of the ledger.
-    Change { id: SandboxId, answer: ReplySender },
+    Change {
+        id: SandboxId,
+        /// Also replace its bindings, and give these values.
+        values: Option<Values>,
+        answer: ReplySender,
+    },
     /// Stop serving a sandbox.
     Leave { id: SandboxId },
 }
@@ -99,10 +104,13 @@ impl Supervisor {
                     self.owner.serve(id, listeners.into_descriptors().into(), answer);
                 }
             }
-            Command::Change { id, answer } if !self.ledger.is_served(&id) => {
+            Command::Change { id, answer, .. } if !self.ledger.is_served(&id) => {
                 send(answer, Err(not_served("it is not connected to the egress process")));
             }
-            Command::Change { id, answer } => self.owner.change_policy(id, answer),
+            Command::Change { id, values: None, answer } => self.owner.change_policy(id, answer),
+            Command::Change { id, values: Some(values), answer } => {
+                self.owner.give_values(id, values, answer);
+            }
             Command::Leave { id } if !self.ledger.is_member(&id) => self.owner.remove(id),
             // It is already served again.
             Command::Leave { .. } => {}
@@ -128,11 +136,24 @@ impl Supervisor {
                     self.ledger.close_all(&in_one_line(&error.problem()));
                 }
                 Report::Answered { token, sandbox, outcome } => {
-                    let outcome = outcome.map(drop).map_err(|error| error.problem());
-                    match &outcome {
-                        Ok(()) => self.ledger.open(&sandbox),
-                        Err(problem) => self.ledger.close(&sandbox, &in_one_line(problem)),
-                    }
+                    let outcome = match outcome {
+                        Ok(installed) => {
+                            self.ledger.open(&sandbox, installed);
+                            if token.is_none() {
+                                self.deliver(sandbox);
+                            }
+                            Ok(())
+                        }
+                        // Nothing was changed.
+                        Err(Error::Refused(problem)) if self.ledger.is_served(&sandbox) => {
+                            Err(problem)
+                        }
+                        Err(error) => {
+                            let problem = error.problem();
+                            self.ledger.close(&sandbox, &in_one_line(&problem));
+                            Err(problem)
+                        }
+                    };
                     send(token, outcome);
                 }
                 Report::Event(event) => {
@@ -143,6 +164,13 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    /// Writes the certificates of a process that was started again into a sandbox, in a task of its
+    /// own. If that fails, the watcher of the sandbox or its next command tries it again.
+    fn deliver(&self, sandbox: SandboxId) {
+        let ledger = Arc::clone(&self.ledger);
+        tokio::spawn(async move { ledger.deliver(&sandbox, TIMEOUT).await });
     }
 
     /// Registers the socket of a process that was started, and makes it serve every sandbox.

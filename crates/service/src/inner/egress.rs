@@ -21,9 +21,11 @@ impl Inner {
             owner: row.owner.clone(),
             execution: row.execution_id.clone(),
             policy: network.policy()?,
+            bindings: row.bindings()?,
             runtime: Arc::clone(self.runtime(&row.runtime)?),
         };
-        self.egress.serve(member, self.options.deadline).await
+        self.egress.serve(member, self.options.deadline).await?;
+        self.egress.deliver(&row.id, self.options.deadline).await
     }
 
     /// The same for a sandbox that may be served already.
@@ -31,8 +33,11 @@ impl Inner {
     /// # Errors
     /// Why it is not served; it has no network access then.
     pub(crate) async fn ensure_network(&self, row: &SandboxRow) -> Result<()> {
-        if row.request.network.is_none() || self.egress.is_served(&row.id) {
+        if row.request.network.is_none() {
             return Ok(());
+        }
+        if self.egress.is_served(&row.id) {
+            return self.egress.deliver(&row.id, self.options.deadline).await;
         }
         self.serve_network(row).await
     }
@@ -48,9 +53,9 @@ impl Inner {
             return Ok(());
         }
         if self.egress.is_served(&row.id)
-            && self.egress.change(&row.id, network.policy()?).await.is_ok()
+            && self.egress.change(&row.id, network.policy()?, row.bindings()?).await.is_ok()
         {
-            return Ok(());
+            return self.egress.deliver(&row.id, self.options.deadline).await;
         }
         self.serve_network(row).await
     }

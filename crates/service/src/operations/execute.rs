@@ -110,10 +110,24 @@ impl ExecuteInput {
             check_started(inner, owned, step).await?;
             return Ok(None);
         }
+        command.environment.extend(secret_variables(inner, owned).await.map_err(to_failure)?);
         command.input = stdin.map_or(StandardInput::Empty, StandardInput::Whole);
         command.environment.extend(variables(&environment.unwrap_or_default()));
         Ok(Some(command))
     }
+}
+
+/// The variables of a command by which it uses the sandbox's secrets. It finds the certificates to
+/// trust where they say.
+pub(crate) async fn secret_variables(
+    inner: &Inner,
+    owned: &OwnedSandbox,
+) -> Result<Vec<(OsString, OsString)>> {
+    let all = owned.secret_variables()?;
+    if !all.is_empty() {
+        inner.egress.deliver(&owned.id, inner.options.deadline).await?;
+    }
+    Ok(variables(&all).collect())
 }
 
 /// Converts variables to the form of a runtime.

@@ -20,6 +20,7 @@ pub(crate) mod network;
 pub(crate) mod output;
 pub(crate) mod query;
 pub(crate) mod restore;
+pub(crate) mod secrets;
 pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod tool;

@@ -14,6 +14,7 @@ use crate::failure::to_failure;
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::service::Service;
+use crate::spec;
 use crate::store::sandboxes::SandboxRow;
 
 /// The workflow's name.
@@ -44,9 +45,13 @@ pub(crate) async fn perform(
         .transact("record", StepOptions::default(), async |_: Step| {
             let mut row = (*found).clone();
             let network = changed_network(&row, request).map_err(to_failure)?;
+            if row.request.network.as_ref() == Some(&network) {
+                return Ok((network, Vec::new()));
+            }
             let policy = network.policy().map_err(to_failure)?;
+            let secrets = network.secrets.clone();
             let change = row.change_network(network.clone());
-            let payload = Payload::NetworkChanged(NetworkChange { policy });
+            let payload = Payload::NetworkChanged(NetworkChange { policy, secrets });
             Ok((network, vec![change, events::record(&context, &row, payload)]))
         })
         .await?;
@@ -72,5 +77,7 @@ fn changed_network(row: &SandboxRow, request: &ChangeNetwork) -> Result<Network>
         .because("the network of a sandbox is created with the sandbox")
         .remedied_by("stockade create --net policy")
     })?;
-    network.with_changes(&request.allow, &request.refuse)
+    let network = network.with_changes(request)?;
+    spec::check_secret_names(&network, &row.request.environment)?;
+    Ok(network)
 }

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use stockade_api::{Caller, GetSandbox, ListSandboxes, Metrics, Result, Sandbox, SandboxList};
+use stockade_api::{
+    Caller, GetSandbox, ListSandboxes, Metrics, Network, NetworkStatus, Result, Sandbox,
+    SandboxList,
+};
 use stockade_core::State;
 use stockade_runtime::{Error, Usage};
 
 use crate::failure::no_sandbox;
+use crate::inner::Inner;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::service::Service;
 use crate::store::sandboxes::{self, Selection};
@@ -28,7 +32,7 @@ pub(crate) async fn get(
     let is_there = matches!(owned.state, State::Running | State::Paused);
     if let Some(network) = &owned.request.network {
         let inner = &service.inner;
-        let mut status = inner.egress.status(&*inner.store, &owned.id, network).await?;
+        let mut status = network_status(inner, &owned, network).await?;
         status.closed.take_if(|_| !is_there);
         sandbox.network = Some(status);
     }
@@ -45,6 +49,15 @@ pub(crate) async fn get(
         sandbox.isolation = Some(status.isolation);
     }
     Ok(sandbox)
+}
+
+async fn network_status(
+    inner: &Inner,
+    owned: &OwnedSandbox,
+    network: &Network,
+) -> Result<NetworkStatus> {
+    let bindings = owned.bindings()?;
+    inner.egress.status(&*inner.store, &owned.id, network, &bindings).await
 }
 
 /// The public form of a sandbox's resource use.

@@ -84,6 +84,8 @@ pub(crate) async fn perform(
                 command.input = StandardInput::Streamed;
             }
             let handoff = handoff.take().unwrap_or_default();
+            let placeholders = execute::secret_variables(&inner, &owned).await;
+            command.environment.extend(placeholders.map_err(to_failure)?);
             command
                 .environment
                 .extend(execute::variables(&handoff.environment.unwrap_or_default()));

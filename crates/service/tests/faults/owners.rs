@@ -34,6 +34,7 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         "start" | "stop" | "pause" | "resume" | "kill" | "get_status" => json!({"id": sandbox}),
         "renew" => json!({"id": sandbox, "ttlSeconds": 60}),
         "change_network" => json!({"id": sandbox, "allow": ["host.example"]}),
+        "set_secrets" => json!({"id": sandbox, "values": {"API_KEY": "sk-Zq83hTnw04LxvUe7"}}),
         "list" => json!({"after": sandbox}),
         "execute" | "execute_stream" => json!({"sandboxId": sandbox, "command": ["true"]}),
         "open_session" => json!({"execute": {"sandboxId": sandbox, "command": ["true"]}}),

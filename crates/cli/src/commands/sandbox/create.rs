@@ -2,34 +2,63 @@
 
 use std::path::Path;
 
-use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Network, Sandbox};
+use stockade_api::{
+    CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, Network, Sandbox,
+};
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
+use stockade_egress_control::Credential;
 
-use super::show;
+use super::{secret, show};
 use crate::args::sandbox::{Create, OnExpiry, Restore};
+use crate::args::sandbox_flags::SecretFlags;
 use crate::commands::print::{escaped, notify, print, print_text};
 use crate::problem::{Failure, caused};
-use crate::remote;
+use crate::remote::{self, Remote};
 use crate::request::SandboxRequest;
+use crate::secrets;
 
 /// Creates a sandbox.
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.json, arguments.server_mode);
+    let values = secrets::read(&arguments.secrets.secret)?;
     let request = request(arguments)?;
     let made = remote::with(server_mode, async |remote| {
-        Ok(remote.sandboxes.create(&remote.idempotent(), request).await?)
+        let made = remote.sandboxes.create(&remote.idempotent(), request).await?;
+        give_values(&remote, made, values).await
     })?;
     print_created(&made, json)
+}
+
+/// Gives a new sandbox the values of its secrets. One that does not get them is removed.
+async fn give_values(
+    remote: &Remote,
+    made: Sandbox,
+    values: Vec<Credential>,
+) -> Result<Sandbox, Failure> {
+    if values.is_empty() {
+        return Ok(made);
+    }
+    match secret::give(remote, &made.id, values).await {
+        Ok(sandbox) => Ok(Sandbox { network: sandbox.network, ..made }),
+        Err(failure) => {
+            let request = KillSandbox::discarding(made.id);
+            // The failure is reported in any case.
+            let _ = remote.sandboxes.kill(&remote.idempotent(), request).await;
+            Err(failure)
+        }
+    }
 }
 
 /// Creates a sandbox from a snapshot.
 pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.create.json, arguments.create.server_mode);
+    let values = secrets::read(&arguments.create.secrets.secret)?;
     let snapshot_id = SnapshotId::new(arguments.snapshot).map_err(|error| invalid(&error))?;
     let request = stockade_api::Restore { snapshot_id, sandbox: request(arguments.create)? };
     let made = remote::with(server_mode, async |remote| {
-        Ok(remote.sandboxes.restore(&remote.idempotent(), request).await?)
+        let made = remote.sandboxes.restore(&remote.idempotent(), request).await?;
+        give_values(&remote, made, values).await
     })?;
     print_created(&made, json)
 }
@@ -63,6 +92,11 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
     let id = arguments.id.map(SandboxId::new).transpose().map_err(|error| invalid(&error))?;
     let workspace = arguments.workspace.map(|path| workspace(&path)).transpose()?;
     let requested = SandboxRequest::read(&arguments.sandbox, workspace.as_ref(), current)?;
+    let SecretFlags { secret, strict_secrets } = arguments.secrets;
+    secrets::refuse_set_twice(&secret, |name| requested.environment.contains_key(name))?;
+    if let (Some(first), None) = (secret.first(), &requested.allowed) {
+        return Err(secrets::without_network(first));
+    }
     Ok(CreateSandbox {
         id,
         image: match &requested.root {
@@ -79,7 +113,12 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         limits: requested.limits,
         output_limit_bytes: requested.output_limit_bytes,
         best_effort: requested.best_effort,
-        network: requested.allowed.map(|allow| Network { allow, ..Network::default() }),
+        network: requested.allowed.map(|allow| Network {
+            allow,
+            secrets: secret,
+            strict_secrets,
+            ..Network::default()
+        }),
         access_rules: requested.access_rules,
         expiry: match arguments.ttl {
             None => Expiry::Default,

@@ -4,21 +4,27 @@ use stockade_api::{CommandLine, Execute, GetSandbox};
 use stockade_core::SandboxId;
 
 use super::attach::attach;
-use super::find;
+use super::{find, secret};
 use crate::args::sandbox::{Exec, Shell};
 use crate::args::sandbox_flags::Pair;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
+use crate::secrets;
 use crate::terminal;
 
 /// Runs a command; the exit code is the command's.
 pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
+    let secrets = arguments.secrets;
+    let is_set = |name: &str| arguments.env.iter().any(|Pair(own, _)| own == name);
+    secrets::refuse_set_twice(&secrets.secret, is_set)?;
+    let values = secrets::read(&secrets.secret)?;
     remote::with(arguments.server_mode, async |remote| {
-        let mut execute = Execute::new(
-            find(&remote, &arguments.id).await?,
-            CommandLine::Program(arguments.command),
-        );
+        let id = find(&remote, &arguments.id).await?;
+        if !values.is_empty() {
+            secret::bind_and_give(&remote, &id, &secrets, values).await?;
+        }
+        let mut execute = Execute::new(id, CommandLine::Program(arguments.command));
         execute.environment =
             arguments.env.into_iter().map(|Pair(name, value)| (name, value)).collect();
         execute.working_directory = arguments.cwd;
@@ -58,8 +64,14 @@ async fn hint_denied(remote: &Remote, id: SandboxId) {
     let request = GetSandbox { id: id.clone(), metrics: false };
     // The end of the command is reported in any case.
     let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await else { return };
-    if sandbox.network.is_some_and(|network| !network.refused.is_empty()) {
+    let Some(network) = sandbox.network else { return };
+    if let Some(command) = secret::command_for_missing(&id, &network.secrets) {
+        notify(&format!("the values of secrets are missing; give them again: {command}"));
+    }
+    if !network.refused.is_empty() {
         notify(&format!("a connection was denied by the network policy: stockade show {id}"));
+    } else if !network.misdirected.is_empty() {
+        notify(&format!("the placeholder of a secret was sent elsewhere: stockade show {id}"));
     }
 }
 

@@ -1,9 +1,9 @@
 //! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the lifecycle of a sandbox.
 
-use stockade_api::{ById, KillSandbox, ListSandboxes, Sandbox};
+use stockade_api::{ById, GetSandbox, KillSandbox, ListSandboxes, Sandbox};
 use stockade_core::State;
 
-use super::{find, list_all, show};
+use super::{find, list_all, secret, show};
 use crate::args::sandbox::{Kill, OneSandbox, Prune, Renew};
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::{Failure, short_id};
@@ -11,9 +11,24 @@ use crate::remote::{self, Remote};
 
 /// Starts a sandbox.
 pub(crate) fn start(arguments: OneSandbox) -> Result<u8, Failure> {
-    change(arguments, async |remote, id| {
-        Ok(remote.sandboxes.start(&remote.idempotent(), id).await?)
-    })
+    let json = arguments.json;
+    let mut hint = None;
+    let code = change(arguments, async |remote, ById { id }| {
+        let request = ById { id: id.clone() };
+        let started = remote.sandboxes.start(&remote.idempotent(), request).await?;
+        // Values do not outlive the processes. The start is reported in any case.
+        let request = GetSandbox { id: id.clone(), metrics: false };
+        if let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await
+            && let Some(network) = sandbox.network
+        {
+            hint = secret::command_for_missing(&id, &network.secrets);
+        }
+        Ok(started)
+    })?;
+    if let Some(command) = hint.filter(|_| !json) {
+        notify(&format!("the values of its secrets are missing; give them again: {command}"));
+    }
+    Ok(code)
 }
 
 /// Stops a sandbox.

@@ -13,6 +13,7 @@ pub(super) mod logs;
 pub(super) mod network;
 mod path_argument;
 pub(super) mod remove;
+pub(super) mod secret;
 pub(super) mod show;
 pub(super) mod snapshot;
 pub(super) mod tool;

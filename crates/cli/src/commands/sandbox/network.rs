@@ -12,12 +12,12 @@ use crate::remote;
 
 /// Allows a sandbox to connect to more hosts.
 pub(crate) fn allow(arguments: NetworkChange) -> Result<u8, Failure> {
-    change(arguments, |id, allow| ChangeNetwork { id, allow, refuse: Vec::new() })
+    change(arguments, |id, allow| ChangeNetwork { allow, ..ChangeNetwork::new(id) })
 }
 
 /// Removes hosts from those that a sandbox may connect to.
 pub(crate) fn refuse(arguments: NetworkChange) -> Result<u8, Failure> {
-    change(arguments, |id, refuse| ChangeNetwork { id, allow: Vec::new(), refuse })
+    change(arguments, |id, refuse| ChangeNetwork { refuse, ..ChangeNetwork::new(id) })
 }
 
 fn change(

@@ -6,7 +6,7 @@ use stockade_core::network::{AllowedHost, Rule};
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Enforcement, State};
 
-use super::find;
+use super::{find, secret};
 use crate::args::sandbox::OneSandbox;
 use crate::commands::print::{escaped, print, print_text};
 use crate::problem::Failure;
@@ -124,6 +124,14 @@ fn network_lines(sandbox: &Sandbox, network: &NetworkStatus) -> Vec<(&'static st
         let traffic = format!("{} connections, {sent} out, {received} in", network.connections);
         lines.push(("traffic", traffic));
     }
+    for own in &network.secrets {
+        let value = if own.missing { "; its value is missing" } else { "" };
+        let name = escaped(&own.name);
+        lines.push(("secret", format!("{name} for {}{value}", own.hosts.join(", "))));
+    }
+    let command = secret::command_for_missing(&sandbox.id, &network.secrets);
+    let is_alive = matches!(sandbox.state, State::Running | State::Paused);
+    lines.extend(command.filter(|_| is_alive).map(|it| ("hint", it)));
     for own in network.misdirected.iter().take(MAX_LISTED) {
         let was = if own.blocked { "was not sent" } else { "was sent" };
         let to = AllowedHost::new(&own.host, Some(own.port));

@@ -33,6 +33,16 @@ pub enum WeakValue {
     },
 }
 
+/// The longest value, in bytes.
+const MOST_BYTES: usize = 8 << 10;
+
+/// Whether a value can be the value of a header: one line of visible ASCII characters.
+pub fn can_be_sent(value: &str) -> bool {
+    let is_plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+    let is_trimmed = value.trim() == value && !value.is_empty();
+    is_trimmed && value.len() <= MOST_BYTES && value.bytes().all(is_plain)
+}
+
 /// Checks that a value cannot be guessed.
 ///
 /// # Errors

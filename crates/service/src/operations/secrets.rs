@@ -1,0 +1,50 @@
+//! `set_secrets`: passes the values of secrets to the egress process, which has the only copy. No
+//! workflow is started, so that no value is recorded; nothing is repeated after a crash, and the
+//! caller gives the values again.
+
+use stockade_api::{Caller, GetSandbox, Result, Sandbox, SecretValue, SetSecrets};
+use stockade_core::{Code, Operation, Problem, State};
+use stockade_egress_control::Values;
+
+use super::query;
+use crate::failure::invalid;
+use crate::service::Service;
+
+/// Gives the values.
+pub(crate) async fn set(
+    service: &Service,
+    caller: &Caller,
+    request: SetSecrets,
+) -> Result<Sandbox> {
+    let SetSecrets { id, values } = request;
+    let inner = &service.inner;
+    let owned = service.owned_sandbox(caller, &id, Operation::Renew).await?;
+    if values.is_empty() {
+        return Err(invalid("`values` names no secret"));
+    }
+    let bindings = owned.bindings()?;
+    for name in values.keys() {
+        if !bindings.iter().any(|binding| binding.credential == *name) {
+            let message = format!("the sandbox {id} has no secret {name}");
+            return Err(Problem::new(Code::InvalidInput, message)
+                .remedied_by(format!("stockade secret set {id} {name}@HOST")));
+        }
+    }
+    if !matches!(owned.state, State::Running | State::Paused) {
+        let message = format!("the sandbox {id} is {}, and has no egress process", owned.state);
+        return Err(Problem::new(Code::InvalidState, message)
+            .because("values are in the memory of the egress process only")
+            .remedied_by(format!("stockade start {id}")));
+    }
+    // From here on no other operation changes it.
+    let _driver = inner.lock_sandbox(&id).await?;
+    let owned = service.owned_sandbox(caller, &id, Operation::Renew).await?;
+    inner.ensure_network(&owned).await?;
+    let mut given = Values::default();
+    for (name, SecretValue(value)) in values {
+        given.add(name, value);
+    }
+    inner.egress.give_values(&id, given).await?;
+    inner.egress.deliver(&id, inner.options.deadline).await?;
+    query::get(service, caller, GetSandbox { id, metrics: false }).await
+}
