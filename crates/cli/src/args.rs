@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stockade_core::network::secret::BoundSecret;
-use stockade_core::{parse_bytes, parse_duration};
+use stockade_core::{OrNone, parse_bytes_or_none, parse_duration_or_none};
 
 use self::debug::Debug;
 use self::sandbox::{
@@ -206,19 +206,22 @@ pub struct Run {
     /// is not bound to. Without this flag they are sent, with the placeholder, and reported
     #[arg(long, requires = "secret")]
     pub strict_secrets: bool,
-    /// Time limit of the command, such as 30s
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub timeout: Option<Duration>,
-    /// Maximum size of the bundle [default: 4G]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub max_bundle: Option<u64>,
+    /// Time limit of the command, such as 30s, 1h30m or 2d, or `none`
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
+    pub timeout: Option<OrNone<Duration>>,
+    /// Maximum size of the bundle, or `none` [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
+    pub max_bundle: Option<OrNone<u64>>,
     /// Maximum number of changed paths of the bundle; a directory that git ignores counts as one if
     /// many paths in it changed [default: 200000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub max_paths: Option<u64>,
     /// Give the command a terminal
-    #[arg(long)]
+    #[arg(long, short)]
     pub tty: bool,
+    /// Connect standard input to the command (the default)
+    #[arg(long, short)]
+    pub interactive: bool,
     /// Capture the command's output and print one JSON object about the run
     #[arg(long, conflicts_with = "tty")]
     pub json: bool,
@@ -249,9 +252,9 @@ pub struct Bundles {
     /// Only bundles with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
-    /// Maximum size of the bundles made from killed runs [default: 4G]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub max_bundle: Option<u64>,
+    /// Maximum size of the bundles made from killed runs, or `none` [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
+    pub max_bundle: Option<OrNone<u64>>,
     /// Maximum number of changed paths of the bundle; a directory that git ignores counts as one if
     /// many paths in it changed [default: 200000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]

@@ -28,6 +28,7 @@ pub mod review;
 pub mod run;
 pub mod streams;
 pub mod terminal;
+mod variables;
 
 use std::ffi::OsString;
 use std::io::Write as _;

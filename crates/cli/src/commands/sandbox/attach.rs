@@ -34,7 +34,7 @@ pub(super) async fn attach(
     tty: bool,
 ) -> Result<u8, Failure> {
     if tty && let Ok(kind) = std::env::var("TERM") {
-        execute.environment.entry("TERM".to_owned()).or_insert(kind);
+        execute.environment.entry("TERM".to_owned()).or_insert(kind.into());
     }
     let request = OpenSession { execute, terminal: tty.then(size), input: true };
     let session = remote.sandboxes.open_session(&remote.idempotent(), request).await?;

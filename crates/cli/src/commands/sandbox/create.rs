@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Network, Sandbox};
-use stockade_core::sandbox::{Root, Workspace};
+use stockade_core::sandbox::{Root, User, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 
 use super::show;
@@ -63,6 +63,14 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
     let id = arguments.id.map(SandboxId::new).transpose().map_err(|error| invalid(&error))?;
     let workspace = arguments.workspace.map(|path| workspace(&path)).transpose()?;
     let requested = SandboxRequest::read(&arguments.sandbox, workspace.as_ref(), current)?;
+    if let Some(User { user, group }) = requested.user
+        && group != user
+    {
+        let message = format!("`--user {user}:{group}`: a sandbox has one id for user and group");
+        return Err(Problem::new(Code::InvalidInput, message)
+            .because("`stockade exec` accepts another group for one command")
+            .remedied_by(format!("--user {user}")));
+    }
     Ok(CreateSandbox {
         id,
         image: match &requested.root {
@@ -87,7 +95,10 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
                 until.0.map_or(Expiry::Never, |length| Expiry::Seconds(length.as_secs_f64()))
             }
         },
-        idle_timeout_seconds: arguments.idle.map(|length| length.as_secs_f64()),
+        idle_timeout_seconds: arguments
+            .idle
+            .and_then(|limit| limit.0)
+            .map(|length| length.as_secs_f64()),
         on_expiry: Some(match arguments.on_expiry {
             OnExpiry::Stop => ExpiryAction::Stop,
             OnExpiry::Terminate => ExpiryAction::Terminate,
