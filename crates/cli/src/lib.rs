@@ -21,6 +21,7 @@ pub mod json;
 pub mod output;
 pub mod problem;
 pub mod processes;
+mod profile;
 pub mod programs;
 pub mod remote;
 mod request;

@@ -109,6 +109,15 @@ fn root(image: &Path, current: &Path) -> Root {
     }
 }
 
+/// The path on the host of a mount, and the rest from the colon on.
+pub(crate) fn split_mount(argument: &OsStr) -> Option<(PathBuf, OsString)> {
+    let bytes = argument.as_bytes();
+    // The path inside is absolute, so the last `:/` separates the two even if names contain colons.
+    let at = bytes.windows(2).rposition(|pair| pair == b":/").filter(|at| *at > 0)?;
+    let (host, rest) = bytes.split_at(at);
+    Some((OsString::from_vec(host.to_vec()).into(), OsString::from_vec(rest.to_vec())))
+}
+
 /// `--mount HOST:PATH[:ro|:rw]`.
 fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
     let refused = |why: &str| {
@@ -116,19 +125,14 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
         Problem::new(Code::InvalidInput, format!("`--mount {shown}`: {why}"))
             .remedied_by("--mount /path/on/host:/path/inside:ro")
     };
-    let bytes = argument.as_bytes();
+    let (host, rest) =
+        split_mount(argument).ok_or_else(|| refused("the path inside must be absolute"))?;
+    let bytes = &rest.as_bytes()[1..];
     let (bytes, writable) = match bytes.strip_suffix(b":ro") {
         Some(rest) => (rest, false),
         None => (bytes.strip_suffix(b":rw").unwrap_or(bytes), true),
     };
-    // The path inside is absolute, so the last `:/` separates the two even if names contain colons.
-    let at = bytes
-        .windows(2)
-        .rposition(|pair| pair == b":/")
-        .filter(|at| *at > 0)
-        .ok_or_else(|| refused("the path inside must be absolute"))?;
-    let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
-    let (host, inside) = (path(&bytes[..at]), path(&bytes[at + 1..]));
+    let inside = PathBuf::from(OsString::from_vec(bytes.to_vec()));
     if inside == Path::new("/") {
         return Err(refused("the root cannot be a mount point").remedied_by("--image DIR"));
     }

@@ -28,6 +28,11 @@ fn read_from(
     own: impl Fn(&OsStr) -> Option<OsString>,
 ) -> Result<BTreeMap<String, Bytes>, Problem> {
     let mut variables = BTreeMap::new();
+    for assignment in &flags.profile {
+        set(&mut variables, assignment.as_bytes(), &own).map_err(|what| {
+            Problem::new(Code::InvalidInput, format!("a variable of the profile {what}"))
+        })?;
+    }
     for file in &flags.env_file {
         for (number, line) in lines(file)?.iter().enumerate() {
             let number = number + 1;
@@ -119,6 +124,7 @@ mod tests {
         let flags = VariableFlags {
             env: env.iter().map(|word| OsStr::from_bytes(word).to_owned()).collect(),
             env_file: file.map(|_| path).into_iter().collect(),
+            profile: vec!["A=profile".into(), "P=profile".into()],
         };
         let own = |name: &OsStr| match name.to_str() {
             Some("MINE") => Some("passed on".into()),
@@ -136,11 +142,12 @@ mod tests {
     #[test]
     fn a_variable_is_set_or_passed_on() {
         let read = read_flags(&[b"A=b=c", b"EMPTY=", b"MINE", b"BYTES", b"OTHER", b"V=\xfe"], None);
-        let expected: [(&str, &[u8]); 5] = [
+        let expected: [(&str, &[u8]); 6] = [
             ("A", b"b=c"),
             ("BYTES", b"\xff"),
             ("EMPTY", b""),
             ("MINE", b"passed on"),
+            ("P", b"profile"),
             ("V", b"\xfe"),
         ];
         assert_eq!(read.unwrap(), pairs(&expected));
@@ -151,8 +158,13 @@ mod tests {
         let file =
             b"\xef\xbb\xbf# a comment\n\nA=file\r\nB=\"as it is\" # too\n  C= x \nMINE\nNOT_SET\n";
         let read = read_flags(&[b"A=flag"], Some(file)).unwrap();
-        let expected: [(&str, &[u8]); 4] =
-            [("A", b"flag"), ("B", b"\"as it is\" # too"), ("C", b" x "), ("MINE", b"passed on")];
+        let expected: [(&str, &[u8]); 5] = [
+            ("A", b"flag"),
+            ("B", b"\"as it is\" # too"),
+            ("C", b" x "),
+            ("MINE", b"passed on"),
+            ("P", b"profile"),
+        ];
         assert_eq!(read, pairs(&expected));
     }
 

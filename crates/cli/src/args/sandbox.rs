@@ -341,6 +341,7 @@ pub struct Tool {
 #[derive(Debug, Subcommand)]
 pub enum ToolCommand {
     /// List the tools
+    #[command(after_help = super::examples::TOOL_LS)]
     Ls {
         /// Print JSON
         #[arg(long)]
@@ -350,6 +351,7 @@ pub enum ToolCommand {
         server_mode: ServerMode,
     },
     /// Run a tool in a sandbox and print its result as JSON
+    #[command(after_help = super::examples::TOOL_RUN)]
     Run {
         /// The sandbox's id, a unique prefix of it, or `latest`
         id: String,
@@ -358,7 +360,7 @@ pub enum ToolCommand {
         /// The arguments, as a JSON object
         #[arg(default_value = "{}")]
         arguments: String,
-        /// Time limit [default: 30s]
+        /// Time limit, such as 30s or 1h30m [default: 30s]
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         timeout: Option<Duration>,
         /// Which server executes it

@@ -11,8 +11,12 @@ use stockade_core::{
     OrNone, parse_bytes_or_none, parse_count_or_none, parse_cpus_or_none, sandbox,
 };
 
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct SandboxFlags {
+    /// Use the values of this profile of config.toml or of a trusted stockade.toml, or `none`; other
+    /// flags win [default: the profile that the file names as `default`]
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
     /// Use this directory or tar archive as the root file system instead of the host's programs
     #[arg(long, value_name = "DIR|TAR")]
     pub image: Option<PathBuf>,
@@ -72,6 +76,9 @@ pub struct VariableFlags {
     /// start with `#` are comments. --env takes precedence. Can be repeated
     #[arg(long, value_name = "FILE")]
     pub env_file: Vec<PathBuf>,
+    /// The assignments of a profile, which the others replace.
+    #[arg(skip)]
+    pub profile: Vec<OsString>,
 }
 
 /// The ids that commands run with.

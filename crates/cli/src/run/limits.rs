@@ -25,7 +25,7 @@ fn own_command() -> String {
 }
 
 /// Quotes a word for a shell.
-fn shell_word(word: &str) -> String {
+pub(crate) fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();

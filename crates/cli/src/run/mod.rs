@@ -9,6 +9,7 @@ mod network;
 mod probe;
 mod report;
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -26,7 +27,7 @@ use stockade_plan::environment::PATH;
 
 pub(crate) use ending::Conclusion;
 pub use limits::wall_problem;
-pub(crate) use limits::wall_remedy;
+pub(crate) use limits::{shell_word, wall_remedy};
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
@@ -34,6 +35,7 @@ use crate::args::Run;
 use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
+use crate::profile;
 use crate::request::SandboxRequest;
 
 /// Runs the command, and stores, applies or discards its changes.
@@ -56,6 +58,15 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let data = open_data()?;
     refuse_own_data(&project, &data)?;
     crate::review::recover(&data)?;
+    let chosen = profile::choose(arguments.sandbox.profile.as_deref(), Some(&project), &data)?;
+    let mut arguments = Cow::Borrowed(arguments);
+    if let Some(profile) = &chosen.profile {
+        profile.apply_to_run(arguments.to_mut(), &project.root)?;
+        if !arguments.json {
+            eprint_line!("stockade: {}", profile.line());
+        }
+    }
+    let arguments = arguments.as_ref();
     let identity = identity()?;
     let requested = request(arguments, &project, &current, &data)?;
     let spec = &requested;
@@ -80,8 +91,10 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let egress = launched.serve(egress)?;
     let ended = launch::supervise(arguments, launched, signals, &data)?;
     let refusals = egress.map(RunningEgress::end);
-    let (conclusion, mut notes) =
+    let (conclusion, more_notes) =
         ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
+    let mut notes = chosen.notes;
+    notes.extend(more_notes);
     let policy = spec.network.clone();
     let network = policy.zip(refusals).map(|(policy, (refusals, ended_early))| {
         notes.extend(ended_early);
@@ -95,6 +108,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         error: ended.error,
         write_error: ended.write_error,
         conclusion,
+        profile: chosen.profile.map(|profile| profile.to_json()),
         notes,
         isolation: ended.isolation,
         network,

@@ -1,43 +1,54 @@
 //! `stockade create` and `stockade restore`: create a persistent sandbox and print its id.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Network, Sandbox};
+use stockade_bundle::project::Project;
 use stockade_core::sandbox::{Root, User, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 
 use super::show;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::commands::print::{escaped, notify, print, print_text};
+use crate::data_dir::{data_path, open_data_dir};
 use crate::problem::{Failure, caused};
+use crate::profile::{self, Profile};
 use crate::remote;
 use crate::request::SandboxRequest;
 
 /// Creates a sandbox.
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.json, arguments.server_mode);
-    let request = request(arguments)?;
+    let (request, profile) = request(arguments)?;
     let made = remote::with(server_mode, async |remote| {
         Ok(remote.sandboxes.create(&remote.idempotent(), request).await?)
     })?;
-    print_created(&made, json)
+    print_created(&made, profile.as_ref(), json)
 }
 
 /// Creates a sandbox from a snapshot.
 pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.create.json, arguments.create.server_mode);
     let snapshot_id = SnapshotId::new(arguments.snapshot).map_err(|error| invalid(&error))?;
-    let request = stockade_api::Restore { snapshot_id, sandbox: request(arguments.create)? };
+    let (sandbox, profile) = request(arguments.create)?;
+    let request = stockade_api::Restore { snapshot_id, sandbox };
     let made = remote::with(server_mode, async |remote| {
         Ok(remote.sandboxes.restore(&remote.idempotent(), request).await?)
     })?;
-    print_created(&made, json)
+    print_created(&made, profile.as_ref(), json)
 }
 
-fn print_created(made: &Sandbox, json: bool) -> Result<u8, Failure> {
+fn print_created(made: &Sandbox, profile: Option<&Profile>, json: bool) -> Result<u8, Failure> {
     if json {
-        print(made)?;
+        let mut answer = serde_json::to_value(made).map_err(|error| caused(Code::Io, &error))?;
+        if let (Some(profile), Some(members)) = (profile, answer.as_object_mut()) {
+            members.insert("profile".to_owned(), profile.to_json());
+        }
+        print(&answer)?;
     } else {
+        if let Some(profile) = profile {
+            notify(&escaped(&profile.line()));
+        }
         for reason in made.isolation.iter().flat_map(|isolation| &isolation.reasons) {
             notify(&format!("note: {}", escaped(reason)));
         }
@@ -51,11 +62,34 @@ fn print_created(made: &Sandbox, json: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn request(arguments: Create) -> Result<CreateSandbox, Problem> {
+fn request(mut arguments: Create) -> Result<(CreateSandbox, Option<Profile>), Problem> {
     let current = std::env::current_dir().map_err(|error| {
         Problem::new(Code::Io, "cannot find the current directory").because(error.to_string())
     })?;
-    request_in(arguments, &current)
+    let profile = apply_profile(&mut arguments, &current)?;
+    Ok((request_in(arguments, &current)?, profile))
+}
+
+/// Adds the values of the profile that applies. The project is that of the workspace, or else that of
+/// the current directory.
+fn apply_profile(arguments: &mut Create, current: &Path) -> Result<Option<Profile>, Problem> {
+    let workspace = arguments.workspace.as_deref().map(workspace).transpose()?;
+    let start = workspace.as_ref().map_or(current, |workspace| workspace.host.as_path());
+    // A directory that cannot be a project, such as the home directory, has no file of a project.
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let project = Project::find(start, home.as_deref()).ok();
+    let data = open_data_dir(&data_path()?)?;
+    let chosen = profile::choose(arguments.sandbox.profile.as_deref(), project.as_ref(), &data)?;
+    for note in &chosen.notes {
+        notify(&format!("note: {}", escaped(note)));
+    }
+    if let Some(profile) = &chosen.profile {
+        let root = project.as_ref().map(|project| project.root.as_path());
+        let inside = workspace.as_ref().map(|workspace| workspace.inside.as_path());
+        let inside = inside.or(root).unwrap_or(current);
+        profile.apply_to_create(&mut arguments.sandbox, inside)?;
+    }
+    Ok(chosen.profile)
 }
 
 /// The request for these arguments, for a caller in this directory.

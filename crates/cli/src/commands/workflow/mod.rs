@@ -100,8 +100,11 @@ pub fn environment(
 ) -> Result<BTreeMap<String, String>, Problem> {
     let own = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
     let mut all: BTreeMap<_, _> = ENGINE_VARIABLES.into_iter().filter_map(own).collect();
-    let flags =
-        VariableFlags { env: given.iter().map(OsString::from).collect(), env_file: files.to_vec() };
+    let flags = VariableFlags {
+        env: given.iter().map(OsString::from).collect(),
+        env_file: files.to_vec(),
+        profile: Vec::new(),
+    };
     for (name, value) in variables::read(&flags)? {
         // A workflow is a JavaScript program, whose strings are text.
         let value = String::from_utf8(value.0).map_err(|_| {
