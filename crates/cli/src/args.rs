@@ -7,6 +7,8 @@ pub mod examples;
 pub mod help;
 #[cfg(test)]
 mod help_tests;
+#[cfg(test)]
+mod hint_tests;
 pub mod sandbox;
 pub mod sandbox_flags;
 pub mod snippet;
@@ -356,6 +358,14 @@ pub struct Bundles {
     pub json: bool,
 }
 
+/// When output has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ColorWhen {
+    Auto,
+    Always,
+    Never,
+}
+
 #[derive(Debug, Args)]
 pub struct Diff {
     /// A bundle's id, a unique prefix of it, or `latest`
@@ -366,6 +376,12 @@ pub struct Diff {
     /// Print how many lines changed in each file
     #[arg(long, conflicts_with = "json")]
     pub stat: bool,
+    /// Print only the paths of changed files
+    #[arg(long, conflicts_with_all = ["json", "stat"])]
+    pub name_only: bool,
+    /// When to use colours: `auto` on a terminal, `always` or `never`
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorWhen::Auto, num_args = 0..=1, default_missing_value = "always")]
+    pub color: ColorWhen,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -86,7 +86,7 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
     };
     match done {
         Ok(code) => code,
-        Err(failure) => failure.present(json),
+        Err(failure) => failure.inside_sandbox().present(json),
     }
 }
 

@@ -18,6 +18,9 @@ use stockade_core::{Bytes, Code, OrNone, Problem};
 use crate::args::sandbox_flags::{Network, Pair, SandboxFlags};
 use crate::variables;
 
+/// More processes than a kernel has ids for, for `--pids none`.
+const MAX_PROCESSES: u64 = 1 << 22;
+
 /// The content of the flags, parsed and checked for syntax.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SandboxRequest {
@@ -64,7 +67,8 @@ impl SandboxRequest {
             limits: Limits {
                 memory_bytes: flags.memory.and_then(|limit| limit.0),
                 cpu_millis: flags.cpus.and_then(|limit| limit.0),
-                processes: flags.pids.and_then(|limit| limit.0),
+                // Without a number, the default of a runtime would apply.
+                processes: flags.pids.map(|limit| limit.0.unwrap_or(MAX_PROCESSES)),
                 disk_bytes: flags.disk.and_then(|limit| limit.0),
             },
             output_limit_bytes: flags.max_output.and_then(|limit| limit.0),

@@ -5,12 +5,12 @@ mod ending;
 mod environment;
 mod launch;
 mod limits;
+mod missing_program;
 mod network;
 mod probe;
 mod report;
 
 use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -23,7 +23,6 @@ use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Ending, Problem, SandboxSpec};
 use stockade_jail::{Captured, Identity, Signals};
 use stockade_plan::HostPaths;
-use stockade_plan::environment::PATH;
 
 pub(crate) use ending::Conclusion;
 pub use limits::wall_problem;
@@ -101,7 +100,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         (policy, bound, refusals)
     });
     Ok(Report {
-        hint: hint(arguments, &ended.ending),
+        hint: hint(arguments, &ended.ending, &project, home.as_deref()),
         exit_code: ended.ending.process_exit_code(),
         ending: ended.ending,
         output: ended.output,
@@ -204,26 +203,19 @@ fn project_problem(error: stockade_bundle::project::Error) -> Problem {
 }
 
 /// What the user can do about a command that was not found.
-fn hint(arguments: &Run, ending: &Ending) -> Option<String> {
+fn hint(
+    arguments: &Run,
+    ending: &Ending,
+    project: &Project,
+    home: Option<&Path>,
+) -> Option<String> {
     let Ending::NotRun { step: Step::RunProgram, .. } = ending else { return None };
     let name = arguments.command.first()?;
-    if Path::new(name).components().count() > 1 {
-        return None;
-    }
-    let hidden = hidden_program(name, std::env::var_os("PATH").as_ref())?;
-    let directory = hidden.parent()?.display().to_string();
-    Some(format!(
-        "{} exists on the host but is not visible in the sandbox; add --mount {directory}:{directory}:ro --env PATH={directory}:{PATH}",
-        hidden.display(),
-    ))
-}
-
-/// The path of a program on the host, if the sandbox does not contain it.
-fn hidden_program(name: &OsStr, path: Option<&OsString>) -> Option<PathBuf> {
-    std::env::split_paths(path?).map(|directory| directory.join(name)).find(|candidate| {
-        let shown = PATH.split(':').any(|directory| candidate.starts_with(directory));
-        !shown && candidate.is_file()
-    })
+    let path = missing_program::search_path();
+    missing_program::hint(
+        name,
+        &missing_program::Host { path: &path, home, project: &project.root },
+    )
 }
 
 /// The home directory that `passwd(5)` lists for a user id.

@@ -133,7 +133,7 @@ impl SandboxExecutor {
         match collected {
             Ok(collected) => Ok(collected.bundle.map(|bundle| bundle.id)),
             Err(problem) if problem.remediation.is_none() => {
-                Err(problem.remedied_by(format!("stockade collect {id}, while the sandbox exists")))
+                Err(problem.remedied_by(format!("stockade collect {id}")))
             }
             Err(problem) => Err(problem),
         }
