@@ -25,7 +25,26 @@ fn main() -> io::Result<()> {
         hasher.write(&fs::read(&file)?);
     }
     println!("cargo::rustc-env=STOCKADE_BUILD={:016x}", hasher.finish());
-    Ok(())
+    write_error_pages()
+}
+
+/// Writes a list of the pages in `docs/errors`, for `stockade explain`.
+fn write_error_pages() -> io::Result<()> {
+    let directory = Path::new("../../docs/errors").canonicalize()?;
+    println!("cargo::rerun-if-changed={}", directory.display());
+    let mut list = "&[\n".to_owned();
+    let mut pages = Vec::new();
+    find(&directory, &mut pages)?;
+    pages.sort();
+    for page in pages {
+        println!("cargo::rerun-if-changed={}", page.display());
+        let name = page.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if name != "README" && page.extension().is_some_and(|extension| extension == "md") {
+            list += &format!("({name:?}, include_str!({:?})),\n", page.display().to_string());
+        }
+    }
+    let out = std::env::var_os("OUT_DIR").unwrap_or_default();
+    fs::write(Path::new(&out).join("error_pages.rs"), list + "]")
 }
 
 /// Adds a crate of this workspace and all that its manifest lists under `[dependencies]`, except

@@ -16,6 +16,7 @@ mod harness;
 
 mod bundle;
 mod call;
+mod command_line;
 mod containers;
 mod crash;
 mod credentials;
@@ -35,6 +36,7 @@ mod nested_sandboxes;
 mod network;
 mod output;
 mod persistent;
+mod profiles;
 mod programs;
 mod providers;
 mod run;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stockade_core::{Problem, SandboxId};
 
-use crate::bytes::Bytes;
+use stockade_core::Bytes;
 
 /// Lists the bundles that wait for a decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use stockade_core::SandboxId;
 pub use stockade_core::ending::Kind as Ending;
 
-use crate::bytes::Bytes;
 use crate::operation::OperationId;
+use stockade_core::Bytes;
 
 /// A command line: in JSON a string for a shell, or a list of the program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,8 @@ pub enum CommandLine {
     Shell(String),
     /// A program, found as `execvp(3)` does, and its arguments.
     Program(Vec<String>),
+    /// The same, if some of the words are not UTF-8.
+    Words(Vec<Bytes>),
 }
 
 /// A command.
@@ -29,10 +31,10 @@ pub struct Execute {
     pub command: CommandLine,
     /// Additions to the sandbox's environment. Never recorded.
     #[serde(default)]
-    pub environment: BTreeMap<String, String>,
+    pub environment: BTreeMap<String, Bytes>,
     /// Its working directory.
     #[serde(default)]
-    pub working_directory: Option<String>,
+    pub working_directory: Option<Bytes>,
     /// The user id that it runs as.
     #[serde(default)]
     pub uid: Option<u32>,

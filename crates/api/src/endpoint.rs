@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use stockade_core::SandboxId;
 
-use crate::bytes::Bytes;
 use crate::files::FileContent;
 use crate::stream::Duplex;
+use stockade_core::Bytes;
 
 /// Resolves the endpoint of a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use stockade_core::SandboxId;
 use tokio::io::AsyncRead;
 
-use crate::bytes::Bytes;
+use stockade_core::Bytes;
 
 /// The type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

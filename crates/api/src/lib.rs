@@ -10,7 +10,6 @@
 
 pub mod body;
 mod bundle;
-mod bytes;
 mod caller;
 mod command;
 mod endpoint;
@@ -36,7 +35,6 @@ pub use bundle::{
     BundleState, CollectChanges, CollectedChanges, DiffBundle, ListBundles, ListedBundle, PathDiff,
     ProposeChanges, RejectBundle, RejectedBundle, ShowBundle, SkippedPath, StoredView,
 };
-pub use bytes::Bytes;
 pub use caller::Caller;
 pub use command::{
     CommandLine, Ending, Execute, ExecuteResult, OutputChunk, OutputEnd, OutputItem, ReadOutput,
@@ -63,6 +61,7 @@ pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unava
 pub use secrets::{SecretStatus, SecretValue, SetSecrets};
 pub use session::{OpenSession, Session, SessionEvent, SessionInput};
 pub use snapshot::{Restore, Snapshot, TakeSnapshot};
+pub use stockade_core::Bytes;
 pub use stream::{Duplex, Items};
 pub use tool::{RunTool, Tool, ToolResult};
 pub use wait::{ANSWERS, Answer, Answers, WAITING, Wait, WaitList};

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use stockade_core::bytes::{Bytes, optional_path};
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Workspace};
 use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State};
 
@@ -29,12 +30,13 @@ pub struct CreateSandbox {
     pub mounts: Vec<HostMount>,
     /// The environment of every command. Stored in the sandbox's record, so it must not contain
     /// secrets.
-    pub environment: BTreeMap<String, String>,
+    pub environment: BTreeMap<String, Bytes>,
     /// Users that commands may refer to by name.
     pub users: Vec<SandboxUser>,
     /// The default user id of commands.
     pub default_uid: Option<u32>,
     /// The default working directory of commands.
+    #[serde(with = "optional_path")]
     pub working_directory: Option<PathBuf>,
     /// The resources that its processes may use together.
     pub limits: Limits,
@@ -318,9 +320,11 @@ impl From<ById> for KillSandbox {
 pub struct Renew {
     /// The sandbox.
     pub id: SandboxId,
-    /// Its TTL from now on, in seconds. Unless `shorten` is set, it never expires earlier than
-    /// before.
-    pub ttl_seconds: f64,
+    /// Its TTL from now on, in seconds; with `null` it never expires. Unless `shorten` is set, it
+    /// never expires earlier than before.
+    // An absent member is an error, not a sandbox that never expires.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub ttl_seconds: Option<f64>,
     /// Whether it may expire earlier than before.
     #[serde(default)]
     pub shorten: bool,

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::bytes::Bytes;
 use crate::command::{Execute, OutputEnd, Terminal};
 use crate::operation::OperationId;
 use crate::stream::Items;
+use stockade_core::Bytes;
 
 /// Runs a command whose streams the caller controls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

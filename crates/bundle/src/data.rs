@@ -204,6 +204,11 @@ impl DataDir {
         self.subdirectory("images")
     }
 
+    /// The directory of the records of trusted project files.
+    pub fn trust(&self) -> Result<Dir, Error> {
+        self.subdirectory("trust")
+    }
+
     fn subdirectory(&self, name: &'static str) -> Result<Dir, Error> {
         let path = RelativePath::literal(name);
         let failed = |source| Error::Use { path: self.path.clone(), source };

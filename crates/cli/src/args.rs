@@ -3,8 +3,12 @@
 //! crate of the workspace but `core`.
 
 pub mod debug;
+pub mod examples;
+pub mod help;
 #[cfg(test)]
 mod help_tests;
+#[cfg(test)]
+mod hint_tests;
 pub mod sandbox;
 pub mod sandbox_flags;
 pub mod snippet;
@@ -14,7 +18,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use stockade_core::{parse_bytes, parse_duration};
+use stockade_core::{OrNone, parse_bytes_or_none, parse_duration_or_none};
 
 use self::debug::Debug;
 use self::sandbox::{
@@ -43,7 +47,8 @@ Both have the same commands, so call stockade instead.";
 impl Arguments {
     /// The definition of the arguments of [`FRONT`] or of `stockade-server`.
     pub fn definition(program: &'static str) -> clap::Command {
-        let definition = Self::command();
+        let columns = crate::terminal::columns();
+        let definition = help::with_help(Self::command(), help::width(columns));
         if program == FRONT {
             return definition;
         }
@@ -58,9 +63,22 @@ impl Arguments {
         }
         let mut definition = Self::definition(program);
         let first = std::env::args_os().next().unwrap_or_default();
-        let all = std::iter::once(first).chain(words.iter().cloned());
+        let all = std::iter::once(first).chain(without_help_command(words));
         let mut matches = definition.try_get_matches_from_mut(all)?;
         Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))
+    }
+}
+
+/// The words with `COMMAND --help` instead of `help COMMAND`.
+fn without_help_command(words: &[OsString]) -> Vec<OsString> {
+    match words {
+        [first, command @ ..]
+            if first == "help"
+                && !command.iter().any(|word| word.as_encoded_bytes().starts_with(b"-")) =>
+        {
+            command.iter().cloned().chain(["--help".into()]).collect()
+        }
+        _ => words.to_vec(),
     }
 }
 
@@ -68,110 +86,156 @@ impl Arguments {
 #[command(defer = true)]
 pub enum Command {
     /// Run a command in a sandbox, on a copy-on-write view of the current project
+    #[command(after_help = examples::RUN)]
     Run(Box<Run>),
     /// List the bundles that wait for a decision
+    #[command(after_help = examples::BUNDLES)]
     Bundles(Bundles),
     /// Show what a bundle would change
+    #[command(after_help = examples::DIFF)]
     Diff(Diff),
     /// Apply a bundle's changes to the project, all or nothing
+    #[command(after_help = examples::APPLY)]
     Apply(Apply),
     /// Delete a bundle
+    #[command(after_help = examples::REJECT)]
     Reject(Reject),
+    /// Show what the project's stockade.toml asks for, and trust exactly this content
+    #[command(after_help = examples::TRUST)]
+    Trust(Trust),
     /// Create a persistent sandbox and print its id
+    #[command(after_help = examples::CREATE)]
     Create(Box<Create>),
     /// Run a command in a sandbox; the exit code is the command's
+    #[command(after_help = examples::EXEC)]
     Exec(Box<Exec>),
     /// Open a shell in a sandbox
+    #[command(after_help = examples::SHELL)]
     Shell(Shell),
     /// List sandboxes
+    #[command(after_help = examples::LS)]
     Ls(List),
     /// Show a sandbox
+    #[command(after_help = examples::SHOW)]
     Show(OneSandbox),
     /// Copy files into or out of a sandbox
+    #[command(after_help = examples::CP)]
     Cp(Copy),
     /// Remove files and directories from a sandbox
+    #[command(after_help = examples::RM)]
     Rm(Remove),
     /// Print the output of a detached command
+    #[command(after_help = examples::LOGS)]
     Logs(Logs),
     /// Print the events of sandboxes
+    #[command(after_help = examples::EVENTS)]
     Events(Events),
     /// Start a stopped or failed sandbox
+    #[command(after_help = examples::START)]
     Start(OneSandbox),
     /// End a sandbox's processes and keep its files
+    #[command(after_help = examples::STOP)]
     Stop(OneSandbox),
     /// Freeze all processes of a sandbox
+    #[command(after_help = examples::PAUSE)]
     Pause(OneSandbox),
     /// Resume a failed or interrupted workflow run, or a paused sandbox
+    #[command(after_help = examples::RESUME)]
     Resume(workflow::Resume),
     /// Extend the time to live of a sandbox
+    #[command(after_help = examples::RENEW)]
     Renew(Renew),
     /// Allow a sandbox with network access to connect to more hosts
+    #[command(after_help = examples::ALLOW)]
     Allow(NetworkChange),
     /// Remove hosts from those that a sandbox may connect to
+    #[command(after_help = examples::REFUSE)]
     Refuse(NetworkChange),
     /// Give a sandbox secrets, or take them away
+    #[command(after_help = examples::SECRET)]
     Secret(Secret),
     /// Take a snapshot of a sandbox's files
+    #[command(after_help = examples::SNAPSHOT)]
     Snapshot(Snapshot),
     /// Create a bundle from the changes in a sandbox's workspace
+    #[command(after_help = examples::COLLECT)]
     Collect(Collect),
     /// List or remove snapshots
+    #[command(after_help = examples::SNAPSHOTS)]
     Snapshots(Snapshots),
     /// Create a sandbox from a snapshot
+    #[command(after_help = examples::RESTORE)]
     Restore(Box<Restore>),
     /// Terminate sandboxes and delete their files
+    #[command(after_help = examples::KILL)]
     Kill(Kill),
     /// Terminate failed and stopped sandboxes
+    #[command(after_help = examples::PRUNE)]
     Prune(Prune),
     /// Run tools in a sandbox
+    #[command(after_help = examples::TOOL)]
     Tool(Tool),
     /// Check and run small TypeScript programs
+    #[command(after_help = examples::SNIPPET)]
     Snippet(snippet::Snippet),
-    /// Serve tools to agents over the Model Context Protocol on standard input and output
+    /// Serve tools to agents over the Model Context Protocol on standard streams
+    #[command(after_help = examples::MCP)]
     Mcp(snippet::Mcp),
     /// Write a first workflow file and type declarations for editors
+    #[command(after_help = examples::INIT)]
     Init(workflow::Init),
     /// Run a workflow file
+    #[command(after_help = examples::UP)]
     Up(Box<workflow::Up>),
     /// List workflow runs
+    #[command(after_help = examples::RUNS)]
     Runs(workflow::Runs),
     /// Print metrics of workflow sandboxes in the format of Prometheus
+    #[command(after_help = examples::METRICS)]
     Metrics(workflow::Metrics),
     /// Show a workflow run and its tasks
+    #[command(after_help = examples::INSPECT)]
     Inspect(workflow::OneRun),
     /// Show the tasks of a workflow file without running it
+    #[command(after_help = examples::GRAPH)]
     Graph(workflow::Graph),
     /// Approve a request of a workflow run
+    #[command(after_help = examples::APPROVE)]
     Approve(workflow::Approve),
     /// Deny a request of a workflow run
+    #[command(after_help = examples::DENY)]
     Deny(workflow::Decide),
     /// Send a signal to a workflow run
+    #[command(after_help = examples::SIGNAL)]
     Signal(workflow::Signal),
     /// Cancel a workflow run
+    #[command(after_help = examples::CANCEL)]
     Cancel(workflow::OneRun),
     /// Run the local server in the foreground until interrupted
-    #[command(after_help = SERVE_HELP)]
+    #[command(after_help = examples::SERVE)]
     Serve,
     /// Print a shell completion script
+    #[command(after_help = examples::COMPLETIONS)]
     Completions(Completions),
     /// Print the manual page of this program or of a command
+    #[command(after_help = examples::MAN)]
     Man(Man),
     /// Test which isolation mechanisms and limits this host supports
+    #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
+    /// Show where the data directory is and how much disk space its parts use
+    #[command(after_help = examples::DF)]
+    Df(Df),
+    /// Explain an error code, or list all
+    #[command(after_help = examples::EXPLAIN)]
+    Explain(Explain),
+    /// Print this help, or the help of a command
+    #[command(after_help = examples::HELP)]
+    Help(Help),
     /// Call internal parts of Stockade, for development
     #[command(hide = true)]
     Debug(Box<Debug>),
 }
-
-/// The environment variables of a server, which also apply to one that is started on demand.
-const SERVE_HELP: &str = "\
-Environment variables, also for a server that starts on demand:
-  STOCKADE_SERVER_IDLE_SECONDS  after how many idle seconds a server that was started on demand
-                                exits [default: 60]
-  STOCKADE_MAX_SANDBOXES        maximum number of sandboxes [default: 1000]
-  STOCKADE_MAX_SNAPSHOTS        maximum number of snapshots [default: 1000]
-  STOCKADE_POOL                 how many pre-started sandboxes are kept ready after the first
-                                request, at most 512 [default: 64]";
 
 #[derive(Debug, Args)]
 pub struct Completions {
@@ -180,12 +244,43 @@ pub struct Completions {
 }
 
 #[derive(Debug, Args)]
+pub struct Df {}
+
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The code, such as BUNDLE_CONFLICT; without it, all codes are listed
+    pub code: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Help {
+    /// A command, such as `run` or `tool run`
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Trust {
+    /// Accept this mount of the file, as it is written there. Can be repeated
+    #[arg(long, value_name = "HOST:PATH[:ro]")]
+    pub accept_mount: Vec<String>,
+    /// Accept that commands use this secret, as it is written in the file. Can be repeated
+    #[arg(long, value_name = "NAME@HOST[:PORT]")]
+    pub accept_secret: Vec<String>,
+    /// Accept that commands see this environment variable of yours. Can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub accept_env: Vec<String>,
+    /// Stop trusting the file
+    #[arg(long, conflicts_with_all = ["accept_mount", "accept_secret", "accept_env"])]
+    pub remove: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct Man {
     /// A command, such as `run` or `snippet check`
     pub command: Vec<String>,
 }
 
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Run {
     /// Keep the changes as a bundle for review (the default)
     #[arg(long, group = "fate")]
@@ -200,19 +295,22 @@ pub struct Run {
     pub sandbox: SandboxFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
-    /// Time limit of the command, such as 30s
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub timeout: Option<Duration>,
-    /// Maximum size of the bundle [default: 4G]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub max_bundle: Option<u64>,
+    /// Time limit of the command, such as 30s, 1h30m or 2d, or `none`
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
+    pub timeout: Option<OrNone<Duration>>,
+    /// Maximum size of the bundle, or `none` [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
+    pub max_bundle: Option<OrNone<u64>>,
     /// Maximum number of changed paths of the bundle; a directory that git ignores counts as one if
     /// many paths in it changed [default: 200000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub max_paths: Option<u64>,
     /// Give the command a terminal
-    #[arg(long)]
+    #[arg(long, short)]
     pub tty: bool,
+    /// Connect standard input to the command (the default)
+    #[arg(long, short)]
+    pub interactive: bool,
     /// Capture the command's output and print one JSON object about the run
     #[arg(long, conflicts_with = "tty")]
     pub json: bool,
@@ -243,9 +341,9 @@ pub struct Bundles {
     /// Only bundles with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
-    /// Maximum size of the bundles made from killed runs [default: 4G]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub max_bundle: Option<u64>,
+    /// Maximum size of the bundles made from killed runs, or `none` [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
+    pub max_bundle: Option<OrNone<u64>>,
     /// Maximum number of changed paths of the bundle; a directory that git ignores counts as one if
     /// many paths in it changed [default: 200000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -253,6 +351,14 @@ pub struct Bundles {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// When output has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ColorWhen {
+    Auto,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Args)]
@@ -265,6 +371,12 @@ pub struct Diff {
     /// Print how many lines changed in each file
     #[arg(long, conflicts_with = "json")]
     pub stat: bool,
+    /// Print only the paths of changed files
+    #[arg(long, conflicts_with_all = ["json", "stat"])]
+    pub name_only: bool,
+    /// When to use colours: `auto` on a terminal, `always` or `never`
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorWhen::Auto, num_args = 0..=1, default_missing_value = "always")]
+    pub color: ColorWhen,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -363,6 +475,10 @@ impl Command {
             | Self::Init(_)
             | Self::Serve
             | Self::Completions(_)
+            | Self::Trust(_)
+            | Self::Df(_)
+            | Self::Explain(_)
+            | Self::Help(_)
             | Self::Man(_) => false,
         }
     }

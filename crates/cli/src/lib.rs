@@ -21,6 +21,7 @@ pub mod json;
 pub mod output;
 pub mod problem;
 pub mod processes;
+mod profile;
 pub mod programs;
 pub mod remote;
 mod request;
@@ -29,6 +30,7 @@ pub mod run;
 mod secrets;
 pub mod streams;
 pub mod terminal;
+mod variables;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -85,7 +87,7 @@ pub fn run(words: &[OsString], engine: Option<Engine>) -> u8 {
     };
     match done {
         Ok(code) => code,
-        Err(failure) => failure.present(json),
+        Err(failure) => failure.inside_sandbox().present(json),
     }
 }
 

@@ -8,6 +8,8 @@ use stockade_core::printable::{escaped_lines, visible};
 use stockade_core::{Code, Problem};
 use stockade_jail::Signals;
 
+use crate::args::ColorWhen;
+
 /// The style of a line of a diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
@@ -33,14 +35,24 @@ impl Output {
         Self { to, pager: None, is_terminal: false, is_coloured: false }
     }
 
-    /// Standard output for reading: if it is a terminal, through `$PAGER`, else `less`.
-    pub(crate) fn with_pager() -> Self {
-        if !rustix::termios::isatty(io::stdout()) {
-            return Self::plain();
-        }
+    /// Standard output for reading: if it is a terminal, through `$GIT_PAGER`, `$PAGER`, else
+    /// `less`.
+    pub(crate) fn with_pager(color: ColorWhen) -> Self {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let is_coloured =
-            !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let is_coloured = match color {
+            ColorWhen::Always => true,
+            ColorWhen::Never => false,
+            ColorWhen::Auto => {
+                !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+            }
+        };
+        if !rustix::termios::isatty(io::stdout()) {
+            // Colours are for a reader, even if a pager or a log is between.
+            return match color {
+                ColorWhen::Always => Self { is_terminal: true, is_coloured, ..Self::plain() },
+                _ => Self::plain(),
+            };
+        }
         let mut pager = start_pager();
         let to: Box<dyn Write> = match pager.as_mut().and_then(|pager| pager.stdin.take()) {
             Some(input) => Box::new(BufWriter::new(input)),
@@ -125,7 +137,9 @@ pub fn print_answer(answer: &impl serde::Serialize) -> Result<(), Problem> {
 
 /// Starts the pager; `None` if the user wants none or has none.
 fn start_pager() -> Option<Child> {
-    let program = match std::env::var_os("PAGER") {
+    // As in git, the pager for diffs comes first.
+    let named = std::env::var_os("GIT_PAGER").or_else(|| std::env::var_os("PAGER"));
+    let program = match named {
         Some(named) => named,
         None => {
             let path = std::env::var_os("PATH")?;

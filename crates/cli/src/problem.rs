@@ -18,6 +18,9 @@ pub struct Failure {
 /// The exit code of a program that wrote to a pipe without a reader: 128 and SIGPIPE.
 const BROKEN_PIPE_EXIT_CODE: u8 = 141;
 
+/// What to do inside a sandbox. Agents that create sandboxes of their own have such a setting, too.
+const INSIDE_REMEDY: &str = "run the command itself, without `stockade run --`: it is isolated by the outer sandbox; switch off the sandbox setting of an agent in the same way";
+
 impl Failure {
     /// The failure to write to a standard stream, which is an error of Stockade: 125. If the pipe
     /// has no reader, nothing is printed, and only the exit code reports it.
@@ -61,6 +64,23 @@ impl Failure {
         if refused.contains(&self.problem.code) {
             self.exit_code = 4;
         }
+        self
+    }
+
+    /// The same failure, with the reason if it is that this program runs inside a sandbox itself.
+    #[must_use]
+    pub fn inside_sandbox(mut self) -> Self {
+        let may_follow =
+            matches!(self.problem.code, Code::Io | Code::LaunchFailed | Code::WallUnavailable);
+        if !may_follow || self.quiet || !stockade_jail::confined::is_already_confined() {
+            return self;
+        }
+        let Problem { message, cause, .. } = &self.problem;
+        let cause = cause.iter().fold(message.clone(), |all, cause| format!("{all}: {cause}"));
+        self.problem.message =
+            "this program runs inside a sandbox already, which cannot contain another one".into();
+        self.problem.cause = Some(cause);
+        self.problem.remediation = Some(INSIDE_REMEDY.to_owned());
         self
     }
 

@@ -13,9 +13,13 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::Value;
 use stockade_core::network::AllowedHost;
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspace};
-use stockade_core::{Code, Problem};
+use stockade_core::{Bytes, Code, OrNone, Problem};
 
 use crate::args::sandbox_flags::{Network, Pair, SandboxFlags};
+use crate::variables;
+
+/// More processes than a kernel has ids for, for `--pids none`.
+const MAX_PROCESSES: u64 = 1 << 22;
 
 /// The content of the flags, parsed and checked for syntax.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +28,7 @@ pub(crate) struct SandboxRequest {
     /// path, or an image by its name.
     pub(crate) root: Root,
     pub(crate) mounts: Vec<HostMount>,
-    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) environment: BTreeMap<String, Bytes>,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) user: Option<User>,
     pub(crate) working_directory: Option<PathBuf>,
@@ -56,17 +60,18 @@ impl SandboxRequest {
                 .iter()
                 .map(|text| mount(text, current))
                 .collect::<Result<_, _>>()?,
-            environment: environment(&flags.env)?,
+            environment: variables::read(&flags.variables)?,
             labels: flags.label.iter().map(label).collect(),
-            user: flags.user.map(|user| User { user, group: user }),
+            user: flags.user.map(|id| User { user: id.user, group: id.group }),
             working_directory: working_directory(flags.cwd.as_deref(), workspace, current)?,
             limits: Limits {
-                memory_bytes: flags.memory,
-                cpu_millis: flags.cpus,
-                processes: flags.pids,
-                disk_bytes: flags.disk,
+                memory_bytes: flags.memory.and_then(|limit| limit.0),
+                cpu_millis: flags.cpus.and_then(|limit| limit.0),
+                // Without a number, the default of a runtime would apply.
+                processes: flags.pids.map(|limit| limit.0.unwrap_or(MAX_PROCESSES)),
+                disk_bytes: flags.disk.and_then(|limit| limit.0),
             },
-            output_limit_bytes: flags.max_output,
+            output_limit_bytes: flags.max_output.and_then(|limit| limit.0),
             best_effort: flags.best_effort.iter().map(|named| (*named).into()).collect(),
             access_rules: flags.access.iter().map(|text| rule(text)).collect::<Result<_, _>>()?,
             allowed: allowed(flags.net, &flags.allow)?.map(<[_]>::to_vec),
@@ -92,6 +97,12 @@ pub(crate) fn allowed(
     }
 }
 
+/// A size limit as bytes: `none` is more than there can be.
+pub(crate) fn no_limit(limit: OrNone<u64>) -> u64 {
+    // 2^53 - 1, the largest number that every reader of JSON keeps.
+    limit.0.unwrap_or((1 << 53) - 1)
+}
+
 /// `--image`: a path if it looks like one or exists, else a name.
 fn root(image: &Path, current: &Path) -> Root {
     let path = current.join(image);
@@ -102,6 +113,15 @@ fn root(image: &Path, current: &Path) -> Root {
     }
 }
 
+/// The path on the host of a mount, and the rest from the colon on.
+pub(crate) fn split_mount(argument: &OsStr) -> Option<(PathBuf, OsString)> {
+    let bytes = argument.as_bytes();
+    // The path inside is absolute, so the last `:/` separates the two even if names contain colons.
+    let at = bytes.windows(2).rposition(|pair| pair == b":/").filter(|at| *at > 0)?;
+    let (host, rest) = bytes.split_at(at);
+    Some((OsString::from_vec(host.to_vec()).into(), OsString::from_vec(rest.to_vec())))
+}
+
 /// `--mount HOST:PATH[:ro|:rw]`.
 fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
     let refused = |why: &str| {
@@ -109,19 +129,14 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
         Problem::new(Code::InvalidInput, format!("`--mount {shown}`: {why}"))
             .remedied_by("--mount /path/on/host:/path/inside:ro")
     };
-    let bytes = argument.as_bytes();
+    let (host, rest) =
+        split_mount(argument).ok_or_else(|| refused("the path inside must be absolute"))?;
+    let bytes = &rest.as_bytes()[1..];
     let (bytes, writable) = match bytes.strip_suffix(b":ro") {
         Some(rest) => (rest, false),
         None => (bytes.strip_suffix(b":rw").unwrap_or(bytes), true),
     };
-    // The path inside is absolute, so the last `:/` separates the two even if names contain colons.
-    let at = bytes
-        .windows(2)
-        .rposition(|pair| pair == b":/")
-        .filter(|at| *at > 0)
-        .ok_or_else(|| refused("the path inside must be absolute"))?;
-    let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
-    let (host, inside) = (path(&bytes[..at]), path(&bytes[at + 1..]));
+    let inside = PathBuf::from(OsString::from_vec(bytes.to_vec()));
     if inside == Path::new("/") {
         return Err(refused("the root cannot be a mount point").remedied_by("--image DIR"));
     }
@@ -139,24 +154,6 @@ fn mount(argument: &OsStr, current: &Path) -> Result<HostMount, Problem> {
         );
     }
     Ok(HostMount { host, inside, writable })
-}
-
-/// `--env NAME=VALUE`; the last value of a name wins.
-fn environment(assignments: &[OsString]) -> Result<BTreeMap<String, String>, Problem> {
-    let read = |assignment: &OsString| {
-        let refused = |what: &str| {
-            let shown = assignment.to_string_lossy();
-            Problem::new(Code::InvalidInput, format!("`--env {shown}` is not {what}"))
-                .remedied_by("--env NAME=VALUE")
-        };
-        let text = assignment.to_str().ok_or_else(|| refused("UTF-8 text"))?;
-        let (name, value) = text.split_once('=').ok_or_else(|| refused("NAME=VALUE"))?;
-        if name.is_empty() {
-            return Err(refused("NAME=VALUE"));
-        }
-        Ok((name.to_owned(), value.to_owned()))
-    };
-    assignments.iter().map(read).collect()
 }
 
 /// The working directory of commands: `cwd`, relative to the directory in which they would start

@@ -45,6 +45,15 @@ pub fn is_on_input() -> bool {
     isatty(std::io::stdin())
 }
 
+/// How many columns standard output has, if it is a terminal; else those that `COLUMNS` names.
+pub fn columns() -> Option<usize> {
+    let named = || std::env::var("COLUMNS").ok()?.parse().ok();
+    match tcgetwinsize(std::io::stdout()) {
+        Ok(size) => Some(usize::from(size.ws_col)).filter(|columns| *columns > 0),
+        Err(_) => named(),
+    }
+}
+
 /// The size of the caller's terminal; the usual default if there is none.
 pub fn window_size() -> WindowSize {
     match tcgetwinsize(std::io::stdout()).or_else(|_| tcgetwinsize(std::io::stdin())) {

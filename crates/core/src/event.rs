@@ -192,7 +192,7 @@ pub struct Empty {}
 #[serde(rename_all = "camelCase")]
 pub struct Renewed {
     /// When it expires now.
-    pub expires_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
 }
 
 /// The content of the event of a changed network.
@@ -260,7 +260,7 @@ mod tests {
             Payload::SandboxKilled(EndReason::because(Reason::Expired)),
             Payload::SandboxPaused(EndReason::because(Reason::Idle)),
             Payload::SandboxResumed(Empty {}),
-            Payload::SandboxRenewed(Renewed { expires_at: at() }),
+            Payload::SandboxRenewed(Renewed { expires_at: Some(at()) }),
             Payload::CommandCompleted(Command {
                 exit_code: Some(3),
                 duration_ms: 12,

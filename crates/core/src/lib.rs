@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod address;
+pub mod bytes;
 pub mod ending;
 mod error;
 pub mod event;
@@ -21,6 +22,7 @@ pub mod sandbox;
 pub mod smithers_egress;
 mod ttl;
 
+pub use bytes::Bytes;
 pub use ending::Ending;
 pub use error::{Code, Problem};
 pub use id::{ExecId, ExecutionId, OwnerId, SandboxId, SnapshotId};
@@ -28,6 +30,9 @@ pub use isolation::{Enforcement, Isolation, Level, LimitReport, WallReport};
 pub use lifecycle::{CannotTransition, Operation, State};
 pub use limits::BundleLimits;
 pub use names::UnknownName;
-pub use parse::{ParseError, parse_bytes, parse_cpus, parse_duration};
+pub use parse::{
+    OrNone, ParseError, parse_bytes, parse_bytes_or_none, parse_count_or_none, parse_cpus,
+    parse_cpus_or_none, parse_duration, parse_duration_or_none,
+};
 pub use sandbox::SandboxSpec;
 pub use ttl::{InvalidTtl, Ttl};

@@ -27,22 +27,89 @@ pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
     whole(value, text, expected)
 }
 
-/// Parses a duration: `30` (seconds), `1.5s`, `250ms`, `10m`, `2h`.
+/// Parses a duration: `30` (seconds), `1.5s`, `250ms`, `10m`, `2h`, `1d`, `1w`, and sums such as
+/// `1h30m`.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseError> {
-    let expected = "a duration such as 30s, 250ms, 10m or 2h";
+    let expected = "a duration such as 30s, 250ms, 10m, 2h, 1h30m or 7d";
     let units = |unit: &str| match unit {
         "ms" => Some(0.001),
         "" | "s" => Some(1.0),
         "m" => Some(60.0),
         "h" => Some(3600.0),
+        "d" => Some(86_400.0),
+        "w" => Some(604_800.0),
         _ => None,
     };
-    let seconds = with_unit(text, units, expected)?;
     let refused = || ParseError { input: text.to_owned(), expected };
+    let mut seconds = 0.0;
+    let mut last_unit = f64::INFINITY;
+    for part in parts(text) {
+        let unit = part.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        // In a sum every part has a unit, each smaller than the one before.
+        let factor = units(unit).filter(|factor| *factor < last_unit).ok_or_else(refused)?;
+        if unit.is_empty() && part.len() < text.len() {
+            return Err(refused());
+        }
+        last_unit = factor;
+        seconds += with_unit(part, units, expected).map_err(|_| refused())?;
+    }
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err(refused()),
     }
+}
+
+/// Splits a sum such as `1h30m` before each number; a text without a number stays whole.
+fn parts(text: &str) -> Vec<&str> {
+    let is_number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    let bytes = text.as_bytes();
+    let starts = (1..bytes.len()).filter(|at| is_number(bytes[*at]) && !is_number(bytes[*at - 1]));
+    let starts: Vec<_> = std::iter::once(0).chain(starts).chain([bytes.len()]).collect();
+    starts.windows(2).filter_map(|pair| text.get(pair[0]..pair[1])).collect()
+}
+
+/// A limit as users write it: a value, or `none` for no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrNone<T>(pub Option<T>);
+
+/// The text for no limit.
+const NONE: &str = "none";
+
+/// Parses a duration or `none`.
+pub fn parse_duration_or_none(text: &str) -> Result<OrNone<Duration>, ParseError> {
+    or_none(text, "a duration such as 30s, 10m, 2h, 1h30m or 7d, or `none`", parse_duration)
+}
+
+/// Parses a size or `none`.
+pub fn parse_bytes_or_none(text: &str) -> Result<OrNone<u64>, ParseError> {
+    or_none(text, "a size such as 512M, 2g or 1048576, or `none`", parse_bytes)
+}
+
+/// Parses a share of processors or `none`.
+pub fn parse_cpus_or_none(text: &str) -> Result<OrNone<u64>, ParseError> {
+    or_none(text, "a number of processors such as 0.5 or 2, or `none`", parse_cpus)
+}
+
+/// Parses a whole number of at least one, or `none`.
+pub fn parse_count_or_none(text: &str) -> Result<OrNone<u64>, ParseError> {
+    let expected = "a whole number of at least 1, or `none`";
+    let count = |text: &str| {
+        let refused = || ParseError { input: text.to_owned(), expected };
+        text.parse().ok().filter(|count| *count > 0).ok_or_else(refused)
+    };
+    or_none(text, expected, count)
+}
+
+fn or_none<T>(
+    text: &str,
+    expected: &'static str,
+    parse: impl Fn(&str) -> Result<T, ParseError>,
+) -> Result<OrNone<T>, ParseError> {
+    if text == NONE {
+        return Ok(OrNone(None));
+    }
+    let parsed = parse(text).map_err(|_| ParseError { input: text.to_owned(), expected });
+    parsed.map(|value| OrNone(Some(value)))
 }
 
 /// Parses a share of processors, such as `0.5` or `2`, as thousandths of one processor.
@@ -102,8 +169,33 @@ mod tests {
         assert_eq!(parse_duration("30"), Ok(Duration::from_secs(30)));
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_duration("2h"), Ok(Duration::from_secs(7200)));
-        for text in ["", "0", "0ms", "-3s", "5d", "s", "1.2.3s"] {
+        assert_eq!(parse_duration("1d"), Ok(Duration::from_hours(24)));
+        assert_eq!(parse_duration("2w"), Ok(Duration::from_hours(14 * 24)));
+        assert_eq!(parse_duration("1h30m"), Ok(Duration::from_mins(90)));
+        assert_eq!(parse_duration("1d2h3m4s5ms"), Ok(Duration::from_millis(93_784_005)));
+        for text in [
+            "", "0", "0ms", "0d", "-3s", "5y", "s", "1.2.3s", "1h30", "30m1h", "1h1h", "1 h",
+            "1d-1h", "1D", "h1", "1é2s",
+        ] {
             assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_limit_may_be_none() {
+        assert_eq!(parse_duration_or_none("none"), Ok(OrNone(None)));
+        assert_eq!(parse_duration_or_none("1d"), Ok(OrNone(Some(Duration::from_hours(24)))));
+        assert_eq!(parse_bytes_or_none("none"), Ok(OrNone(None)));
+        assert_eq!(parse_bytes_or_none("1k"), Ok(OrNone(Some(1024))));
+        assert_eq!(parse_cpus_or_none("none"), Ok(OrNone(None)));
+        assert_eq!(parse_cpus_or_none("0.5"), Ok(OrNone(Some(500))));
+        assert_eq!(parse_count_or_none("none"), Ok(OrNone(None)));
+        assert_eq!(parse_count_or_none("3"), Ok(OrNone(Some(3))));
+        for text in ["", "0", "None", "never", "-1"] {
+            let error = parse_duration_or_none(text).unwrap_err().to_string();
+            assert!(error.contains("`none`"), "{error}");
+            assert!(parse_bytes_or_none(text).is_err(), "{text}");
+            assert!(parse_count_or_none(text).is_err(), "{text}");
         }
     }
 

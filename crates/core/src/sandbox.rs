@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Rules;
+use crate::bytes::{Bytes, optional_path, path};
 use crate::id::SnapshotId;
 use crate::network::Policy;
 
@@ -23,10 +24,11 @@ pub struct SandboxSpec {
     /// Host directories and files that are bind-mounted.
     pub mounts: Vec<HostMount>,
     /// The environment of every command, before the command's own additions.
-    pub environment: BTreeMap<String, String>,
+    pub environment: BTreeMap<String, Bytes>,
     /// The default user of commands; the runtime's ordinary user when absent.
     pub user: Option<User>,
     /// The default working directory of commands; the user's home directory when absent.
+    #[serde(with = "optional_path")]
     pub working_directory: Option<PathBuf>,
     /// The resources that all processes may use together.
     pub limits: Limits,
@@ -54,7 +56,7 @@ pub enum Root {
     #[default]
     Host,
     /// A host directory that contains the root of a system, copy-on-write.
-    Directory(PathBuf),
+    Directory(#[serde(with = "path")] PathBuf),
     /// An image by its name, for runtimes with an image store.
     Image(String),
     /// A snapshot of another sandbox's file system.
@@ -66,8 +68,10 @@ pub enum Root {
 #[serde(deny_unknown_fields)]
 pub struct Workspace {
     /// The directory.
+    #[serde(with = "path")]
     pub host: PathBuf,
     /// Its path inside.
+    #[serde(with = "path")]
     pub inside: PathBuf,
 }
 
@@ -76,8 +80,10 @@ pub struct Workspace {
 #[serde(deny_unknown_fields)]
 pub struct HostMount {
     /// Its path on the host.
+    #[serde(with = "path")]
     pub host: PathBuf,
     /// Its path inside.
+    #[serde(with = "path")]
     pub inside: PathBuf,
     /// Whether the sandbox may change it, on the host itself.
     pub writable: bool,

@@ -11,9 +11,9 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::project::{Git, Project};
-use stockade_core::SandboxSpec;
 use stockade_core::access::SYSTEM;
 use stockade_core::sandbox::{BestEffort, HostMount, Root, User, Workspace};
+use stockade_core::{Bytes, SandboxSpec};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
     Access, AccessMounts, HostTree, Identity, JailSpec, Mount, Network, Owners, Source, Task,
@@ -231,11 +231,11 @@ impl Request {
 /// [`Error::NotAbsolute`] and [`Error::Variable`].
 pub fn check_command(
     working_directory: Option<&Path>,
-    environment: &BTreeMap<String, String>,
+    environment: &BTreeMap<String, Bytes>,
 ) -> Result<(), Error> {
     working_directory.map_or(Ok(()), absolute)?;
-    let is_bad = |name: &str, value: &str| {
-        name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')
+    let is_bad = |name: &str, value: &Bytes| {
+        name.is_empty() || name.contains(['=', '\0']) || value.0.contains(&0)
     };
     match environment.iter().find(|(name, value)| is_bad(name, value)) {
         Some((name, _)) => Err(Error::Variable(name.clone())),

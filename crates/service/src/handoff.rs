@@ -8,7 +8,9 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
-use stockade_api::{FileContent, HttpRequest, HttpResponse, Result, SessionEvent, SessionInput};
+use stockade_api::{
+    Bytes, FileContent, HttpRequest, HttpResponse, Result, SessionEvent, SessionInput,
+};
 use stockade_durable::WorkflowId;
 use tokio::sync::{mpsc, oneshot};
 
@@ -30,7 +32,7 @@ pub(crate) struct Handoff {
     /// The sandbox, as the caller's owner check has just read it.
     pub(crate) used: Option<ActiveSandbox>,
     /// Additions to a command's environment.
-    pub(crate) environment: Option<BTreeMap<String, String>>,
+    pub(crate) environment: Option<BTreeMap<String, Bytes>>,
     /// A request to a port inside, and the receiver of its response.
     pub(crate) request: Option<(Box<HttpRequest>, oneshot::Sender<HttpResponse>)>,
     /// The arguments of a tool, and the receiver of its result.

@@ -8,7 +8,7 @@ use stockade_api::{CreateSandbox, Expiry, ExpiryAction, Network, Result};
 use stockade_core::access::Rules;
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::sandbox::{Root, User};
-use stockade_core::{Code, Problem, SandboxSpec, SnapshotId, Ttl};
+use stockade_core::{Bytes, Code, Problem, SandboxSpec, SnapshotId, Ttl};
 
 use crate::failure::invalid;
 use crate::store::sandboxes::SandboxRow;
@@ -61,7 +61,7 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
 /// Refuses a secret whose variable the sandbox's environment sets.
 pub(crate) fn check_secret_names(
     network: &Network,
-    environment: &BTreeMap<String, String>,
+    environment: &BTreeMap<String, Bytes>,
 ) -> Result<()> {
     match network.secrets.iter().find(|secret| environment.contains_key(&secret.name)) {
         Some(BoundSecret { name, .. }) => {

@@ -309,7 +309,7 @@ async fn during_renew_snapshot_and_the_writing_of_a_file() {
         let sandbox = harness.sandbox().await;
         let before = harness.status(&sandbox).await.expires_at.unwrap();
         harness.gate.hold("renew", side);
-        let renew = Renew { id: sandbox.clone(), ttl_seconds: 7200.0, shorten: false };
+        let renew = Renew { id: sandbox.clone(), ttl_seconds: Some(7200.0), shorten: false };
         let _cut =
             harness.spawn(|service| async move { service.renew(&caller("u1"), renew).await });
         harness.gate.wait_for_held(1).await;

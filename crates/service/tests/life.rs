@@ -31,7 +31,7 @@ async fn a_sandbox_is_made_used_and_ended_and_each_step_is_told() {
     let again = service.pause(&me, by_id.clone()).await.unwrap_err();
     assert_eq!(again.code, Code::InvalidState);
     assert_eq!(service.resume(&me, by_id.clone()).await.unwrap().state, State::Running);
-    let renew = Renew { id: id.clone(), ttl_seconds: 7200.0, shorten: false };
+    let renew = Renew { id: id.clone(), ttl_seconds: Some(7200.0), shorten: false };
     let renewed = service.renew(&me, renew).await.unwrap();
     assert!(renewed.expires_at > sandbox.expires_at);
     assert_eq!(service.kill(&me, by_id.clone().into()).await.unwrap().state, State::Terminated);

@@ -41,7 +41,7 @@ pub(crate) async fn case(case: Case) -> Result<(), String> {
             let before = harness.create(CreateSandbox::default()).await.unwrap();
             let answer = renew(&harness, &before.id, 60.0).await.unwrap();
             same(before.expires_at, answer.expires_at)?;
-            let request = Renew { id: before.id.clone(), ttl_seconds: 60.0, shorten: true };
+            let request = Renew { id: before.id.clone(), ttl_seconds: Some(60.0), shorten: true };
             let asked = harness.run(|s| async move { s.renew(&caller("u1"), request).await });
             same(true, asked.await.unwrap().expires_at < before.expires_at)
         }
@@ -180,6 +180,6 @@ async fn step(harness: &Harness, id: &SandboxId, operation: &'static str) -> Ans
 }
 
 async fn renew(harness: &Harness, id: &SandboxId, ttl_seconds: f64) -> Answer<Sandbox> {
-    let request = Renew { id: id.clone(), ttl_seconds, shorten: false };
+    let request = Renew { id: id.clone(), ttl_seconds: Some(ttl_seconds), shorten: false };
     harness.run(|service| async move { service.renew(&caller("u1"), request).await }).await
 }

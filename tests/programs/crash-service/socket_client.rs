@@ -277,7 +277,7 @@ impl<'a> SocketClient<'a> {
     }
 
     async fn renew(&self) -> Result<(), Failure> {
-        let request = Renew { id: self.id.clone(), ttl_seconds: 7200.0, shorten: false };
+        let request = Renew { id: self.id.clone(), ttl_seconds: Some(7200.0), shorten: false };
         let server = &self.world.server;
         self.world.call(async |me| server.renew(me, request.clone()).await).await?;
         Ok(())

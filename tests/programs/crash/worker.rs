@@ -93,7 +93,7 @@ impl Worker<'_> {
             limits: Limits { memory_bytes, ..Limits::default() },
             best_effort: [LimitName::Memory.into()].into(),
             labels: [("worker".to_owned(), self.name.to_owned())].into(),
-            environment: [("WORKER".to_owned(), self.name.to_owned())].into(),
+            environment: [("WORKER".to_owned(), self.name.into())].into(),
             lease: Some(LEASE),
             ..SandboxSpec::default()
         };

@@ -106,7 +106,13 @@ fn files_that_host_tools_run_are_known() {
         (ExecutedBy::Build, vec![".cargo/config.toml", "a/.cargo/config", ".npmrc", ".yarnrc.yml"]),
         (
             ExecutedBy::Build,
-            vec![".pnpmfile.cjs", ".yarn/releases/yarn.cjs", "rust-toolchain.toml"],
+            vec![
+                "stockade.toml",
+                "sub/Stockade.toml",
+                ".pnpmfile.cjs",
+                ".yarn/releases/yarn.cjs",
+                "rust-toolchain.toml",
+            ],
         ),
     ];
     let more = [

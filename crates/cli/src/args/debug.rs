@@ -249,7 +249,7 @@ impl Spec {
             root: self.image.map_or(Root::Host, Root::Directory),
             workspace: self.workspace.map(|(host, inside)| Workspace { host, inside }),
             mounts: self.mount.into_iter().map(mount(false)).chain(writable).collect(),
-            environment: self.env.into_iter().collect(),
+            environment: stockade_core::bytes::values(self.env.into_iter().collect()),
             user: self.user,
             limits: Limits {
                 memory_bytes: self.memory,

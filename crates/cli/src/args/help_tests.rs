@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use clap::{ColorChoice, Command};
+use clap::{ColorChoice, Command, CommandFactory as _};
 use stockade_test_support::Snapshots;
 
 use super::Arguments;
@@ -68,4 +68,152 @@ fn with_json(command: &Command) -> Vec<String> {
     let has = command.get_arguments().any(|argument| argument.get_id() == "json");
     let own = command.get_bin_name().filter(|_| has).map(str::to_owned);
     own.into_iter().chain(command.get_subcommands().flat_map(with_json)).collect()
+}
+
+/// All commands below this one that are not hidden.
+fn visible(command: &Command) -> Vec<&Command> {
+    let below = command.get_subcommands().filter(|command| !command.is_hide_set());
+    below.flat_map(|command| std::iter::once(command).chain(visible(command))).collect()
+}
+
+fn whole() -> Command {
+    let mut all = Arguments::definition(FRONT);
+    all.build();
+    all
+}
+
+#[test]
+fn each_command_describes_itself() {
+    let all = whole();
+    let mut seen = std::collections::BTreeMap::new();
+    for command in visible(&all) {
+        let about = command.get_about().unwrap().to_string();
+        let name = command.get_bin_name().unwrap().to_owned();
+        let help = command.clone().render_help().to_string();
+        assert!(help.starts_with(&about), "{name}: {help}");
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command.clone()).render(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap().replace("\\-", "-");
+        let own = name.replace(' ', "-");
+        assert!(page.contains(&format!("{own} - ")), "the page of {own}: {page}");
+        assert_eq!(seen.insert(about, name.clone()), None, "{name}");
+    }
+}
+
+#[test]
+fn every_command_is_in_one_group_and_has_an_example_that_is_valid() {
+    let all = whole();
+    for command in all.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let name = command.get_name();
+        let groups = super::examples::GROUPS.iter().filter(|(_, names)| names.contains(&name));
+        assert_eq!(groups.count(), 1, "{name}");
+    }
+    for command in visible(&all) {
+        let name = command.get_bin_name().unwrap();
+        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = after.lines().skip(1).take_while(|line| line.starts_with("  stockade "));
+        let examples: Vec<_> = lines.map(str::trim).collect();
+        assert!(after.starts_with("Example") && !examples.is_empty(), "{name}: {after}");
+        for example in examples {
+            let words = words(example);
+            assert!(example.starts_with(&format!("stockade {}", first(name))), "{name}: {example}");
+            let words: Vec<_> = words.iter().skip(1).map(std::ffi::OsString::from).collect();
+            if let Err(error) = Arguments::parse(FRONT, &words) {
+                assert_eq!(error.exit_code(), 0, "{example}: {error}");
+            }
+        }
+    }
+}
+
+/// The first word of a command's name after the program's.
+fn first(name: &str) -> &str {
+    name.split(' ').nth(1).unwrap_or_default()
+}
+
+/// The words of a line as a shell reads them; only single quotes are known.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut is_quoted = false;
+    for letter in line.chars() {
+        match letter {
+            '\'' => is_quoted = !is_quoted,
+            ' ' if !is_quoted => words.push(String::new()),
+            letter => words.last_mut().unwrap().push(letter),
+        }
+    }
+    words
+}
+
+#[test]
+fn every_help_fits_its_terminal() {
+    let names: Vec<String> = visible(&whole())
+        .iter()
+        .map(|command| command.get_bin_name().unwrap().to_owned())
+        .collect();
+    for width in [40, 60, 80, 100] {
+        for name in names.iter().map(String::as_str).chain(["stockade"]) {
+            let words = name.split(' ').map(|word| if word.starts_with('<') { "id" } else { word });
+            let definition = Arguments::command();
+            let mut definition = super::help::with_help(definition, width);
+            let help = definition.try_get_matches_from_mut(words.chain(["--help"])).unwrap_err();
+            let help = help.render().to_string();
+            // A single word may be longer, and an example must stay one line.
+            let is_wide = |line: &&str| {
+                let words = line.split_whitespace().count();
+                line.chars().count() > width
+                    && words > 1
+                    && (width >= 80 || !line.contains("stockade "))
+                    && (width >= 80 || words > 3)
+            };
+            assert_eq!(help.lines().find(is_wide), None, "{name} at {width}:\n{help}");
+        }
+    }
+}
+
+#[test]
+fn help_is_a_command_too() {
+    for (words, part) in [
+        (vec!["help"], "Persistent sandboxes:"),
+        (vec!["help", "run"], "Usage: stockade run"),
+        (vec!["help", "tool", "run"], "Usage: stockade tool run"),
+        (vec!["help", "--help"], "Usage: stockade help"),
+    ] {
+        let words: Vec<_> = words.into_iter().map(std::ffi::OsString::from).collect();
+        let help = Arguments::parse(FRONT, &words).unwrap_err();
+        assert_eq!(help.exit_code(), 0, "{words:?}");
+        assert!(help.to_string().contains(part), "{words:?}: {help}");
+    }
+    let unknown = ["help", "nosuch"].map(std::ffi::OsString::from);
+    assert_ne!(Arguments::parse(FRONT, &unknown).unwrap_err().exit_code(), 0);
+}
+
+#[test]
+fn the_short_flags_of_container_engines_have_the_same_meaning() {
+    for (short, long) in [
+        (
+            "run -it -e A=b -w /tmp -u 7 -v /a:/b:ro -m 1g -l x=y -- true",
+            "run --interactive --tty --env A=b --cwd /tmp --user 7 --mount /a:/b:ro --memory 1g --label x=y -- true",
+        ),
+        (
+            "exec -it -e A=b -w /tmp -u 7:8 s -- sh",
+            "exec --interactive --tty --env A=b --cwd /tmp --user 7:8 s -- sh",
+        ),
+        ("exec -d s -- sh", "exec --detach s -- sh"),
+        ("exec -itw /tmp s sh", "exec --interactive --tty --workdir /tmp s -- sh"),
+        (
+            "create -e A=b -w /tmp -u 7 -v /a:/b -m 1g",
+            "create --env A=b --workdir /tmp --user 7 --volume /a:/b --memory 1g",
+        ),
+        ("create --name x", "create --id x"),
+        ("shell -u 7 -w /tmp -e A=b s", "shell --user 7 --cwd /tmp --env A=b s"),
+        ("up -d -e A=b x.tsx", "up --detach --env A=b x.tsx"),
+        ("ls -aq", "ls --all --quiet"),
+        ("logs -f x", "logs --follow x"),
+    ] {
+        let parse = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
+            format!("{:?}", Arguments::parse(FRONT, &words).unwrap().command)
+        };
+        assert_eq!(parse(short), parse(long), "{short}");
+    }
 }

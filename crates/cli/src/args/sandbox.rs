@@ -7,21 +7,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use stockade_core::network::AllowedHost;
 use stockade_core::network::secret::BoundSecret;
-use stockade_core::{parse_bytes, parse_duration};
+use stockade_core::{OrNone, parse_bytes_or_none, parse_duration, parse_duration_or_none};
 
-use super::sandbox_flags::{Pair, SandboxFlags, SecretFlags, pair};
-
-/// A time, or `none`.
-#[derive(Debug, Clone, Copy)]
-pub struct TtlArgument(pub Option<Duration>);
-
-fn ttl(text: &str) -> Result<TtlArgument, String> {
-    if text == "none" {
-        return Ok(TtlArgument(None));
-    }
-    let length = parse_duration(text).map_err(|error| error.to_string())?;
-    Ok(TtlArgument(Some(length)))
-}
+use super::sandbox_flags::{Pair, SandboxFlags, SecretFlags, UserArgument, VariableFlags, pair};
 
 // Which process executes the operations. (clap would use a doc comment here as that of every
 // command.)
@@ -55,7 +43,7 @@ pub enum OnExpiry {
 #[derive(Debug, Args)]
 pub struct Create {
     /// The sandbox's id: lower-case letters, digits and hyphens [default: generated]
-    #[arg(long, value_name = "ID")]
+    #[arg(long, alias = "name", value_name = "ID")]
     pub id: Option<String>,
     /// Mount this directory as a copy-on-write view, at its own path or at PATH
     #[arg(long, value_name = "DIR[:PATH]")]
@@ -64,9 +52,9 @@ pub struct Create {
     pub sandbox: SandboxFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
-    /// Time to live, such as 30m, or `none` [default: 1h]
-    #[arg(long, value_name = "DURATION", value_parser = ttl)]
-    pub ttl: Option<TtlArgument>,
+    /// Time to live, such as 30m or 7d, or `none` [default: 1h]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
+    pub ttl: Option<OrNone<Duration>>,
     /// When its time to live is over, or its processes are lost: `stop` keeps its files for a day,
     /// `terminate` removes them. Changes in the workspace become a bundle in both cases
     #[arg(long, value_enum, default_value_t = OnExpiry::Stop, value_name = "ACTION")]
@@ -74,9 +62,9 @@ pub struct Create {
     /// Keep the files of the stopped sandbox until it is killed, instead of for a day
     #[arg(long)]
     pub keep: bool,
-    /// Pause the sandbox after this time without use; the next use resumes it
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub idle: Option<Duration>,
+    /// Pause the sandbox after this time without use, or `none`; the next use resumes it
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
+    pub idle: Option<OrNone<Duration>>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -89,28 +77,30 @@ pub struct Create {
 pub struct Exec {
     /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// Set an environment variable of the command
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub env: Vec<Pair>,
+    #[command(flatten)]
+    pub variables: VariableFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
     /// The working directory of the command
-    #[arg(long, value_name = "DIR")]
-    pub cwd: Option<String>,
-    /// The user id of the command
-    #[arg(long, value_name = "UID")]
-    pub user: Option<u32>,
-    /// How long the command may take, such as 30s
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub timeout: Option<Duration>,
-    /// Maximum size of standard output and standard error together
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub max_output: Option<u64>,
+    #[arg(long, short = 'w', alias = "workdir", value_name = "DIR")]
+    pub cwd: Option<OsString>,
+    /// The user id of the command, and the group id if it differs
+    #[arg(long, short, value_name = "UID[:GID]")]
+    pub user: Option<UserArgument>,
+    /// How long the command may take, such as 30s or 1h30m, or `none`
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
+    pub timeout: Option<OrNone<Duration>>,
+    /// Maximum size of standard output and standard error together, or `none`
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
+    pub max_output: Option<OrNone<u64>>,
     /// Give the command a terminal
-    #[arg(long, conflicts_with_all = ["json", "detach"])]
+    #[arg(long, short, conflicts_with_all = ["json", "detach"])]
     pub tty: bool,
+    /// Connect standard input to the command (the default)
+    #[arg(long, short, conflicts_with_all = ["json", "detach"])]
+    pub interactive: bool,
     /// Run the command in the background and print the operation's id; see `stockade logs`
-    #[arg(long)]
+    #[arg(long, short)]
     pub detach: bool,
     /// Capture the command's output and print one JSON object
     #[arg(long)]
@@ -120,16 +110,21 @@ pub struct Exec {
     pub server_mode: ServerMode,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 pub struct Shell {
     /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// The user id of the shell
-    #[arg(long, value_name = "UID")]
-    pub user: Option<u32>,
+    #[command(flatten)]
+    pub variables: VariableFlags,
+    /// The directory in which the shell starts
+    #[arg(long, short = 'w', alias = "workdir", value_name = "DIR")]
+    pub cwd: Option<OsString>,
+    /// The user id of the shell, and the group id if it differs
+    #[arg(long, short, value_name = "UID[:GID]")]
+    pub user: Option<UserArgument>,
     /// Which server executes it
     #[command(flatten)]
     pub server_mode: ServerMode,
@@ -138,7 +133,7 @@ pub struct Shell {
 #[derive(Debug, Args)]
 pub struct List {
     /// Include terminated sandboxes
-    #[arg(long)]
+    #[arg(long, short)]
     pub all: bool,
     /// Only sandboxes with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
@@ -290,9 +285,9 @@ impl SecretCommand {
 pub struct Renew {
     /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
-    /// The time to live from now on, such as 30m
-    #[arg(value_name = "DURATION", value_parser = parse_duration)]
-    pub ttl: Duration,
+    /// The time to live from now on, such as 30m or 7d, or `none`
+    #[arg(value_name = "DURATION", value_parser = parse_duration_or_none)]
+    pub ttl: OrNone<Duration>,
     /// Also accept an end that is earlier than the current one
     #[arg(long)]
     pub shorten: bool,
@@ -342,9 +337,9 @@ pub struct Collect {
     /// Exclude this path and everything below it
     #[arg(long, value_name = "PATH")]
     pub exclude: Vec<OsString>,
-    /// Maximum size of the bundle [default: 4G]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub max_bundle: Option<u64>,
+    /// Maximum size of the bundle, or `none` [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
+    pub max_bundle: Option<OrNone<u64>>,
     /// Maximum number of changed paths of the bundle; a directory that git ignores counts as one if
     /// many paths in it changed [default: 200000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -382,7 +377,7 @@ pub struct Restore {
 #[derive(Debug, Args)]
 pub struct Prune {
     /// Also terminate running sandboxes, and those that were created with --keep
-    #[arg(long)]
+    #[arg(long, short)]
     pub all: bool,
     /// Delete the changes in their workspaces instead of making bundles of them
     #[arg(long)]
@@ -405,6 +400,7 @@ pub struct Tool {
 #[derive(Debug, Subcommand)]
 pub enum ToolCommand {
     /// List the tools
+    #[command(after_help = super::examples::TOOL_LS)]
     Ls {
         /// Print JSON
         #[arg(long)]
@@ -414,6 +410,7 @@ pub enum ToolCommand {
         server_mode: ServerMode,
     },
     /// Run a tool in a sandbox and print its result as JSON
+    #[command(after_help = super::examples::TOOL_RUN)]
     Run {
         /// The sandbox's id, a unique prefix of it, or `latest`
         id: String,
@@ -422,7 +419,7 @@ pub enum ToolCommand {
         /// The arguments, as a JSON object
         #[arg(default_value = "{}")]
         arguments: String,
-        /// Time limit [default: 30s]
+        /// Time limit, such as 30s or 1h30m [default: 30s]
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         timeout: Option<Duration>,
         /// Which server executes it

@@ -3,14 +3,17 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use stockade_core::network::AllowedHost;
 use stockade_core::network::secret::BoundSecret;
-use stockade_core::{parse_bytes, parse_cpus, sandbox};
+use stockade_core::{
+    OrNone, parse_bytes_or_none, parse_count_or_none, parse_cpus_or_none, sandbox,
+};
 
 // The secrets of commands. (clap would use a doc comment here as that of every command.)
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct SecretFlags {
     /// Let the command use the secret in this environment variable without seeing it: the variable
     /// contains a placeholder, which is replaced in requests to that host. Can be repeated; the
@@ -23,41 +26,46 @@ pub struct SecretFlags {
     pub strict_secrets: bool,
 }
 
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct SandboxFlags {
+    /// Use the values of this profile of config.toml or of a trusted stockade.toml, or `none`; other
+    /// flags win [default: the profile that the file names as `default`]
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
     /// Use this directory or tar archive as the root file system instead of the host's programs
     #[arg(long, value_name = "DIR|TAR")]
     pub image: Option<PathBuf>,
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
-    #[arg(long, value_name = "HOST:PATH[:ro]")]
+    #[arg(long, short = 'v', alias = "volume", value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,
-    /// Set an environment variable
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub env: Vec<OsString>,
+    #[command(flatten)]
+    pub variables: VariableFlags,
     /// Add a label, which lists can be filtered by
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
-    /// The user id of commands [default: the owner of the project or workspace]
-    #[arg(long, value_name = "UID")]
-    pub user: Option<u32>,
+    /// The user id of commands, and the group id if it differs [default: the owner of the project
+    /// or workspace]
+    #[arg(long, short, value_name = "UID[:GID]")]
+    pub user: Option<UserArgument>,
     /// The working directory of commands [default: the current directory if it is visible inside]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, short = 'w', alias = "workdir", value_name = "DIR")]
     pub cwd: Option<PathBuf>,
-    /// Memory limit of all processes together, such as 512M
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub memory: Option<u64>,
-    /// Processor limit of all processes together, such as 0.5
-    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus)]
-    pub cpus: Option<u64>,
-    /// Maximum number of processes and threads
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    pub pids: Option<u64>,
-    /// Disk limit of the sandbox's files, such as 1G; `run` then keeps the view in memory
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub disk: Option<u64>,
-    /// Maximum size of standard output and standard error of each command together
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub max_output: Option<u64>,
+    /// Memory limit of all processes together, such as 512M, or `none`
+    #[arg(long, short, value_name = "SIZE", value_parser = parse_bytes_or_none)]
+    pub memory: Option<OrNone<u64>>,
+    /// Processor limit of all processes together, such as 0.5, or `none`
+    #[arg(long, value_name = "NUMBER", value_parser = parse_cpus_or_none)]
+    pub cpus: Option<OrNone<u64>>,
+    /// Maximum number of processes and threads, or `none`
+    #[arg(long, value_name = "NUMBER", value_parser = parse_count_or_none)]
+    pub pids: Option<OrNone<u64>>,
+    /// Disk limit of the sandbox's files, such as 1G, or `none`; with a limit `run` keeps the view in
+    /// memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
+    pub disk: Option<OrNone<u64>>,
+    /// Maximum size of standard output and standard error of each command together, or `none`
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
+    pub max_output: Option<OrNone<u64>>,
     /// Continue without this wall or limit if the host does not support it, and report that
     #[arg(long, value_name = "NAME", value_enum)]
     pub best_effort: Vec<BestEffort>,
@@ -71,6 +79,41 @@ pub struct SandboxFlags {
     /// below it, an address or an address block. Can be repeated; everything else is denied
     #[arg(long, value_name = "HOST[:PORT]")]
     pub allow: Vec<AllowedHost>,
+}
+
+// The environment variables of commands. (clap would use a doc comment here as that of every command.)
+#[derive(Debug, Clone, Default, Args)]
+pub struct VariableFlags {
+    /// Set an environment variable; without a value, pass on this program's own. Can be repeated
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
+    pub env: Vec<OsString>,
+    /// Set the environment variables that a file lists, one NAME=VALUE or NAME per line; lines that
+    /// start with `#` are comments. --env takes precedence. Can be repeated
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
+    /// The assignments of a profile, which the others replace.
+    #[arg(skip)]
+    pub profile: Vec<OsString>,
+}
+
+/// The ids that commands run with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserArgument {
+    pub user: u32,
+    pub group: u32,
+}
+
+impl FromStr for UserArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (user, group) = text.split_once(':').unwrap_or((text, text));
+        match (user.parse(), group.parse()) {
+            (Ok(user), Ok(group)) => Ok(Self { user, group }),
+            _ => Err("expected a user id such as 1000, or a user and a group id such as 1000:1000"
+                .to_owned()),
+        }
+    }
 }
 
 /// The network of a sandbox.

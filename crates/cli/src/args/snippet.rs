@@ -14,20 +14,15 @@ pub struct Snippet {
 #[derive(Debug, Subcommand)]
 pub enum SnippetCommand {
     /// Run a snippet in a jailed worker process and print its transcript
+    #[command(after_help = super::examples::SNIPPET_RUN)]
     Run(RunSnippet),
     /// Check a snippet without running it
+    #[command(after_help = super::examples::SNIPPET_CHECK)]
     Check(CheckSnippet),
     /// Run every TypeScript and JavaScript code block of Markdown documents
-    #[command(after_help = GATE_HELP)]
+    #[command(after_help = super::examples::SNIPPET_GATE)]
     Gate(Gate),
 }
-
-/// The list of blocks.
-const GATE_HELP: &str = "\
-A code block is an example if its language is ts, typescript, mts, tsx, js, javascript, mjs or jsx.
-Blocks with `file=PATH` behind the language are files of one example, which runs at its
-src/main.ts. `skip` behind the language, or the line <!-- stockade: skip --> before the block, skips
-it.";
 
 #[derive(Debug, Args)]
 pub struct RunSnippet {

@@ -24,8 +24,12 @@ pub struct Up {
     #[arg(long, value_name = "ID")]
     pub run_id: Option<String>,
     /// Make an environment variable visible to the workflow; its value is stored with the run
-    #[arg(long, value_name = "NAME[=VALUE]")]
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
+    /// Make the environment variables that a file lists visible to the workflow, one NAME=VALUE or
+    /// NAME per line; --env takes precedence
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
     /// Maximum number of tasks that run at once
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_concurrency: Option<u32>,
@@ -36,7 +40,7 @@ pub struct Up {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub tool_timeout_ms: Option<u64>,
     /// Print the id of the run without waiting for it
-    #[arg(long, conflicts_with = "in_process")]
+    #[arg(long, short, conflicts_with = "in_process")]
     pub detach: bool,
     /// Write the result to a directory, like the child of a `<Sandbox>`
     #[arg(long, value_name = "DIR", requires = "in_process", hide = true)]
@@ -60,7 +64,7 @@ pub struct Resume {
     #[arg(long, alias = "force")]
     pub accept_workflow_change: bool,
     /// Print the id of the run without waiting for it
-    #[arg(long, conflicts_with = "in_process")]
+    #[arg(long, short, conflicts_with = "in_process")]
     pub detach: bool,
     /// Print JSON
     #[arg(long)]
@@ -114,8 +118,12 @@ pub struct Graph {
     #[arg(long, value_name = "JSON|@FILE", default_value = "{}")]
     pub input: String,
     /// Make an environment variable visible to the workflow
-    #[arg(long, value_name = "NAME[=VALUE]")]
+    #[arg(long, short, value_name = "NAME[=VALUE]")]
     pub env: Vec<String>,
+    /// Make the environment variables that a file lists visible to the workflow, one NAME=VALUE or
+    /// NAME per line; --env takes precedence
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

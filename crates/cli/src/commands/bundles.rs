@@ -8,6 +8,7 @@ use crate::args::Bundles;
 use crate::args::sandbox_flags::Pair;
 use crate::output;
 use crate::problem::short_id;
+use crate::request::no_limit;
 use crate::review::{Review, text};
 
 /// Prints the list; bundles that cannot be read come last, with the reason.
@@ -15,7 +16,7 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     let review = Review::open()?;
     stockade_jail::cgroup::sweep();
     let mut list = review.list(ListBundles {
-        limit_bytes: arguments.max_bundle,
+        limit_bytes: arguments.max_bundle.map(no_limit),
         limit_paths: arguments.max_paths,
     })?;
     list.bundles.retain(|listed| has_labels(listed, &arguments.label));

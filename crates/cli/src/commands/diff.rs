@@ -36,10 +36,11 @@ pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
             .is_empty(),
         renamed: entries.iter().filter_map(|(entry, _)| entry.renamed_from.as_ref()).collect(),
     };
-    let mut output = Output::with_pager();
-    let result = match arguments.stat {
-        true => shown.stat(&mut output),
-        false => shown.diff(&mut output),
+    let mut output = Output::with_pager(arguments.color);
+    let result = match (arguments.stat, arguments.name_only) {
+        (true, _) => shown.stat(&mut output),
+        (false, true) => shown.names(&mut output),
+        (false, false) => shown.diff(&mut output),
     };
     match result {
         Ok(()) => output::check_written(output.finish())?,
@@ -201,6 +202,18 @@ impl<'b> DiffView<'b> {
             }
         }
         Ok(unseen.print(output)?)
+    }
+
+    /// Prints the paths whose diffs are shown, one per line.
+    fn names(&self, output: &mut Output) -> Result<(), DiffError> {
+        let groups = [Group::Normal].into_iter().chain(Group::SPECIAL);
+        let groups = groups.filter(|group| group.is_shown() || self.has_named_paths);
+        let mut entries: Vec<_> = groups.flat_map(|group| self.of(group)).collect();
+        entries.sort_by(|(one, _), (other, _)| one.path.as_bytes().cmp(other.path.as_bytes()));
+        for (entry, _) in entries {
+            output.line(Style::Plain, text::path_text(entry).as_bytes())?;
+        }
+        Ok(())
     }
 
     fn stat(&self, output: &mut Output) -> Result<(), DiffError> {

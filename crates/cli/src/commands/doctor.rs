@@ -23,6 +23,7 @@ fn text(diagnosis: &Diagnosis) -> String {
         format!("kernel    {}", diagnosis.kernel),
         format!("user      {}, inside ids: {}", diagnosis.user, diagnosis.identity),
         format!("view      {}", diagnosis.view.unwrap_or("none: no jail is possible")),
+        format!("data      {} (STOCKADE_DATA_DIR)", diagnosis.data.display()),
         String::new(),
         "walls, each tested by an attempt from inside:".to_owned(),
     ];

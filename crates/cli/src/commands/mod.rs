@@ -2,14 +2,17 @@
 
 mod apply;
 mod bundles;
+mod df;
 mod diff;
 mod doctor;
+mod explain;
 mod manual;
 pub mod print;
 mod reject;
 mod resume;
 mod run;
 pub mod sandbox;
+mod trust;
 pub mod workflow;
 
 use stockade_core::{Code, Problem};
@@ -26,6 +29,9 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
         Command::Reject(arguments) => Ok(reject::run(&arguments)?),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Trust(arguments) => trust::run(&arguments),
+        Command::Df(arguments) => df::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
         Command::Create(arguments) => sandbox::create::run(*arguments),
         Command::Restore(arguments) => sandbox::create::restore(*arguments),
         Command::Exec(arguments) => sandbox::exec::run(*arguments).map_err(Failure::for_run),
@@ -61,6 +67,12 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Tool(arguments) => sandbox::tool::run(arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::page(&arguments),
+        // The parser has replaced it, unless it has flags.
+        Command::Help(_) => {
+            Err(Problem::new(Code::InvalidInput, "`stockade help` takes a command")
+                .remedied_by("stockade --help")
+                .into())
+        }
         Command::Debug(_)
         | Command::Snippet(_)
         | Command::Mcp(_)

@@ -77,6 +77,7 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
         "bundle": bundle,
         "view": view,
         "error": problem,
+        "profile": report.profile,
         "notes": report.notes,
         "isolation": report.isolation,
         "network": network,

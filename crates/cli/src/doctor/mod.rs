@@ -47,6 +47,8 @@ pub(crate) struct Diagnosis {
     pub(crate) kernel: String,
     pub(crate) user: u32,
     pub(crate) identity: String,
+    /// The data directory.
+    pub(crate) data: std::path::PathBuf,
     /// `overlay` or `copy`; `None` if jails are not available.
     pub(crate) view: Option<&'static str>,
     pub(crate) walls: Vec<WallProof>,
@@ -100,6 +102,7 @@ impl Diagnosis {
             "kernel": self.kernel,
             "user": self.user,
             "identity": self.identity,
+            "dataDirectory": self.data.to_string_lossy(),
             "view": self.view,
             "walls": walls,
             "network": { "policy": policy },
@@ -139,6 +142,7 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         kernel: uname.release().to_string_lossy().into_owned(),
         user: rustix::process::getuid().as_raw(),
         identity: described,
+        data: crate::data_dir::data_path()?,
         view: None,
         walls: Vec::new(),
         policy: None,

@@ -25,7 +25,9 @@ const SAMPLES: &[(&str, &[&str])] = &[
     ("mount", &["@/image:/m"]),
     ("env", &["A=b=c", "EMPTY=", "A=d"]),
     ("label", &["team=x"]),
+    ("env-file", &["@/variables"]),
     ("user", &["1234"]),
+    ("user", &["1234:1234"]),
     ("cwd", &["/tmp/../var"]),
     ("cwd", &["below"]),
     ("memory", &["64M"]),
@@ -47,8 +49,8 @@ const BAD: &[(&str, &str)] = &[
     ("mount", "/a:b"),
     ("mount", ":/b"),
     ("mount", "/a:/"),
-    ("env", "NAME"),
     ("env", "=x"),
+    ("env-file", "/nowhere"),
     ("access", "allow:/x"),
     ("access", "maybe:read:/x"),
 ];
@@ -65,6 +67,7 @@ impl Scene {
         for name in ["image", "project", "project/below"] {
             std::fs::create_dir(directory.path().join(name)).unwrap();
         }
+        std::fs::write(directory.path().join("variables"), "A=b\n").unwrap();
         let root = directory.path().join("project").canonicalize().unwrap();
         let project = Project::open(&root, None).unwrap();
         let data = DataDir::open(&directory.path().join("data")).unwrap();

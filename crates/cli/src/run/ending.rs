@@ -15,6 +15,7 @@ use stockade_review as review;
 
 use crate::args::Run;
 use crate::problem::{apply_problem, caused, store_problem};
+use crate::request::no_limit;
 
 /// What happened to the changes.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub(super) fn conclude(
     }
     let path = data.path().join("views").join(view.id());
     remove_denied_directories(access, project, &view);
-    let limits = review::limits(arguments.max_bundle, arguments.max_paths);
+    let limits = review::limits(arguments.max_bundle.map(no_limit), arguments.max_paths);
     let exit_code = ending.process_exit_code();
     let made = review::bundle_view(data, project, &view, exit_code, &limits, &mut notes);
     let bundle = match made {

@@ -59,7 +59,7 @@ mod tests {
 
     fn build_from(caller: &[(&str, &str)], requested: &[(&str, &str)]) -> Vec<String> {
         let caller = caller.iter().map(|(n, v)| (OsString::from(n), OsString::from(v)));
-        let environment = requested.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned()));
+        let environment = requested.iter().map(|(n, v)| ((*n).to_owned(), (*v).into()));
         let spec = SandboxSpec { environment: environment.collect(), ..SandboxSpec::default() };
         let built = build(caller, &[], &[], &spec, USER).unwrap();
         built.into_iter().map(|line| line.into_string().unwrap()).collect()

@@ -25,7 +25,7 @@ fn own_command() -> String {
 }
 
 /// Quotes a word for a shell.
-fn shell_word(word: &str) -> String {
+pub(crate) fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
@@ -40,8 +40,9 @@ pub(super) fn own_limits(arguments: &Run) -> Vec<LimitReport> {
         enforcement: Enforcement::Enforced,
         by: "stockade".to_owned(),
     };
-    let timeout = arguments.timeout.map(|_| report("timeout"));
-    timeout.into_iter().chain(arguments.sandbox.max_output.map(|_| report("output"))).collect()
+    let timeout = arguments.timeout.and_then(|limit| limit.0).map(|_| report("timeout"));
+    let output = arguments.sandbox.max_output.and_then(|limit| limit.0);
+    timeout.into_iter().chain(output.map(|_| report("output"))).collect()
 }
 
 /// The problem of a request that cannot be planned.

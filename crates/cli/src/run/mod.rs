@@ -5,11 +5,12 @@ mod ending;
 mod environment;
 mod launch;
 mod limits;
+mod missing_program;
 mod network;
 mod probe;
 mod report;
 
-use std::ffi::{OsStr, OsString};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -22,11 +23,10 @@ use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Ending, Problem, SandboxSpec};
 use stockade_jail::{Captured, Identity, Signals};
 use stockade_plan::HostPaths;
-use stockade_plan::environment::PATH;
 
 pub(crate) use ending::Conclusion;
 pub use limits::wall_problem;
-pub(crate) use limits::wall_remedy;
+pub(crate) use limits::{shell_word, wall_remedy};
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
@@ -34,6 +34,7 @@ use crate::args::Run;
 use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
+use crate::profile;
 use crate::request::SandboxRequest;
 
 /// Runs the command, and stores, applies or discards its changes.
@@ -56,6 +57,15 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let data = open_data()?;
     refuse_own_data(&project, &data)?;
     crate::review::recover(&data)?;
+    let chosen = profile::choose(arguments.sandbox.profile.as_deref(), Some(&project), &data)?;
+    let mut arguments = Cow::Borrowed(arguments);
+    if let Some(profile) = &chosen.profile {
+        profile.apply_to_run(arguments.to_mut(), &project.root)?;
+        if !arguments.json {
+            eprint_line!("stockade: {}", profile.line());
+        }
+    }
+    let arguments = arguments.as_ref();
     let identity = identity()?;
     let requested = request(arguments, &project, &current, &data)?;
     let spec = &requested;
@@ -80,21 +90,24 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let egress = launched.serve(egress)?;
     let ended = launch::supervise(arguments, launched, signals, &data)?;
     let refusals = egress.map(RunningEgress::end);
-    let (conclusion, mut notes) =
+    let (conclusion, more_notes) =
         ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
+    let mut notes = chosen.notes;
+    notes.extend(more_notes);
     let policy = spec.network.clone();
     let network = policy.zip(refusals).map(|(policy, (refusals, ended_early))| {
         notes.extend(ended_early);
         (policy, bound, refusals)
     });
     Ok(Report {
-        hint: hint(arguments, &ended.ending),
+        hint: hint(arguments, &ended.ending, &project, home.as_deref()),
         exit_code: ended.ending.process_exit_code(),
         ending: ended.ending,
         output: ended.output,
         error: ended.error,
         write_error: ended.write_error,
         conclusion,
+        profile: chosen.profile.map(|profile| profile.to_json()),
         notes,
         isolation: ended.isolation,
         network,
@@ -190,26 +203,19 @@ fn project_problem(error: stockade_bundle::project::Error) -> Problem {
 }
 
 /// What the user can do about a command that was not found.
-fn hint(arguments: &Run, ending: &Ending) -> Option<String> {
+fn hint(
+    arguments: &Run,
+    ending: &Ending,
+    project: &Project,
+    home: Option<&Path>,
+) -> Option<String> {
     let Ending::NotRun { step: Step::RunProgram, .. } = ending else { return None };
     let name = arguments.command.first()?;
-    if Path::new(name).components().count() > 1 {
-        return None;
-    }
-    let hidden = hidden_program(name, std::env::var_os("PATH").as_ref())?;
-    let directory = hidden.parent()?.display().to_string();
-    Some(format!(
-        "{} exists on the host but is not visible in the sandbox; add --mount {directory}:{directory}:ro --env PATH={directory}:{PATH}",
-        hidden.display(),
-    ))
-}
-
-/// The path of a program on the host, if the sandbox does not contain it.
-fn hidden_program(name: &OsStr, path: Option<&OsString>) -> Option<PathBuf> {
-    std::env::split_paths(path?).map(|directory| directory.join(name)).find(|candidate| {
-        let shown = PATH.split(':').any(|directory| candidate.starts_with(directory));
-        !shown && candidate.is_file()
-    })
+    let path = missing_program::search_path();
+    missing_program::hint(
+        name,
+        &missing_program::Host { path: &path, home, project: &project.root },
+    )
 }
 
 /// The home directory that `passwd(5)` lists for a user id.

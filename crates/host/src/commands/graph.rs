@@ -14,7 +14,7 @@ use stockade_cli::problem::{Failure, caused};
 /// Prints the graph. No task is executed.
 pub(crate) fn run(arguments: &args::workflow::Graph) -> Result<u8, Failure> {
     let input = value(&arguments.input, "input")?;
-    let environment = environment(&arguments.env)?;
+    let environment = environment(&arguments.env, &arguments.env_file)?;
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

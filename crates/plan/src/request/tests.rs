@@ -131,7 +131,7 @@ fn a_variable_and_a_directory_must_be_possible() {
     let scene = Scene::new();
     let variable = |name: &str, value: &str| {
         let set = |spec: &mut SandboxSpec| {
-            spec.environment.insert(name.to_owned(), value.to_owned());
+            spec.environment.insert(name.to_owned(), value.into());
         };
         scene.changed(set)
     };

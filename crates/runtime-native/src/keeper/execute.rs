@@ -174,7 +174,7 @@ impl Sandbox {
         let of_network = network.map(|(name, value)| environment::line(name, value)).collect();
         let of_sandbox = sandbox.into_iter().map(|(name, value)| {
             let line = environment::line(name, &value);
-            wipe_all([value.into_bytes()]);
+            wipe_all([value.0]);
             line
         });
         let account = environment::Account { user, own: self.home_owner(context) };

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use stockade_core::Bytes;
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{Isolation, SandboxId, SandboxSpec};
 
@@ -209,7 +210,7 @@ fn write_in_place(directory: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Result<
 }
 
 /// An environment: names and values.
-pub(super) type Environment = std::collections::BTreeMap<String, String>;
+pub(super) type Environment = std::collections::BTreeMap<String, Bytes>;
 
 /// Reads a sandbox's environment.
 pub(super) fn read_environment(directory: BorrowedFd<'_>) -> io::Result<Environment> {
@@ -226,7 +227,7 @@ pub(super) fn write_environment(
 
 /// Wipes an environment's values from memory.
 pub(super) fn wipe_environment(environment: Environment) {
-    wipe_all(environment.into_values().map(String::into_bytes));
+    wipe_all(environment.into_values().map(|value| value.0));
 }
 
 /// Reads a small JSON file of the keeper's own.

@@ -333,7 +333,7 @@ mod tests {
         };
         assert!(with(&|_| {}));
         assert!(with(&|spec| {
-            spec.environment.insert("A".to_owned(), "b".to_owned());
+            spec.environment.insert("A".to_owned(), "b".into());
             spec.labels.insert("owner".to_owned(), "me".to_owned());
             spec.working_directory = Some("/tmp".into());
             spec.best_effort.insert(BestEffort::Memory);

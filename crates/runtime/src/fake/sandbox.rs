@@ -10,7 +10,7 @@ use crate::egress::EgressListeners;
 use stockade_bundle::beneath::Timestamp;
 use stockade_core::sandbox::{LimitName, Limits, Root};
 use stockade_core::{
-    Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec, WallReport,
+    Bytes, Enforcement, ExecId, Isolation, Level, LimitReport, SandboxId, SandboxSpec, WallReport,
 };
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, watch};
@@ -163,9 +163,9 @@ impl Sandbox {
     }
 
     /// The environment of every command.
-    pub(super) fn environment(&self) -> BTreeMap<String, String> {
+    pub(super) fn environment(&self) -> BTreeMap<String, Bytes> {
         let own = [("HOME", HOME), ("PATH", "/usr/bin:/bin")];
-        let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let own = own.map(|(name, value)| (name.to_owned(), value.into()));
         own.into_iter().chain(self.spec.environment.clone()).collect()
     }
 

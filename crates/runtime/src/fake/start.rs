@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ pub(super) fn start(
     };
 
     let own = sandbox.environment().into_iter();
-    let own = own.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let own = own.map(|(name, value)| (OsString::from(name), OsString::from_vec(value.0)));
     let environment = own.chain(command.environment.clone()).collect();
     let (transcript, receiver) = watch::channel(Transcript::default());
     let transcript = Arc::new(transcript);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -127,14 +128,15 @@ pub(crate) async fn secret_variables(
     if !all.is_empty() {
         inner.egress.deliver(&owned.id, inner.options.deadline).await?;
     }
-    Ok(variables(&all).collect())
+    Ok(all.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
 }
 
 /// Converts variables to the form of a runtime.
 pub(crate) fn variables(
-    environment: &BTreeMap<String, String>,
+    environment: &BTreeMap<String, Bytes>,
 ) -> impl Iterator<Item = (OsString, OsString)> {
-    environment.iter().map(|(name, value)| (name.into(), value.into()))
+    let value = |value: &Bytes| OsString::from_vec(value.0.clone());
+    environment.iter().map(move |(name, bytes)| (name.into(), value(bytes)))
 }
 
 /// The command of a request, if the request is valid and the rules allow it.
@@ -142,6 +144,9 @@ pub(crate) fn command(owned: &OwnedSandbox, request: &Execute) -> Result<Command
     let arguments: Vec<_> = match &request.command {
         CommandLine::Shell(line) => vec!["/bin/sh".into(), "-c".into(), line.into()],
         CommandLine::Program(words) => words.iter().map(Into::into).collect(),
+        CommandLine::Words(words) => {
+            words.iter().map(|word| OsString::from_vec(word.0.clone())).collect()
+        }
     };
     if arguments.first().is_none_or(|program: &OsString| program.is_empty()) {
         return Err(invalid("the command must name a program"));
@@ -149,18 +154,16 @@ pub(crate) fn command(owned: &OwnedSandbox, request: &Execute) -> Result<Command
     if request.stdin.as_ref().is_some_and(|bytes| bytes.0.len() > WHOLE_INPUT_BYTES) {
         return Err(invalid(format!("`stdin` may have at most {WHOLE_INPUT_BYTES} bytes")));
     }
-    let path = |path: &String| SandboxPath::new(path).map_err(|error| runtime_problem(&error));
+    let path = |path: &Bytes| {
+        SandboxPath::new(OsStr::from_bytes(&path.0)).map_err(|error| runtime_problem(&error))
+    };
     let working_directory = request.working_directory.as_ref().map(path).transpose()?;
     if let Some(directory) = &request.working_directory {
-        owned.allows(Level::Execute, directory.as_bytes())?;
+        owned.allows(Level::Execute, &directory.0)?;
     }
-    if let CommandLine::Program(words) = &request.command
-        && let Some(program) = words.first().filter(|word| word.starts_with('/'))
-    {
-        owned.may_run(program.as_bytes())?;
-    }
-    if matches!(request.command, CommandLine::Shell(_)) {
-        owned.may_run(b"/bin/sh")?;
+    let program = arguments.first().map(|program| program.as_bytes());
+    if let Some(program) = program.filter(|program| program.starts_with(b"/")) {
+        owned.may_run(program)?;
     }
     Ok(Command {
         arguments,

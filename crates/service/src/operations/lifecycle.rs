@@ -154,7 +154,7 @@ async fn run_with_freed_space<T, F: Future<Output = Result<T>>>(
 
 /// Changes the end of a sandbox's TTL.
 pub(crate) async fn renew(service: &Service, caller: &Caller, request: Renew) -> Result<Sandbox> {
-    spec::duration(request.ttl_seconds)?;
+    request.ttl_seconds.map(spec::duration).transpose()?;
     service.owned_sandbox(caller, &request.id, Operation::Renew).await?;
     let done = operation::run(&service.engine, RENEW, caller, &request).await;
     service.inner.wake(&request.id);
@@ -492,29 +492,36 @@ async fn perform_renewal(
     let Renew { id, ttl_seconds, shorten } = &input.request;
     context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(&context, &input.owner, id, Operation::Renew).await?).clone();
-    let ttl = spec::duration(*ttl_seconds).map_err(to_failure)?;
+    let ttl = ttl_seconds.map(spec::duration).transpose().map_err(to_failure)?;
     // Recorded, so that a second execution of the workflow does not postpone it.
-    let new_end: i64 = context
-        .step("deadline", async |_: Step| {
-            Ok(now_ms().saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)))
-        })
-        .await?;
-    let end = match row.expires_at {
-        // It never expires, but the files of one that stopped by itself are removed.
-        None if !shorten && row.removal().is_some() => {
-            row.extend_removal(new_end);
-            context.finish_with(vec![row.change(row.state, row.reason.clone())]);
-            return Ok(row.to_sandbox(None));
+    let end: Option<i64> = match ttl {
+        None => None,
+        Some(ttl) => {
+            let deadline = async |_: Step| {
+                Ok(now_ms().saturating_add(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)))
+            };
+            Some(context.step("deadline", deadline).await?)
         }
-        None if !shorten => return Ok(row.to_sandbox(None)),
-        Some(end) if end > new_end && !shorten => return Ok(row.to_sandbox(None)),
-        _ => new_end,
     };
+    // It never expires, but the files of one that stopped by itself are removed.
+    if let (None, Some(end), true) = (row.expires_at, end, !shorten && row.removal().is_some()) {
+        row.extend_removal(end);
+        context.finish_with(vec![row.change(row.state, row.reason.clone())]);
+        return Ok(row.to_sandbox(None));
+    }
+    let is_earlier = match (row.expires_at, end) {
+        (None, _) => true,
+        (Some(old), Some(new)) => old > new,
+        (Some(_), None) => false,
+    };
+    if is_earlier && !shorten {
+        return Ok(row.to_sandbox(None));
+    }
     if matches!(row.state, State::Running | State::Paused) {
         context
             .step("renew", async |_: Step| {
                 let runtime = inner.runtime(&row.runtime).map_err(to_failure)?;
-                let lease = spec::lease(Some(end), now_ms());
+                let lease = spec::lease(end, now_ms());
                 let renewed = inner.with_deadline(runtime.renew(&row.id, lease));
                 let renewed = inner
                     .terminations
@@ -525,11 +532,11 @@ async fn perform_renewal(
             })
             .await?;
     }
-    row.expires_at = Some(end);
+    row.expires_at = end;
     // The files of a stopped sandbox remain longer too.
     row.remove_at = None;
     let change = row.change(row.state, row.reason.clone());
-    let payload = Payload::SandboxRenewed(Renewed { expires_at: timestamp(end) });
+    let payload = Payload::SandboxRenewed(Renewed { expires_at: end.map(timestamp) });
     context.finish_with(vec![change, events::record(&context, &row, payload)]);
     Ok(row.to_sandbox(None))
 }

@@ -86,7 +86,7 @@ pub(super) async fn run_with(
     environment: BTreeMap<String, String>,
 ) -> Result<Value> {
     let mut execute = Execute::new(call.sandbox_id.clone(), line);
-    execute.environment = environment;
+    execute.environment = stockade_core::bytes::values(environment);
     execute.timeout_seconds = Some(call.timeout.as_secs_f64());
     let ExecuteResult { end, stdout, stderr, stdout_truncated, stderr_truncated, .. } =
         call.service.execute(&call.caller, execute).await?;

@@ -55,14 +55,14 @@ async fn variables_are_nowhere_else() {
         stockade_runtime::Ending::Exited(u8::from(!is_there))
     });
     let mut execute = program(&id, &["env"]);
-    execute.environment.insert("TOKEN".to_owned(), SECRET.to_owned());
+    execute.environment.insert("TOKEN".to_owned(), SECRET.into());
     let repeated = execute.clone();
     let done =
         harness.run(|s| async move { s.execute(&caller("u1").with_key("k"), repeated).await });
     assert_eq!(done.await.unwrap().end.exit_code, Some(0), "the command has it");
     // The comparison of requests includes variables, although they are not recorded.
     let mut other = execute.clone();
-    other.environment.insert("TOKEN".to_owned(), "other".to_owned());
+    other.environment.insert("TOKEN".to_owned(), "other".into());
     let refused =
         harness.run(|s| async move { s.execute(&caller("u1").with_key("k"), other).await });
     assert_eq!(refused.await.unwrap_err().code, Code::Conflict);
@@ -80,7 +80,7 @@ async fn variables_are_nowhere_else() {
     assert_eq!(ended, Some(0));
     assert!(!harness.database_holds(SECRET), "a variable of a command");
 
-    let environment = [("TOKEN".to_owned(), SECRET.to_owned())].into();
+    let environment = [("TOKEN".to_owned(), SECRET.into())].into();
     let request = CreateSandbox { environment, ..CreateSandbox::default() };
     let id = harness.create(request).await.unwrap().id;
     let workflows = "SELECT coalesce(inputs, '') || coalesce(output, '') FROM workflow_status";

@@ -5,6 +5,8 @@ use super::{Family, family};
 use crate::manifest::ExecutedBy::Build;
 
 pub(super) const FAMILIES: &[Family] = &[
+    // Stockade's own: what a trusted file grants to later sandboxes.
+    family(Build, "https://toml.io/en/v1.0.0", &["stockade.toml"]),
     family(
         Build,
         "https://doc.rust-lang.org/cargo/reference/config.html",

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stockade_api::{
-    Ending, Execute, OpenSession, OutputEnd, Session, SessionEvent, SessionInput, Terminal,
+    Ending, Execute, GetSandbox, OpenSession, OutputEnd, Session, SessionEvent, SessionInput,
+    Terminal,
 };
 use stockade_core::ending::signal_exit_code;
-use stockade_core::{Code, Problem};
+use stockade_core::{Code, Problem, SandboxId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -34,8 +35,9 @@ pub(super) async fn attach(
     tty: bool,
 ) -> Result<u8, Failure> {
     if tty && let Ok(kind) = std::env::var("TERM") {
-        execute.environment.entry("TERM".to_owned()).or_insert(kind);
+        execute.environment.entry("TERM".to_owned()).or_insert(kind.into());
     }
+    let id = execute.sandbox_id.clone();
     let request = OpenSession { execute, terminal: tty.then(size), input: true };
     let session = remote.sandboxes.open_session(&remote.idempotent(), request).await?;
     let Session { mut events, input, .. } = session;
@@ -83,7 +85,10 @@ pub(super) async fn attach(
             signal_exit_code(signal)
         }
         Stopping::No | Stopping::Requested { .. } => {
-            report_failure(&end);
+            match end.ending {
+                Ending::SandboxEnded => report_sandbox_end(remote, &end, id).await,
+                _ => report_failure(&end),
+            }
             end.ending.process_exit_code(end.exit_code)
         }
     };
@@ -284,6 +289,26 @@ fn io_failure(error: io::Error) -> Failure {
 
 fn connection_lost(message: &str) -> Problem {
     Problem::new(Code::Unreachable, message).remedied_by("stockade ls")
+}
+
+/// Reports that a command ended with its sandbox, and whether that was the end of its time to live.
+async fn report_sandbox_end(remote: &Remote, end: &OutputEnd, id: SandboxId) {
+    let request = GetSandbox { id, metrics: false };
+    let sandbox = remote.sandboxes.get_status(remote.caller(), request).await.ok();
+    let expired =
+        sandbox.and_then(|sandbox| Some((sandbox.id, sandbox.created_at, sandbox.expires_at?)));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    match expired {
+        Some((id, created, expires))
+            if u128::try_from(expires.as_millisecond()).is_ok_and(|at| at <= now) =>
+        {
+            let length = (expires.as_millisecond() - created.as_millisecond()) / 1000;
+            notify(&format!(
+                "the command was ended: the time to live of the sandbox ({length} s) has expired; `stockade start {id}` makes it run again, and `stockade renew {id} 1h` before its end extends it"
+            ));
+        }
+        _ => report_failure(end),
+    }
 }
 
 /// Reports how a command ended, unless it ended by itself.

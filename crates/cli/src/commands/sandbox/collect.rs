@@ -9,6 +9,7 @@ use crate::args::sandbox::Collect;
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::remote;
+use crate::request::no_limit;
 use crate::review::text;
 
 /// Creates it.
@@ -19,7 +20,7 @@ pub(crate) fn run(arguments: Collect) -> Result<u8, Failure> {
         let request = CollectChanges {
             sandbox_id,
             exclude,
-            limit_bytes: arguments.max_bundle,
+            limit_bytes: arguments.max_bundle.map(no_limit),
             limit_paths: arguments.max_paths,
         };
         Ok(remote.sandboxes.collect_changes(&remote.idempotent(), request).await?)

@@ -1,11 +1,12 @@
 //! `stockade create` and `stockade restore`: create a persistent sandbox and print its id.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stockade_api::{
     CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, Network, Sandbox,
 };
-use stockade_core::sandbox::{Root, Workspace};
+use stockade_bundle::project::Project;
+use stockade_core::sandbox::{Root, User, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 use stockade_egress_control::Credential;
 
@@ -13,7 +14,9 @@ use super::{secret, show};
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::args::sandbox_flags::SecretFlags;
 use crate::commands::print::{escaped, notify, print, print_text};
+use crate::data_dir::{data_path, open_data_dir};
 use crate::problem::{Failure, caused};
+use crate::profile::{self, Profile};
 use crate::remote::{self, Remote};
 use crate::request::SandboxRequest;
 use crate::secrets;
@@ -21,13 +24,12 @@ use crate::secrets;
 /// Creates a sandbox.
 pub(crate) fn run(arguments: Create) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.json, arguments.server_mode);
-    let values = secrets::read(&arguments.secrets.secret)?;
-    let request = request(arguments)?;
+    let (request, profile, values) = request(arguments)?;
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.create(&remote.idempotent(), request).await?;
         give_values(&remote, made, values).await
     })?;
-    print_created(&made, json)
+    print_created(&made, profile.as_ref(), json)
 }
 
 /// Gives a new sandbox the values of its secrets. One that does not get them is removed.
@@ -53,20 +55,27 @@ async fn give_values(
 /// Creates a sandbox from a snapshot.
 pub(crate) fn restore(arguments: Restore) -> Result<u8, Failure> {
     let (json, server_mode) = (arguments.create.json, arguments.create.server_mode);
-    let values = secrets::read(&arguments.create.secrets.secret)?;
     let snapshot_id = SnapshotId::new(arguments.snapshot).map_err(|error| invalid(&error))?;
-    let request = stockade_api::Restore { snapshot_id, sandbox: request(arguments.create)? };
+    let (sandbox, profile, values) = request(arguments.create)?;
+    let request = stockade_api::Restore { snapshot_id, sandbox };
     let made = remote::with(server_mode, async |remote| {
         let made = remote.sandboxes.restore(&remote.idempotent(), request).await?;
         give_values(&remote, made, values).await
     })?;
-    print_created(&made, json)
+    print_created(&made, profile.as_ref(), json)
 }
 
-fn print_created(made: &Sandbox, json: bool) -> Result<u8, Failure> {
+fn print_created(made: &Sandbox, profile: Option<&Profile>, json: bool) -> Result<u8, Failure> {
     if json {
-        print(made)?;
+        let mut answer = serde_json::to_value(made).map_err(|error| caused(Code::Io, &error))?;
+        if let (Some(profile), Some(members)) = (profile, answer.as_object_mut()) {
+            members.insert("profile".to_owned(), profile.to_json());
+        }
+        print(&answer)?;
     } else {
+        if let Some(profile) = profile {
+            notify(&escaped(&profile.line()));
+        }
         for reason in made.isolation.iter().flat_map(|isolation| &isolation.reasons) {
             notify(&format!("note: {}", escaped(reason)));
         }
@@ -80,11 +89,37 @@ fn print_created(made: &Sandbox, json: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn request(arguments: Create) -> Result<CreateSandbox, Problem> {
+fn request(
+    mut arguments: Create,
+) -> Result<(CreateSandbox, Option<Profile>, Vec<Credential>), Problem> {
     let current = std::env::current_dir().map_err(|error| {
         Problem::new(Code::Io, "cannot find the current directory").because(error.to_string())
     })?;
-    request_in(arguments, &current)
+    let profile = apply_profile(&mut arguments, &current)?;
+    let values = secrets::read(&arguments.secrets.secret)?;
+    Ok((request_in(arguments, &current)?, profile, values))
+}
+
+/// Adds the values of the profile that applies. The project is that of the workspace, or else that of
+/// the current directory.
+fn apply_profile(arguments: &mut Create, current: &Path) -> Result<Option<Profile>, Problem> {
+    let workspace = arguments.workspace.as_deref().map(workspace).transpose()?;
+    let start = workspace.as_ref().map_or(current, |workspace| workspace.host.as_path());
+    // A directory that cannot be a project, such as the home directory, has no file of a project.
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let project = Project::find(start, home.as_deref()).ok();
+    let data = open_data_dir(&data_path()?)?;
+    let chosen = profile::choose(arguments.sandbox.profile.as_deref(), project.as_ref(), &data)?;
+    for note in &chosen.notes {
+        notify(&format!("note: {}", escaped(note)));
+    }
+    if let Some(profile) = &chosen.profile {
+        let root = project.as_ref().map(|project| project.root.as_path());
+        let inside = workspace.as_ref().map(|workspace| workspace.inside.as_path());
+        let inside = inside.or(root).unwrap_or(current);
+        profile.apply_to_create(arguments, inside)?;
+    }
+    Ok(chosen.profile)
 }
 
 /// The request for these arguments, for a caller in this directory.
@@ -96,6 +131,14 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
     secrets::refuse_set_twice(&secret, |name| requested.environment.contains_key(name))?;
     if let (Some(first), None) = (secret.first(), &requested.allowed) {
         return Err(secrets::without_network(first));
+    }
+    if let Some(User { user, group }) = requested.user
+        && group != user
+    {
+        let message = format!("`--user {user}:{group}`: a sandbox has one id for user and group");
+        return Err(Problem::new(Code::InvalidInput, message)
+            .because("`stockade exec` accepts another group for one command")
+            .remedied_by(format!("--user {user}")));
     }
     Ok(CreateSandbox {
         id,
@@ -126,7 +169,10 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
                 until.0.map_or(Expiry::Never, |length| Expiry::Seconds(length.as_secs_f64()))
             }
         },
-        idle_timeout_seconds: arguments.idle.map(|length| length.as_secs_f64()),
+        idle_timeout_seconds: arguments
+            .idle
+            .and_then(|limit| limit.0)
+            .map(|length| length.as_secs_f64()),
         on_expiry: Some(match arguments.on_expiry {
             OnExpiry::Stop => ExpiryAction::Stop,
             OnExpiry::Terminate => ExpiryAction::Terminate,

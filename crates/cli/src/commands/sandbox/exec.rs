@@ -1,36 +1,39 @@
 //! `stockade exec` and `stockade shell`: a command in a sandbox, with this program's streams.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
 use stockade_api::{CommandLine, Execute, GetSandbox};
-use stockade_core::SandboxId;
+use stockade_core::{Problem, SandboxId};
 
 use super::attach::attach;
 use super::{find, secret};
 use crate::args::sandbox::{Exec, Shell};
-use crate::args::sandbox_flags::Pair;
+use crate::args::sandbox_flags::{UserArgument, VariableFlags};
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
+use crate::request::no_limit;
 use crate::secrets;
 use crate::terminal;
+use crate::variables;
 
 /// Runs a command; the exit code is the command's.
 pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
     let secrets = arguments.secrets;
-    let is_set = |name: &str| arguments.env.iter().any(|Pair(own, _)| own == name);
-    secrets::refuse_set_twice(&secrets.secret, is_set)?;
+    let set = variables::read(&arguments.variables)?;
+    secrets::refuse_set_twice(&secrets.secret, |name| set.contains_key(name))?;
     let values = secrets::read(&secrets.secret)?;
     remote::with(arguments.server_mode, async |remote| {
         let id = find(&remote, &arguments.id).await?;
         if !values.is_empty() {
             secret::bind_and_give(&remote, &id, &secrets, values).await?;
         }
-        let mut execute = Execute::new(id, CommandLine::Program(arguments.command));
-        execute.environment =
-            arguments.env.into_iter().map(|Pair(name, value)| (name, value)).collect();
-        execute.working_directory = arguments.cwd;
-        execute.uid = arguments.user;
-        execute.timeout_seconds = arguments.timeout.map(|length| length.as_secs_f64());
-        execute.output_limit_bytes = arguments.max_output;
+        let mut execute = Execute::new(id, command_line(arguments.command));
+        set_place(&mut execute, &arguments.variables, arguments.cwd, arguments.user)?;
+        let timeout = arguments.timeout.and_then(|limit| limit.0);
+        execute.timeout_seconds = timeout.map(|length| length.as_secs_f64());
+        execute.output_limit_bytes = arguments.max_output.map(no_limit);
         if arguments.detach {
             let started = remote.sandboxes.execute_stream(&remote.idempotent(), execute).await?;
             if arguments.json {
@@ -58,6 +61,29 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
     })
 }
 
+/// The command line of these words, which need not be UTF-8.
+fn command_line(words: Vec<OsString>) -> CommandLine {
+    let text = words.iter().map(|word| word.to_str().map(str::to_owned)).collect();
+    match text {
+        Some(text) => CommandLine::Program(text),
+        None => CommandLine::Words(words.into_iter().map(|word| word.into_vec().into()).collect()),
+    }
+}
+
+/// Sets the variables, the directory and the ids of a command.
+fn set_place(
+    execute: &mut Execute,
+    variables: &VariableFlags,
+    cwd: Option<OsString>,
+    user: Option<UserArgument>,
+) -> Result<(), Problem> {
+    execute.environment = variables::read(variables)?;
+    execute.working_directory = cwd.map(|directory| directory.into_vec().into());
+    execute.uid = user.map(|id| id.user);
+    execute.gid = user.map(|id| id.group);
+    Ok(())
+}
+
 /// If the network policy denied connections of a sandbox, prints how to list them: the command may
 /// have failed because of that.
 async fn hint_denied(remote: &Remote, id: SandboxId) {
@@ -81,7 +107,7 @@ pub(crate) fn shell(arguments: Shell) -> Result<u8, Failure> {
         let line = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi";
         let id = find(&remote, &arguments.id).await?;
         let mut execute = Execute::new(id, CommandLine::Shell(line.to_owned()));
-        execute.uid = arguments.user;
+        set_place(&mut execute, &arguments.variables, arguments.cwd, arguments.user)?;
         attach(&remote, execute, terminal::is_on_input()).await
     })
 }

@@ -88,7 +88,7 @@ fn print_state(sandbox: &Sandbox, json: bool) -> Result<u8, Failure> {
 pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
     let sandbox = remote::with(arguments.server_mode, async |remote| {
         let id = find(&remote, &arguments.id).await?;
-        let ttl_seconds = arguments.ttl.as_secs_f64();
+        let ttl_seconds = arguments.ttl.0.map(|length| length.as_secs_f64());
         let request = stockade_api::Renew { id, ttl_seconds, shorten: arguments.shorten };
         Ok(remote.sandboxes.renew(&remote.idempotent(), request).await?)
     })?;

@@ -11,14 +11,18 @@ pub(super) mod runs;
 pub mod up;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use serde_json::Value;
 use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 use stockade_api::{FindRun, LATEST, Run, RunById};
 use stockade_core::{Code, Problem};
 
+use crate::args::sandbox_flags::VariableFlags;
 use crate::problem::Failure;
 use crate::remote::Remote;
+use crate::variables;
 
 /// The most bytes that are read as an input.
 const MAX_INPUT_BYTES: u64 = 16 << 20;
@@ -86,17 +90,27 @@ const ENGINE_VARIABLES: [&str; 4] = [
 ];
 
 /// The variables that a workflow may read: with the given value, or with the one in this process.
-pub fn environment(given: &[String]) -> Result<BTreeMap<String, String>, Problem> {
-    let variable = |given: &String| match given.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok(Some((name.to_owned(), value.to_owned()))),
-        Some(_) => {
-            let message = format!("{given:?} is not NAME or NAME=VALUE");
-            Err(Problem::new(Code::InvalidInput, message))
-        }
-        None => Ok(std::env::var(given).ok().map(|value| (given.clone(), value))),
-    };
+///
+/// # Errors
+/// [`Code::InvalidInput`] for an invalid assignment, a file that cannot be read, or a value that is
+/// not UTF-8.
+pub fn environment(
+    given: &[String],
+    files: &[PathBuf],
+) -> Result<BTreeMap<String, String>, Problem> {
     let own = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
-    let of_the_engine = ENGINE_VARIABLES.into_iter().filter_map(own).map(Ok);
-    let given = given.iter().filter_map(|given| variable(given).transpose());
-    of_the_engine.chain(given).collect()
+    let mut all: BTreeMap<_, _> = ENGINE_VARIABLES.into_iter().filter_map(own).collect();
+    let flags = VariableFlags {
+        env: given.iter().map(OsString::from).collect(),
+        env_file: files.to_vec(),
+        profile: Vec::new(),
+    };
+    for (name, value) in variables::read(&flags)? {
+        // A workflow is a JavaScript program, whose strings are text.
+        let value = String::from_utf8(value.0).map_err(|_| {
+            Problem::new(Code::InvalidInput, format!("the value of {name} is not UTF-8 text"))
+        })?;
+        all.insert(name, value);
+    }
+    Ok(all)
 }

@@ -36,7 +36,7 @@ pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
         };
         return Err(Problem::new(Code::InvalidInput, message));
     }
-    let mut environment = environment(&arguments.env)?;
+    let mut environment = environment(&arguments.env, &arguments.env_file)?;
     for (name, limit) in [
         (MAX_OUTPUT_BYTES, arguments.max_output_bytes),
         (TOOL_TIMEOUT_MS, arguments.tool_timeout_ms),

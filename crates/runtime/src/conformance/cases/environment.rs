@@ -26,7 +26,7 @@ async fn environment(sandbox: &Sandbox<'_>, command: &Command) -> BTreeMap<Strin
 
 pub(crate) async fn it_is_the_sandboxes_and_the_commands(harness: &Harness) {
     let own = [("ONE", "of the sandbox"), ("TWO", "of the sandbox"), ("EMPTY", "")];
-    let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let own = own.map(|(name, value)| (name.to_owned(), value.into()));
     let spec = SandboxSpec { environment: own.into(), ..harness.spec() };
     let sandbox = harness.sandbox_with(&spec).await;
     let added = [("TWO", "of the command"), ("THREE", "a=b c")];

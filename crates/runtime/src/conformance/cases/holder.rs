@@ -169,7 +169,7 @@ pub(crate) async fn who_listens_is_not_left_waiting(harness: &Harness) {
 pub(crate) async fn sandboxes_are_found_again(harness: &Harness) {
     let labels = [("case".to_owned(), harness.name())].into();
     let lease = Some(Duration::from_secs(3600));
-    let environment = [("OWN".to_owned(), "kept".to_owned())].into();
+    let environment = [("OWN".to_owned(), "kept".into())].into();
     let spec = SandboxSpec { labels, lease, environment, ..harness.spec() };
     let sandbox = harness.sandbox_with(&spec).await;
     sandbox.write("/data/file", "kept").await;

@@ -111,6 +111,9 @@ fn from_line(agent: &Command, line: &CommandLine) -> Result<AgentCommand, Proble
         CommandLine::Program(words) => {
             CommandLine::Program([words.as_slice(), &agent.arguments].concat())
         }
+        CommandLine::Words(_) => {
+            return Err(invalid("the words of a `command` must be UTF-8 text"));
+        }
     };
     Ok(AgentCommand { command_line: words, answer: None, network: agent.network })
 }

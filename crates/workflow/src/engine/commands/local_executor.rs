@@ -4,7 +4,8 @@
 //! A helper process starts each command. It adopts the processes that the command leaves, and kills all
 //! of them.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -99,6 +100,9 @@ impl LocalExecutor {
         match &job.command {
             CommandLine::Shell(line) => command.args(["/bin/sh", "-c"]).arg(line),
             CommandLine::Program(words) => command.args(words),
+            CommandLine::Words(words) => {
+                command.args(words.iter().map(|word| OsStr::from_bytes(&word.0)))
+            }
         };
         command
             .current_dir(&job.project)

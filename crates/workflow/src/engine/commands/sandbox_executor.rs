@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    Caller, CollectChanges, CommandLine, CreateSandbox, Execute, ExecuteResult, Expiry,
+    Bytes, Caller, CollectChanges, CommandLine, CreateSandbox, Execute, ExecuteResult, Expiry,
     ExpiryAction, FileContent, KillSandbox, ListSandboxes, Sandboxes, WriteFile,
 };
 use stockade_bundle::project::Project;
@@ -83,10 +83,10 @@ impl SandboxExecutor {
 
     /// Starts the command, or finds the one that was started.
     async fn command(&self, job: &Job, id: &SandboxId) -> Result<ExecuteResult, Problem> {
-        let command = CommandLine::Program(with_input_file(&job.command));
+        let command = with_input_file(&job.command);
         self.start_with_retry(job, "execute", |caller| {
             let request = Execute {
-                environment: job.environment.clone(),
+                environment: stockade_core::bytes::values(job.environment.clone()),
                 timeout_seconds: Some(job.limit.as_secs_f64()),
                 output_limit_bytes: Some(job.output_limit_bytes),
                 ..Execute::new(id.clone(), command.clone())
@@ -133,7 +133,7 @@ impl SandboxExecutor {
         match collected {
             Ok(collected) => Ok(collected.bundle.map(|bundle| bundle.id)),
             Err(problem) if problem.remediation.is_none() => {
-                Err(problem.remedied_by(format!("stockade collect {id}, while the sandbox exists")))
+                Err(problem.remedied_by(format!("stockade collect {id}")))
             }
             Err(problem) => Err(problem),
         }
@@ -161,14 +161,15 @@ fn creator(owner: &OwnerId, name: &str) -> Caller {
 }
 
 /// A command line that reads its input from the file, after removing the file.
-fn with_input_file(command: &CommandLine) -> Vec<String> {
-    let words = match command {
-        CommandLine::Shell(line) => vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
-        CommandLine::Program(words) => words.clone(),
+fn with_input_file(command: &CommandLine) -> CommandLine {
+    let words: Vec<Bytes> = match command {
+        CommandLine::Shell(line) => ["/bin/sh", "-c", line.as_str()].map(Bytes::from).into(),
+        CommandLine::Program(words) => words.iter().map(|word| word.as_str().into()).collect(),
+        CommandLine::Words(words) => words.clone(),
     };
     let script = format!("exec < {INPUT} && rm -f {INPUT} && exec \"$@\"");
-    let first = ["/bin/sh", "-c", &script, "sh"].map(str::to_owned);
-    first.into_iter().chain(words).collect()
+    let first = ["/bin/sh", "-c", script.as_str(), "sh"].map(Bytes::from);
+    CommandLine::Words(first.into_iter().chain(words).collect())
 }
 
 #[async_trait]

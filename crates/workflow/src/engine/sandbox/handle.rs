@@ -170,7 +170,7 @@ impl SandboxHandle {
     /// Renews the lease for this time from now on. `shorten` allows a lease shorter than the current
     /// one.
     pub(crate) async fn renew(&self, time: Duration, shorten: bool) -> Result<(), TaskError> {
-        let request = Renew { id: self.id.clone(), ttl_seconds: time.as_secs_f64(), shorten };
+        let request = Renew { id: self.id.clone(), ttl_seconds: Some(time.as_secs_f64()), shorten };
         let renewed = self.sandboxes.renew(&self.caller, request).await;
         renewed.map(drop).map_err(|problem| task_error(&problem))
     }

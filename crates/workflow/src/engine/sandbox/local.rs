@@ -228,8 +228,8 @@ impl SandboxAttempt {
         for number in 1..=MAX_STARTS {
             let number = rounds * MAX_STARTS + number;
             let execute = Execute {
-                environment: environment.clone(),
-                working_directory: Some(request::WORKSPACE.to_owned()),
+                environment: stockade_core::bytes::values(environment.clone()),
+                working_directory: Some(request::WORKSPACE.into()),
                 timeout_seconds: limit.map(|limit| limit.as_secs_f64()),
                 ..Execute::new(handle.sandbox_id(), command.clone())
             };

@@ -1,0 +1,250 @@
+//! An example for the help of each command, and the groups in which the help lists them. A test parses
+//! every example.
+
+pub const RUN: &str = "\
+Examples:
+  stockade run -- ./agent.sh
+  stockade run -it -- bash
+  stockade run --timeout 10m -e CI=1 --allow registry.npmjs.org -- npm test";
+pub const BUNDLES: &str = "\
+Example:
+  stockade bundles --label team=blue";
+pub const DIFF: &str = "\
+Examples:
+  stockade diff latest
+  stockade diff latest --stat
+  stockade diff latest src/main.rs";
+pub const APPLY: &str = "\
+Examples:
+  stockade apply latest
+  stockade apply latest src/main.rs";
+pub const REJECT: &str = "\
+Example:
+  stockade reject 30e71e1cf474";
+pub const TRUST: &str = "\
+Examples:
+  stockade trust
+  stockade trust --accept-mounts --accept-secrets";
+pub const CREATE: &str = "\
+Examples:
+  stockade create --id demo --workspace .
+  stockade create --id demo --ttl 7d -m 2g -v ~/data:/data:ro";
+pub const EXEC: &str = "\
+Examples:
+  stockade exec demo -- make test
+  stockade exec -it -w /tmp demo -- bash
+  stockade exec -d -e PORT=8000 demo -- python3 -m http.server";
+pub const SHELL: &str = "\
+Example:
+  stockade shell demo";
+pub const LS: &str = "\
+Example:
+  stockade ls --label team=blue";
+pub const SHOW: &str = "\
+Example:
+  stockade show demo";
+pub const CP: &str = "\
+Examples:
+  stockade cp src demo:/tmp/src
+  stockade cp demo:/tmp/result.txt .";
+pub const RM: &str = "\
+Example:
+  stockade rm demo:/tmp/src";
+pub const LOGS: &str = "\
+Example:
+  stockade logs -f key-0f8e";
+pub const EVENTS: &str = "\
+Examples:
+  stockade events demo
+  stockade events --follow --type sandbox";
+pub const START: &str = "\
+Example:
+  stockade start demo";
+pub const STOP: &str = "\
+Example:
+  stockade stop demo";
+pub const PAUSE: &str = "\
+Example:
+  stockade pause demo";
+pub const RESUME: &str = "\
+Example:
+  stockade resume demo";
+pub const RENEW: &str = "\
+Example:
+  stockade renew demo 2d";
+pub const ALLOW: &str = "\
+Example:
+  stockade allow demo api.example.com:443";
+pub const REFUSE: &str = "\
+Example:
+  stockade refuse demo api.example.com:443";
+pub const SECRET: &str = "\
+Example:
+  stockade secret set demo GITHUB_TOKEN@api.github.com";
+pub const SNAPSHOT: &str = "\
+Example:
+  stockade snapshot demo --as clean";
+pub const COLLECT: &str = "\
+Example:
+  stockade collect demo --exclude target";
+pub const SNAPSHOTS: &str = "\
+Example:
+  stockade snapshots";
+pub const RESTORE: &str = "\
+Example:
+  stockade restore clean --id again";
+pub const KILL: &str = "\
+Example:
+  stockade kill demo again";
+pub const PRUNE: &str = "\
+Example:
+  stockade prune";
+pub const TOOL: &str = "\
+Example:
+  stockade tool ls";
+pub const TOOL_LS: &str = TOOL;
+pub const TOOL_RUN: &str = "\
+Example:
+  stockade tool run demo read_file '{\"path\": \"/etc/hostname\"}'";
+pub const SNIPPET: &str = "\
+Example:
+  stockade snippet run counter.ts";
+pub const SNIPPET_RUN: &str = "\
+Example:
+  stockade snippet run counter.ts --package zod --libraries node_modules";
+pub const SNIPPET_CHECK: &str = "\
+Example:
+  stockade snippet check examples/snippets";
+pub const SNIPPET_GATE: &str = "\
+Example:
+  stockade snippet gate docs --junit report.xml
+
+A code block is an example if its language is ts, typescript, mts, tsx, js, javascript, mjs or jsx. \
+Blocks with `file=PATH` behind the language are files of one example, which runs at its src/main.ts. \
+`skip` behind the language, or the line <!-- stockade: skip --> before the block, skips it.";
+pub const MCP: &str = "\
+Example:
+  stockade mcp --package zod --libraries node_modules";
+pub const INIT: &str = "\
+Example:
+  stockade init flows";
+pub const UP: &str = "\
+Example:
+  stockade up flows/workflow.tsx --input '{\"topic\": \"tests\"}'";
+pub const RUNS: &str = "\
+Example:
+  stockade runs --limit 10";
+pub const METRICS: &str = "\
+Example:
+  stockade metrics";
+pub const INSPECT: &str = "\
+Example:
+  stockade inspect latest";
+pub const GRAPH: &str = "\
+Example:
+  stockade graph flows/workflow.tsx";
+pub const APPROVE: &str = "\
+Example:
+  stockade approve latest review --note 'looks good'";
+pub const DENY: &str = "\
+Example:
+  stockade deny latest review --note 'needs a test'";
+pub const SIGNAL: &str = "\
+Example:
+  stockade signal latest deployed '{\"version\": 3}'";
+pub const CANCEL: &str = "\
+Example:
+  stockade cancel latest";
+/// Includes the environment variables of a server, which also apply to one that is started on demand.
+pub const SERVE: &str = "\
+Example:
+  stockade serve
+
+Environment variables, also for a server that starts on demand:
+  STOCKADE_SERVER_IDLE_SECONDS  after how many idle seconds a server that was
+                                started on demand exits [default: 60]
+  STOCKADE_MAX_SANDBOXES        maximum number of sandboxes [default: 1000]
+  STOCKADE_MAX_SNAPSHOTS        maximum number of snapshots [default: 1000]
+  STOCKADE_POOL                 how many pre-started sandboxes are kept ready
+                                after the first request, at most 512
+                                [default: 64]";
+pub const COMPLETIONS: &str = "\
+Example:
+  stockade completions bash";
+pub const MAN: &str = "\
+Examples:
+  stockade man run
+  stockade man tool run";
+pub const DOCTOR: &str = "\
+Example:
+  stockade doctor";
+pub const DF: &str = "\
+Example:
+  stockade df";
+pub const EXPLAIN: &str = "\
+Examples:
+  stockade explain BUNDLE_CONFLICT
+  stockade explain";
+pub const HELP: &str = "\
+Example:
+  stockade help run";
+
+/// The groups of commands in the help of the whole program, each in the order of use.
+pub const GROUPS: [(&str, &[&str]); 5] = [
+    (
+        "Run a command and review its changes",
+        &["run", "bundles", "diff", "apply", "reject", "trust"],
+    ),
+    (
+        "Persistent sandboxes",
+        &[
+            "create",
+            "exec",
+            "shell",
+            "cp",
+            "rm",
+            "ls",
+            "show",
+            "logs",
+            "events",
+            "stop",
+            "start",
+            "pause",
+            "resume",
+            "renew",
+            "allow",
+            "refuse",
+            "secret",
+            "snapshot",
+            "snapshots",
+            "restore",
+            "collect",
+            "kill",
+            "prune",
+        ],
+    ),
+    (
+        "Workflows",
+        &[
+            "init", "up", "runs", "inspect", "graph", "approve", "deny", "signal", "cancel",
+            "metrics",
+        ],
+    ),
+    ("Agents and snippets", &["tool", "snippet", "mcp"]),
+    ("Stockade itself", &["doctor", "df", "explain", "serve", "completions", "man", "help"]),
+];
+
+/// The environment variables in the help of the whole program.
+pub const ENVIRONMENT: [(&str, &str); 3] = [
+    (
+        "STOCKADE_DATA_DIR",
+        "Where bundles, sandboxes and the database are, an absolute path [default: \
+         $XDG_DATA_HOME/stockade, else ~/.local/share/stockade]; see `stockade df`",
+    ),
+    (
+        "XDG_CONFIG_HOME",
+        "The directory that contains stockade/config.toml with the profiles of --profile [default: \
+         ~/.config]",
+    ),
+    ("PAGER, NO_COLOR", "The pager of `stockade diff`, and whether it prints colours"),
+];
