@@ -37,6 +37,7 @@ mod output;
 mod persistent;
 mod programs;
 mod providers;
+mod references;
 mod run;
 mod run_and_create;
 mod sandbox;

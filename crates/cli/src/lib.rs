@@ -27,6 +27,7 @@ mod request;
 pub mod review;
 pub mod run;
 pub mod streams;
+mod table;
 pub mod terminal;
 
 use std::ffi::OsString;

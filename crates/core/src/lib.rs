@@ -19,6 +19,7 @@ mod parse;
 pub mod printable;
 pub mod sandbox;
 pub mod smithers_egress;
+mod time;
 mod ttl;
 
 pub use ending::Ending;
@@ -30,4 +31,5 @@ pub use limits::BundleLimits;
 pub use names::UnknownName;
 pub use parse::{ParseError, parse_bytes, parse_cpus, parse_duration};
 pub use sandbox::SandboxSpec;
+pub use time::Time;
 pub use ttl::{InvalidTtl, Ttl};

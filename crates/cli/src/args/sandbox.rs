@@ -6,13 +6,20 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use stockade_core::network::AllowedHost;
-use stockade_core::{parse_bytes, parse_duration};
+use stockade_core::{State, parse_bytes, parse_duration};
 
 use super::sandbox_flags::{Pair, SandboxFlags, pair};
 
 /// A time, or `none`.
 #[derive(Debug, Clone, Copy)]
 pub struct TtlArgument(pub Option<Duration>);
+
+fn state(text: &str) -> Result<State, String> {
+    text.parse().map_err(|_| {
+        let known: Vec<_> = State::ALL.iter().map(|state| state.as_str()).collect();
+        format!("there is no such state; it is one of: {}", known.join(", "))
+    })
+}
 
 fn ttl(text: &str) -> Result<TtlArgument, String> {
     if text == "none" {
@@ -89,7 +96,7 @@ pub struct Exec {
     /// Set an environment variable of the command
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<Pair>,
-    /// The working directory of the command
+    /// The working directory of the command; a relative path starts where commands start
     #[arg(long, value_name = "DIR")]
     pub cwd: Option<String>,
     /// The user id of the command
@@ -133,8 +140,11 @@ pub struct Shell {
 #[derive(Debug, Args)]
 pub struct List {
     /// Include terminated sandboxes
-    #[arg(long)]
+    #[arg(long, short)]
     pub all: bool,
+    /// Only sandboxes in this state, such as `stopped`. Can be repeated
+    #[arg(long, value_name = "STATE", conflicts_with = "all", value_parser = state)]
+    pub state: Vec<State>,
     /// Only sandboxes with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
@@ -165,8 +175,8 @@ pub struct Copy {
 
 #[derive(Debug, Args)]
 pub struct Remove {
-    /// The files and directories to remove, as ID:/PATH
-    #[arg(required = true, value_name = "ID:/PATH")]
+    /// The files and directories to remove, as ID:PATH; a relative path starts where commands start
+    #[arg(required = true, value_name = "ID:PATH")]
     pub path: Vec<OsString>,
     /// Print JSON
     #[arg(long)]

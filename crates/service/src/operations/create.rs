@@ -42,7 +42,10 @@ pub(crate) async fn create(
     }
     let options = StartOptions {
         id: Some(workflow.clone()),
-        statements: vec![sandboxes::insert(&row, service.inner.options.quotas.sandboxes)],
+        statements: sandboxes::release_id(&row.id)
+            .into_iter()
+            .chain([sandboxes::insert(&row, service.inner.options.quotas.sandboxes)])
+            .collect(),
         ..StartOptions::default()
     };
     let request_hash = blake3::hash(json(&row.request).as_bytes()).to_hex().to_string();
@@ -115,6 +118,7 @@ fn new_row(
         bundle: None,
         is_bundled: false,
         generation: 1,
+        incarnation: blake3::hash(workflow.as_str().as_bytes()).to_hex()[..12].to_owned(),
         damaged: false,
         request,
     })
@@ -140,11 +144,7 @@ async fn explain_conflict(
     }
     match sandboxes::find(&*service.inner.store, &row.id).await {
         Ok(Some(found)) if found.owner == row.owner => {
-            let message = if found.state.is_terminal() {
-                format!("the id {} belongs to a terminated sandbox", row.id)
-            } else {
-                format!("the id {} is already in use", row.id)
-            };
+            let message = format!("the id {} is already in use", row.id);
             Problem::new(Code::Conflict, message).remedied_by("choose another id, or omit it")
         }
         // Other callers do not learn the reason.
@@ -173,7 +173,7 @@ pub(crate) async fn perform(
         expires_at: owned.expires_at.map(timestamp),
     });
     let event = events::record(&context, &owned, payload);
-    let watched = watch::start(&context, id);
+    let watched = watch::start(&context, &owned);
     if owned.state != State::Creating {
         watched.await?;
         context.finish_with(vec![event]);
@@ -201,10 +201,12 @@ pub(crate) async fn perform(
                 // The reaper finds resources that cannot be released now.
                 let _ = inner.remove_from_runtime(&owned).await;
             }
-            let mut row = (*owned).clone();
-            context.finish_with_on_failure(vec![
-                row.change(State::Error, Some(failure.message.clone())),
-            ]);
+            let row = &owned;
+            if lifecycle::is_terminating(&failure) {
+                return Err(failure);
+            }
+            // Nothing was created, so nothing remains: its id is free, and its watcher ends.
+            context.finish_with_on_failure(vec![sandboxes::remove(id, row.generation)]);
             Err(failure)
         }
     }
@@ -216,7 +218,14 @@ async fn create_in_runtime(inner: &Inner, row: &SandboxRow, again: bool) -> Resu
     let spec = spec::sandbox_spec(row, &inner.id)?;
     let runtime = inner.runtime(&row.runtime)?;
     let failed = |error: Error| runtime_problem(&error);
-    let mut status = inner.with_deadline(runtime.create(&row.id, &spec)).await.map_err(failed)?;
+    let mut status = match inner.with_deadline(runtime.create(&row.id, &spec)).await {
+        // What is left of an ended sandbox with this id, whose removal failed.
+        Err(Error::Conflict(_)) if !again => {
+            inner.cleanup(&**runtime, &row.id).await.map_err(failed)?;
+            inner.with_deadline(runtime.create(&row.id, &spec)).await.map_err(failed)?
+        }
+        created => created.map_err(failed)?,
+    };
     if status.state == stockade_runtime::State::Ended {
         // Its lease ended before this process resumed the creation.
         inner.with_deadline(runtime.cleanup(&row.id)).await.map_err(failed)?;
@@ -240,7 +249,8 @@ async fn check_owner(
 ) -> std::result::Result<OwnedSandbox, Failure> {
     let check = async |_| {
         let owned = OwnedSandbox::check(&*inner.store, owner, id).await.map_err(to_failure)?;
-        if owned.state.is_terminal() {
+        let is_other = owned.workflow_id.as_deref().is_some_and(|own| own != context.id().as_str());
+        if owned.state.is_terminal() || is_other {
             return Err(to_failure(no_sandbox(id)));
         }
         if let Some(snapshot) = spec::snapshot(&owned.request) {

@@ -5,6 +5,7 @@ use std::path::Path;
 use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Network, Sandbox};
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
+use stockade_review::CurrentProject;
 
 use super::show;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
@@ -63,6 +64,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
     let id = arguments.id.map(SandboxId::new).transpose().map_err(|error| invalid(&error))?;
     let workspace = arguments.workspace.map(|path| workspace(&path)).transpose()?;
     let requested = SandboxRequest::read(&arguments.sandbox, workspace.as_ref(), current)?;
+    let project = CurrentProject::of(current).root().map(Path::to_owned);
     Ok(CreateSandbox {
         id,
         image: match &requested.root {
@@ -71,6 +73,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             Root::Host | Root::Snapshot(_) => None,
         },
         workspace,
+        project,
         mounts: requested.mounts,
         environment: requested.environment,
         metadata: requested.labels,

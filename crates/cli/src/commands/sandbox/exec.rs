@@ -1,27 +1,33 @@
 //! `stockade exec` and `stockade shell`: a command in a sandbox, with this program's streams.
 
 use stockade_api::{CommandLine, Execute, GetSandbox};
-use stockade_core::SandboxId;
+use stockade_core::{Code, SandboxId};
 
 use super::attach::attach;
-use super::find;
+use super::{absolute, find};
 use crate::args::sandbox::{Exec, Shell};
 use crate::args::sandbox_flags::Pair;
 use crate::commands::print::{notify, print, print_text};
-use crate::problem::Failure;
+use crate::problem::{Failure, caused};
 use crate::remote::{self, Remote};
 use crate::terminal;
 
 /// Runs a command; the exit code is the command's.
 pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
     remote::with(arguments.server_mode, async |remote| {
-        let mut execute = Execute::new(
-            find(&remote, &arguments.id).await?,
-            CommandLine::Program(arguments.command),
-        );
+        let id = find(&remote, &arguments.id).await?;
+        let directory = match arguments.cwd {
+            Some(path) => {
+                let path = absolute(&remote, &id, arguments.user, path.into_bytes()).await?;
+                // A path that is text stays text: it is only joined with text or bytes before it.
+                Some(String::from_utf8(path).map_err(|error| caused(Code::PathInvalid, &error))?)
+            }
+            None => None,
+        };
+        let mut execute = Execute::new(id, CommandLine::Program(arguments.command));
         execute.environment =
             arguments.env.into_iter().map(|Pair(name, value)| (name, value)).collect();
-        execute.working_directory = arguments.cwd;
+        execute.working_directory = directory;
         execute.uid = arguments.user;
         execute.timeout_seconds = arguments.timeout.map(|length| length.as_secs_f64());
         execute.output_limit_bytes = arguments.max_output;
