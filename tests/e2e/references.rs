@@ -150,7 +150,7 @@ fn numbers_are_of_what_can_be_applied(world: &World) {
     assert!(diff.stdout.contains("out/: 40 paths"), "{diff}");
     let applied = world.stockade(&["apply", "latest"]).finish();
     applied.succeeds();
-    assert!(applied.stderr.contains("out: 40 paths, each is ignored by git"), "{applied}");
+    assert!(applied.stderr.contains("out/: 40 paths, each is ignored by git"), "{applied}");
     assert!((applied.stdout.lines().count() + applied.stderr.lines().count()) < 6, "{applied}");
     let nothing = world.stockade(&["apply", "latest", "--json"]).finish();
     nothing.succeeds();

@@ -26,12 +26,14 @@ pub fn by_directory(paths: &BTreeSet<RelativePath>, others: &BTreeSet<RelativePa
             .find(|directory| !has_any(others, directory, false));
         groups.entry(top.or_else(|| path.parent())).or_default().push(path);
     }
+    let all = paths;
     let group = |(directory, paths): (Option<RelativePath>, Vec<&RelativePath>)| match *paths {
         [one] => Group { path: Some(one.clone()), paths: 1 },
         _ => {
             // A directory counts by what is in it.
-            let below = paths.iter().filter(|path| Some(**path) != directory.as_ref()).count();
-            Group { path: directory, paths: below }
+            let is_counted = |path: &&&RelativePath| !has_any(all, path, true);
+            let count = paths.iter().filter(is_counted).count();
+            Group { path: directory, paths: count }
         }
     };
     groups.into_iter().map(group).collect()
@@ -74,7 +76,7 @@ mod tests {
     #[test]
     fn paths_are_grouped_by_the_topmost_directory_that_is_theirs_alone() {
         let few: &[(&[&str], &[&str], &[&str])] = &[
-            (&["out", "out/1", "out/2", "out/sub/3"], &["a.txt"], &["out 3"]),
+            (&["out", "out/1", "out/2", "out/sub", "out/sub/3"], &["a.txt"], &["out 3"]),
             (&["out/1", "out/2"], &["outer", "out.txt"], &["out 2"]),
             (&["src/gen/x.o", "src/gen/y.o"], &["src/a.c"], &["src/gen 2"]),
             (&["src/x.o", "src/y.o"], &["src/a.c"], &["src 2"]),

@@ -48,7 +48,7 @@ pub fn skipped(skip: &SkippedPath) -> String {
     let path = path.map_or_else(|_| ".".to_owned(), |path| path.to_string());
     match skip.paths {
         1 => format!("{path} {}", skip.reason),
-        count => format!("{path}: {count} paths, each {}", skip.reason),
+        count => format!("{path}/: {count} paths, each {}", skip.reason),
     }
 }
 

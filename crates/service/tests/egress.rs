@@ -17,7 +17,7 @@ use stockade_api::{
 use stockade_core::access::Effect;
 use stockade_core::event::{Kind, Payload};
 use stockade_core::network::Reason;
-use stockade_core::{Code, SandboxId, State};
+use stockade_core::{Code, SandboxId};
 use stockade_egress_control::Program;
 use stockade_runtime::{Capability, Error, Runtime as _};
 use stockade_service::Options;
