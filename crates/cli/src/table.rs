@@ -55,6 +55,6 @@ mod tests {
         assert_eq!(table.text(), "ID  LABELS  STATE\n");
         table.row(["one".to_owned(), String::new(), "running".to_owned()]);
         table.row(["a\u{202e}b".to_owned(), String::new(), "x".to_owned()]);
-        assert_eq!(table.text(), "ID         STATE\none        running\na\\u{202e}b  x\n");
+        assert_eq!(table.text(), "ID          STATE\none         running\na\\u{202e}b  x\n");
     }
 }

@@ -32,7 +32,10 @@ pub(crate) async fn create(
 ) -> Result<Sandbox> {
     let workflow = operation::workflow_id(caller)?;
     super::snapshot::inherit_workspace(service, caller, &mut request).await?;
-    let row = new_row(service, caller, &workflow, request)?;
+    let mut row = new_row(service, caller, &workflow, request)?;
+    if row.request.id.is_some() && watch::exists(&service.engine, &row.id).await? {
+        row.incarnation = incarnation(&workflow);
+    }
     if row.request.network.is_some() && !operation::is_known(&service.engine, caller).await? {
         let runtime = service.inner.runtime(&row.runtime)?;
         service.inner.egress.check_supported(&**runtime).await?;
@@ -61,6 +64,11 @@ pub(crate) async fn create(
     // Its watcher saw it during its creation; only a running sandbox can be idle.
     service.inner.wake(&row.id);
     created
+}
+
+/// Distinguishes a sandbox from earlier ones with its id.
+fn incarnation(workflow: &WorkflowId) -> String {
+    blake3::hash(workflow.as_str().as_bytes()).to_hex()[..12].to_owned()
 }
 
 /// The input of the workflow.
@@ -118,7 +126,7 @@ fn new_row(
         bundle: None,
         is_bundled: false,
         generation: 1,
-        incarnation: blake3::hash(workflow.as_str().as_bytes()).to_hex()[..12].to_owned(),
+        incarnation: String::new(),
         damaged: false,
         request,
     })

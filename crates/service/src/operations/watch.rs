@@ -58,6 +58,12 @@ pub(crate) fn start(
     async move { started?.await.map(drop) }
 }
 
+/// Whether a sandbox with this id was ever watched: then a new one needs another name for its watcher.
+pub(crate) async fn exists(engine: &Engine, id: &SandboxId) -> Result<bool, Problem> {
+    let watcher = WorkflowId::new(id.watcher_id()).map_err(|error| store_problem(error.into()))?;
+    engine.info(&watcher).await.map(|info| info.is_some()).map_err(store_problem)
+}
+
 /// Ensures that a sandbox has its watcher.
 pub(crate) async fn ensure(
     engine: &Engine,

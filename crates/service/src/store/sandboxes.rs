@@ -56,7 +56,7 @@ pub(crate) struct SandboxRow {
     /// Incremented by each change of state; a change names the value that it has read.
     pub(crate) generation: i64,
     /// Distinguishes the sandbox from earlier ones with the same id, in ids of workflows and events.
-    /// Empty in older records, whose id was used only once.
+    /// Empty for the first one.
     pub(crate) incarnation: String,
     /// Whether a part of the row cannot be read: then the sandbox can only be ended.
     pub(crate) damaged: bool,
