@@ -101,11 +101,11 @@ fn apply_and_discard_at_once(world: &World) {
 fn reject(world: &World) {
     let before = Tree::of(&world.project);
     world.review("echo x > new; rm -r src");
-    world.stockade(&["reject", "latest"]).finish().succeeds();
+    world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
     before.assert_same(&Tree::of(&world.project), "after reject");
     assert!(world.bundles().is_empty());
     world.stockade(&["apply", "latest"]).finish().ends_with(1);
-    world.stockade(&["reject", "latest"]).finish().ends_with(1);
+    world.stockade(&["reject", "latest", "--yes"]).finish().ends_with(1);
 }
 
 fn ids_prefixes_and_latest(world: &World) {

@@ -17,7 +17,7 @@ const COMMANDS: &[&[&str]] = &[
     &["bundles"],
     &["diff", "latest"],
     &["apply", "latest"],
-    &["reject", "latest"],
+    &["reject", "latest", "--yes"],
     &["create"],
     &["show", "nosuch"],
     &["kill", "nosuch"],

@@ -39,6 +39,7 @@ mod persistent;
 mod profiles;
 mod programs;
 mod providers;
+mod references;
 mod run;
 mod run_and_create;
 mod sandbox;

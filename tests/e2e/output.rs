@@ -86,7 +86,7 @@ fn what_is_closed_is_taken_by_nothing(world: &World) {
         );
         let diff = world.stockade(&["diff", "latest"]).finish();
         assert!(diff.stdout.ends_with("@@ -0,0 +1 @@\n+new\n"), "{diff}");
-        world.stockade(&["reject", "latest"]).finish().succeeds();
+        world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use stockade_core::{Problem, SandboxId};
+use stockade_core::{Problem, SandboxId, Time};
 
 use stockade_core::Bytes;
 
@@ -54,8 +54,10 @@ pub struct Bundle {
     pub id: String,
     /// The path of its project on the host.
     pub project: Bytes,
-    /// When it was made, in milliseconds since 1970.
-    pub created_at_ms: u64,
+    /// When it was made.
+    // The other name is that of older records.
+    #[serde(alias = "createdAtMs")]
+    pub created_at: Time,
     /// The command that made the changes.
     pub command: Vec<String>,
     /// Labels by which it can be found.
@@ -87,17 +89,17 @@ pub enum BundleState {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleChanges {
-    /// All.
+    /// Those that can be applied: all but the ignored and the refused ones.
     pub total: usize,
     /// Those that were applied.
     pub applied: usize,
     /// Those that are never applied.
     pub refused: usize,
-    /// Those that git ignores.
-    pub ignored: usize,
-    /// Those of files that host tools execute automatically.
+    /// Those that git ignores, with every path in an ignored directory.
+    pub ignored: u64,
+    /// Those in `total` of files that host tools execute automatically.
     pub executed: usize,
-    /// Those that conflict with later changes on the host.
+    /// Those in `total` that conflict with later changes on the host.
     pub conflicting: usize,
 }
 
@@ -227,6 +229,10 @@ pub struct ApplyBundle {
     /// Whether new contents that no diff shows are accepted.
     #[serde(default)]
     pub allow_unseen: bool,
+    /// Whether changes are left out that need `allowExecuted` or `allowUnseen`, and do not have it;
+    /// otherwise nothing is applied if there is one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_unaccepted: bool,
 }
 
 /// The result of applying a bundle.
@@ -235,24 +241,34 @@ pub struct ApplyBundle {
 pub struct AppliedBundle {
     /// The bundle's id.
     pub id: String,
+    /// The path of the project on the host.
+    #[serde(default)]
+    pub project: Bytes,
     /// The paths that were changed.
     pub applied: Vec<Bytes>,
     /// The paths that already had the content of the bundle.
     pub already: Vec<Bytes>,
-    /// The paths that were skipped.
+    /// The paths that were skipped, with one entry for several of one directory.
     pub skipped: Vec<SkippedPath>,
     /// Whether no change of the bundle is left to decide; the bundle is then deleted.
     pub done: bool,
 }
 
-/// A skipped path.
+/// A skipped path, or several of one directory that were skipped for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedPath {
-    /// The path.
+    /// The path, or the directory of the paths; the project's root is `.`.
     pub path: Bytes,
     /// Why.
     pub reason: String,
+    /// The number of paths.
+    #[serde(default = "one")]
+    pub paths: usize,
+}
+
+const fn one() -> usize {
+    1
 }
 
 /// Stores the changes of a result bundle as a bundle (Smithers, "Result bundles").
@@ -284,6 +300,9 @@ pub struct RejectBundle {
 pub struct RejectedBundle {
     /// The id of the bundle or the view.
     pub id: String,
+    /// The path of the project on the host, if it is known.
+    #[serde(default)]
+    pub project: Option<Bytes>,
     /// Always true.
     pub rejected: bool,
 }
@@ -297,7 +316,7 @@ mod tests {
     #[test]
     fn what_is_listed_is_a_bundle_or_why_it_is_none() {
         let bundle = json!({
-            "id": "ab", "project": "/p", "createdAtMs": 1, "command": ["ls"], "exitCode": 0,
+            "id": "ab", "project": "/p", "createdAt": "2026-01-02T03:04:05.006Z", "command": ["ls"], "exitCode": 0,
             "baseRef": null, "state": "open",
             "changes": {"total": 1, "applied": 0, "refused": 0, "ignored": 0, "executed": 0,
                         "conflicting": 0},

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::pin::Pin;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stockade_core::SandboxId;
+use stockade_core::{SandboxId, Time};
 use tokio::io::AsyncRead;
 
 use stockade_core::Bytes;
@@ -41,7 +40,7 @@ pub struct FileEntry {
     /// The group.
     pub gid: u32,
     /// The time of its last change of content.
-    pub modified_at: Timestamp,
+    pub modified_at: Time,
     /// The target of a link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<Bytes>,

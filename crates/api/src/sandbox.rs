@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use stockade_core::bytes::{Bytes, optional_path};
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Workspace};
-use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State};
+use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State, Time};
 
 use crate::ById;
 use crate::network::{Network, NetworkStatus};
@@ -76,6 +75,10 @@ pub struct CreateSandbox {
     pub workspace_id: Option<String>,
     /// Whether it is created without being started.
     pub stopped: bool,
+    /// The project for which it is created, as an absolute path: a relative reference such as
+    /// `latest` means a sandbox of the current project. That of the workspace when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<PathBuf>,
 }
 
 /// When a sandbox expires. In JSON: absent, `null` for never, or a number of seconds.
@@ -189,6 +192,12 @@ pub struct Sandbox {
     /// The host directory that it sees copy-on-write, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Workspace>,
+    /// The project for which it was created, if one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<PathBuf>,
+    /// Where its commands start; in the home of their user when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<PathBuf>,
     /// Labels by which it can be found.
     pub metadata: BTreeMap<String, String>,
     /// Its access rules.
@@ -205,11 +214,11 @@ pub struct Sandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
     /// When it was requested.
-    pub created_at: Timestamp,
+    pub created_at: Time,
     /// When it expires; never when absent.
-    pub expires_at: Option<Timestamp>,
+    pub expires_at: Option<Time>,
     /// When it was terminated.
-    pub terminated_at: Option<Timestamp>,
+    pub terminated_at: Option<Time>,
     /// The action when it expires, and when its processes are lost.
     #[serde(default)]
     pub on_expiry: ExpiryAction,
@@ -218,7 +227,7 @@ pub struct Sandbox {
     pub keep: bool,
     /// When its files are removed, while it is stopped; absent if they are kept until it is killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remove_at: Option<Timestamp>,
+    pub remove_at: Option<Time>,
     /// The bundle with its changes, if one was made when it stopped or ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,

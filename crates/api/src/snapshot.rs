@@ -1,8 +1,7 @@
 //! Snapshots of a sandbox's files.
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use stockade_core::{SandboxId, SnapshotId};
+use stockade_core::{SandboxId, SnapshotId, Time};
 
 use crate::sandbox::CreateSandbox;
 
@@ -26,7 +25,7 @@ pub struct Snapshot {
     /// The sandbox from which it was taken.
     pub sandbox_id: SandboxId,
     /// When it was taken.
-    pub created_at: Timestamp,
+    pub created_at: Time,
     /// The size of its files, in bytes.
     pub size_bytes: u64,
 }

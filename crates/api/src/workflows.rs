@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stockade_core::{Code, Problem};
+use stockade_core::{Code, Problem, Time};
 
 use crate::sandboxes::{Ack, Remote, Transport, read, write};
 use crate::{Bytes, Caller, Measure, Measurements, Result, Wait};
@@ -161,16 +161,16 @@ pub struct Run {
     pub parent_id: Option<String>,
     /// Identifies the program that it runs.
     pub program: String,
-    /// When it was started, in milliseconds since 1970.
-    pub created_at: i64,
+    /// When it was started.
+    pub created_at: Time,
     /// When it last changed.
-    pub updated_at: i64,
+    pub updated_at: Time,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<i64>,
+    pub finished_at: Option<Time>,
     /// When it continues by itself, if it waits for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wake_at: Option<i64>,
+    pub wake_at: Option<Time>,
 }
 
 /// A run with its tasks.
@@ -213,14 +213,14 @@ pub struct SandboxInfo {
     pub workspace_id: Option<String>,
     /// See `remote_run_id`.
     pub container_id: Option<String>,
-    /// When it was started, in milliseconds since 1970.
-    pub created_at_ms: i64,
+    /// When it was started.
+    pub created_at: Time,
     /// The time of its last heartbeat.
-    pub heartbeat_at_ms: Option<i64>,
+    pub heartbeat_at: Option<Time>,
     /// When its request had been sent.
-    pub shipped_at_ms: Option<i64>,
+    pub shipped_at: Option<Time>,
     /// When it ended.
-    pub completed_at_ms: Option<i64>,
+    pub completed_at: Option<Time>,
     /// The path of its result on the host.
     pub bundle_path: Option<String>,
     /// The bundles with its changes, while they wait for a decision or after it.
@@ -269,14 +269,14 @@ pub struct TaskInfo {
     /// The bundle with its changes in the project, which waits for a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bundle: Option<String>,
-    /// When it continues by itself, in milliseconds since 1970.
+    /// When it continues by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wake_at: Option<i64>,
+    pub wake_at: Option<Time>,
     /// When it started.
-    pub started_at: i64,
+    pub started_at: Time,
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished_at: Option<i64>,
+    pub finished_at: Option<Time>,
 }
 
 /// The status of a run.

@@ -194,6 +194,11 @@ impl DataDir {
         self.subdirectory("histories")
     }
 
+    /// The directory that records which bundle of each project was shown last.
+    pub fn shown(&self) -> Result<Dir, Error> {
+        self.subdirectory("shown")
+    }
+
     /// The directory of the persistent sandboxes.
     pub fn runtime(&self) -> Result<Dir, Error> {
         self.subdirectory("runtime")

@@ -15,6 +15,7 @@ pub const MAX_FILE_BYTES: u64 = 512 << 20;
 pub struct Index {
     paths: BTreeSet<Vec<u8>>,
     shared: Option<String>,
+    content: Option<blake3::Hash>,
 }
 
 /// Why an index could not be read.
@@ -37,6 +38,9 @@ const HASH_BYTES: [usize; 2] = [20, 32];
 
 /// The bytes of an entry before its object name: times, device, inode, mode, owner and size.
 const STAT_BYTES: usize = 40;
+
+/// The mode in those bytes.
+const MODE: std::ops::Range<usize> = 24..28;
 
 impl Index {
     /// Reads the content of an index file.
@@ -68,6 +72,12 @@ impl Index {
         self.paths.extend(shared.paths);
     }
 
+    /// Identifies what the index says about files: names, modes, object names, stages and flags, but
+    /// neither times nor caches.
+    pub fn content_hash(&self) -> Option<blake3::Hash> {
+        self.content
+    }
+
     /// Whether git tracks `path`, or anything below it.
     pub fn tracks(&self, path: &RelativePath) -> bool {
         if self.paths.contains(path.as_bytes()) {
@@ -96,16 +106,22 @@ impl Index {
     ) -> Result<Self, Error> {
         let mut index = Self::default();
         let mut nameless = false;
+        let mut hasher = blake3::Hasher::new();
         let mut previous = Vec::new();
         for _ in 0..count {
             let entry = rest;
-            take(&mut rest, STAT_BYTES + hash_bytes)?;
+            let stat = take(&mut rest, STAT_BYTES)?;
+            let object = take(&mut rest, hash_bytes)?;
             let flags = short(&mut rest)?;
             let extended = flags & 0x4000 != 0;
             if extended && version < 3 {
                 return Err(Error::Damaged);
             }
-            take(&mut rest, if extended { 2 } else { 0 })?;
+            let more = take(&mut rest, if extended { 2 } else { 0 })?;
+            // Without the length of the name and the mark of further flags.
+            let more = if extended { more } else { &[0, 0] };
+            hasher.update(stat.get(MODE).ok_or(Error::Damaged)?).update(object);
+            hasher.update(&(flags & 0xB000).to_be_bytes()).update(more);
             let name = if version == 4 {
                 let removed = offset(&mut rest)?;
                 let kept = previous.len().checked_sub(removed).ok_or(Error::Damaged)?;
@@ -126,6 +142,7 @@ impl Index {
             {
                 return Err(Error::Damaged);
             }
+            hasher.update(&name).update(b"\0");
             // A split index refers to the entries that it replaces by number only.
             nameless |= name.is_empty();
             if !name.is_empty() {
@@ -137,6 +154,8 @@ impl Index {
             previous = name;
         }
         index.shared = extensions(rest, hash_bytes)?;
+        hasher.update(index.shared.as_deref().unwrap_or_default().as_bytes());
+        index.content = Some(hasher.finalize());
         if nameless && index.shared.is_none() { Err(Error::Damaged) } else { Ok(index) }
     }
 }

@@ -5,6 +5,7 @@
 //! the view that would prevent its own owner from reading it). Everything in the view is treated
 //! as hostile: names, link targets, depth, sizes and types.
 
+mod bookkeeping;
 mod ignored;
 mod marks;
 mod node;
@@ -78,7 +79,8 @@ pub fn scan_excluding(
     history: &mut History,
     limits: &BundleLimits,
 ) -> Result<Changes, Error> {
-    let entries = walk::walk(view, project, excluded, history, limits)?;
+    let mut entries = walk::walk(view, project, excluded, history, limits)?;
+    bookkeeping::remove(&mut entries, view, project);
     let changes = finish(entries, view, project)?;
     check_limit(changes.entries.len() as u64, "entries", limits.entries, limits)?;
     history.record_offered(&changes.entries);

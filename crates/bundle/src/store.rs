@@ -7,6 +7,7 @@
 mod create;
 mod state;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 
@@ -68,6 +69,12 @@ pub enum Error {
         /// The requested prefix.
         prefix: String,
         /// The ids with this prefix.
+        ids: Vec<String>,
+    },
+    /// The latest bundle was requested, and the bundles are of several projects.
+    #[error("`latest` is ambiguous: there are bundles of several projects")]
+    SeveralProjects {
+        /// The ids, newest first.
         ids: Vec<String>,
     },
     /// Another command is deciding about the bundle.
@@ -149,10 +156,25 @@ impl Store {
         Ok(listed)
     }
 
-    /// Finds the bundle called `name`: `latest`, an id, or a unique prefix of an id.
+    /// Whether there is a bundle with this id.
+    pub fn contains(&self, id: &str) -> bool {
+        RelativePath::new(id).is_ok_and(|name| self.bundles.exists(&name).unwrap_or(true))
+    }
+
+    /// Finds the bundle called `name`: an id, a unique prefix of an id, or `latest` if all bundles
+    /// are of one project.
     pub fn find(&self, name: &str, limits: &BundleLimits) -> Result<Bundle, Error> {
         if name == "latest" {
-            return self.list(limits)?.into_iter().next().ok_or(Error::None)?.bundle;
+            let listed = self.list(limits)?;
+            let projects: BTreeSet<_> = listed
+                .iter()
+                .filter_map(|listed| Some(listed.bundle.as_ref().ok()?.manifest.project.as_slice()))
+                .collect();
+            if projects.len() > 1 {
+                let ids = listed.into_iter().map(|listed| listed.id).collect();
+                return Err(Error::SeveralProjects { ids });
+            }
+            return listed.into_iter().next().ok_or(Error::None)?.bundle;
         }
         let is_prefix = !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit());
         let mut ids = self.ids()?;
@@ -180,7 +202,11 @@ impl Store {
             Err(error) if error.errno() == Some(Errno::NOENT) => return Err(not_found()),
             other => with_operation("open", other)?,
         };
-        let file = with_operation("open", dir.open_file(&manifest_name()))?;
+        let file = match dir.open_file(&manifest_name()) {
+            // Another command is removing it.
+            Err(error) if error.errno() == Some(Errno::NOENT) => return Err(not_found()),
+            other => with_operation("open", other)?,
+        };
         let mut bytes = Vec::new();
         let most = limits.manifest_bytes.saturating_add(1);
         with_operation("read", file.take(most).read_to_end(&mut bytes))?;

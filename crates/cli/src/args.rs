@@ -97,7 +97,7 @@ pub enum Command {
     /// Apply a bundle's changes to the project, all or nothing
     #[command(after_help = examples::APPLY)]
     Apply(Apply),
-    /// Delete a bundle
+    /// Delete bundles
     #[command(after_help = examples::REJECT)]
     Reject(Reject),
     /// Show what the project's stockade.toml asks for, and trust exactly this content
@@ -338,6 +338,9 @@ impl Run {
 
 #[derive(Debug, Args)]
 pub struct Bundles {
+    /// Include the bundles of other projects
+    #[arg(long, short)]
+    pub all: bool,
     /// Only bundles with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
@@ -398,6 +401,9 @@ pub struct Apply {
     /// Accept new contents that the diff does not show: very large texts, and programs
     #[arg(long)]
     pub allow_unseen: bool,
+    /// Leave out what needs --allow-executed or --allow-unseen, and apply the rest
+    #[arg(long)]
+    pub skip_unaccepted: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -405,8 +411,15 @@ pub struct Apply {
 
 #[derive(Debug, Args)]
 pub struct Reject {
-    /// A bundle's id, a unique prefix of it, or `latest`
-    pub id: String,
+    /// Ids of bundles, unique prefixes of them, or `latest`, which must be confirmed
+    #[arg(required_unless_present = "all")]
+    pub id: Vec<String>,
+    /// Delete all bundles of the current project
+    #[arg(long, conflicts_with = "id")]
+    pub all: bool,
+    /// Confirm that the bundle called `latest` is deleted
+    #[arg(long, short)]
+    pub yes: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -29,6 +29,7 @@ pub mod review;
 pub mod run;
 mod secrets;
 pub mod streams;
+mod table;
 pub mod terminal;
 mod variables;
 

@@ -13,6 +13,8 @@ pub struct Failure {
     exit_code: u8,
     /// Whether nothing is printed about it.
     quiet: bool,
+    /// Whether the JSON answer, which has been printed, includes it.
+    is_answered: bool,
 }
 
 /// The exit code of a program that wrote to a pipe without a reader: 128 and SIGPIPE.
@@ -27,7 +29,8 @@ impl Failure {
     pub fn from_write_error(error: &std::io::Error) -> Self {
         let quiet = error.kind() == std::io::ErrorKind::BrokenPipe;
         let exit_code = if quiet { BROKEN_PIPE_EXIT_CODE } else { 125 };
-        Self { problem: output::output_problem(error), exit_code, quiet }
+        let problem = output::output_problem(error);
+        Self { problem, exit_code, quiet, is_answered: false }
     }
 
     /// The problem with all its details.
@@ -84,6 +87,35 @@ impl Failure {
         self
     }
 
+    /// Ends a command that does several things: `failed` has the failures, each with the name of what
+    /// it is about. With an answer, one JSON document is printed with what was done, the failures, and
+    /// the first of them as the `error`. All failures are printed as text; the exit code is that of
+    /// the first one.
+    ///
+    /// # Errors
+    /// The last failure, if there is one.
+    pub fn report(
+        mut failed: Vec<(String, Self)>,
+        answer: Option<serde_json::Value>,
+    ) -> Result<u8, Self> {
+        let is_json = answer.is_some();
+        if let Some(mut answer) = answer {
+            let one = |(name, failure): &(String, Self)| serde_json::json!({ "id": name, "error": failure.problem });
+            answer["failed"] = failed.iter().map(one).collect();
+            if let Some((_, first)) = failed.first() {
+                answer["error"] = serde_json::json!(first.problem);
+            }
+            output::print_json(&answer)?;
+        }
+        let Some((_, last)) = failed.pop() else { return Ok(0) };
+        let first_code = failed.first().map(|(_, failure)| failure.exit_code);
+        for (_, failure) in &failed {
+            print_problem(&failure.problem);
+        }
+        let exit_code = first_code.unwrap_or(last.exit_code);
+        Err(Self { exit_code, is_answered: is_json, ..last })
+    }
+
     /// Prints the problem: to stderr as text, or to stdout as JSON if that was requested.
     /// Returns the exit code of the process.
     pub fn present(&self, json: bool) -> u8 {
@@ -92,6 +124,7 @@ impl Failure {
         }
         let mut exit_code = self.exit_code;
         if json
+            && !self.is_answered
             && let Err(unwritten) =
                 output::print_json(&serde_json::json!({ "error": self.problem }))
         {
@@ -130,7 +163,7 @@ fn escaped(text: &str) -> String {
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         let exit_code = problem.code.exit_code();
-        Self { problem, exit_code, quiet: false }
+        Self { problem, exit_code, quiet: false, is_answered: false }
     }
 }
 

@@ -59,6 +59,8 @@ names! {
         BundleTooLarge = "BUNDLE_TOO_LARGE",
         /// The host's files changed since the view was taken.
         BundleConflict = "BUNDLE_CONFLICT",
+        /// Another command is deciding about the same bundle or project.
+        Busy = "BUSY",
         /// A requested path may never be applied.
         PathRefused = "PATH_REFUSED",
         /// A change to a file that host tools execute was not accepted by name.
@@ -125,6 +127,7 @@ impl Code {
             | Self::BundleInvalid
             | Self::BundleTooLarge
             | Self::BundleConflict
+            | Self::Busy
             | Self::PathRefused
             | Self::ExecutedFile
             | Self::UnseenContent => 1,
@@ -160,7 +163,11 @@ impl Code {
             | Self::LibraryUnavailable
             | Self::BundleNotFound => 404,
             Self::TimedOut => 408,
-            Self::InvalidState | Self::Conflict | Self::Cancelled | Self::BundleConflict => 409,
+            Self::InvalidState
+            | Self::Conflict
+            | Self::Cancelled
+            | Self::BundleConflict
+            | Self::Busy => 409,
             Self::SandboxTerminated => 410,
             Self::BundleTooLarge => 413,
             Self::BundleInvalid => 422,
@@ -180,6 +187,7 @@ impl Code {
         matches!(
             self,
             Self::LaunchFailed
+                | Self::Busy
                 | Self::EgressUnreachable
                 | Self::Unreachable
                 | Self::StorageFull

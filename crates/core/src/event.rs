@@ -1,13 +1,13 @@
-//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and three of
+//! The events that are recorded of each sandbox (FireFlow, "Events"): its eight events and five of
 //! ours, with their content. An event never contains file content, output, or an environment.
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ExecutionId, OwnerId, SandboxId};
 use crate::names::names;
 use crate::network::secret::BoundSecret;
 use crate::network::{DeniedConnection, Misdirection, Policy};
+use crate::time::Time;
 
 names! {
     /// What happened.
@@ -18,7 +18,7 @@ names! {
         SandboxKilled = "SANDBOX_KILLED",
         /// It was paused.
         SandboxPaused = "SANDBOX_PAUSED",
-        /// It was resumed or started again.
+        /// It was resumed.
         SandboxResumed = "SANDBOX_RESUMED",
         /// Its expiry time was changed.
         SandboxRenewed = "SANDBOX_RENEWED",
@@ -34,6 +34,8 @@ names! {
         NetworkChanged = "NETWORK_CHANGED",
         /// Its processes ended, and its files remain.
         SandboxStopped = "SANDBOX_STOPPED",
+        /// It was started again with its files.
+        SandboxStarted = "SANDBOX_STARTED",
         /// The placeholder of a secret was sent, or was to be sent, to a host that the secret is not
         /// bound to, for the first time.
         SecretMisdirected = "SECRET_MISDIRECTED",
@@ -55,7 +57,7 @@ pub struct Event {
     /// The execution that the operation was part of.
     pub execution_id: Option<ExecutionId>,
     /// When it was recorded.
-    pub at: Timestamp,
+    pub at: Time,
     /// What happened: `type` and `data` in JSON.
     #[serde(flatten)]
     pub payload: Payload,
@@ -111,6 +113,8 @@ pub enum Payload {
     NetworkChanged(NetworkChange),
     /// [`Kind::SandboxStopped`].
     SandboxStopped(EndReason),
+    /// [`Kind::SandboxStarted`].
+    SandboxStarted(Empty),
     /// [`Kind::SecretMisdirected`].
     SecretMisdirected(Misdirection),
 }
@@ -130,6 +134,7 @@ impl Payload {
             Self::NetworkRefused(_) => Kind::NetworkRefused,
             Self::NetworkChanged(_) => Kind::NetworkChanged,
             Self::SandboxStopped(_) => Kind::SandboxStopped,
+            Self::SandboxStarted(_) => Kind::SandboxStarted,
             Self::SecretMisdirected(_) => Kind::SecretMisdirected,
         }
     }
@@ -142,7 +147,7 @@ pub struct Created {
     /// The initial content of its file system.
     pub image: String,
     /// When it expires, if it does.
-    pub expires_at: Option<Timestamp>,
+    pub expires_at: Option<Time>,
 }
 
 names! {
@@ -192,7 +197,7 @@ pub struct Empty {}
 #[serde(rename_all = "camelCase")]
 pub struct Renewed {
     /// When it expires now.
-    pub expires_at: Option<Timestamp>,
+    pub expires_at: Option<Time>,
 }
 
 /// The content of the event of a changed network.
@@ -250,7 +255,7 @@ mod tests {
     use crate::error::Code;
     use crate::network::{self, Transport};
 
-    fn at() -> Timestamp {
+    fn at() -> Time {
         "2026-01-02T03:04:05Z".parse().unwrap()
     }
 
@@ -283,6 +288,7 @@ mod tests {
                 reason: Reason::ProcessesLost,
                 bundle: Some("b1".into()),
             }),
+            Payload::SandboxStarted(Empty {}),
             Payload::SecretMisdirected(Misdirection {
                 secret: "API_KEY".into(),
                 host: "a.example".parse().unwrap(),
@@ -329,7 +335,7 @@ mod tests {
                 "sandboxId": "sb1",
                 "ownerId": "u1",
                 "executionId": null,
-                "at": "2026-01-02T03:04:05Z",
+                "at": "2026-01-02T03:04:05.000Z",
                 "data": {
                     "exitCode": 3,
                     "durationMs": 12,

@@ -20,6 +20,7 @@ mod parse;
 pub mod printable;
 pub mod sandbox;
 pub mod smithers_egress;
+mod time;
 mod ttl;
 
 pub use bytes::Bytes;
@@ -35,4 +36,5 @@ pub use parse::{
     parse_cpus_or_none, parse_duration, parse_duration_or_none,
 };
 pub use sandbox::SandboxSpec;
+pub use time::Time;
 pub use ttl::{InvalidTtl, Ttl};

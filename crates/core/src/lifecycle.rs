@@ -90,10 +90,10 @@ impl State {
         match (operation, self) {
             (Kill, _) => Ok(Self::Terminated),
             (_, Self::Terminated) => Err(InvalidTransition::Terminated { operation }),
-            (Start, Self::New | Self::Stopped | Self::Error) | (Resume, Self::Paused) => {
-                Ok(Self::Running)
-            }
-            (Stop, Self::Running) => Ok(Self::Stopped),
+            // An operation whose end is reached already succeeds, except for a pause (FireFlow).
+            (Start, Self::New | Self::Stopped | Self::Error | Self::Running)
+            | (Resume, Self::Paused | Self::Running) => Ok(Self::Running),
+            (Stop, Self::Running | Self::Paused | Self::Stopped) => Ok(Self::Stopped),
             (Pause, Self::Running) => Ok(Self::Paused),
             (Use, Self::Running) => Ok(Self::Running),
             (Collect, Self::Running | Self::Paused | Self::Stopped) => Ok(self),
@@ -164,9 +164,10 @@ impl Operation {
     /// The states in which it can start, in words.
     const fn required_state(self) -> &'static str {
         match self {
-            Self::Start => "new, stopped or in error",
-            Self::Stop | Self::Pause | Self::Use => "running",
-            Self::Resume => "paused",
+            Self::Start => "new, stopped, in error or running",
+            Self::Use | Self::Pause => "running",
+            Self::Stop => "running, paused or stopped",
+            Self::Resume => "running or paused",
             Self::Collect => "running, paused or stopped",
             Self::Renew | Self::Kill => "there",
         }
@@ -214,10 +215,13 @@ mod tests {
             ends.filter_map(|(state, end)| end.ok().map(|end| (state, end))).collect::<Vec<_>>()
         };
         let cases: [(_, &[(State, State)]); 7] = [
-            (Operation::Start, &[(New, Running), (Stopped, Running), (Error, Running)]),
-            (Operation::Stop, &[(Running, Stopped)]),
+            (
+                Operation::Start,
+                &[(New, Running), (Running, Running), (Stopped, Running), (Error, Running)],
+            ),
+            (Operation::Stop, &[(Running, Stopped), (Paused, Stopped), (Stopped, Stopped)]),
             (Operation::Pause, &[(Running, Paused)]),
-            (Operation::Resume, &[(Paused, Running)]),
+            (Operation::Resume, &[(Running, Running), (Paused, Running)]),
             (Operation::Use, &[(Running, Running)]),
             (Operation::Collect, &[Running, Paused, Stopped].map(|state| (state, state))),
             (

@@ -101,15 +101,19 @@ pub struct User {
 
 /// The resources that the processes of a sandbox may use together; `None` is the runtime's default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of memory, swap included.
+    // The other names are those of older records.
+    #[serde(alias = "memory_bytes")]
     pub memory_bytes: Option<u64>,
     /// Thousandths of a processor's time: 1000 is one processor.
+    #[serde(alias = "cpu_millis")]
     pub cpu_millis: Option<u64>,
     /// Processes and threads.
     pub processes: Option<u64>,
     /// Bytes on disk of the sandbox's own files.
+    #[serde(alias = "disk_bytes")]
     pub disk_bytes: Option<u64>,
 }
 

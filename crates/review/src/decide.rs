@@ -3,7 +3,7 @@
 //! Each decision consists of steps that can be repeated after a crash: a repeated step detects
 //! what was already done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,16 +11,18 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stockade_api::{AppliedBundle, ApplyBundle, Bytes, RejectedBundle, Result, SkippedPath};
 use stockade_bundle::RelativePath;
-use stockade_bundle::apply::{self, ApplyOutcome, Error, Recovery, Request, Selection, Skip};
+use stockade_bundle::apply::{
+    self, ApplyOutcome, Error, Ledger as _, Recovery, Request, Selection, Skip,
+};
 use stockade_bundle::patch;
 use stockade_bundle::store::{self, Bundle};
 use stockade_core::{Code, Problem};
 
 use crate::bundles::{Bundles, READ_LIMITS, pending};
-use crate::inspect::{DIFF_TIMEOUT, project_dir};
+use crate::inspect::{DIFF_TIMEOUT, not_in_bundle, project_dir};
 use crate::paths::{paths, to_bytes};
 use crate::problem::{apply_problem, caused, short_id, store_problem};
-use crate::{messages, views};
+use crate::{groups, messages, views};
 
 /// How long to wait for a process that is ending and still holds the lock of the bundle.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -120,7 +122,7 @@ impl Bundles {
     /// The project is then unchanged, unless the problem says otherwise.
     pub fn apply(&self, request: &ApplyBundle, again: bool) -> Result<ApplyDecision> {
         let bundle = self.find(&request.id)?;
-        lock(&bundle, again)?;
+        lock(&bundle)?;
         let paths = paths(&bundle.manifest.project, &request.paths)?;
         let unseen = match request.allow_unseen {
             true => BTreeMap::new(),
@@ -131,6 +133,7 @@ impl Bundles {
             include_ignored: request.include_ignored,
             allow_executed: request.allow_executed,
             unseen,
+            skip_unaccepted: request.skip_unaccepted,
         };
         let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project));
         let manifest = bundle.whole_manifest().map_err(|error| store_problem(&error))?;
@@ -143,17 +146,30 @@ impl Bundles {
             ledger: &self.data,
             selection: &selection,
         };
-        let mut applied = apply_when_free(&apply_request).map_err(|error| {
-            with_remedy(apply_problem(&error, bundle.id()), &error, request, &bundle)
+        let mut applied = apply_when_free(&apply_request).map_err(|error| match error {
+            Error::NotInBundle(unknown) => not_in_bundle(&bundle, unknown),
+            error => with_remedy(apply_problem(&error, bundle.id()), &error, request, &bundle),
         })?;
         if again && applied.changed.is_empty() {
             applied.changed = std::mem::take(&mut applied.already_present);
         }
-        let nothing = applied.changed.is_empty().then(|| nothing_changed(&bundle, &applied));
+        let is_nothing = applied.changed.is_empty() && applied.already_present.is_empty();
+        if applied.changed.is_empty() && !is_nothing {
+            // The project has these changes already, so they are decided.
+            let marked = self.data.mark(bundle.id(), &applied.already_present);
+            marked.map_err(|error| {
+                Problem::new(Code::Io, "cannot record what was applied").because(error.to_string())
+            })?;
+        }
+        let nothing = is_nothing.then(|| nothing_changed(&bundle, &applied));
         // A bundle of which nothing was applied may be the only copy of the work in it, even if
         // nothing in it can ever be applied.
         let is_done = nothing.is_none() && pending(&bundle)?.is_empty();
-        Ok(ApplyDecision { answer: response(&bundle, &applied, is_done), nothing })
+        if nothing.is_none() {
+            // A record that remains is only compared with later bundles.
+            let _ = self.forget_shown(&bundle.manifest.project, bundle.id());
+        }
+        Ok(ApplyDecision { answer: response(&bundle, &applied, is_done)?, nothing })
     }
 
     /// Removes a bundle in which nothing remains to be decided. A bundle that no longer exists,
@@ -195,8 +211,9 @@ impl Bundles {
     /// As [`Bundles::reject_target`] and [`Bundles::reject`].
     pub fn reject_at_once(&self, name: &str) -> Result<RejectedBundle> {
         let found = self.reject_target(name)?;
+        let project = self.project_of(&found);
         self.reject(&found)?;
-        Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
+        Ok(RejectedBundle { id: found.id().to_owned(), project, rejected: true })
     }
 
     /// What a name refers to, for a rejection.
@@ -218,6 +235,18 @@ impl Bundles {
         }
     }
 
+    /// The path of the project whose changes a rejection deletes, if it is known.
+    pub fn project_of(&self, found: &RejectTarget) -> Option<Bytes> {
+        match found {
+            RejectTarget::Bundle(id) => {
+                let bundle = self.store.find(id, &READ_LIMITS).ok()?;
+                Some(Bytes(bundle.manifest.project))
+            }
+            RejectTarget::Damaged(_) => None,
+            RejectTarget::View(id) => views::project(&self.data, id),
+        }
+    }
+
     /// Removes what was found. It is not an error if it no longer exists.
     ///
     /// # Errors
@@ -225,14 +254,18 @@ impl Bundles {
     pub fn reject(&self, found: &RejectTarget) -> Result<()> {
         match found {
             RejectTarget::Bundle(id) => {
-                let removed = self.store.find(id, &READ_LIMITS).and_then(|bundle| {
-                    bundle.lock()?;
-                    bundle.remove()
-                });
-                match removed {
-                    Ok(()) | Err(store::Error::NotFound(_)) => Ok(()),
-                    Err(error) => Err(store_problem(&error)),
+                let bundle = match self.store.find(id, &READ_LIMITS) {
+                    Err(store::Error::NotFound(_)) => return Ok(()),
+                    found => found.map_err(|error| store_problem(&error))?,
+                };
+                match lock(&bundle) {
+                    // Another command has just decided about it.
+                    Err(problem) if problem.code == Code::BundleNotFound => return Ok(()),
+                    held => held?,
                 }
+                // A record that remains is only compared with later bundles.
+                let _ = self.forget_shown(&bundle.manifest.project, bundle.id());
+                bundle.remove().map_err(|error| store_problem(&error))
             }
             RejectTarget::Damaged(id) => {
                 let bundles = self.data.bundles().map_err(|error| caused(Code::Io, &error))?;
@@ -276,13 +309,12 @@ fn unseen(bundle: &Bundle, paths: &[RelativePath]) -> Result<BTreeMap<RelativePa
     Ok(unseen)
 }
 
-/// Prevents other processes from deciding about a bundle. An earlier attempt at the same
-/// decision may still hold the lock for a moment.
-fn lock(bundle: &Bundle, again: bool) -> Result<()> {
+/// Prevents other processes from deciding about a bundle, as soon as none does.
+fn lock(bundle: &Bundle) -> Result<()> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match bundle.lock() {
-            Err(store::Error::Busy(_)) if again && Instant::now() < deadline => {
+            Err(store::Error::Busy(_)) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(20));
             }
             held => return held.map_err(|error| store_problem(&error)),
@@ -290,38 +322,52 @@ fn lock(bundle: &Bundle, again: bool) -> Result<()> {
     }
 }
 
-fn response(bundle: &Bundle, applied: &ApplyOutcome, done: bool) -> AppliedBundle {
+fn response(bundle: &Bundle, applied: &ApplyOutcome, done: bool) -> Result<AppliedBundle> {
     let all = |paths: &[RelativePath]| paths.iter().map(to_bytes).collect();
-    let skipped = applied.skipped.iter().map(|skip| SkippedPath {
-        path: to_bytes(&skip.path),
-        reason: messages::skip(&skip.reason),
-    });
-    AppliedBundle {
+    Ok(AppliedBundle {
         id: bundle.id().to_owned(),
+        project: Bytes(bundle.manifest.project.clone()),
         applied: all(&applied.changed),
         already: all(&applied.already_present),
-        skipped: skipped.collect(),
+        skipped: skipped_paths(bundle, applied)?,
         done,
-    }
+    })
 }
 
-/// The problem that nothing was changed: either the project already has all of it, or nothing
-/// may be applied as requested. The bundle stays.
+/// What was skipped, with one entry for the paths of one directory that have the same reason.
+fn skipped_paths(bundle: &Bundle, applied: &ApplyOutcome) -> Result<Vec<SkippedPath>> {
+    let mut reasons: BTreeMap<String, BTreeSet<RelativePath>> = BTreeMap::new();
+    for skip in &applied.skipped {
+        reasons.entry(messages::skip(&skip.reason)).or_default().insert(skip.path.clone());
+    }
+    if reasons.is_empty() {
+        return Ok(Vec::new());
+    }
+    let whole = bundle.whole_manifest().map_err(|error| store_problem(&error))?;
+    let all: BTreeSet<RelativePath> = whole.entries.into_iter().map(|entry| entry.path).collect();
+    let mut skipped = Vec::new();
+    for (reason, paths) in reasons {
+        let others = all.difference(&paths).cloned().collect();
+        skipped.extend(groups::by_directory(&paths, &others).into_iter().map(|group| {
+            let path = group.path.as_ref().map_or_else(|| Bytes(b".".to_vec()), to_bytes);
+            SkippedPath { path, reason: reason.clone(), paths: group.paths }
+        }));
+    }
+    Ok(skipped)
+}
+
+/// The problem that nothing may be applied as requested. The bundle stays.
 fn nothing_changed(bundle: &Bundle, applied: &ApplyOutcome) -> Problem {
     let id = short_id(bundle.id());
-    if applied.skipped.is_empty() {
-        return Problem::new(Code::BundleConflict, "the project already has these changes")
-            .remedied_by(format!("stockade reject {id}"));
-    }
-    let reasons: Vec<_> = applied
-        .skipped
-        .iter()
-        .take(20)
-        .map(|skip| format!("{} {}", skip.path, messages::skip(&skip.reason)))
-        .collect();
-    let remedy = match applied.skipped.iter().any(|skip| skip.reason == Skip::Ignored) {
-        true => format!("stockade apply {id} --include-ignored"),
-        false => format!("stockade diff {id}"),
+    let skipped = skipped_paths(bundle, applied).unwrap_or_default();
+    let reasons: Vec<_> = skipped.iter().take(20).map(messages::skipped).collect();
+    let is_any = |wanted: fn(&Skip) -> bool| applied.skipped.iter().any(|it| wanted(&it.reason));
+    let remedy = if is_any(|reason| *reason == Skip::Ignored) {
+        format!("stockade apply {id} --include-ignored")
+    } else if is_any(|reason| matches!(reason, Skip::Executed(_) | Skip::Unseen)) {
+        format!("stockade diff {id}")
+    } else {
+        format!("stockade diff {id} --stat")
     };
     Problem::new(Code::PathRefused, "none of these paths can be applied as requested")
         .because(reasons.join("; "))
@@ -344,7 +390,24 @@ fn with_remedy(problem: Problem, error: &Error, request: &ApplyBundle, bundle: &
             let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag);
             let word = |path: &Bytes| format!(" {}", messages::shell_quote(&path.0));
             let words = flags.map(str::to_owned).chain(request.paths.iter().map(word));
-            problem.remedied_by(format!("stockade apply {id}{}", words.collect::<String>()))
+            let accepting = format!("stockade apply {id}{}", words.collect::<String>());
+            // The safe way first: to take everything else, if there is anything else.
+            if !has_others(bundle, request) {
+                return problem.remedied_by(accepting);
+            }
+            let kept = [
+                (request.allow_executed, " --allow-executed"),
+                (request.allow_unseen, " --allow-unseen"),
+                (request.include_ignored, " --include-ignored"),
+            ];
+            let kept = kept.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag);
+            let words = kept.map(str::to_owned).chain(request.paths.iter().map(word));
+            let rest =
+                format!("stockade apply {id} --skip-unaccepted{}", words.collect::<String>());
+            let cause = problem.cause.clone().unwrap_or_default();
+            problem
+                .because(format!("{cause}; after a review, `{accepting}` takes all"))
+                .remedied_by(rest)
         }
         Error::NotWritable(paths) => {
             let mut directories: Vec<String> = paths
@@ -362,7 +425,19 @@ fn with_remedy(problem: Problem, error: &Error, request: &ApplyBundle, bundle: &
             directories.dedup();
             problem.remedied_by(format!("chmod u+wx {}", directories.join(" ")))
         }
-        Error::Busy => problem.remedied_by(format!("stockade apply {id}")),
         _ => problem,
     }
+}
+
+/// Whether the request also selects changes that need no acceptance.
+fn has_others(bundle: &Bundle, request: &ApplyBundle) -> bool {
+    let Ok(paths) = paths(&bundle.manifest.project, &request.paths) else { return false };
+    let Ok(unseen) = unseen(bundle, &paths) else { return false };
+    let Ok(left) = pending(bundle) else { return false };
+    left.iter().any(|entry| {
+        let is_named = paths.is_empty() || paths.iter().any(|path| entry.path.is_within(path));
+        let is_accepted = (entry.executed_by.is_none() || request.allow_executed)
+            && (!unseen.contains_key(&entry.path) || request.allow_unseen);
+        is_named && is_accepted && (!entry.ignored || request.include_ignored)
+    })
 }

@@ -9,12 +9,12 @@ use stockade_api::{
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::patch::{self, Sides};
 use stockade_bundle::store::{Bundle, State, Status, StoredBundle};
-use stockade_bundle::{Entry, RelativePath, apply};
-use stockade_core::{Code, Problem};
+use stockade_bundle::{Entry, Node, RelativePath, apply};
+use stockade_core::{Code, Problem, Time};
 
 use crate::bundles::{Bundles, READ_LIMITS, limits, pending, project_path};
 use crate::paths::{paths, to_bytes};
-use crate::problem::{apply_problem, short_id, store_problem};
+use crate::problem::{apply_problem, nearest, store_problem};
 use crate::views;
 
 /// How long the lines of one file are compared with the most precise algorithm.
@@ -44,7 +44,7 @@ impl Bundles {
     /// A bundle with its changes, or with those at and below the given paths.
     ///
     /// # Errors
-    /// [`Code::BundleNotFound`]; [`Code::PathRefused`] for paths that it does not change.
+    /// [`Code::BundleNotFound`]; [`Code::FileNotFound`] for paths that it does not change.
     pub fn show(&self, request: &ShowBundle) -> Result<BundleDetail> {
         let mut bundle = self.find(&request.id)?;
         let paths = paths(&bundle.manifest.project, &request.paths)?;
@@ -68,7 +68,7 @@ impl Bundles {
     /// The lines that differ, computed path by path as the caller iterates.
     ///
     /// # Errors
-    /// [`Code::BundleNotFound`]; [`Code::PathRefused`] for paths that it does not change.
+    /// [`Code::BundleNotFound`]; [`Code::FileNotFound`] for paths that it does not change.
     pub fn differences(&self, request: &DiffBundle) -> Result<Differences> {
         let mut bundle = self.find(&request.id)?;
         expand(&mut bundle, request.paths.iter().map(|Bytes(path)| path.as_slice()))?;
@@ -77,9 +77,8 @@ impl Bundles {
         for Bytes(path) in &request.paths {
             let found = entries.binary_search_by(|entry| entry.path.as_bytes().cmp(path));
             wanted.push(found.map_err(|_| {
-                let path = String::from_utf8_lossy(path);
-                Problem::new(Code::PathRefused, format!("the bundle does not change {path}"))
-                    .remedied_by(format!("stockade diff {} --stat", short_id(bundle.id())))
+                let unknown = RelativePath::new(path.as_slice()).into_iter().collect();
+                not_in_bundle(&bundle, unknown)
             })?);
         }
         if request.paths.is_empty() {
@@ -153,12 +152,10 @@ fn is_done(listed: &StoredBundle) -> bool {
 /// The description of a bundle without its changes.
 pub(crate) fn describe(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
     let manifest = &bundle.manifest;
-    let count =
-        |wanted: fn(&Entry) -> bool| manifest.entries.iter().filter(|entry| wanted(entry)).count();
     stockade_api::Bundle {
         id: bundle.id().to_owned(),
         project: Bytes(manifest.project.clone()),
-        created_at_ms: manifest.created_at_ms,
+        created_at: Time::from_ms(i64::try_from(manifest.created_at_ms).unwrap_or(i64::MAX)),
         command: manifest.command.clone(),
         labels: manifest.labels.clone(),
         exit_code: manifest.exit_code,
@@ -168,14 +165,33 @@ pub(crate) fn describe(bundle: &Bundle, state: &State) -> stockade_api::Bundle {
             Status::Partial => BundleState::Partial,
             Status::Applied => BundleState::Applied,
         },
-        changes: BundleChanges {
-            total: manifest.entries.len(),
-            applied: state.applied.len(),
-            refused: count(|entry| entry.refused.is_some()),
-            ignored: count(|entry| entry.ignored),
-            executed: count(|entry| entry.executed_by.is_some()),
-            conflicting: count(|entry| entry.conflict),
-        },
+        changes: BundleChanges { applied: state.applied.len(), ..counts(&manifest.entries) },
+    }
+}
+
+/// The numbers of changes, the same in every view of a bundle. None counts as applied.
+pub fn counts<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> BundleChanges {
+    let mut changes = BundleChanges::default();
+    for entry in entries {
+        if entry.refused.is_some() {
+            changes.refused += 1;
+        } else if entry.ignored {
+            changes.ignored += ignored_paths(entry);
+        } else {
+            changes.total += 1;
+            changes.executed += usize::from(entry.executed_by.is_some());
+            changes.conflicting += usize::from(entry.conflict);
+        }
+    }
+    changes
+}
+
+/// How many paths an ignored entry stands for. A directory counts by what is in it.
+fn ignored_paths(entry: &Entry) -> u64 {
+    let node = entry.change.new_node().or_else(|| entry.change.old());
+    match &entry.tree {
+        Some(tree) => tree.paths,
+        None => u64::from(!matches!(node, Some(Node::Directory { .. }))),
     }
 }
 
@@ -206,5 +222,16 @@ fn named_entries<'b>(bundle: &'b Bundle, paths: &[RelativePath]) -> Result<Vec<&
     if unknown.is_empty() {
         return Ok(entries);
     }
-    Err(apply_problem(&apply::Error::NotInBundle(unknown), bundle.id()))
+    Err(not_in_bundle(bundle, unknown))
+}
+
+/// The problem that a bundle does not change these paths, with the nearest path that it changes.
+pub(crate) fn not_in_bundle(bundle: &Bundle, unknown: Vec<RelativePath>) -> Problem {
+    let known = bundle.manifest.entries.iter().map(|entry| &entry.path);
+    let nearest = unknown.first().and_then(|path| nearest(path, known));
+    let problem = apply_problem(&apply::Error::NotInBundle(unknown), bundle.id());
+    match nearest {
+        Some(path) => problem.because(format!("the nearest path that it changes is {path}")),
+        None => problem,
+    }
 }

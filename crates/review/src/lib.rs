@@ -10,17 +10,21 @@
 
 mod bundles;
 mod collect;
+pub mod current;
 mod decide;
+pub mod groups;
 mod inspect;
 pub mod messages;
 mod paths;
 pub mod problem;
 mod propose;
+mod shown;
 mod views;
 
 pub use bundles::{Bundles, limits, pending};
 pub use collect::{Collection, GatheredChanges};
+pub use current::CurrentProject;
 pub use decide::{ApplyDecision, RejectTarget};
-pub use inspect::{Differences, entries};
+pub use inspect::{Differences, counts, entries};
 pub use paths::paths;
 pub use views::bundle_view;

@@ -1,6 +1,7 @@
 //! Texts for users: why a path of a bundle is treated in a certain way; and quoting of paths for a
 //! shell.
 
+use stockade_api::SkippedPath;
 use stockade_bundle::RelativePath;
 use stockade_bundle::apply::{NotRestored, Skip};
 use stockade_bundle::manifest::{ExecutedBy, Refusal};
@@ -34,8 +35,20 @@ pub fn skip(skip: &Skip) -> String {
         Skip::Refused(refused) => refusal(*refused).to_owned(),
         Skip::Reserved => "has a name that is reserved for Stockade".to_owned(),
         Skip::Ignored => "is ignored by git".to_owned(),
+        Skip::Executed(by) => format!("is {}", executed_by(*by)),
+        Skip::Unseen => "has new content that the diff does not show".to_owned(),
         Skip::MissingDependency(path) => format!("needs {path}, which is skipped"),
         Skip::NotEmpty => "is a directory that contains other files".to_owned(),
+    }
+}
+
+/// What was skipped, on one line.
+pub fn skipped(skip: &SkippedPath) -> String {
+    let path = RelativePath::new(skip.path.0.as_slice());
+    let path = path.map_or_else(|_| ".".to_owned(), |path| path.to_string());
+    match skip.paths {
+        1 => format!("{path} {}", skip.reason),
+        count => format!("{path}/: {count} paths, each {}", skip.reason),
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use stockade_bundle::apply;
 use stockade_bundle::store::Cause;
 use stockade_bundle::validate::LimitExceeded;
-use stockade_bundle::{scan, store};
+use stockade_bundle::{RelativePath, scan, store};
 use stockade_core::{Code, Problem};
 
 use crate::messages;
@@ -76,22 +76,24 @@ pub(crate) fn raise_limit(exceeded: &LimitExceeded, command: &str) -> String {
 /// The problem for a bundle that could not be created, found or read.
 pub fn store_problem(error: &store::Error) -> Problem {
     let code = match error {
-        store::Error::NotFound(_) | store::Error::None | store::Error::Ambiguous { .. } => {
-            Code::BundleNotFound
-        }
+        store::Error::NotFound(_)
+        | store::Error::None
+        | store::Error::Ambiguous { .. }
+        | store::Error::SeveralProjects { .. } => Code::BundleNotFound,
         store::Error::Invalid(stockade_bundle::validate::Error::Limit(_)) => Code::BundleTooLarge,
         store::Error::Altered(_)
         | store::Error::Invalid(_)
         | store::Error::Listing(_)
         | store::Error::State(_) => Code::BundleInvalid,
-        store::Error::Busy(_)
-        | store::Error::Data(_)
-        | store::Error::Changed(_)
-        | store::Error::Io { .. } => Code::Io,
+        store::Error::Busy(_) => Code::Busy,
+        store::Error::Data(_) | store::Error::Changed(_) | store::Error::Io { .. } => Code::Io,
     };
     let problem = caused(code, error);
     match error {
-        store::Error::Ambiguous { ids, .. } => problem.because(lines(ids.iter().cloned())),
+        store::Error::Ambiguous { ids, .. } | store::Error::SeveralProjects { ids } => {
+            problem.because(lines(ids.iter().cloned())).remedied_by("stockade bundles --all")
+        }
+        store::Error::Busy(id) => problem.remedied_by(format!("stockade diff {}", short_id(id))),
         store::Error::None => problem.remedied_by("stockade run -- CMD"),
         store::Error::NotFound(_) => problem.remedied_by("stockade bundles"),
         store::Error::Invalid(stockade_bundle::validate::Error::Limit(limit)) => {
@@ -136,7 +138,7 @@ pub fn apply_problem(error: &apply::Error, id: &str) -> Problem {
             ))
             .remedied_by(format!("stockade apply {id}")),
         Error::NotInBundle(_) => {
-            caused(Code::PathRefused, error).remedied_by(format!("stockade diff {id} --stat"))
+            caused(Code::FileNotFound, error).remedied_by(format!("stockade diff {id} --stat"))
         }
         Error::OtherFileSystem(_) => {
             caused(Code::PathRefused, error).remedied_by(format!("stockade diff {id}"))
@@ -149,13 +151,36 @@ pub fn apply_problem(error: &apply::Error, id: &str) -> Problem {
                 std::iter::once(cause.to_string()).chain(left.iter().map(messages::not_restored)),
             )),
         Error::NeedsRecovery { .. } => caused(Code::Io, error).remedied_by("stockade bundles"),
-        Error::Busy
-        | Error::Record(_)
+        Error::Busy => caused(Code::Busy, error).remedied_by(format!("stockade apply {id}")),
+        Error::Record(_)
         | Error::JournalDamaged { .. }
         | Error::NotWritable(_)
         | Error::Beneath(_)
         | Error::Io { .. } => caused(Code::Io, error),
     }
+}
+
+/// The path that is most like another one, if one is like it at all: one of the same name in another
+/// directory, or one that differs in a few letters.
+pub(crate) fn nearest<'p>(
+    path: &RelativePath,
+    known: impl Iterator<Item = &'p RelativePath>,
+) -> Option<&'p RelativePath> {
+    const MIN_LIKENESS: f64 = 0.6;
+    /// More paths are not compared: the answer may not take long.
+    const MAX_PATHS: usize = 10_000;
+    const MAX_BYTES: usize = 200;
+    let wanted = path.to_string();
+    let likeness = |known: &RelativePath| {
+        let same_name = f64::from(u8::from(known.file_name() == path.file_name()));
+        if known.as_bytes().len().max(wanted.len()) > MAX_BYTES {
+            return same_name;
+        }
+        same_name + strsim::normalized_damerau_levenshtein(&known.to_string(), &wanted)
+    };
+    let likely = known.take(MAX_PATHS).map(|known| (likeness(known), known));
+    let best = likely.max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    (best.0 >= MIN_LIKENESS).then_some(best.1)
 }
 
 /// A list for a message, truncated if it is long.

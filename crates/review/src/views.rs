@@ -89,6 +89,12 @@ pub(crate) fn exists(data: &DataDir, id: &str) -> Result<bool> {
     }
 }
 
+/// The path of the project of a stored view, if it can be read.
+pub(crate) fn project(data: &DataDir, id: &str) -> Option<Bytes> {
+    let view = View::open(data, id).ok()?;
+    Some(Bytes(view.record().project().as_os_str().as_bytes().to_vec()))
+}
+
 /// Removes a stored view. It is not an error if it no longer exists.
 pub(crate) fn discard(data: &DataDir, id: &str) -> Result<()> {
     match View::open(data, id).and_then(View::remove) {

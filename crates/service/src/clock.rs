@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use jiff::Timestamp;
+use stockade_core::Time;
 
 /// Now.
 pub(crate) fn now_ms() -> i64 {
@@ -11,6 +11,6 @@ pub(crate) fn now_ms() -> i64 {
 }
 
 /// Converts a recorded time to the form of responses.
-pub(crate) fn timestamp(ms: i64) -> Timestamp {
-    Timestamp::from_millisecond(ms).unwrap_or(Timestamp::UNIX_EPOCH)
+pub(crate) fn timestamp(ms: i64) -> Time {
+    Time::from_ms(ms)
 }

@@ -91,6 +91,7 @@ impl Service {
     /// # Errors
     /// When the store cannot be read.
     pub async fn live(&self) -> Result<Vec<SandboxId>> {
-        sandboxes::live(&*self.inner.store).await
+        let live = sandboxes::live(&*self.inner.store).await?;
+        Ok(live.into_iter().map(|(id, _)| id).collect())
     }
 }

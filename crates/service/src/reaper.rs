@@ -55,9 +55,10 @@ pub(crate) async fn sweep(engine: &Engine, inner: &Inner) {
         }
     }
     let Ok(live) = sandboxes::live(&*inner.store).await else { return };
-    inner.egress.retain(&live);
-    for id in &live {
-        let _ = watch::ensure(engine, id).await;
+    let ids: Vec<_> = live.iter().map(|(id, _)| id.clone()).collect();
+    inner.egress.retain(&ids);
+    for (id, incarnation) in &live {
+        let _ = watch::ensure(engine, id, incarnation).await;
     }
 }
 

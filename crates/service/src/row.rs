@@ -107,6 +107,8 @@ impl SandboxRow {
             workflow_id: self.workflow_id.clone(),
             workspace_id: self.workspace_id.clone(),
             workspace: request.workspace.clone(),
+            project: request.project.clone(),
+            working_directory: request.working_directory.clone(),
             metadata: request.metadata.clone(),
             access_rules: request.access_rules.clone(),
             default_uid: request.default_uid,

@@ -25,8 +25,15 @@ impl Wakers {
         wakers.entry(id.clone()).or_default().clone()
     }
 
-    pub(crate) fn forget(&self, id: &SandboxId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    /// Removes the waker of a watcher that has ended, unless a new sandbox has the same id by now.
+    pub(crate) fn forget(&self, id: &SandboxId, own: &Arc<Waker>) {
+        let mut wakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // One for the map, and one for the caller: another holder is another watcher.
+        if wakers.get(id).is_some_and(|waker| Arc::ptr_eq(waker, own))
+            && Arc::strong_count(own) <= 2
+        {
+            wakers.remove(id);
+        }
     }
 }
 

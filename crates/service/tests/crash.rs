@@ -192,7 +192,7 @@ async fn during_each_step_of_a_life() {
         (|_| ("stop", &["end"], State::Stopped), &[Kind::SandboxStopped]),
         (
             |_| ("start", &["snapshot", "cleanup", "create", "renew"], State::Running),
-            &[Kind::SandboxStopped, Kind::SandboxResumed],
+            &[Kind::SandboxStopped, Kind::SandboxStarted],
         ),
         (|_| ("kill", &["cleanup"], State::Terminated), &[Kind::SandboxKilled]),
     ];

@@ -112,7 +112,8 @@ async fn whatever_ends_the_processes_the_files_remain() {
         assert_eq!(stopped.reason.as_deref(), Some(reason.as_str()));
         let bundles = scene.bundles().await;
         assert_eq!((bundles.len(), &stopped.bundle), (1, &Some(bundles[0].clone())));
-        let removal = stopped.remove_at.unwrap().as_second() - jiff::Timestamp::now().as_second();
+        let removal =
+            stopped.remove_at.unwrap().as_ms() / 1000 - jiff::Timestamp::now().as_second();
         assert!((23 * 3600..=24 * 3600).contains(&removal), "{removal}");
         let told = (Kind::SandboxStopped, reason, stopped.bundle.clone());
         assert_eq!(scene.ends().await, [told]);

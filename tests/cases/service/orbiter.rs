@@ -96,9 +96,12 @@ async fn start_fails(harness: &Harness) -> Result<(), String> {
     let starting = scoped.clone();
     let failed = harness.run(|_| async move { starting.start().await }).await;
     same((true, Status::Error), (failed.is_err(), scoped.status()))?;
+    // Nothing remains of it, not even a record.
+    let request = GetSandbox { id: scoped.sandbox_id().clone(), metrics: false };
+    let found = harness.service.get_status(&caller("u1"), request).await;
     same(
-        (0, State::Error),
-        (harness.sandbox_count().await, harness.status(scoped.sandbox_id()).await.state),
+        (0, Some(Code::NotFound)),
+        (harness.sandbox_count().await, found.err().map(|it| it.code)),
     )?;
     // It can be started again.
     let starting = scoped.clone();

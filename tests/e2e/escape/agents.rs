@@ -36,7 +36,7 @@ fn absent_settings_are_not_made(world: &World) {
         world.review(&format!("mkdir -p {directory} && echo 'touch /tmp/owned' > {name}"));
         let outcome = world.stockade(&["apply", "latest"]).finish();
         assert!(!world.has(name), "{name} was applied without being asked for: {outcome}");
-        let reject = world.stockade(&["reject", "latest"]).finish();
+        let reject = world.stockade(&["reject", "latest", "--yes"]).finish();
         reject.succeeds();
     }
 }
@@ -70,7 +70,7 @@ fn settings_in_subdirectories(world: &World) {
         world.review(&format!("mkdir -p {directory} && echo x > {name}"));
         world.stockade(&["apply", "latest"]).finish();
         assert!(!world.has(name), "{name} was applied without being asked for");
-        world.stockade(&["reject", "latest"]).finish();
+        world.stockade(&["reject", "latest", "--yes"]).finish();
     }
 }
 

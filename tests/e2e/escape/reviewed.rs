@@ -38,7 +38,7 @@ fn assert_marked(world: &World, names: &[&str], is_marked: bool) {
         assert_eq!(applied.code(), 1, "{applied}");
         assert!(applied.stderr.contains("EXECUTED_FILE"), "{applied}");
     }
-    world.stockade(&["reject", "latest"]).finish().succeeds();
+    world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
 }
 
 /// What git executes because the project's own configuration names it.

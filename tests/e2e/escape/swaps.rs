@@ -113,7 +113,7 @@ fn discarding_follows_no_link(world: &World) {
     world.shell(&script).succeeds();
     outside.assert_same(&Tree::of(&world.outside()), "what is outside");
     world.review(&script);
-    world.stockade(&["reject", "latest"]).finish().succeeds();
+    world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
     outside.assert_same(&Tree::of(&world.outside()), "what is outside");
     project.assert_same(&Tree::of(&world.project), "the project");
     assert!(world.bundles().is_empty());

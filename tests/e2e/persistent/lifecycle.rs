@@ -226,7 +226,7 @@ fn a_project_is_seen_copy_on_write_beside_runs_on_it(world: &World) {
     call(world, &["apply", "latest"]).succeeds();
     assert!(world.read("src/main.rs").contains("gamma"));
     world.review("echo delta > delta");
-    call(world, &["reject", "latest"]).succeeds();
+    call(world, &["reject", "latest", "--yes"]).succeeds();
     assert!(!world.has("delta"));
     let seen = sh(world, &id, &format!("cat {project}/a.txt"));
     assert_eq!(seen.stdout, "alpha\nbeta\n", "{seen}");

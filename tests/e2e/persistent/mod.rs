@@ -5,7 +5,7 @@
 //! changes and `collect` collects them, `copied_workspace` tests hosts without overlays, `network`
 //! connects to what the policy allows, `credentials` is about `--secret`, `secrets` looks for values that must not be stored, `server`
 //! kills, overloads and deceives the server, `without_server` is about `--in-process`, completions
-//! and manual pages.
+//! and manual pages, and `words` about ids, answers and names.
 
 mod bundles;
 mod collect;
@@ -19,6 +19,7 @@ mod network;
 mod secrets;
 mod server;
 mod without_server;
+mod words;
 
 use serde_json::Value;
 

@@ -54,7 +54,7 @@ fn of_runs(world: &World) {
     world.write("a.txt", "outside\n");
     call("BUNDLE_CONFLICT", &["apply", "latest"]);
     call("BUNDLE_CONFLICT-json", &["apply", "latest", "--json"]);
-    world.stockade(&["reject", "latest"]).finish().succeeds();
+    world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
     world.review("echo true > .envrc");
     call("EXECUTED_FILE", &["apply", "latest"]);
     world.stockade(&["reject", "latest"]).finish().succeeds();

@@ -23,7 +23,7 @@ fn of_runs_and_bundles(world: &World) {
     calls.call("apply-some", &["apply", "latest", "--json", "a.txt"]);
     calls.call("apply", &["apply", "latest", "--json"]);
     world.review("echo another > c.txt");
-    calls.call("reject", &["reject", "latest", "--json"]);
+    calls.call("reject", &["reject", "latest", "--yes", "--json"]);
     calls.call("bundles-none", &["bundles", "--json"]);
     calls.finish();
 }

@@ -182,7 +182,7 @@ fn check_lifecycle(life: &[Kind]) -> Result<(), &'static str> {
             _ if made == 0 => return Err("something happens and it was not made"),
             Kind::SandboxPaused if !paused => paused = true,
             Kind::SandboxStopped => paused = true,
-            Kind::SandboxResumed if paused => paused = false,
+            Kind::SandboxResumed | Kind::SandboxStarted if paused => paused = false,
             Kind::SandboxRenewed => {}
             _ => return Err("something is out of its turn"),
         }

@@ -126,6 +126,7 @@ impl WrittenFiles {
                 continue;
             }
             let request = ApplyBundle {
+                skip_unaccepted: false,
                 id: bundle.id,
                 paths: Vec::new(),
                 include_ignored: true,

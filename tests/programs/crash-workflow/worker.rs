@@ -208,7 +208,7 @@ async fn cancel(workflows: &Workflows, file: &Path) -> Result<(), Failure> {
         changes.mark_unchanged();
         let found = workflows.inspect(&caller, by_id()).await.map_err(|problem| problem.message)?;
         let has_begun = !found.tasks.is_empty()
-            && found.sandboxes.iter().all(|sandbox| sandbox.shipped_at_ms.is_some());
+            && found.sandboxes.iter().all(|sandbox| sandbox.shipped_at.is_some());
         match found.run.status {
             RunStatus::Cancelled => return Ok(()),
             RunStatus::Running | RunStatus::Waiting if has_begun => {

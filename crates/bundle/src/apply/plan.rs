@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::Error;
-use crate::manifest::{Change, Entry, Manifest, Node, Refusal};
+use crate::manifest::{Change, Entry, ExecutedBy, Manifest, Node, Refusal};
 use crate::path::RelativePath;
 
 /// The prefixes of directories in the project's root that only apply operations create.
@@ -23,6 +23,8 @@ pub struct Selection {
     /// The paths whose new content no diff shows, each with its size, as far as they were not
     /// accepted.
     pub unseen: BTreeMap<RelativePath, u64>,
+    /// Whether what is executed or unseen, and not accepted, is left out. Otherwise it is an error.
+    pub skip_unaccepted: bool,
 }
 
 /// Why an entry was left out.
@@ -34,6 +36,10 @@ pub enum Skip {
     Reserved,
     /// Git ignores it and it was not requested.
     Ignored,
+    /// Host tools execute it automatically, and that was not accepted.
+    Executed(ExecutedBy),
+    /// No diff shows its new content, and that was not accepted.
+    Unseen,
     /// It cannot be applied without this entry, which was left out: the other half of a rename,
     /// or a directory that contains it.
     MissingDependency(RelativePath),
@@ -189,6 +195,14 @@ impl<'a> Selector<'a, '_> {
         let is_requested = is_requested || self.named.get(&entry.path).copied().unwrap_or(false);
         if entry.ignored && !is_requested && !self.selection.include_ignored {
             return Err(Skip::Ignored);
+        }
+        if self.selection.skip_unaccepted {
+            if let Some(by) = entry.executed_by.filter(|_| !self.selection.allow_executed) {
+                return Err(Skip::Executed(by));
+            }
+            if self.selection.unseen.contains_key(&entry.path) {
+                return Err(Skip::Unseen);
+            }
         }
         Ok(())
     }

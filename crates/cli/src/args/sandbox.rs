@@ -7,9 +7,16 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use stockade_core::network::AllowedHost;
 use stockade_core::network::secret::BoundSecret;
-use stockade_core::{OrNone, parse_bytes_or_none, parse_duration, parse_duration_or_none};
+use stockade_core::{OrNone, State, parse_bytes_or_none, parse_duration, parse_duration_or_none};
 
 use super::sandbox_flags::{Pair, SandboxFlags, SecretFlags, UserArgument, VariableFlags, pair};
+
+fn state(text: &str) -> Result<State, String> {
+    text.parse().map_err(|_| {
+        let known: Vec<_> = State::ALL.iter().map(|state| state.as_str()).collect();
+        format!("there is no such state; it is one of: {}", known.join(", "))
+    })
+}
 
 // Which process executes the operations. (clap would use a doc comment here as that of every
 // command.)
@@ -81,7 +88,7 @@ pub struct Exec {
     pub variables: VariableFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
-    /// The working directory of the command
+    /// The working directory of the command; a relative path starts where commands start
     #[arg(long, short = 'w', alias = "workdir", value_name = "DIR")]
     pub cwd: Option<OsString>,
     /// The user id of the command, and the group id if it differs
@@ -135,6 +142,9 @@ pub struct List {
     /// Include terminated sandboxes
     #[arg(long, short)]
     pub all: bool,
+    /// Only sandboxes in this state, such as `stopped`. Can be repeated
+    #[arg(long, value_name = "STATE", conflicts_with = "all", value_parser = state)]
+    pub state: Vec<State>,
     /// Only sandboxes with this label
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub label: Vec<Pair>,
@@ -165,8 +175,8 @@ pub struct Copy {
 
 #[derive(Debug, Args)]
 pub struct Remove {
-    /// The files and directories to remove, as ID:/PATH
-    #[arg(required = true, value_name = "ID:/PATH")]
+    /// The files and directories to remove, as ID:PATH; a relative path starts where commands start
+    #[arg(required = true, value_name = "ID:PATH")]
     pub path: Vec<OsString>,
     /// Print JSON
     #[arg(long)]

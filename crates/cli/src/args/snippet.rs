@@ -1,9 +1,11 @@
 //! The arguments of `stockade snippet` and `stockade mcp`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use stockade_core::address::hosts::Hosts;
+use stockade_core::parse_duration;
 
 #[derive(Debug, Args)]
 pub struct Snippet {
@@ -79,9 +81,29 @@ pub struct Mcp {
 
 #[derive(Debug, Args)]
 pub struct Timeout {
-    /// Time limit of a snippet, in milliseconds [default: 5000]
-    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(100..=10_000))]
+    /// Time limit of a snippet, from 100ms to 10s [default: 5s]
+    #[arg(long, value_name = "DURATION", value_parser = snippet_timeout)]
+    pub timeout: Option<Duration>,
+    /// The same in milliseconds
+    #[arg(long, hide = true, conflicts_with = "timeout", value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(100..=10_000))]
     pub timeout_ms: Option<u32>,
+}
+
+impl Timeout {
+    /// The time limit in milliseconds, if there is one.
+    #[must_use]
+    pub fn milliseconds(&self) -> Option<f64> {
+        let length = self.timeout.map(|length| length.as_secs_f64() * 1000.0);
+        length.or_else(|| self.timeout_ms.map(f64::from))
+    }
+}
+
+fn snippet_timeout(text: &str) -> Result<Duration, String> {
+    let length = parse_duration(text).map_err(|error| error.to_string())?;
+    if (Duration::from_millis(100)..=Duration::from_secs(10)).contains(&length) {
+        return Ok(length);
+    }
+    Err("it must be between 100ms and 10s".to_owned())
 }
 
 // What snippets may import, and fetch with it. (clap would use a doc comment here as that of every

@@ -1,8 +1,10 @@
 //! The arguments of the commands that work on workflows and their runs.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+use stockade_core::{parse_bytes, parse_duration};
 
 use super::sandbox::ServerMode;
 
@@ -33,11 +35,14 @@ pub struct Up {
     /// Maximum number of tasks that run at once
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_concurrency: Option<u32>,
-    /// Output limit of each command of an agent or a `<Sandbox>`, in bytes
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    pub max_output_bytes: Option<u64>,
-    /// Time limit of each command of an agent or a `<Sandbox>`, in milliseconds
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Output limit of each command of an agent or a `<Sandbox>`
+    #[arg(long, alias = "max-output-bytes", value_name = "SIZE", value_parser = parse_bytes)]
+    pub max_output: Option<u64>,
+    /// Time limit of each command of an agent or a `<Sandbox>`, such as 30s
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub tool_timeout: Option<Duration>,
+    /// The same in milliseconds
+    #[arg(long, hide = true, conflicts_with = "tool_timeout", value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     pub tool_timeout_ms: Option<u64>,
     /// Print the id of the run without waiting for it
     #[arg(long, short, conflicts_with = "in_process")]

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use stockade_api::{AppliedBundle, ApplyBundle, BundleDetail, ShowBundle};
-use stockade_bundle::RelativePath;
+use stockade_api::{AppliedBundle, ApplyBundle, BundleDetail, LATEST, ShowBundle};
 use stockade_core::Problem;
 
 use crate::args::Apply;
@@ -14,12 +13,17 @@ use crate::review::{Review, paths, text};
 /// Applies a bundle. The bundle is removed if nothing in it remains to be decided.
 pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
     let review = Review::open()?;
+    let id = match arguments.id.as_str() {
+        LATEST => review.latest_as_shown()?.id,
+        name => name.to_owned(),
+    };
     let request = ApplyBundle {
-        id: arguments.id.clone(),
+        id,
         paths: paths(&arguments.paths),
         include_ignored: arguments.include_ignored,
         allow_executed: arguments.allow_executed,
         allow_unseen: arguments.allow_unseen,
+        skip_unaccepted: arguments.skip_unaccepted,
     };
     if arguments.json {
         output::print_answer(&review.apply(request)?)?;
@@ -50,13 +54,14 @@ fn change_lines(detail: &BundleDetail, applied: &AppliedBundle) -> Result<String
 fn print_summary(applied: &AppliedBundle) {
     const SHOWN: usize = 50;
     let id = short_id(&applied.id);
-    let count = applied.applied.len();
-    let paths = if count == 1 { "path" } else { "paths" };
-    eprint_line!("stockade: {count} {paths} applied");
+    let paths = text::count_paths(applied.applied.len());
+    eprint_line!("stockade: {paths} applied to {}", text::host_path(&applied.project));
+    if !applied.already.is_empty() {
+        let already = text::count_paths(applied.already.len());
+        eprint_line!("  {already} in the project had these changes already");
+    }
     for skip in applied.skipped.iter().take(SHOWN) {
-        let path = RelativePath::new(skip.path.0.as_slice());
-        let path = path.map(|path| path.to_string()).unwrap_or_default();
-        eprint_line!("  skipped: {path} {}", skip.reason);
+        eprint_line!("  skipped: {}", text::skipped(skip));
     }
     if applied.skipped.len() > SHOWN {
         eprint_line!("  skipped: {} more", applied.skipped.len() - SHOWN);

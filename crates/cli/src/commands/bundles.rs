@@ -1,5 +1,5 @@
-//! `stockade bundles`: the bundles that wait for a decision, newest first, including the
-//! changes that killed runs left.
+//! `stockade bundles`: the bundles of the current project that wait for a decision, newest first,
+//! including the changes that killed runs left.
 
 use stockade_api::{Bundle, BundleList, ListBundles, ListedBundle, StoredView};
 use stockade_core::{Code, Problem};
@@ -10,6 +10,7 @@ use crate::output;
 use crate::problem::short_id;
 use crate::request::no_limit;
 use crate::review::{Review, text};
+use crate::table::Table;
 
 /// Prints the list; bundles that cannot be read come last, with the reason.
 pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
@@ -19,14 +20,33 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
         limit_bytes: arguments.max_bundle.map(no_limit),
         limit_paths: arguments.max_paths,
     })?;
-    list.bundles.retain(|listed| has_labels(listed, &arguments.label));
+    let newest = list.bundles.iter().find_map(|listed| match listed {
+        ListedBundle::Bundle(bundle) if review.is_current(bundle) => Some(bundle.clone()),
+        _ => None,
+    });
+    let mut others = 0_usize;
+    list.bundles.retain(|listed| match listed {
+        ListedBundle::Bundle(bundle) if !arguments.all && !review.is_current(bundle) => {
+            others += 1;
+            false
+        }
+        // The project of an unreadable bundle is unknown.
+        listed => has_labels(listed, &arguments.label),
+    });
     if arguments.json {
         output::print_answer(&list)?;
     } else {
-        print_list(&list)?;
+        print_list(&list, arguments.all)?;
+        if others > 0 {
+            let bundles = if others == 1 { "bundle" } else { "bundles" };
+            eprint_line!("stockade: {others} {bundles} of other projects: stockade bundles --all");
+        }
     }
     for kept in &list.views {
         print_kept_view(kept);
+    }
+    if let Some(newest) = newest {
+        review.record_shown(&newest);
     }
     Ok(0)
 }
@@ -56,54 +76,34 @@ fn print_kept_view(kept: &StoredView) {
     eprint_line!("  to delete them: stockade reject {}", kept.id);
 }
 
-fn print_list(list: &BundleList) -> Result<(), Problem> {
+fn print_list(list: &BundleList, all: bool) -> Result<(), Problem> {
     if list.bundles.is_empty() {
-        eprint_line!("stockade: no bundles");
+        let place = if all { "" } else { " of this project" };
+        eprint_line!("stockade: no bundles{place}");
+        return Ok(());
     }
-    let mut text = String::new();
+    let mut table = Table::new(["ID", "CREATED", "CHANGES", "PROJECT", "LABELS", "COMMAND"]);
     for listed in &list.bundles {
-        let line = match listed {
-            ListedBundle::Bundle(bundle) => describe(bundle),
+        table.row(match listed {
+            ListedBundle::Bundle(bundle) => row(bundle, all),
             ListedBundle::Unreadable { id, error } => {
-                format!("{}  cannot be read: {}", short_id(id), error.message)
+                let reason = format!("cannot be read: {}", error.message);
+                let none = String::new;
+                [short_id(id).to_owned(), none(), reason, none(), none(), none()]
             }
-        };
-        text.push_str(&line);
-        text.push('\n');
+        });
     }
-    output::print(&text)
+    output::print(&table.text())
 }
 
-fn describe(bundle: &Bundle) -> String {
-    let project = bundle.project.0.get(1..).unwrap_or_default();
-    format!(
-        "{}  {:<14}  {:<28}  {}  {}",
-        short_id(&bundle.id),
-        text::age(bundle.created_at_ms),
-        count_paths(bundle),
-        stockade_bundle::RelativePath::new(project)
-            .map(|path| format!("/{path}"))
-            .unwrap_or_default(),
-        command(&bundle.command),
-    )
-}
-
-fn count_paths(bundle: &Bundle) -> String {
-    let total = bundle.changes.total;
-    let paths = if total == 1 { "path" } else { "paths" };
-    match bundle.changes.applied {
-        0 => format!("{total} {paths}"),
-        applied => format!("{total} {paths}, {applied} applied"),
-    }
-}
-
-/// A command on one line, truncated if it is long.
-fn command(words: &[String]) -> String {
-    const MAX_CHARS: usize = 60;
-    let line =
-        words.iter().map(|word| text::shell_quote(word.as_bytes())).collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MAX_CHARS {
-        return line;
-    }
-    line.chars().take(MAX_CHARS - 1).chain(['…']).collect()
+fn row(bundle: &Bundle, all: bool) -> [String; 6] {
+    let labels = bundle.labels.iter().map(|(name, value)| format!("{name}={value}"));
+    [
+        short_id(&bundle.id).to_owned(),
+        format!("{:.0}", bundle.created_at),
+        text::changed(&bundle.changes),
+        if all { text::host_path(&bundle.project) } else { String::new() },
+        labels.collect::<Vec<_>>().join(","),
+        text::command(&bundle.command),
+    ]
 }

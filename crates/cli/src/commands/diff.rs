@@ -3,14 +3,15 @@
 //! with the reason.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
 use serde_json::{Value, json};
-use stockade_api::{BundleDetail, Bytes, DiffBundle, PathDiff, ShowBundle};
+use stockade_api::{BundleChanges, BundleDetail, Bytes, DiffBundle, PathDiff, ShowBundle};
 use stockade_bundle::{Change, Entry, Node, RelativePath};
 use stockade_core::printable::visible;
 use stockade_core::{Code, Problem};
+use stockade_review::groups::by_directory;
 
 use crate::args::Diff;
 use crate::output::{self, Output, Style};
@@ -22,8 +23,10 @@ const LISTED: usize = 100;
 /// Shows the bundle, or its changes in the named paths.
 pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
     let review = Review::open()?;
-    let request = ShowBundle { id: arguments.id.clone(), paths: paths(&arguments.paths) };
+    let id = review.resolve(&arguments.id)?;
+    let request = ShowBundle { id, paths: paths(&arguments.paths) };
     let detail = review.show(request.clone())?;
+    review.record_shown(&detail.bundle);
     if arguments.json {
         return print_json(&review, &detail);
     }
@@ -217,13 +220,19 @@ impl<'b> DiffView<'b> {
     }
 
     fn stat(&self, output: &mut Output) -> Result<(), DiffError> {
-        let (mut count, mut added, mut removed) = (0_u64, 0, 0);
+        let (mut added, mut removed) = (0, 0);
         let mut unseen = Unseen::default();
         let groups = [Group::Normal].into_iter().chain(Group::SPECIAL);
         let groups: Vec<_> = groups.map(|group| (group, self.of(group))).collect();
-        let mut diffs = self.diffs(groups.iter().flat_map(|(_, entries)| entries).copied())?;
-        for (group, entries) in groups {
-            if group != Group::Normal && !entries.is_empty() {
+        let is_listed = |group: Group| group.is_shown() || self.has_named_paths;
+        let listed = groups.iter().filter(|(group, _)| is_listed(*group));
+        let mut diffs = self.diffs(listed.flat_map(|(_, entries)| entries).copied())?;
+        for (group, entries) in &groups {
+            if !is_listed(*group) {
+                self.print_special(output, *group, entries)?;
+                continue;
+            }
+            if *group != Group::Normal && !entries.is_empty() {
                 let heading = format!("# {}:", group.heading());
                 output.line(Style::Heading, heading.as_bytes())?;
             }
@@ -247,13 +256,12 @@ impl<'b> DiffView<'b> {
                     modes(entry)
                 );
                 output.line(Style::Plain, line.as_bytes())?;
-                count += 1;
                 added += diff.added;
                 removed += diff.removed;
             }
         }
-        let paths = if count == 1 { "path" } else { "paths" };
-        let sum = format!("{count} {paths} changed, {added} lines added, {removed} removed");
+        let changed = text::changed(&self.counts());
+        let sum = format!("{changed}, {added} lines added, {removed} removed");
         output.line(Style::Plain, sum.as_bytes())?;
         Ok(unseen.print(output)?)
     }
@@ -268,6 +276,9 @@ impl<'b> DiffView<'b> {
         if entries.is_empty() {
             return Ok(());
         }
+        if !group.is_shown() && !self.has_named_paths {
+            return self.print_directories(output, group, entries);
+        }
         let heading = format!("# {} {}:", entries.len(), group.heading());
         output.line(Style::Heading, heading.as_bytes())?;
         for (entry, _) in entries.iter().take(LISTED) {
@@ -281,6 +292,59 @@ impl<'b> DiffView<'b> {
             output.line(Style::Plain, line.as_bytes())?;
         }
         Ok(())
+    }
+
+    /// Prints a heading for entries that are not applied by default, and one line for those of one
+    /// directory that have the same reason.
+    fn print_directories(
+        &self,
+        output: &mut Output,
+        group: Group,
+        entries: &[&(Entry, bool)],
+    ) -> Result<(), DiffError> {
+        let counts = stockade_review::counts(entries.iter().map(|(entry, _)| entry));
+        let heading = format!("# {} {}:", counts.ignored + counts.refused as u64, group.heading());
+        output.line(Style::Heading, heading.as_bytes())?;
+        let mut by_reason: BTreeMap<Option<String>, BTreeSet<RelativePath>> = BTreeMap::new();
+        for (entry, _) in entries {
+            by_reason.entry(reason(entry)).or_default().insert(entry.path.clone());
+        }
+        let all: BTreeSet<_> = self.entries.iter().map(|(entry, _)| entry.path.clone()).collect();
+        let found: HashMap<_, _> = entries.iter().map(|(entry, _)| (&entry.path, entry)).collect();
+        let mut lines = 0;
+        for (reason, paths) in by_reason {
+            let reason = reason.map(|text| format!(": {text}")).unwrap_or_default();
+            let others = all.difference(&paths).cloned().collect();
+            for part in by_directory(&paths, &others) {
+                lines += 1;
+                if lines > LISTED {
+                    continue;
+                }
+                let entry = part.path.as_ref().and_then(|path| found.get(path));
+                let line = match entry {
+                    Some(entry) if part.paths <= 1 => format!(
+                        "#   {} {}{reason}",
+                        text::status_letter(entry),
+                        text::path_text(entry)
+                    ),
+                    _ => {
+                        let path = part.path.map_or_else(|| ".".to_owned(), |it| it.to_string());
+                        format!("#   {path}/: {} paths{reason}", part.paths)
+                    }
+                };
+                output.line(Style::Plain, line.as_bytes())?;
+            }
+        }
+        if lines > LISTED {
+            let line = format!("#   and {} more; name a directory to list it", lines - LISTED);
+            output.line(Style::Plain, line.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of the displayed changes.
+    fn counts(&self) -> BundleChanges {
+        stockade_review::counts(self.entries.iter().map(|(entry, _)| entry))
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Bundles(arguments) => Ok(bundles::run(&arguments)?),
         Command::Diff(arguments) => Ok(diff::run(&arguments)?),
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
-        Command::Reject(arguments) => Ok(reject::run(&arguments)?),
+        Command::Reject(arguments) => reject::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Trust(arguments) => trust::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),

@@ -1,31 +1,28 @@
 //! `stockade resume`: continues a failed or interrupted run, or a paused sandbox.
 
-use stockade_api::{LATEST, ResumeRun, RunStatus};
+use stockade_api::{LATEST, ResumeRun, Run, RunStatus};
+use stockade_core::{Code, Problem, State};
 
-use super::workflow::{find_exact, follow, or_no_run_or_sandbox};
+use super::sandbox;
+use super::workflow::{self, find_exact, follow, or_no_run_or_sandbox};
 use crate::args::workflow::Resume;
 use crate::commands::print::print_text;
 use crate::commands::sandbox::lifecycle;
 use crate::problem::Failure;
-use crate::remote;
+use crate::remote::{self, Remote};
 
 /// How long a waiting run may take to process an input that it received a moment ago.
 const FIRST_WAIT_MS: u32 = 2_000;
 
-/// Resumes the run or sandbox with the id. A run takes precedence over a sandbox.
+/// Resumes the run or sandbox with the id. A run with exactly that id takes precedence over a sandbox.
 pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
     remote::with(arguments.server_mode, async |remote| {
         let name = &arguments.id;
-        let run = find_exact(&remote, name).await?;
-        let means_sandbox = match &run {
-            None => true,
-            // A finished run cannot be resumed, but a sandbox may be meant.
-            Some(run) if name == LATEST && run.status == RunStatus::Finished => {
-                lifecycle::is_latest_paused(&remote).await
-            }
-            Some(_) => false,
+        let run = match name.as_str() {
+            LATEST => latest_run(&remote).await?,
+            name => find_exact(&remote, name).await?,
         };
-        let Some(run) = run.filter(|_| !means_sandbox) else {
+        let Some(run) = run else {
             let resumed = lifecycle::resume(&remote, name, arguments.json).await;
             return resumed.map_err(|failure| or_no_run_or_sandbox(failure, name));
         };
@@ -41,4 +38,32 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
         }
         Ok(follow::follow_to_end(&remote, &id, from, FIRST_WAIT_MS, arguments.json).await?.0)
     })
+}
+
+/// The run that `latest` means; `None` if it means a sandbox. A run and a sandbox that could both be
+/// meant are both named.
+async fn latest_run(remote: &Remote) -> Result<Option<Run>, Failure> {
+    let run = workflow::latest(remote).await?;
+    let paused = sandbox::latest(remote).await?.filter(|it| it.state == State::Paused);
+    let resumable = run.as_ref().filter(|run| run.status != RunStatus::Finished);
+    match (resumable, &paused) {
+        // What was paused after the run was started last is what was just paused.
+        (Some(run), Some(sandbox)) if sandbox.created_at < run.updated_at => {
+            let message = format!(
+                "`latest` may be the run {} or the paused sandbox {}, so nothing was resumed",
+                run.id, sandbox.id
+            );
+            Err(Problem::new(Code::Conflict, message)
+                .because(format!(
+                    "`stockade resume {}` resumes the sandbox, `stockade resume {}` the run",
+                    sandbox.id, run.id
+                ))
+                .remedied_by(format!("stockade resume {}", sandbox.id))
+                .into())
+        }
+        (_, Some(_)) => Ok(None),
+        (Some(run), None) => Ok(Some(run.clone())),
+        // The refusal of the run says why; without a run, that of the sandbox does.
+        (None, None) => Ok(run),
+    }
 }

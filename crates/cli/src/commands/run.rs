@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use stockade_api::BundleChanges;
 use stockade_bundle::store::Bundle;
 use stockade_core::network::binding::Binding;
 use stockade_core::network::{AllowedHost, DeniedConnections, Misdirection, Reason};
 use stockade_core::{Ending, Problem};
+use stockade_review::counts;
 
 use crate::args::Run;
 use crate::output;
@@ -36,16 +38,15 @@ pub(crate) fn run(arguments: &Run) -> Result<u8, Failure> {
 
 fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
     let kept = |bundle: &Bundle| {
-        let entries = bundle.manifest.entries.len();
-        json!({ "id": bundle.id(), "entries": entries, "applied": false })
+        let changes = counts(&bundle.manifest.entries);
+        json!({ "id": bundle.id(), "changes": changes, "applied": false })
     };
     let (bundle, view, problem) = match &report.conclusion {
         Conclusion::Nothing => (Value::Null, None, None),
         Conclusion::Stored(bundle) => (kept(bundle), None, None),
-        Conclusion::Applied { id, applied, has_skipped: left } => {
-            let entries =
-                applied.changed.len() + applied.already_present.len() + applied.skipped.len();
-            let answer = json!({ "id": id, "entries": entries, "applied": true, "left": left });
+        Conclusion::Applied { id, applied, changes, has_skipped: left } => {
+            let changes = BundleChanges { applied: applied.changed.len(), ..*changes };
+            let answer = json!({ "id": id, "changes": changes, "applied": true, "left": left });
             (answer, None, None)
         }
         Conclusion::NotApplied(bundle, problem) => (kept(bundle), None, Some(problem)),
@@ -112,16 +113,14 @@ fn print_report(arguments: &Run, report: &Report) {
         Conclusion::Stored(bundle) => {
             eprint_line!(
                 "stockade: {}",
-                text::next_steps(bundle.manifest.entries.len(), bundle.id())
+                text::next_steps(&counts(&bundle.manifest.entries), bundle.id())
             );
         }
-        Conclusion::Applied { id, applied, has_skipped: left } => {
+        Conclusion::Applied { id, applied, changes, has_skipped: left } => {
             let (changed, id) = (text::count_paths(applied.changed.len()), short_id(id));
             if *left {
-                let skipped = text::count_paths(applied.skipped.len());
-                eprint_line!(
-                    "stockade: {changed} applied, {skipped} skipped: `stockade diff {id}`"
-                );
+                let left = text::left(changes);
+                eprint_line!("stockade: {changed} applied{left}: `stockade diff {id}`");
             } else {
                 eprint_line!("stockade: {changed} applied");
             }
@@ -130,7 +129,7 @@ fn print_report(arguments: &Run, report: &Report) {
             problem::print_problem(problem);
             eprint_line!(
                 "stockade: {}",
-                text::next_steps(bundle.manifest.entries.len(), bundle.id())
+                text::next_steps(&counts(&bundle.manifest.entries), bundle.id())
             );
         }
         Conclusion::ViewKept(view, problem) => {

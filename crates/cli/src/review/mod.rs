@@ -8,25 +8,24 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use stockade_api::{
-    AppliedBundle, ApplyBundle, BundleDetail, BundleList, Bytes, DiffBundle, Items, ListBundles,
-    PathDiff, RejectBundle, RejectedBundle, ShowBundle,
+    AppliedBundle, ApplyBundle, Bundle, BundleDetail, BundleList, Bytes, DiffBundle, Items, LATEST,
+    ListBundles, ListedBundle, PathDiff, RejectBundle, RejectedBundle, ShowBundle,
 };
 use stockade_bundle::apply::{self, Outcome};
 use stockade_bundle::data::DataDir;
 use stockade_core::{Code, Problem};
-use stockade_review::{Bundles, Differences};
+use stockade_review::{Bundles, CurrentProject, Differences};
 
-use crate::problem::caused;
+use crate::problem::{caused, short_id};
 use crate::remote::Connection;
 
-/// Access to the bundles of the data directory. Both variants give the owner the same rights; a
-/// server also records the decisions.
+/// Access to the bundles of the data directory: through the running server, which also records the
+/// decisions, else in this process. Both give the owner the same rights.
 #[derive(Debug)]
-pub(crate) enum Review {
-    /// Through the running server.
-    Server(Box<Connection>),
-    /// In this process.
-    Files(Box<Bundles>),
+pub(crate) struct Review {
+    files: Bundles,
+    server: Option<Box<Connection>>,
+    current: CurrentProject,
 }
 
 impl Review {
@@ -34,27 +33,93 @@ impl Review {
     pub(crate) fn open() -> Result<Self, Problem> {
         let files = Bundles::open(&crate::data_dir::data_path()?)?;
         recover(files.data())?;
-        Ok(match Connection::find()? {
-            Some(server) => Self::Server(Box::new(server)),
-            None => Self::Files(Box::new(files)),
-        })
+        let server = Connection::find()?.map(Box::new);
+        Ok(Self { files, server, current: current_project()? })
     }
 
-    /// The bundles that wait for a decision.
+    /// The bundles that wait for a decision, of all projects.
     pub(crate) fn list(&self, request: ListBundles) -> Result<BundleList, Problem> {
-        match self {
-            Self::Files(files) => files.list(&request),
-            Self::Server(server) => {
+        match &self.server {
+            None => self.files.list(&request),
+            Some(server) => {
                 server.call(async |remote| remote.sandboxes.bundles(remote.caller(), request).await)
             }
         }
     }
 
+    /// Whether a bundle is one of the current project.
+    pub(crate) fn is_current(&self, bundle: &Bundle) -> bool {
+        self.current.has_bytes(&bundle.project.0)
+    }
+
+    /// The name of a bundle for a request: the id of the newest one of the current project if it is
+    /// `latest`.
+    pub(crate) fn resolve(&self, name: &str) -> Result<String, Problem> {
+        match name {
+            LATEST => Ok(self.latest()?.id),
+            name => Ok(name.to_owned()),
+        }
+    }
+
+    /// The newest bundle of the current project.
+    pub(crate) fn latest(&self) -> Result<Bundle, Problem> {
+        let listed = self.list(ListBundles::default())?.bundles.into_iter();
+        let mut bundles = listed.filter_map(|listed| match listed {
+            ListedBundle::Bundle(bundle) => Some(bundle),
+            ListedBundle::Unreadable { .. } => None,
+        });
+        let mut others = 0_usize;
+        let found = bundles.by_ref().find(|bundle| {
+            let is_own = self.is_current(bundle);
+            others += usize::from(!is_own);
+            is_own
+        });
+        found.ok_or_else(|| {
+            let place = match self.current.root() {
+                Some(root) => format!("there are no bundles of the project {}", root.display()),
+                None => "there are no bundles: this directory is in no project".to_owned(),
+            };
+            let problem = Problem::new(Code::BundleNotFound, place);
+            match others {
+                0 => problem.remedied_by("stockade run -- CMD"),
+                count => problem
+                    .because(format!(
+                        "`latest` is a bundle of the current project; {count} of other projects can \
+                         be named by their ids"
+                    ))
+                    .remedied_by("stockade bundles --all"),
+            }
+        })
+    }
+
+    /// The newest bundle of the current project, for a decision. It is refused if another one was
+    /// shown last: that is the one that the user has seen.
+    pub(crate) fn latest_as_shown(&self) -> Result<Bundle, Problem> {
+        let latest = self.latest()?;
+        match self.files.last_shown(&latest.project.0)? {
+            Some(shown) if shown != latest.id => {
+                let (new, old) = (short_id(&latest.id), short_id(&shown));
+                let message =
+                    format!("`latest` is now {new}, but the bundle that was shown last is {old}");
+                Err(Problem::new(Code::Conflict, message)
+                    .because(format!("{new} was created by {}", text::command(&latest.command)))
+                    .remedied_by(format!("stockade diff {new}")))
+            }
+            _ => Ok(latest),
+        }
+    }
+
+    /// Records that a bundle was shown. A decision about another one by `latest` is refused then.
+    pub(crate) fn record_shown(&self, bundle: &Bundle) {
+        // Without a record, the decision is refused only if an older one differs.
+        let _ = self.files.record_shown(&bundle.project.0, &bundle.id);
+    }
+
     /// A bundle and its changes.
     pub(crate) fn show(&self, request: ShowBundle) -> Result<BundleDetail, Problem> {
-        match self {
-            Self::Files(files) => files.show(&request),
-            Self::Server(server) => server
+        match &self.server {
+            None => self.files.show(&request),
+            Some(server) => server
                 .call(async |remote| remote.sandboxes.show_bundle(remote.caller(), request).await),
         }
     }
@@ -64,9 +129,9 @@ impl Review {
         if request.paths.is_empty() {
             return Ok(Diffs::None);
         }
-        Ok(match self {
-            Self::Files(files) => Diffs::Files(files.differences(&request)?),
-            Self::Server(server) => {
+        Ok(match &self.server {
+            None => Diffs::Files(self.files.differences(&request)?),
+            Some(server) => {
                 let items = server.call(async |remote| {
                     remote.sandboxes.diff_bundle(remote.caller(), request).await
                 });
@@ -77,9 +142,9 @@ impl Review {
 
     /// Applies a bundle.
     pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
-        match self {
-            Self::Files(files) => files.apply_at_once(&request),
-            Self::Server(server) => server.call(async |remote| {
+        match &self.server {
+            None => self.files.apply_at_once(&request),
+            Some(server) => server.call(async |remote| {
                 remote.sandboxes.apply_bundle(&remote.idempotent(), request).await
             }),
         }
@@ -87,13 +152,21 @@ impl Review {
 
     /// Deletes a bundle.
     pub(crate) fn reject(&self, request: RejectBundle) -> Result<RejectedBundle, Problem> {
-        match self {
-            Self::Files(files) => files.reject_at_once(&request.id),
-            Self::Server(server) => server.call(async |remote| {
+        match &self.server {
+            None => self.files.reject_at_once(&request.id),
+            Some(server) => server.call(async |remote| {
                 remote.sandboxes.reject_bundle(&remote.idempotent(), request).await
             }),
         }
     }
+}
+
+/// The project that contains the current directory.
+pub(crate) fn current_project() -> Result<CurrentProject, Problem> {
+    let current = std::env::current_dir().map_err(|error| {
+        Problem::new(Code::Io, "cannot determine the current directory").because(error.to_string())
+    })?;
+    Ok(CurrentProject::of(&current))
 }
 
 /// Diffs, one after another; each is computed or fetched when the iterator reaches it.

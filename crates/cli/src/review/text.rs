@@ -1,9 +1,10 @@
 //! Texts for users about the content of a bundle.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use stockade_bundle::{Change, Entry, Node};
-pub(crate) use stockade_review::messages::{executed_by, not_restored, refusal, shell_quote};
+use stockade_api::{BundleChanges, Bytes};
+use stockade_bundle::{Change, Entry, Node, RelativePath};
+pub(crate) use stockade_review::messages::{
+    executed_by, not_restored, refusal, shell_quote, skipped,
+};
 
 use crate::problem::short_id;
 
@@ -37,27 +38,46 @@ pub(crate) fn count_paths(count: usize) -> String {
     if count == 1 { "1 path".to_owned() } else { format!("{count} paths") }
 }
 
+/// How many paths can be applied, and how many not by default, as in `1 path changed (40 ignored)`.
+pub(crate) fn changed(changes: &BundleChanges) -> String {
+    format!("{} changed{}", count_paths(changes.total), left(changes))
+}
+
+/// How many paths are not applied by default or applied already, in brackets; nothing if there are
+/// none.
+pub(crate) fn left(changes: &BundleChanges) -> String {
+    let not = [
+        (changes.ignored, "ignored"),
+        (changes.refused as u64, "refused"),
+        (changes.applied as u64, "applied"),
+    ];
+    let not = not.iter().filter(|(count, _)| *count > 0);
+    let not: Vec<_> = not.map(|(count, what)| format!("{count} {what}")).collect();
+    if not.is_empty() { String::new() } else { format!(" ({})", not.join(", ")) }
+}
+
 /// How many paths a bundle changes, and what can be done with it.
-pub(crate) fn next_steps(count: usize, id: &str) -> String {
-    let (paths, id) = (count_paths(count), short_id(id));
+pub(crate) fn next_steps(changes: &BundleChanges, id: &str) -> String {
+    let (changed, id) = (changed(changes), short_id(id));
     format!(
-        "{paths} changed: show with `stockade diff {id}`, apply with `stockade apply {id}`, delete with `stockade reject {id}`"
+        "{changed}: show with `stockade diff {id}`, apply with `stockade apply {id}`, delete with `stockade reject {id}`"
     )
 }
 
-/// How long ago a time was, roughly.
-pub(crate) fn age(created_at_ms: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-    let seconds = now_ms.saturating_sub(created_at_ms) / 1000;
-    let (count, unit) = match seconds {
-        0..60 => return "just now".to_owned(),
-        60..3_600 => (seconds / 60, "minute"),
-        3_600..86_400 => (seconds / 3_600, "hour"),
-        _ => (seconds / 86_400, "day"),
-    };
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {unit}{plural} ago")
+/// A command on one line, truncated if it is long.
+pub(crate) fn command(words: &[String]) -> String {
+    const MAX_CHARS: usize = 60;
+    let line = words.iter().map(|word| shell_quote(word.as_bytes())).collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= MAX_CHARS {
+        return line;
+    }
+    line.chars().take(MAX_CHARS - 1).chain(['…']).collect()
+}
+
+/// A path of the host, as bundles record it.
+pub(crate) fn host_path(path: &Bytes) -> String {
+    let below = RelativePath::new(path.0.get(1..).unwrap_or_default());
+    below.map(|path| format!("/{path}")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -65,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_rounded_down() {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-        let now = u64::try_from(now).unwrap();
-        assert_eq!(age(now), "just now");
-        assert_eq!(age(now - 61_000), "1 minute ago");
-        assert_eq!(age(now - 2 * 86_400_000 - 5_000), "2 days ago");
-        assert_eq!(age(u64::MAX), "just now");
+    fn what_can_be_applied_is_counted_apart_from_the_rest() {
+        let changes = BundleChanges { total: 1, ignored: 40, ..BundleChanges::default() };
+        assert_eq!(changed(&changes), "1 path changed (40 ignored)");
+        let changes = BundleChanges { refused: 2, applied: 3, total: 5, ..changes };
+        assert_eq!(changed(&changes), "5 paths changed (40 ignored, 2 refused, 3 applied)");
+        let changes = BundleChanges { total: 2, ..BundleChanges::default() };
+        assert_eq!(changed(&changes), "2 paths changed");
     }
 }

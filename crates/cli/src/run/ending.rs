@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use stockade_api::BundleChanges;
 use stockade_bundle::RelativePath;
 use stockade_bundle::apply::{self, Selection};
 use stockade_bundle::data::DataDir;
@@ -11,7 +12,7 @@ use stockade_bundle::store::Bundle;
 use stockade_bundle::view::View;
 use stockade_core::access::Rules;
 use stockade_core::{Code, Ending, Problem};
-use stockade_review as review;
+use stockade_review::{self as review, counts};
 
 use crate::args::Run;
 use crate::problem::{apply_problem, caused, store_problem};
@@ -25,7 +26,7 @@ pub(crate) enum Conclusion {
     /// They wait for a decision.
     Stored(Box<Bundle>),
     /// They are in the project, except for those that were left out; these wait for a decision.
-    Applied { id: String, applied: apply::ApplyOutcome, has_skipped: bool },
+    Applied { id: String, applied: apply::ApplyOutcome, changes: BundleChanges, has_skipped: bool },
     /// They could not be applied as requested; they wait for a decision.
     NotApplied(Box<Bundle>, Problem),
     /// They could not become a bundle. The view is kept at this path.
@@ -75,11 +76,12 @@ pub(super) fn conclude(
         }
         Ok(applied) => {
             let id = bundle.id().to_owned();
+            let changes = counts(&bundle.manifest.entries);
             let left = !review::pending(&bundle)?.is_empty();
             if !left {
                 bundle.remove().map_err(|e| store_problem(&e))?;
             }
-            Conclusion::Applied { id, applied, has_skipped: left }
+            Conclusion::Applied { id, applied, changes, has_skipped: left }
         }
         Err(problem) => Conclusion::NotApplied(bundle, problem),
     };

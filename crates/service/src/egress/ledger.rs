@@ -23,6 +23,8 @@ const NOT_CONNECTED: &str = "it is not connected to the egress process yet";
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     pub(crate) id: SandboxId,
+    /// Distinguishes it from earlier sandboxes with its id.
+    pub(crate) unique_name: String,
     pub(crate) owner: OwnerId,
     pub(crate) execution: Option<ExecutionId>,
     pub(crate) policy: Policy,
@@ -197,6 +199,7 @@ impl Ledger {
         };
         is_first.then(|| FirstEvent {
             sandbox: event.sandbox_id.clone(),
+            unique_name: entry.member.unique_name.clone(),
             owner: entry.member.owner.clone(),
             execution: entry.member.execution.clone(),
             at_ms: event.at.as_millisecond(),

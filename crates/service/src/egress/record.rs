@@ -22,6 +22,7 @@ const BATCH_SIZE: usize = 64;
 #[derive(Debug)]
 pub(super) struct FirstEvent {
     pub(super) sandbox: SandboxId,
+    pub(super) unique_name: String,
     pub(super) owner: OwnerId,
     pub(super) execution: Option<ExecutionId>,
     pub(super) at_ms: i64,
@@ -47,7 +48,7 @@ impl FirstEvent {
         let kind = self.payload.kind();
         let what = blake3::hash(key.as_bytes()).to_hex();
         let new = NewEvent {
-            id: EventId::derive(&format!("network:{}:{}", self.sandbox, &what[..32]), kind),
+            id: EventId::derive(&format!("network:{}:{}", self.unique_name, &what[..32]), kind),
             kind,
             sandbox: &self.sandbox,
             owner: &self.owner,

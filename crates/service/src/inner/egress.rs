@@ -18,6 +18,7 @@ impl Inner {
         let Some(network) = &row.request.network else { return Ok(()) };
         let member = Member {
             id: row.id.clone(),
+            unique_name: row.unique_name(),
             owner: row.owner.clone(),
             execution: row.execution_id.clone(),
             policy: network.policy()?,

@@ -82,7 +82,7 @@ impl Inner {
                 .await?;
             resumed.map_err(|error| runtime_problem(&error))?;
             // Each wake-up is a separate event: the generation distinguishes them.
-            let operation = format!("wake:{id}:{}", row.generation);
+            let operation = format!("wake:{}:{}", row.unique_name(), row.generation);
             let change = row.change(State::Running, None);
             let event = events::statement(&operation, row, Payload::SandboxResumed(Empty {}));
             self.store.execute(vec![change, event]).await.map_err(store_problem)?;

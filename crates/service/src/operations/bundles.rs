@@ -201,12 +201,20 @@ async fn perform_rejection(
         with_bundles(home, move |bundles| bundles.reject_target(&name)).await.map_err(to_failure)
     };
     let found: RejectTarget = context.step("find", find).await?;
+    // Not a step, so that the steps are those of older records. A repeated execution, after the
+    // removal, does not know it any more.
+    let target = found.clone();
+    let project = with_bundles(home, move |bundles| Ok(bundles.project_of(&target))).await;
     let reject = async |_: Step| {
         let found = found.clone();
         with_bundles(home, move |bundles| bundles.reject(&found)).await.map_err(to_failure)
     };
     context.step_with("reject", record_with_next(), reject).await?;
-    Ok(RejectedBundle { id: found.id().to_owned(), rejected: true })
+    Ok(RejectedBundle {
+        id: found.id().to_owned(),
+        project: project.map_err(to_failure)?,
+        rejected: true,
+    })
 }
 
 /// The data directory for new bundles of an owner.

@@ -32,7 +32,10 @@ pub(crate) async fn create(
 ) -> Result<Sandbox> {
     let workflow = operation::workflow_id(caller)?;
     super::snapshot::inherit_workspace(service, caller, &mut request).await?;
-    let row = new_row(service, caller, &workflow, request)?;
+    let mut row = new_row(service, caller, &workflow, request)?;
+    if row.request.id.is_some() && watch::exists(&service.engine, &row.id).await? {
+        row.incarnation = incarnation(&workflow);
+    }
     if row.request.network.is_some() && !operation::is_known(&service.engine, caller).await? {
         let runtime = service.inner.runtime(&row.runtime)?;
         service.inner.egress.check_supported(&**runtime).await?;
@@ -43,7 +46,10 @@ pub(crate) async fn create(
     let start = async |asked: String| {
         let options = StartOptions {
             id: Some(workflow.clone()),
-            statements: vec![sandboxes::insert(&row, service.inner.options.quotas.sandboxes)],
+            statements: sandboxes::release_id(&row.id)
+                .into_iter()
+                .chain([sandboxes::insert(&row, service.inner.options.quotas.sandboxes)])
+                .collect(),
             ..StartOptions::default()
         };
         let input = CreateInput { id: row.id.clone(), asked };
@@ -78,6 +84,11 @@ fn request_hash(request: &CreateSandbox) -> String {
 fn request_of_older_version(request: &CreateSandbox) -> Option<CreateSandbox> {
     let is_same = request.on_expiry == Some(ExpiryAction::Terminate) && !request.keep;
     is_same.then(|| CreateSandbox { on_expiry: None, ..request.clone() })
+}
+
+/// Distinguishes a sandbox from earlier ones with its id.
+fn incarnation(workflow: &WorkflowId) -> String {
+    blake3::hash(workflow.as_str().as_bytes()).to_hex()[..12].to_owned()
 }
 
 /// The input of the workflow.
@@ -135,6 +146,7 @@ fn new_row(
         bundle: None,
         is_bundled: false,
         generation: 1,
+        incarnation: String::new(),
         damaged: false,
         request,
     })
@@ -160,11 +172,7 @@ async fn explain_conflict(
     }
     match sandboxes::find(&*service.inner.store, &row.id).await {
         Ok(Some(found)) if found.owner == row.owner => {
-            let message = if found.state.is_terminal() {
-                format!("the id {} belongs to a terminated sandbox", row.id)
-            } else {
-                format!("the id {} is already in use", row.id)
-            };
+            let message = format!("the id {} is already in use", row.id);
             Problem::new(Code::Conflict, message).remedied_by("choose another id, or omit it")
         }
         // Other callers do not learn the reason.
@@ -193,7 +201,7 @@ pub(crate) async fn perform(
         expires_at: owned.expires_at.map(timestamp),
     });
     let event = events::record(&context, &owned, payload);
-    let watched = watch::start(&context, id);
+    let watched = watch::start(&context, &owned);
     if owned.state != State::Creating {
         watched.await?;
         context.finish_with(vec![event]);
@@ -221,10 +229,12 @@ pub(crate) async fn perform(
                 // The reaper finds resources that cannot be released now.
                 let _ = inner.remove_from_runtime(&owned).await;
             }
-            let mut row = (*owned).clone();
-            context.finish_with_on_failure(vec![
-                row.change(State::Error, Some(failure.message.clone())),
-            ]);
+            let row = &owned;
+            if lifecycle::is_terminating(&failure) {
+                return Err(failure);
+            }
+            // Nothing was created, so nothing remains: its id is free, and its watcher ends.
+            context.finish_with_on_failure(vec![sandboxes::remove(id, row.generation)]);
             Err(failure)
         }
     }
@@ -236,7 +246,14 @@ async fn create_in_runtime(inner: &Inner, row: &SandboxRow, again: bool) -> Resu
     let spec = spec::sandbox_spec(row, &inner.id)?;
     let runtime = inner.runtime(&row.runtime)?;
     let failed = |error: Error| runtime_problem(&error);
-    let mut status = inner.with_deadline(runtime.create(&row.id, &spec)).await.map_err(failed)?;
+    let mut status = match inner.with_deadline(runtime.create(&row.id, &spec)).await {
+        // What is left of an ended sandbox with this id, whose removal failed.
+        Err(Error::Conflict(_)) if !again => {
+            inner.cleanup(&**runtime, &row.id).await.map_err(failed)?;
+            inner.with_deadline(runtime.create(&row.id, &spec)).await.map_err(failed)?
+        }
+        created => created.map_err(failed)?,
+    };
     if status.state == stockade_runtime::State::Ended {
         // Its lease ended before this process resumed the creation.
         inner.with_deadline(runtime.cleanup(&row.id)).await.map_err(failed)?;
@@ -260,7 +277,8 @@ async fn check_owner(
 ) -> std::result::Result<OwnedSandbox, Failure> {
     let check = async |_| {
         let owned = OwnedSandbox::check(&*inner.store, owner, id).await.map_err(to_failure)?;
-        if owned.state.is_terminal() {
+        let is_other = owned.workflow_id.as_deref().is_some_and(|own| own != context.id().as_str());
+        if owned.state.is_terminal() || is_other {
             return Err(to_failure(no_sandbox(id)));
         }
         if let Some(snapshot) = spec::snapshot(&owned.request) {

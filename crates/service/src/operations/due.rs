@@ -128,6 +128,7 @@ mod tests {
 
     fn row(state: State, change: impl FnOnce(&mut SandboxRow)) -> SandboxRow {
         let mut row = SandboxRow {
+            incarnation: String::new(),
             id: SandboxId::new("a").unwrap(),
             owner: OwnerId::new("u1").unwrap(),
             state,

@@ -71,7 +71,10 @@ pub(crate) async fn change_state(
     request: ById,
     operation: Operation,
 ) -> Result<Sandbox> {
-    service.owned_sandbox(caller, &request.id, operation).await?;
+    let owned = service.owned_sandbox(caller, &request.id, operation).await?;
+    if is_reached(&owned, operation) && !operation::is_known(&service.engine, caller).await? {
+        return Ok(owned.to_sandbox(None));
+    }
     let name = match operation {
         Operation::Stop => STOP,
         Operation::Pause => PAUSE,
@@ -170,6 +173,10 @@ async fn perform(
     let id = &input.request.id;
     context.hold(inner.lock_sandbox(id).await.map_err(to_failure)?);
     let mut row = (*inner.acl(context, &input.owner, id, operation).await?).clone();
+    if is_reached(&row, operation) {
+        // Another operation has reached it in the meantime.
+        return Ok(row.to_sandbox(None));
+    }
     let files = stopped_files(context).map_err(to_failure)?;
     if operation == Operation::Start && row.remove_at.is_some() {
         check_quota(inner, context, &row).await?;
@@ -209,6 +216,7 @@ async fn perform(
     let payload = match operation {
         Operation::Pause => Payload::SandboxPaused(EndReason::because(Reason::Requested)),
         Operation::Stop => Payload::SandboxStopped(EndReason::because(Reason::Requested)),
+        Operation::Start => Payload::SandboxStarted(Empty {}),
         _ => Payload::SandboxResumed(Empty {}),
     };
     if operation == Operation::Stop {
@@ -225,6 +233,15 @@ async fn perform(
     let change = row.change(target, None);
     context.finish_with(vec![change, events::record(context, &row, payload)]);
     Ok(row.to_sandbox(None))
+}
+
+/// Whether a sandbox is already in the state in which an operation ends.
+fn is_reached(row: &SandboxRow, operation: Operation) -> bool {
+    let is_change = matches!(
+        operation,
+        Operation::Start | Operation::Stop | Operation::Pause | Operation::Resume
+    );
+    is_change && row.state.apply(operation) == Ok(row.state)
 }
 
 /// The workflow of `kill`: its changes become a bundle, and only then are its files removed.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stockade_api::{Caller, CreateSandbox, Result, Snapshot, TakeSnapshot};
-use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId, SnapshotId};
+use stockade_core::{Code, Operation, OwnerId, Problem, SandboxId, SandboxSpec, SnapshotId};
 use stockade_durable::{Context, Failure, StartOptions, Step, Store};
+use stockade_runtime::{Error, SnapshotInfo};
 
 use crate::clock::{now_ms, timestamp};
 use crate::failure::{invalid, runtime_problem, store_problem, to_failure};
@@ -15,6 +16,7 @@ use crate::owned_sandbox::OwnedSandbox;
 use crate::reserve::with_reserve;
 use crate::service::Service;
 use crate::spec;
+use crate::store::sandboxes::SandboxRow;
 use crate::store::snapshots::{self, IdStatus};
 
 /// The workflow that takes one.
@@ -36,7 +38,8 @@ pub(crate) async fn take(
     caller: &Caller,
     request: TakeSnapshot,
 ) -> Result<Snapshot> {
-    let _used = service.use_sandbox(caller, &request.sandbox_id).await?;
+    // The files of a paused or stopped sandbox can be stored too.
+    service.owned_sandbox(caller, &request.sandbox_id, Operation::Collect).await?;
     let workflow = operation::workflow_id(caller)?;
     let id = match request.id {
         Some(id) => id,
@@ -96,13 +99,22 @@ pub(crate) async fn perform(
     let SnapshotInput { sandbox_id, id } = &input.request;
     let forget = snapshots::remove(id, &input.owner);
     context.finish_with_on_failure(vec![forget]);
-    let _used = inner.use_in_workflow(&context, &input.owner, sandbox_id, None).await?;
+    let _used = inner.activity.start(sandbox_id);
     context.hold(inner.lock_sandbox(sandbox_id).await.map_err(to_failure)?);
-    let owned = inner.acl(&context, &input.owner, sandbox_id, Operation::Use).await?;
+    let owned = inner.acl(&context, &input.owner, sandbox_id, Operation::Collect).await?;
+    let copy = copy_id(&context).map_err(to_failure)?;
+    if owned.files.is_some() {
+        context.hold(inner.lock_sandbox(&copy).await.map_err(to_failure)?);
+    }
     let taken: Snapshot = context
         .step("snapshot", async |_: Step| {
             let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-            let snapshot = inner.with_deadline(runtime.snapshot(sandbox_id, id));
+            let snapshot = async {
+                match &owned.files {
+                    Some(files) => copy_files(&inner, &owned, (files, &copy), id).await,
+                    None => inner.with_deadline(runtime.snapshot(sandbox_id, id)).await,
+                }
+            };
             let taken = inner
                 .terminations
                 .run_unless_terminated(sandbox_id, snapshot)
@@ -111,7 +123,7 @@ pub(crate) async fn perform(
             let taken = taken.map_err(|error| to_failure(runtime_problem(&error)))?;
             Ok(Snapshot {
                 id: taken.id,
-                sandbox_id: taken.sandbox,
+                sandbox_id: sandbox_id.clone(),
                 created_at: timestamp(i64::try_from(taken.created_at_ms).unwrap_or(i64::MAX)),
                 size_bytes: taken.size_bytes,
             })
@@ -120,6 +132,36 @@ pub(crate) async fn perform(
     let sized = snapshots::set_size(id, taken.size_bytes);
     context.finish_with(vec![sized, owned.touch()]);
     Ok(taken)
+}
+
+/// The id of the sandbox in which the files of a stopped one are for a moment, to be stored again. It
+/// has no record, so the reaper removes what a crash leaves.
+fn copy_id(context: &Context) -> Result<SandboxId> {
+    let hash = blake3::hash(context.id().as_str().as_bytes()).to_hex();
+    SandboxId::new(format!("copy-{}", &hash[..24])).map_err(|error| invalid(error.to_string()))
+}
+
+/// Stores the files of a stopped sandbox, which are in a snapshot, in another one.
+async fn copy_files(
+    inner: &Inner,
+    row: &SandboxRow,
+    (files, copy): (&SnapshotId, &SandboxId),
+    to: &SnapshotId,
+) -> std::result::Result<SnapshotInfo, Error> {
+    let invalid = |problem: Problem| Error::Invalid(problem.message);
+    let runtime = &**inner.runtime(&row.runtime).map_err(invalid)?;
+    let spec = spec::sandbox_spec(row, &inner.id).map_err(invalid)?;
+    // Nothing runs in it.
+    let spec = SandboxSpec { network: None, ..spec };
+    inner.cleanup(runtime, copy).await?;
+    let stored = async {
+        inner.with_deadline(runtime.restore(files, copy, &spec)).await?;
+        inner.with_deadline(runtime.snapshot(copy, to)).await
+    };
+    let stored = stored.await;
+    // The reaper removes it if it cannot be removed now.
+    let _ = inner.cleanup(runtime, copy).await;
+    stored
 }
 
 /// The caller's snapshots, the newest first.

@@ -44,9 +44,8 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
     })
 }
 
-fn options(id: &SandboxId) -> Result<StartOptions, Failure> {
-    let id = WorkflowId::new(id.watcher_id())
-        .map_err(|error| to_failure(store_problem(error.into())))?;
+fn options(watcher: String) -> Result<StartOptions, Failure> {
+    let id = WorkflowId::new(watcher).map_err(|error| to_failure(store_problem(error.into())))?;
     Ok(StartOptions { id: Some(id), ..StartOptions::default() })
 }
 
@@ -54,17 +53,28 @@ fn options(id: &SandboxId) -> Result<StartOptions, Failure> {
 /// one.
 pub(crate) fn start(
     context: &Context,
-    id: &SandboxId,
+    row: &SandboxRow,
 ) -> impl Future<Output = Result<(), Failure>> + Send {
-    let started =
-        options(id).map(|options| context.child(NAME, &WatchInput { id: id.clone() }, options));
+    let watched = WatchInput { id: row.id.clone() };
+    let started = options(row.watcher_id()).map(|options| context.child(NAME, &watched, options));
     async move { started?.await.map(drop) }
 }
 
+/// Whether a sandbox with this id was ever watched: then a new one needs another name for its watcher.
+pub(crate) async fn exists(engine: &Engine, id: &SandboxId) -> Result<bool, Problem> {
+    let watcher = WorkflowId::new(id.watcher_id()).map_err(|error| store_problem(error.into()))?;
+    engine.info(&watcher).await.map(|info| info.is_some()).map_err(store_problem)
+}
+
 /// Ensures that a sandbox has its watcher.
-pub(crate) async fn ensure(engine: &Engine, id: &SandboxId) -> Result<(), Failure> {
+pub(crate) async fn ensure(
+    engine: &Engine,
+    id: &SandboxId,
+    incarnation: &str,
+) -> Result<(), Failure> {
     let watched = WatchInput { id: id.clone() };
-    let started = engine.start(NAME, &watched, options(id)?).await;
+    let watcher = sandboxes::watcher_id(id, incarnation);
+    let started = engine.start(NAME, &watched, options(watcher)?).await;
     let handle = started.map_err(|error| to_failure(store_problem(error)))?;
     let status = handle.get_status().await.map_err(|error| to_failure(store_problem(error)))?;
     if matches!(status, Status::Cancelled | Status::MaxRecoveryAttemptsExceeded) {
@@ -91,7 +101,7 @@ async fn watch(inner: &Arc<Inner>, context: &Context, id: &SandboxId) -> Result<
         }
     };
     context.volatile("watch", watch).await?;
-    inner.wakers.forget(id);
+    inner.wakers.forget(id, &waker);
     Ok(())
 }
 
@@ -226,13 +236,13 @@ impl Watcher<'_> {
             Err(problem) => Some(problem),
         };
         row.schedule_removal(now_ms());
-        let operation = self.id.watcher_id();
+        let operation = row.watcher_id();
         self.record(ending::stopped(&operation, &mut row, reason, failed.as_ref())).await
     }
 
     /// Ends the sandbox, once its changes are in a bundle.
     async fn terminate(&self, mut row: SandboxRow, reason: Reason) -> Result<(), Problem> {
-        let operation = self.id.watcher_id();
+        let operation = row.watcher_id();
         if !row.is_bundled && ending::has_changes_to_store(self.inner, &row) {
             ending::end_processes(self.inner, &row).await?;
             match ending::bundle(self.inner, &row, NextStep::Remove).await {
@@ -257,7 +267,7 @@ impl Watcher<'_> {
         paused.map_err(|error| runtime_problem(&error))?;
         let change = row.change_to_idle();
         // Each pause is a separate event: the generation distinguishes them.
-        let operation = format!("{}:{}", self.id.watcher_id(), row.generation);
+        let operation = format!("{}:{}", row.watcher_id(), row.generation);
         let payload = Payload::SandboxPaused(EndReason::because(Reason::Idle));
         self.record(vec![change, events::statement(&operation, &row, payload)]).await
     }

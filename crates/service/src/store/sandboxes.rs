@@ -16,7 +16,7 @@ use crate::failure::store_problem;
 const COLUMNS: &str = "id, owner_id, status, reason, image, visibility, requested_runtime, \
     runtime, execution_id, workflow_id, workspace_id, access_rules, created_at, expires_at, \
     terminated_at, spec, idle_timeout_ms, on_idle, last_used_at, idle_paused, files, generation, \
-    remove_at, bundle, is_bundled";
+    remove_at, bundle, is_bundled, incarnation";
 
 /// A row of `sandbox_instances`.
 #[derive(Debug, Clone)]
@@ -55,8 +55,35 @@ pub(crate) struct SandboxRow {
     pub(crate) is_bundled: bool,
     /// Incremented by each change of state; a change names the value that it has read.
     pub(crate) generation: i64,
+    /// Distinguishes the sandbox from earlier ones with the same id, in ids of workflows and events.
+    /// Empty for the first one.
+    pub(crate) incarnation: String,
     /// Whether a part of the row cannot be read: then the sandbox can only be ended.
     pub(crate) damaged: bool,
+}
+
+impl SandboxRow {
+    /// Identifies the sandbox among all that ever were.
+    pub(crate) fn unique_name(&self) -> String {
+        unique_name(&self.id, &self.incarnation)
+    }
+
+    /// The id of the workflow that watches the sandbox, and the prefix of the ids of its events.
+    pub(crate) fn watcher_id(&self) -> String {
+        watcher_id(&self.id, &self.incarnation)
+    }
+}
+
+fn unique_name(id: &SandboxId, incarnation: &str) -> String {
+    if incarnation.is_empty() { id.to_string() } else { format!("{id}:{incarnation}") }
+}
+
+/// The id of the workflow that watches a sandbox.
+pub(crate) fn watcher_id(id: &SandboxId, incarnation: &str) -> String {
+    match incarnation {
+        "" => id.watcher_id(),
+        incarnation => format!("{}:{incarnation}", id.watcher_id()),
+    }
 }
 
 /// The row of a sandbox, of any owner.
@@ -111,12 +138,44 @@ pub(crate) async fn list(
     Ok(rows.map_err(store_problem)?.iter().filter_map(|row| read(row).ok()).collect())
 }
 
-/// The sandboxes that are not terminated, also those with unreadable records.
-pub(crate) async fn live(store: &dyn Store) -> Result<Vec<SandboxId>, Problem> {
-    let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated'";
+/// The sandboxes that are not terminated, also those with unreadable records, each with its
+/// incarnation.
+pub(crate) async fn live(store: &dyn Store) -> Result<Vec<(SandboxId, String)>, Problem> {
+    let sql = "SELECT id, incarnation FROM sandbox_instances WHERE status <> 'terminated'";
     let rows = store.query(Statement::new(sql, vec![])).await.map_err(store_problem)?;
-    let ids = rows.iter().filter_map(|row| SandboxId::new(row.text(0).ok()?).ok());
-    Ok(ids.collect())
+    let live =
+        |row: &Row| Some((SandboxId::new(row.text(0).ok()?).ok()?, row.text(1).ok()?.into()));
+    Ok(rows.iter().filter_map(live).collect())
+}
+
+/// Makes the id of an ended sandbox free: its row, its events and its snapshots get an id with the
+/// time of its creation.
+pub(crate) fn release_id(id: &SandboxId) -> [Statement; 3] {
+    // An id has at most 63 bytes, and no time more than 15 digits.
+    let ended = "(SELECT substr(rtrim(substr(id, 1, 47), '-') || '-' || created_at, 1, 63) \
+        FROM sandbox_instances WHERE id = ?1 AND status = 'terminated')";
+    let is_ended = "EXISTS (SELECT 1 FROM sandbox_instances WHERE id = ?1 \
+        AND status = 'terminated')";
+    let renamed = |table: &str| {
+        let sql =
+            format!("UPDATE {table} SET sandbox_id = {ended} WHERE sandbox_id = ?1 AND {is_ended}");
+        Statement::new(sql, vec![id.as_str().into()])
+    };
+    let row = format!(
+        "UPDATE sandbox_instances SET id = {ended} WHERE id = ?1 AND status = 'terminated'"
+    );
+    [
+        renamed("sandbox_events"),
+        renamed("sandbox_snapshots"),
+        Statement::new(row, vec![id.as_str().into()]),
+    ]
+}
+
+/// Removes the row of a sandbox that could not be created; a conflict unless the generation is
+/// `seen`.
+pub(crate) fn remove(id: &SandboxId, seen: i64) -> Statement {
+    let sql = "DELETE FROM sandbox_instances WHERE id = ?1 AND generation = ?2";
+    Statement::new(sql, vec![id.as_str().into(), seen.into()])
 }
 
 /// How many sandboxes of an owner count for the quota, as in [`insert`].
@@ -153,9 +212,9 @@ pub(crate) fn insert(row: &SandboxRow, quota: u32) -> Statement {
         "INSERT INTO sandbox_instances (id, owner_id, status, reason, image, visibility, \
          requested_runtime, runtime, execution_id, workflow_id, workspace_id, access_rules, \
          sandbox_users, default_uid, metadata, resource_spec, proxy_config, created_at, \
-         expires_at, spec, idle_timeout_ms, on_idle, last_used_at) SELECT ?1, ?2, ?3, NULL, \
+         expires_at, spec, idle_timeout_ms, on_idle, last_used_at, incarnation) SELECT ?1, ?2, ?3, NULL, \
          ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, \
-         ?22 WHERE (SELECT count(*) FROM sandbox_instances WHERE owner_id = ?2 AND \
+         ?22, ?24 WHERE (SELECT count(*) FROM sandbox_instances WHERE owner_id = ?2 AND \
          status <> 'terminated' AND remove_at IS NULL) < ?23",
         vec![
             row.id.as_str().into(),
@@ -181,6 +240,7 @@ pub(crate) fn insert(row: &SandboxRow, quota: u32) -> Statement {
             json(&row.on_idle).trim_matches('"').into(),
             row.last_used_at.into(),
             i64::from(quota).into(),
+            row.incarnation.as_str().into(),
         ],
     )
     .expecting(1)
@@ -277,6 +337,7 @@ fn read(row: &Row) -> Result<SandboxRow, Problem> {
         remove_at: maybe(22)?,
         bundle: optional(23)?,
         is_bundled: integer(24)? != 0,
+        incarnation: text(25)?,
         damaged,
     })
 }

@@ -105,7 +105,7 @@ async fn what_nobody_knows_is_removed_and_what_is_foreign_stays() {
     let request = CreateSandbox { id: Some(name.clone()), ..CreateSandbox::default() };
     assert_eq!(harness.create(request).await.unwrap_err().code, Code::Conflict);
     call(&harness, "start", json!({"id": name})).await.unwrap_err();
-    call(&harness, "kill", json!({"id": name})).await.unwrap();
+    call(&harness, "kill", json!({"id": name})).await.unwrap_err();
     assert!(harness.sandbox_count().await >= 2);
     // A sandbox that is being created has a row before it is in the runtime.
     harness.gate.hold("create", Side::After);

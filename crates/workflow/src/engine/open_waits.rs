@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use futures_util::future::BoxFuture;
 use serde_json::Value as Json;
 use stockade_api::{TaskInfo, TaskStatus, Wait};
+use stockade_core::Time;
 use stockade_durable::{Error, Store};
 
 use crate::schedule::Key;
@@ -105,7 +106,8 @@ fn waits_of_child(key: &Key, pause: &Pause) -> Vec<(Option<String>, Wait)> {
 
 /// The wait of a task itself. `event` is its last `NodeWaiting`.
 fn wait_of_task(task: &TaskInfo, event: Option<&Json>) -> (Option<String>, Wait) {
-    let (node, iteration, due_ms) = (task.id.clone(), task.iteration, task.wake_at);
+    let (node, iteration, due_ms) =
+        (task.id.clone(), task.iteration, task.wake_at.map(Time::as_ms));
     let text = |name: &str| {
         let text = event?[name].as_str()?;
         Some(text.chars().take(MAX_CHARACTERS).collect::<String>())

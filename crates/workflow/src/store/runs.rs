@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value as Json;
 use stockade_api::{Run, RunStatus};
+use stockade_core::Time;
 use stockade_durable::{Row, Statement, Store};
 
 use super::columns::{
@@ -89,11 +90,11 @@ fn read(row: &Row) -> Result<RunRow> {
         output: read_optional_json(row, 5)?,
         error: read_optional_json(row, 6)?,
         parent_id: read_optional_text(row, 7)?,
-        created_at: row.integer(8)?,
-        updated_at: row.integer(9)?,
-        finished_at: row.optional_integer(10)?,
+        created_at: Time::from_ms(row.integer(8)?),
+        updated_at: Time::from_ms(row.integer(9)?),
+        finished_at: row.optional_integer(10)?.map(Time::from_ms),
         program: row.text(11)?.to_owned(),
-        wake_at: row.optional_integer(16)?,
+        wake_at: row.optional_integer(16)?.map(Time::from_ms),
     };
     Ok(RunRow {
         run,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value as Json;
 use stockade_api::{TaskInfo, TaskStatus};
+use stockade_core::Time;
 use stockade_durable::{Row, Statement, Store};
 
 use super::columns::{
@@ -62,9 +63,9 @@ fn read_info(row: &Row) -> Result<TaskInfo> {
         output: read_optional_json(row, 8)?,
         error: read_optional_json(row, 9)?,
         meta: read_json(row, 10)?,
-        wake_at: row.optional_integer(11)?,
-        started_at: row.integer(12)?,
-        finished_at: row.optional_integer(13)?,
+        wake_at: row.optional_integer(11)?.map(Time::from_ms),
+        started_at: Time::from_ms(row.integer(12)?),
+        finished_at: row.optional_integer(13)?.map(Time::from_ms),
         bundle: read_optional_text(row, 14)?,
     })
 }
@@ -84,9 +85,9 @@ fn read(row: &Row) -> Result<(Key, TaskRow)> {
         error: info.error,
         meta: info.meta,
         bundle: info.bundle,
-        wake_at: info.wake_at,
-        started_at: info.started_at,
-        finished_at: info.finished_at,
+        wake_at: info.wake_at.map(Time::as_ms),
+        started_at: info.started_at.as_ms(),
+        finished_at: info.finished_at.map(Time::as_ms),
     };
     Ok((key, task))
 }

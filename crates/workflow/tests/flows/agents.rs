@@ -92,7 +92,7 @@ fn sandbox(caller: &Caller, id: &Value) -> Sandbox {
 
 fn bundle() -> Value {
     json!({
-        "id": "b1", "project": "/p", "createdAtMs": 0, "command": [], "exitCode": 0,
+        "id": "b1", "project": "/p", "createdAt": "2026-01-02T03:04:05.006Z", "command": [], "exitCode": 0,
         "baseRef": null, "state": "open", "changes": { "total": 1, "applied": 0, "refused": 0, "ignored": 0, "executed": 0, "conflicting": 0 },
     })
 }

@@ -54,7 +54,7 @@ async fn a_decision_is_about_the_question_that_was_asked() {
     for task in tasks {
         let output = task.output.unwrap();
         let decided_at: jiff::Timestamp = output["decidedAt"].as_str().unwrap().parse().unwrap();
-        assert!(decided_at.as_millisecond() >= task.started_at, "{output}");
+        assert!(decided_at.as_millisecond() >= task.started_at.as_ms(), "{output}");
     }
 }
 

@@ -300,9 +300,9 @@ async fn report_sandbox_end(remote: &Remote, end: &OutputEnd, id: SandboxId) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     match expired {
         Some((id, created, expires))
-            if u128::try_from(expires.as_millisecond()).is_ok_and(|at| at <= now) =>
+            if u128::try_from(expires.as_ms()).is_ok_and(|at| at <= now) =>
         {
-            let length = (expires.as_millisecond() - created.as_millisecond()) / 1000;
+            let length = (expires.as_ms() - created.as_ms()) / 1000;
             notify(&format!(
                 "the command was ended: the time to live of the sandbox ({length} s) has expired; `stockade start {id}` makes it run again, and `stockade renew {id} 1h` before its end extends it"
             ));

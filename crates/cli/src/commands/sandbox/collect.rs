@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: Collect) -> Result<u8, Failure> {
         None => notify("nothing has changed"),
         Some(bundle) => {
             print_text(&format!("{}\n", bundle.id))?;
-            notify(&text::next_steps(bundle.changes.total, &bundle.id));
+            notify(&text::next_steps(&bundle.changes, &bundle.id));
         }
     }
     Ok(0)

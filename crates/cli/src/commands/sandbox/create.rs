@@ -9,6 +9,7 @@ use stockade_bundle::project::Project;
 use stockade_core::sandbox::{Root, User, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 use stockade_egress_control::Credential;
+use stockade_review::CurrentProject;
 
 use super::{secret, show};
 use crate::args::sandbox::{Create, OnExpiry, Restore};
@@ -140,6 +141,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             .because("`stockade exec` accepts another group for one command")
             .remedied_by(format!("--user {user}")));
     }
+    let project = CurrentProject::of(current).root().map(Path::to_owned);
     Ok(CreateSandbox {
         id,
         image: match &requested.root {
@@ -148,6 +150,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             Root::Host | Root::Snapshot(_) => None,
         },
         workspace,
+        project,
         mounts: requested.mounts,
         environment: requested.environment,
         metadata: requested.labels,

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
 use stockade_api::{CommandLine, Execute, GetSandbox};
-use stockade_core::{Problem, SandboxId};
+use stockade_core::SandboxId;
 
 use super::attach::attach;
-use super::{find, secret};
+use super::{absolute, find, secret};
 use crate::args::sandbox::{Exec, Shell};
 use crate::args::sandbox_flags::{UserArgument, VariableFlags};
 use crate::commands::print::{notify, print, print_text};
@@ -30,7 +30,8 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
             secret::bind_and_give(&remote, &id, &secrets, values).await?;
         }
         let mut execute = Execute::new(id, command_line(arguments.command));
-        set_place(&mut execute, &arguments.variables, arguments.cwd, arguments.user)?;
+        set_place(&remote, &mut execute, &arguments.variables, arguments.cwd, arguments.user)
+            .await?;
         let timeout = arguments.timeout.and_then(|limit| limit.0);
         execute.timeout_seconds = timeout.map(|length| length.as_secs_f64());
         execute.output_limit_bytes = arguments.max_output.map(no_limit);
@@ -71,14 +72,19 @@ fn command_line(words: Vec<OsString>) -> CommandLine {
 }
 
 /// Sets the variables, the directory and the ids of a command.
-fn set_place(
+async fn set_place(
+    remote: &Remote,
     execute: &mut Execute,
     variables: &VariableFlags,
     cwd: Option<OsString>,
     user: Option<UserArgument>,
-) -> Result<(), Problem> {
+) -> Result<(), Failure> {
     execute.environment = variables::read(variables)?;
-    execute.working_directory = cwd.map(|directory| directory.into_vec().into());
+    if let Some(path) = cwd {
+        let uid = user.map(|id| id.user);
+        let path = absolute(remote, &execute.sandbox_id, uid, path.into_vec()).await?;
+        execute.working_directory = Some(path.into());
+    }
     execute.uid = user.map(|id| id.user);
     execute.gid = user.map(|id| id.group);
     Ok(())
@@ -107,7 +113,8 @@ pub(crate) fn shell(arguments: Shell) -> Result<u8, Failure> {
         let line = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi";
         let id = find(&remote, &arguments.id).await?;
         let mut execute = Execute::new(id, CommandLine::Shell(line.to_owned()));
-        set_place(&mut execute, &arguments.variables, arguments.cwd, arguments.user)?;
+        set_place(&remote, &mut execute, &arguments.variables, arguments.cwd, arguments.user)
+            .await?;
         attach(&remote, execute, terminal::is_on_input()).await
     })
 }

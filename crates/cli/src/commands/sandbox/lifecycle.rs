@@ -1,7 +1,7 @@
 //! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the lifecycle of a sandbox.
 
-use stockade_api::{ById, GetSandbox, KillSandbox, ListSandboxes, Sandbox};
-use stockade_core::State;
+use stockade_api::{ById, GetSandbox, KillSandbox, ListSandboxes, Problem, Sandbox};
+use stockade_core::{Code, State};
 
 use super::{find, list_all, secret, show};
 use crate::args::sandbox::{Kill, OneSandbox, Prune, Renew};
@@ -13,7 +13,7 @@ use crate::remote::{self, Remote};
 pub(crate) fn start(arguments: OneSandbox) -> Result<u8, Failure> {
     let json = arguments.json;
     let mut hint = None;
-    let code = change(arguments, async |remote, ById { id }| {
+    let code = change(arguments, State::Running, async |remote, ById { id }| {
         let request = ById { id: id.clone() };
         let started = remote.sandboxes.start(&remote.idempotent(), request).await?;
         // Values do not outlive the processes. The start is reported in any case.
@@ -33,23 +33,16 @@ pub(crate) fn start(arguments: OneSandbox) -> Result<u8, Failure> {
 
 /// Stops a sandbox.
 pub(crate) fn stop(arguments: OneSandbox) -> Result<u8, Failure> {
-    change(arguments, async |remote, id| {
-        Ok(remote.sandboxes.stop(&remote.idempotent(), id).await?)
+    change(arguments, State::Stopped, async |remote, id| {
+        remote.sandboxes.stop(&remote.idempotent(), id).await
     })
 }
 
 /// Pauses a sandbox.
 pub(crate) fn pause(arguments: OneSandbox) -> Result<u8, Failure> {
-    change(arguments, async |remote, id| {
-        Ok(remote.sandboxes.pause(&remote.idempotent(), id).await?)
+    change(arguments, State::Paused, async |remote, id| {
+        remote.sandboxes.pause(&remote.idempotent(), id).await
     })
-}
-
-/// Whether the sandbox that was created last is paused.
-pub(crate) async fn is_latest_paused(remote: &Remote) -> bool {
-    // If there are no sandboxes, none is paused.
-    let sandboxes = list_all(remote, ListSandboxes::default()).await.unwrap_or_default();
-    sandboxes.first().is_some_and(|sandbox| sandbox.state == State::Paused)
 }
 
 /// Resumes a sandbox.
@@ -59,13 +52,23 @@ pub(crate) async fn resume(remote: &Remote, name: &str, json: bool) -> Result<u8
     print_state(&sandbox, json)
 }
 
+/// Changes a sandbox. One that is in the state `end` already is left as it is.
 fn change(
     arguments: OneSandbox,
-    act: impl AsyncFnOnce(&Remote, ById) -> Result<Sandbox, Failure>,
+    end: State,
+    act: impl AsyncFnOnce(&Remote, ById) -> Result<Sandbox, Problem>,
 ) -> Result<u8, Failure> {
     let sandbox = remote::with(arguments.server_mode, async |remote| {
         let id = find(&remote, &arguments.id).await?;
-        act(&remote, ById { id }).await
+        match act(&remote, ById { id: id.clone() }).await {
+            Err(problem) if problem.code == Code::InvalidState => {
+                let request = GetSandbox { id, metrics: false };
+                let found = remote.sandboxes.get_status(remote.caller(), request).await;
+                let reached = found.ok().filter(|sandbox| sandbox.state == end);
+                Ok(reached.ok_or(problem)?)
+            }
+            changed => Ok(changed?),
+        }
     })?;
     print_state(&sandbox, arguments.json)
 }
@@ -95,10 +98,10 @@ pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
     print_state(&sandbox, arguments.json)
 }
 
-/// Terminates sandboxes, even if some of them fail to terminate; reports the first failure.
+/// Terminates sandboxes, even if some of them fail to terminate.
 pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
-    let (killed, failure) = remote::with(arguments.server_mode, async |remote| {
-        let (mut killed, mut failure) = (Vec::new(), None);
+    let (killed, failed) = remote::with(arguments.server_mode, async |remote| {
+        let (mut killed, mut failed) = (Vec::new(), Vec::new());
         for name in &arguments.id {
             let ended = async {
                 let id = find(&remote, name).await?;
@@ -107,52 +110,53 @@ pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
             };
             match ended.await {
                 Ok(sandbox) => killed.push(sandbox),
-                Err(problem) => failure = failure.or(Some(problem)),
+                Err(failure) => failed.push((name.clone(), failure)),
             }
         }
-        Ok((killed, failure))
+        Ok((killed, failed))
     })?;
-    print_killed(&killed, arguments.json)?;
-    failure.map_or(Ok(0), Err)
+    report_killed(&killed, failed, arguments.json)
 }
 
-/// Terminates failed and stopped sandboxes, or all, even if some of them fail to terminate; reports
-/// the first failure.
+/// Terminates failed and stopped sandboxes, or all, even if some of them fail to terminate.
 pub(crate) fn prune(arguments: Prune) -> Result<u8, Failure> {
-    let (killed, failure) = remote::with(arguments.server_mode, async |remote| {
+    let (killed, failed) = remote::with(arguments.server_mode, async |remote| {
         let states = match arguments.all {
             true => Vec::new(),
             false => vec![State::Error, State::Stopped, State::New],
         };
         let request = ListSandboxes { states, ..ListSandboxes::default() };
-        let (mut killed, mut failure) = (Vec::new(), None);
+        let (mut killed, mut failed) = (Vec::new(), Vec::new());
         for sandbox in list_all(&remote, request).await? {
             if sandbox.keep && !arguments.all {
                 continue;
             }
+            let name = sandbox.id.to_string();
             let request = KillSandbox { id: sandbox.id, discard: arguments.discard };
             match remote.sandboxes.kill(&remote.idempotent(), request).await {
                 Ok(sandbox) => killed.push(sandbox),
-                Err(problem) => failure = failure.or(Some(problem)),
+                Err(problem) => failed.push((name, problem.into())),
             }
         }
-        Ok((killed, failure))
+        Ok((killed, failed))
     })?;
-    print_killed(&killed, arguments.json)?;
-    failure.map_or(Ok(0), |problem| Err(problem.into()))
+    report_killed(&killed, failed, arguments.json)
 }
 
-fn print_killed(killed: &[Sandbox], json: bool) -> Result<(), Failure> {
-    if json {
-        return print(&serde_json::json!({ "killed": killed }));
-    }
-    let ids = killed.iter().map(|sandbox| format!("{}\n", sandbox.id));
-    print_text(&ids.collect::<String>())?;
-    for sandbox in killed {
-        if let Some(bundle) = &sandbox.bundle {
-            let (id, bundle) = (&sandbox.id, short_id(bundle));
-            notify(&format!("the changes of {id} are in a bundle: stockade diff {bundle}"));
+fn report_killed(
+    killed: &[Sandbox],
+    failed: Vec<(String, Failure)>,
+    json: bool,
+) -> Result<u8, Failure> {
+    if !json {
+        let ids = killed.iter().map(|sandbox| format!("{}\n", sandbox.id));
+        print_text(&ids.collect::<String>())?;
+        for sandbox in killed {
+            if let Some(bundle) = &sandbox.bundle {
+                let (id, bundle) = (&sandbox.id, short_id(bundle));
+                notify(&format!("the changes of {id} are in a bundle: stockade diff {bundle}"));
+            }
         }
     }
-    Ok(())
+    Failure::report(failed, json.then(|| serde_json::json!({ "killed": killed })))
 }

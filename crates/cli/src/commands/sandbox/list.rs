@@ -5,14 +5,15 @@ use stockade_api::{ListSandboxes, Sandbox};
 use super::{STATES, show};
 use crate::args::sandbox::List;
 use crate::args::sandbox_flags::Pair;
-use crate::commands::print::{escaped, notify, print, print_text};
+use crate::commands::print::{notify, print, print_text};
 use crate::problem::{Failure, short_id};
 use crate::remote;
+use crate::table::Table;
 
 /// Prints the list.
 pub(crate) fn run(arguments: List) -> Result<u8, Failure> {
     let request = ListSandboxes {
-        states: if arguments.all { STATES.to_vec() } else { Vec::new() },
+        states: if arguments.all { STATES.to_vec() } else { arguments.state },
         metadata: arguments.label.into_iter().map(|Pair(name, value)| (name, value)).collect(),
         ..ListSandboxes::default()
     };
@@ -36,29 +37,31 @@ pub(crate) fn run(arguments: List) -> Result<u8, Failure> {
 }
 
 fn table(sandboxes: &[Sandbox]) -> String {
-    let row = |sandbox: &Sandbox| {
-        [
+    let mut table = Table::new([
+        "ID",
+        "STATE",
+        "IMAGE",
+        "CREATED",
+        "EXPIRES",
+        "REMOVED",
+        "BUNDLE",
+        "LABELS",
+        "WORKSPACE",
+    ]);
+    for sandbox in sandboxes {
+        let labels = sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}"));
+        let workspace = sandbox.workspace.as_ref();
+        table.row([
             sandbox.id.to_string(),
             sandbox.state.to_string(),
-            escaped(&sandbox.image),
+            sandbox.image.clone(),
             format!("{:.0}", sandbox.created_at),
             sandbox.expires_at.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}")),
             show::removal(sandbox).unwrap_or_default(),
             sandbox.bundle.as_deref().map_or_else(String::new, |id| short_id(id).to_owned()),
-        ]
-    };
-    let head = ["ID", "STATE", "IMAGE", "CREATED", "EXPIRES", "REMOVED", "BUNDLE"];
-    let head = head.map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(sandboxes.iter().map(row)).collect();
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<_> = (0..7).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
+            labels.collect::<Vec<_>>().join(","),
+            workspace.map(|it| it.host.display().to_string()).unwrap_or_default(),
+        ]);
     }
-    text
+    table.text()
 }

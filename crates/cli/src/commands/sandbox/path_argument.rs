@@ -11,11 +11,11 @@ pub(super) enum PathArgument {
 }
 
 impl PathArgument {
-    /// Parses `ID:/PATH`, else a path of the host. A path of the host that contains `:/` must
-    /// be written with `./` before it.
+    /// Parses `ID:PATH`, else a path of the host. A path of the host that contains a colon before any
+    /// slash must be written with `./` before it.
     pub(super) fn parse(text: &OsStr) -> Self {
         let bytes = text.as_bytes();
-        let at = bytes.windows(2).position(|pair| pair == b":/");
+        let at = bytes.iter().position(|byte| *byte == b':');
         match at.and_then(|at| Some((std::str::from_utf8(&bytes[..at]).ok()?, at))) {
             Some((id, at)) if !id.is_empty() && !id.contains(['/', '.']) => {
                 Self::Sandbox(id.to_owned(), bytes[at + 1..].to_vec())
@@ -36,7 +36,10 @@ mod tests {
             ("0a1b:/", true),
             ("/tmp/a", false),
             ("./a:/b", false),
-            ("a:b", false),
+            ("a:b", true),
+            ("a:", true),
+            ("./a:b", false),
+            ("dir/a:b", false),
             (":/a", false),
         ] {
             assert_eq!(

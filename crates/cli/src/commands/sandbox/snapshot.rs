@@ -8,6 +8,7 @@ use crate::args::sandbox::{Snapshot, Snapshots};
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::{Failure, caused};
 use crate::remote;
+use crate::table::Table;
 
 /// Takes a snapshot.
 pub(crate) fn take(arguments: Snapshot) -> Result<u8, Failure> {
@@ -42,13 +43,19 @@ pub(crate) fn list(arguments: Snapshots) -> Result<u8, Failure> {
     if arguments.json {
         print(&serde_json::json!({ "snapshots": all }))?;
     } else {
+        let mut table = Table::new(["ID", "SANDBOX", "CREATED", "BYTES"]);
         for snapshot in &all {
-            let at = format!("{:.0}", snapshot.created_at);
-            let size = snapshot.size_bytes;
-            print_text(&format!(
-                "{}  of {}  {at}  {size} bytes\n",
-                snapshot.id, snapshot.sandbox_id
-            ))?;
+            table.row([
+                snapshot.id.to_string(),
+                snapshot.sandbox_id.to_string(),
+                format!("{:.0}", snapshot.created_at),
+                snapshot.size_bytes.to_string(),
+            ]);
+        }
+        if all.is_empty() {
+            notify("no snapshots; take one: stockade snapshot ID");
+        } else {
+            print_text(&table.text())?;
         }
     }
     Ok(0)

@@ -9,6 +9,7 @@ use crate::args::sandbox::{Tool, ToolCommand};
 use crate::commands::print::{print, print_text};
 use crate::problem::Failure;
 use crate::remote;
+use crate::table::Table;
 
 /// Lists tools, or runs one. The exit code is 1 when the tool reports a failure.
 pub(crate) fn run(arguments: Tool) -> Result<u8, Failure> {
@@ -20,9 +21,11 @@ pub(crate) fn run(arguments: Tool) -> Result<u8, Failure> {
             if json {
                 print(&serde_json::json!({ "tools": tools }))?;
             } else {
+                let mut table = Table::new(["NAME", "DESCRIPTION"]);
                 for tool in tools {
-                    print_text(&format!("{:<12}{}\n", tool.name, tool.description))?;
+                    table.row([tool.name, tool.description]);
                 }
+                print_text(&table.text())?;
             }
             Ok(0)
         }

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use serde_json::Value;
 use stockade_api::Follow;
+use stockade_core::Time;
 
 use super::find_exact;
 use crate::commands::print::{escaped, print_line, print_text};
@@ -77,7 +78,7 @@ fn print(number: i64, event: &Value, wanted: EventFilter<'_>) -> Result<(), Fail
         drop(std::io::stderr().write_all(line.as_bytes()));
         return Ok(());
     }
-    let at = event["timestampMs"].as_i64().unwrap_or_default();
+    let at = text("at").parse::<Time>().map(|at| format!("{at:.0}")).unwrap_or_default();
     let node = event["sandboxId"].as_str().or_else(|| event["nodeId"].as_str());
     let node = node.map(|node| format!("  {}", escaped(node)));
     let error = event["error"]["message"].as_str().map(|message| format!("  {}", escaped(message)));

@@ -74,7 +74,7 @@ pub async fn next_event(remote: &Remote, id: &str) -> Result<i64, Failure> {
 fn is_waiting(run: &Run) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + SHORT_WAIT;
     let soon = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-    run.status == RunStatus::Waiting && run.wake_at.is_none_or(|at| at > soon)
+    run.status == RunStatus::Waiting && run.wake_at.is_none_or(|at| at.as_ms() > soon)
 }
 
 fn print_event(event: &Value, is_json: bool) -> Result<(), Failure> {

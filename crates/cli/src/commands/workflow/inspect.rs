@@ -1,6 +1,7 @@
 //! `stockade inspect`: the state of a run and its tasks.
 
 use stockade_api::{Inspection, RunById, SandboxInfo};
+use stockade_core::Time;
 
 use super::{find, follow};
 use crate::args::workflow::OneRun;
@@ -15,7 +16,14 @@ pub(crate) fn run(arguments: OneRun) -> Result<u8, Failure> {
         Ok(remote.workflows.inspect(remote.caller(), request).await?)
     })?;
     if arguments.json {
-        print(&found)?;
+        let mut answer = serde_json::to_value(&found).unwrap_or_default();
+        // The records of waits, which a child in a sandbox writes too, have milliseconds.
+        for wait in answer["waits"].as_array_mut().into_iter().flatten() {
+            if let Some(due) = wait.as_object_mut().and_then(|wait| wait.remove("dueMs")) {
+                wait["dueAt"] = due.as_i64().map(|ms| Time::from_ms(ms).to_string()).into();
+            }
+        }
+        print(&answer)?;
     } else {
         print_text(&text(&found))?;
     }

@@ -12,20 +12,33 @@ pub mod up;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
-use stockade_api::{FindRun, LATEST, Run, RunById};
+use stockade_api::{FindRun, LATEST, ListRuns, Run, RunById};
 use stockade_core::{Code, Problem};
 
 use crate::args::sandbox_flags::VariableFlags;
 use crate::problem::Failure;
 use crate::remote::Remote;
+use crate::review::current_project;
 use crate::variables;
 
 /// The most bytes that are read as an input.
 const MAX_INPUT_BYTES: u64 = 16 << 20;
+
+/// How many runs are searched for the latest one of a project.
+const MAX_RUNS: u32 = 1000;
+
+/// The problem that no run is of the current project.
+pub(super) fn no_latest() -> Failure {
+    let message = "there are no runs of workflow files in this project";
+    let problem = Problem::new(Code::NotFound, message)
+        .because("`latest` is a run of the current project; others can be named by their ids")
+        .remedied_by("stockade runs");
+    Failure::from(problem).for_workflow()
+}
 
 /// A value that a user passes: JSON, or the name of a file after `@`.
 pub fn value(given: &str, what: &str) -> Result<Value, Problem> {
@@ -49,8 +62,23 @@ pub fn value(given: &str, what: &str) -> Result<Value, Problem> {
     })
 }
 
+/// The run of a file of the current project that was started last, without child runs.
+pub(super) async fn latest(remote: &Remote) -> Result<Option<Run>, Failure> {
+    let project = current_project()?;
+    let request = ListRuns { limit: MAX_RUNS };
+    let runs = remote.workflows.runs(remote.caller(), request).await?;
+    let is_own = |run: &Run| {
+        let directory = Path::new(&run.file).parent();
+        run.parent_id.is_none() && directory.is_some_and(|directory| project.has(directory))
+    };
+    Ok(runs.into_iter().find(is_own))
+}
+
 /// Finds a run by its id, a unique prefix of it, or `latest`.
 async fn find(remote: &Remote, name: &str) -> Result<Run, Failure> {
+    if name == LATEST {
+        return latest(remote).await?.ok_or_else(no_latest);
+    }
     let request = FindRun { name: name.to_owned() };
     Ok(remote.workflows.find(remote.caller(), request).await?)
 }
@@ -58,12 +86,10 @@ async fn find(remote: &Remote, name: &str) -> Result<Run, Failure> {
 /// Finds a run by its full id, or `latest`, if the name may also mean something else. A prefix of a
 /// run's id is not accepted, so that it cannot hide another object of that name.
 pub(super) async fn find_exact(remote: &Remote, name: &str) -> Result<Option<Run>, Failure> {
-    let found = if name == LATEST {
-        remote.workflows.find(remote.caller(), FindRun { name: name.to_owned() }).await
-    } else {
-        remote.workflows.run(remote.caller(), RunById { id: name.to_owned() }).await
-    };
-    match found {
+    if name == LATEST {
+        return latest(remote).await;
+    }
+    match remote.workflows.run(remote.caller(), RunById { id: name.to_owned() }).await {
         Err(problem) if problem.code == Code::NotFound => Ok(None),
         found => Ok(Some(found?)),
     }

@@ -3,9 +3,10 @@
 use stockade_api::ListRuns;
 
 use crate::args::workflow::Runs;
-use crate::commands::print::{escaped, print, print_text};
+use crate::commands::print::{notify, print, print_text};
 use crate::problem::Failure;
 use crate::remote;
+use crate::table::Table;
 
 /// Lists them.
 pub(crate) fn run(arguments: Runs) -> Result<u8, Failure> {
@@ -17,10 +18,20 @@ pub(crate) fn run(arguments: Runs) -> Result<u8, Failure> {
         print(&serde_json::json!({ "runs": runs }))?;
         return Ok(0);
     }
-    let widest = runs.iter().map(|run| run.id.len()).max().unwrap_or_default();
-    let lines = runs.iter().map(|run| {
-        format!("{:widest$}  {:9}  {}\n", run.id, run.status.as_str(), escaped(&run.name))
-    });
-    print_text(&lines.collect::<String>())?;
+    let mut table = Table::new(["ID", "STATE", "CREATED", "NAME", "FILE"]);
+    for run in &runs {
+        table.row([
+            run.id.clone(),
+            run.status.as_str().to_owned(),
+            format!("{:.0}", run.created_at),
+            run.name.clone(),
+            run.file.clone(),
+        ]);
+    }
+    if runs.is_empty() {
+        notify("no runs; start one: stockade up FILE");
+    } else {
+        print_text(&table.text())?;
+    }
     Ok(0)
 }

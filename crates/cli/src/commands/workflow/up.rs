@@ -1,5 +1,7 @@
 //! `stockade up`: starts a run and follows it as far as it can proceed by itself.
 
+use std::time::Duration;
+
 use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
 use stockade_core::{Code, Problem};
 
@@ -37,9 +39,12 @@ pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
         return Err(Problem::new(Code::InvalidInput, message));
     }
     let mut environment = environment(&arguments.env, &arguments.env_file)?;
+    let milliseconds =
+        |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX).max(1);
+    let tool_timeout = arguments.tool_timeout.map(milliseconds);
     for (name, limit) in [
-        (MAX_OUTPUT_BYTES, arguments.max_output_bytes),
-        (TOOL_TIMEOUT_MS, arguments.tool_timeout_ms),
+        (MAX_OUTPUT_BYTES, arguments.max_output),
+        (TOOL_TIMEOUT_MS, tool_timeout.or(arguments.tool_timeout_ms)),
     ] {
         environment.extend(limit.map(|limit| (name.to_owned(), limit.to_string())));
     }

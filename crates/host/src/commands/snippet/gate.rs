@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Gate) -> Result<u8, Problem> {
             example,
         }));
     }
-    let timeout_ms = arguments.timeout.timeout_ms.map(f64::from);
+    let timeout_ms = arguments.timeout.milliseconds();
     let to_run = found.iter().filter(|entry| !entry.example.skipped);
     let inputs: Vec<_> = to_run.map(|entry| entry.example.input(timeout_ms)).collect();
     let runner = runner_for(&arguments.libraries, &inputs)?;

@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &Snippet) -> Result<u8, Failure> {
 
 fn execute(arguments: &RunSnippet) -> Result<u8, Problem> {
     let mut files = files::payload(&arguments.files)?;
-    let timeout_ms = arguments.timeout.timeout_ms.map(f64::from);
+    let timeout_ms = arguments.timeout.milliseconds();
     let input = match files.as_mut_slice() {
         [only] => {
             let source = Some(std::mem::take(&mut only.source));

@@ -52,6 +52,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "stopped sandboxes with their bundles, and when their files are removed",
         sql: include_str!("sqlite/0008_stopped_sandboxes.sql"),
     },
+    Migration {
+        number: 9,
+        name: "sandboxes with the id of an ended one",
+        sql: include_str!("sqlite/0009_ids_of_ended_sandboxes.sql"),
+    },
 ];
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod cancellation;
 mod decisions;
 mod signals;
+mod times;
 
 use std::time::Duration;
 
@@ -131,7 +132,7 @@ impl stockade_api::Workflows for Workflows {
             if is_news || tokio::time::timeout_at(deadline, changed).await.is_err() {
                 let run = row.run;
                 let next = events.last().map_or(request.from, |(seq, _)| seq + 1);
-                let events = events.into_iter().map(|(_, event)| event).collect();
+                let events = events.into_iter().map(|(_, event)| times::to_text(event)).collect();
                 return Ok(RunUpdate { run, events, next });
             }
         }

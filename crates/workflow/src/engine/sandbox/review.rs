@@ -123,6 +123,7 @@ pub(super) async fn apply(
             id: id.clone(),
             paths: decision.only.clone(),
             include_ignored: false,
+            skip_unaccepted: false,
             allow_executed: decision.allow_executed,
             // The decision is about all changes, with the number of their lines only.
             allow_unseen: true,

@@ -2,6 +2,7 @@
 
 use serde_json::Value as Json;
 use stockade_api::SandboxInfo;
+use stockade_core::Time;
 use stockade_durable::{Row, Statement, Store};
 
 use super::rows::{NestedSandbox, OpenSandbox, Pause, Review, SandboxRow, Stage};
@@ -133,10 +134,10 @@ pub(crate) async fn list_info(store: &dyn Store, run: &str, now: i64) -> Result<
             remote_run_id: read_optional_text(row, 6)?,
             workspace_id: read_optional_text(row, 7)?,
             container_id: read_optional_text(row, 8)?,
-            created_at_ms: row.integer(9)?,
-            heartbeat_at_ms,
-            shipped_at_ms: row.optional_integer(11)?,
-            completed_at_ms: row.optional_integer(12)?,
+            created_at: Time::from_ms(row.integer(9)?),
+            heartbeat_at: heartbeat_at_ms.map(Time::from_ms),
+            shipped_at: row.optional_integer(11)?.map(Time::from_ms),
+            completed_at: row.optional_integer(12)?.map(Time::from_ms),
             bundle_path: read_optional_text(row, 13)?,
             bundles: review.map(|review| review.bundles).unwrap_or_default(),
             parent_sandbox_id: row.optional_text(15)?.map(|name| format!("run-{name}")),

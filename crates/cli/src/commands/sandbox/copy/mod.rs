@@ -14,8 +14,8 @@ use stockade_api::{Bytes, FileEntry, FileKind, Problem, StatFile};
 use stockade_bundle::path::{self, RelativePath};
 use stockade_core::{Code, SandboxId};
 
-use super::find;
 use super::path_argument::PathArgument;
+use super::{absolute, find, with_files};
 use crate::args::sandbox::Copy;
 use crate::commands::print::{escaped, notify, print};
 use crate::problem::Failure;
@@ -47,23 +47,42 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
                 if from == Path::new("-") =>
             {
                 let id = find(&remote, &name).await?;
-                Transfer::new(&remote, id).send_stdin(to).await
+                let copy = async {
+                    let to = absolute(&remote, &id, None, to).await?;
+                    Transfer::new(&remote, id.clone()).send_stdin(to).await
+                };
+                with_files(&remote, &id, copy).await
             }
             (PathArgument::Host(from), PathArgument::Sandbox(name, to)) => {
                 let id = find(&remote, &name).await?;
-                Transfer::new(&remote, id).into_sandbox(&from, to).await
+                let copy = async {
+                    let to = absolute(&remote, &id, None, to).await?;
+                    Transfer::new(&remote, id.clone()).into_sandbox(&from, to).await
+                };
+                with_files(&remote, &id, copy).await
             }
             (PathArgument::Sandbox(name, from), PathArgument::Host(to)) if to == Path::new("-") => {
                 let id = find(&remote, &name).await?;
-                Transfer::new(&remote, id).print(from).await
+                let copy = async {
+                    let from = absolute(&remote, &id, None, from).await?;
+                    Transfer::new(&remote, id.clone()).print(from).await
+                };
+                with_files(&remote, &id, copy).await
             }
             (PathArgument::Sandbox(name, from), PathArgument::Host(to)) => {
                 let id = find(&remote, &name).await?;
-                Transfer::new(&remote, id).out_of_sandbox(from, &to).await
+                let copy = async {
+                    let from = absolute(&remote, &id, None, from).await?;
+                    Transfer::new(&remote, id.clone()).out_of_sandbox(from, &to).await
+                };
+                with_files(&remote, &id, copy).await
             }
-            _ => Err(Problem::new(Code::InvalidInput, invalid_pair(&arguments))
-                .remedied_by("stockade cp file.txt latest:/tmp/file.txt")
-                .into()),
+            _ => Err(Problem::new(
+                Code::InvalidInput,
+                "one of the two paths must be in a sandbox: ID:PATH",
+            )
+            .remedied_by("stockade cp file.txt latest:/tmp/file.txt")
+            .into()),
         }
     })?;
     let CopySummary { files, bytes, skipped: left_out, first_unreadable: unread } = copied;
@@ -81,19 +100,6 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
         }
     }
     Ok(0)
-}
-
-/// What is wrong with arguments that do not name the host and a sandbox.
-fn invalid_pair(arguments: &Copy) -> String {
-    let relative = [&arguments.from, &arguments.to].into_iter().find_map(|end| {
-        let (id, path) = end.to_str()?.split_once(':')?;
-        let is_id = !id.is_empty() && !id.contains(['/', '.']);
-        (is_id && !path.starts_with('/')).then(|| format!("{id}:{path}"))
-    });
-    match relative {
-        Some(end) => format!("the path in {end} must be absolute: ID:/PATH"),
-        None => "one of the two paths must be in a sandbox: ID:/PATH".to_owned(),
-    }
 }
 
 struct Transfer<'a> {

@@ -1,0 +1,1 @@
+ALTER TABLE sandbox_instances ADD COLUMN incarnation TEXT NOT NULL DEFAULT '';
