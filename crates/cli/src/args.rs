@@ -377,8 +377,8 @@ pub struct Diff {
     /// Print only the paths of changed files
     #[arg(long, conflicts_with_all = ["json", "stat"])]
     pub name_only: bool,
-    /// When to use colours: `auto` on a terminal, `always` or `never`
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorWhen::Auto, num_args = 0..=1, default_missing_value = "always")]
+    /// When to use colours; `auto` means on a terminal
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorWhen::Auto)]
     pub color: ColorWhen,
     /// Print JSON
     #[arg(long)]

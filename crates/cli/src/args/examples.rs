@@ -24,7 +24,7 @@ Example:
 pub const TRUST: &str = "\
 Examples:
   stockade trust
-  stockade trust --accept-mounts --accept-secrets";
+  stockade trust --accept-secret API_TOKEN@api.example.com";
 pub const CREATE: &str = "\
 Examples:
   stockade create --id demo --workspace .
@@ -151,7 +151,7 @@ Example:
   stockade deny latest review --note 'needs a test'";
 pub const SIGNAL: &str = "\
 Example:
-  stockade signal latest deployed '{\"version\": 3}'";
+  stockade signal latest deployed --payload '{\"version\": 3}'";
 pub const CANCEL: &str = "\
 Example:
   stockade cancel latest";

@@ -40,10 +40,10 @@ fn literal(text: &str) -> Option<String> {
                 escaped => filled.push(escaped),
             },
             '{' => {
-                letters.by_ref().find(|letter| *letter == '}');
+                let name: String = letters.by_ref().take_while(|letter| *letter != '}').collect();
                 // A placeholder beside a word stands for further flags, or for nothing.
                 if filled.ends_with([' ', ':', '=']) {
-                    filled.push_str("demo");
+                    filled.push_str(if name == "user" { "7" } else { "demo" });
                 }
             }
             letter => filled.push(letter),
@@ -85,8 +85,8 @@ fn every_hint_can_be_pasted() {
                 }
                 [flag, ..] if flag.starts_with("--") && words.len() <= 2 => {
                     let accepted = HOSTS.iter().any(|[command, first, second]| {
-                        let line = [&[*command][..], &words, &[first, second]].concat();
-                        let other = [&[*command, first][..], &words, &[second]].concat();
+                        let line = [&[*command][..], &words, &[*first, *second]].concat();
+                        let other = [&[*command, *first][..], &words, &[*second]].concat();
                         parses(&line).is_ok() || parses(&other).is_ok()
                     });
                     assert!(accepted, "{shown}: {hint}");
@@ -102,7 +102,7 @@ fn every_hint_can_be_pasted() {
             }
         }
     }
-    assert!(checked > 40, "{checked} hints were found");
+    assert!(checked > 25, "{checked} hints were found");
 }
 
 #[test]

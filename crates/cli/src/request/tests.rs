@@ -16,6 +16,9 @@ use crate::run;
 /// Flags of both commands that affect the output, not the sandbox.
 const PRESENTATION: [&str; 2] = ["json", "help"];
 
+/// A flag whose values are added to the others before a request is made from them.
+const PROFILE: &str = "profile";
+
 /// A value for each flag that both have; `@` stands for an existing directory.
 const SAMPLES: &[(&str, &[&str])] = &[
     ("image", &["@/image"]),
@@ -109,7 +112,10 @@ fn shared_flags() -> BTreeSet<String> {
         command.get_arguments().filter_map(|it| it.get_long().map(str::to_owned)).collect()
     };
     let shared: BTreeSet<_> = of("run").intersection(&of("create")).cloned().collect();
-    shared.into_iter().filter(|name| !PRESENTATION.contains(&name.as_str())).collect()
+    shared
+        .into_iter()
+        .filter(|name| !PRESENTATION.contains(&name.as_str()) && name != PROFILE)
+        .collect()
 }
 
 #[test]
