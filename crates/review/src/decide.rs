@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use stockade_api::{AppliedBundle, ApplyBundle, Bytes, RejectedBundle, Result, SkippedPath};
 use stockade_bundle::RelativePath;
-use stockade_bundle::apply::{
-    self, ApplyOutcome, Error, Ledger as _, Recovery, Request, Selection, Skip,
-};
+use stockade_bundle::apply::{self, ApplyOutcome, Error, Recovery, Request, Selection, Skip};
 use stockade_bundle::patch;
 use stockade_bundle::store::{self, Bundle};
 use stockade_core::{Code, Problem};
@@ -153,15 +151,7 @@ impl Bundles {
         if again && applied.changed.is_empty() {
             applied.changed = std::mem::take(&mut applied.already_present);
         }
-        let is_nothing = applied.changed.is_empty() && applied.already_present.is_empty();
-        if applied.changed.is_empty() && !is_nothing {
-            // The project has these changes already, so they are decided.
-            let marked = self.data.mark(bundle.id(), &applied.already_present);
-            marked.map_err(|error| {
-                Problem::new(Code::Io, "cannot record what was applied").because(error.to_string())
-            })?;
-        }
-        let nothing = is_nothing.then(|| nothing_changed(&bundle, &applied));
+        let nothing = applied.changed.is_empty().then(|| nothing_changed(&bundle, &applied));
         // A bundle of which nothing was applied may be the only copy of the work in it, even if
         // nothing in it can ever be applied.
         let is_done = nothing.is_none() && pending(&bundle)?.is_empty();
@@ -356,9 +346,14 @@ fn skipped_paths(bundle: &Bundle, applied: &ApplyOutcome) -> Result<Vec<SkippedP
     Ok(skipped)
 }
 
-/// The problem that nothing may be applied as requested. The bundle stays.
+/// The problem that nothing was changed: either the project already has all of it, or nothing
+/// may be applied as requested. The bundle stays.
 fn nothing_changed(bundle: &Bundle, applied: &ApplyOutcome) -> Problem {
     let id = short_id(bundle.id());
+    if applied.skipped.is_empty() {
+        return Problem::new(Code::BundleConflict, "the project already has these changes")
+            .remedied_by(format!("stockade reject {id}"));
+    }
     let skipped = skipped_paths(bundle, applied).unwrap_or_default();
     let reasons: Vec<_> = skipped.iter().take(20).map(messages::skipped).collect();
     let is_any = |wanted: fn(&Skip) -> bool| applied.skipped.iter().any(|it| wanted(&it.reason));
