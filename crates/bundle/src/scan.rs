@@ -108,6 +108,7 @@ pub(crate) fn finish(
         source,
     })?;
     rename::pair(&mut entries);
+    rename::pair_similar(&mut entries, view.changed(), &project.dir);
     Ok(Changes { entries, listings, notes })
 }
 

@@ -3,6 +3,7 @@
 //! crate of the workspace but `core`.
 
 pub mod debug;
+pub mod decide;
 #[cfg(test)]
 mod help_tests;
 pub mod sandbox;
@@ -78,6 +79,10 @@ pub enum Command {
     Apply(Apply),
     /// Delete a bundle
     Reject(Reject),
+    /// Take back the last `apply` to the current project
+    Undo(decide::Undo),
+    /// List which bundles were applied, undone or rejected
+    History(decide::History),
     /// Create a persistent sandbox and print its id
     Create(Box<Create>),
     /// Run a command in a sandbox; the exit code is the command's
@@ -292,6 +297,8 @@ pub struct Apply {
     /// Accept new contents that the diff does not show: very large texts, and programs
     #[arg(long)]
     pub allow_unseen: bool,
+    #[command(flatten)]
+    pub decision: decide::Decision,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -332,6 +339,8 @@ impl Command {
             | Self::Diff(Diff { json, .. })
             | Self::Apply(Apply { json, .. })
             | Self::Reject(Reject { json, .. })
+            | Self::Undo(decide::Undo { json, .. })
+            | Self::History(decide::History { json, .. })
             | Self::Doctor(Doctor { json }) => *json,
             Self::Debug(debug) => debug.wants_json(),
             Self::Snippet(snippet) => snippet.wants_json(),

@@ -3,24 +3,32 @@
 //! Each decision consists of steps that can be repeated after a crash: a repeated step detects
 //! what was already done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stockade_api::{AppliedBundle, ApplyBundle, Bytes, RejectedBundle, Result, SkippedPath};
+use stockade_api::{
+    AppliedBundle, ApplyBundle, Bytes, Conflicts, RejectedBundle, Result, SkippedPath,
+};
 use stockade_bundle::RelativePath;
-use stockade_bundle::apply::{self, ApplyOutcome, Error, Recovery, Request, Selection, Skip};
+use stockade_bundle::apply::merge::{self, Favor, Labels};
+use stockade_bundle::apply::{
+    self, ApplyOutcome, Difference, Error, Recovery, Request, Selection, Skip,
+};
+use stockade_bundle::decisions::Action;
+use stockade_bundle::manifest::Manifest;
 use stockade_bundle::patch;
+use stockade_bundle::project::{Project, mark_programs};
 use stockade_bundle::store::{self, Bundle};
 use stockade_core::{Code, Problem};
 
-use crate::bundles::{Bundles, READ_LIMITS, pending};
+use crate::bundles::{Bundles, READ_LIMITS, pending, project_path};
 use crate::inspect::{DIFF_TIMEOUT, project_dir};
 use crate::paths::{paths, to_bytes};
 use crate::problem::{apply_problem, caused, short_id, store_problem};
-use crate::{messages, views};
+use crate::{hunks, messages, views};
 
 /// How long to wait for a process that is ending and still holds the lock of the bundle.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -80,10 +88,13 @@ impl ApplyDecision {
 }
 
 /// Applies the bundle as soon as no other apply operation on the same project is running.
-fn apply_when_free(request: &Request<'_>) -> std::result::Result<ApplyOutcome, Error> {
+pub(crate) fn apply_when_free(
+    request: &Request<'_>,
+    observe: &mut dyn FnMut(apply::Step),
+) -> std::result::Result<ApplyOutcome, Error> {
     let until = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match apply::apply(request) {
+        match apply::apply_observed(request, observe) {
             Err(Error::Busy) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -119,8 +130,65 @@ impl Bundles {
     /// # Errors
     /// The project is then unchanged, unless the problem says otherwise.
     pub fn apply(&self, request: &ApplyBundle, again: bool) -> Result<ApplyDecision> {
-        let bundle = self.find(&request.id)?;
+        self.apply_observed(request, again, &mut |_| {})
+    }
+
+    /// The same, but calls `observe` after each step.
+    ///
+    /// # Errors
+    /// As [`Bundles::apply`].
+    pub fn apply_observed(
+        &self,
+        request: &ApplyBundle,
+        again: bool,
+        observe: &mut dyn FnMut(apply::Step),
+    ) -> Result<ApplyDecision> {
+        let (bundle, mut manifest, selection) = self.prepare(request, again)?;
+        let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project));
+        let is_all = selection.paths.is_empty();
+        let partial = hunks::choose(&bundle, &mut manifest, &request.hunks)?;
+        let merge = merge_options(request, &bundle);
+        let apply_request = Request {
+            bundle: bundle.id(),
+            manifest: &manifest,
+            blobs: &bundle.blobs().map_err(|error| store_problem(&error))?,
+            project,
+            journals: &self.data.journals().map_err(|error| caused(Code::Io, &error))?,
+            ledger: &self.data,
+            selection: &selection,
+            merge: merge.as_ref(),
+            partial: &partial,
+            times: &bundle.times().map_err(|error| store_problem(&error))?,
+        };
+        let mut applied = apply_when_free(&apply_request, observe).map_err(|error| {
+            with_remedy(apply_problem(&error, bundle.id()), &error, request, &bundle)
+        })?;
+        // They were left out, because they are applied.
+        applied.already_present.extend(selection.applied.iter().filter(|_| is_all).cloned());
+        applied.already_present.sort();
+        if again && applied.changed.is_empty() {
+            applied.changed = std::mem::take(&mut applied.already_present);
+        }
+        let nothing = applied.changed.is_empty().then(|| nothing_changed(&bundle, &applied));
+        // A bundle of which nothing was applied may be the only copy of the work in it, even if
+        // nothing in it can ever be applied.
+        let is_done = nothing.is_none() && pending(&bundle)?.is_empty();
+        Ok(ApplyDecision { answer: response(&bundle, &applied, is_done), nothing })
+    }
+
+    /// The bundle of a request, all of its entries, and which of them are selected.
+    pub(crate) fn prepare(
+        &self,
+        request: &ApplyBundle,
+        again: bool,
+    ) -> Result<(Bundle, Manifest, Selection)> {
+        let mut bundle = self.find(&request.id)?;
         lock(&bundle, again)?;
+        if let Some(Bytes(project)) = &request.project {
+            bundle.manifest.project = moved_to(project)?;
+            let root = project_path(&bundle).to_owned();
+            mark_programs(&root, &mut bundle.manifest.entries);
+        }
         let paths = paths(&bundle.manifest.project, &request.paths)?;
         let unseen = match request.allow_unseen {
             true => BTreeMap::new(),
@@ -131,29 +199,14 @@ impl Bundles {
             include_ignored: request.include_ignored,
             allow_executed: request.allow_executed,
             unseen,
+            // An earlier attempt may have applied what is applied now.
+            applied: match again {
+                true => BTreeSet::new(),
+                false => bundle.state().map_err(|error| store_problem(&error))?.applied,
+            },
         };
-        let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project));
         let manifest = bundle.whole_manifest().map_err(|error| store_problem(&error))?;
-        let apply_request = Request {
-            bundle: bundle.id(),
-            manifest: &manifest,
-            blobs: &bundle.blobs().map_err(|error| store_problem(&error))?,
-            project,
-            journals: &self.data.journals().map_err(|error| caused(Code::Io, &error))?,
-            ledger: &self.data,
-            selection: &selection,
-        };
-        let mut applied = apply_when_free(&apply_request).map_err(|error| {
-            with_remedy(apply_problem(&error, bundle.id()), &error, request, &bundle)
-        })?;
-        if again && applied.changed.is_empty() {
-            applied.changed = std::mem::take(&mut applied.already_present);
-        }
-        let nothing = applied.changed.is_empty().then(|| nothing_changed(&bundle, &applied));
-        // A bundle of which nothing was applied may be the only copy of the work in it, even if
-        // nothing in it can ever be applied.
-        let is_done = nothing.is_none() && pending(&bundle)?.is_empty();
-        Ok(ApplyDecision { answer: response(&bundle, &applied, is_done), nothing })
+        Ok((bundle, manifest, selection))
     }
 
     /// Removes a bundle in which nothing remains to be decided. A bundle that no longer exists,
@@ -165,7 +218,7 @@ impl Bundles {
         let settled = self.store.find(id, &READ_LIMITS).and_then(|bundle| {
             bundle.lock()?;
             match pending(&bundle).is_ok_and(|left| left.is_empty()) {
-                true => bundle.remove(),
+                true => bundle.retire(&self.data),
                 false => Ok(()),
             }
         });
@@ -180,8 +233,12 @@ impl Bundles {
     ///
     /// # Errors
     /// As [`Bundles::apply`], and if nothing was changed.
-    pub fn apply_at_once(&self, request: &ApplyBundle) -> Result<AppliedBundle> {
-        let outcome = self.apply(request, false)?;
+    pub fn apply_at_once(
+        &self,
+        request: &ApplyBundle,
+        observe: &mut dyn FnMut(apply::Step),
+    ) -> Result<AppliedBundle> {
+        let outcome = self.apply_observed(request, false, observe)?;
         if outcome.is_done() {
             self.remove_if_decided(outcome.id())?;
         }
@@ -227,6 +284,7 @@ impl Bundles {
             RejectTarget::Bundle(id) => {
                 let removed = self.store.find(id, &READ_LIMITS).and_then(|bundle| {
                     bundle.lock()?;
+                    bundle.record(&self.data, Action::Rejected)?;
                     bundle.remove()
                 });
                 match removed {
@@ -256,6 +314,34 @@ impl Bundles {
             _ => None,
         }
     }
+}
+
+/// How conflicts are decided; `None` if they are errors.
+fn merge_options<'b>(request: &ApplyBundle, bundle: &'b Bundle) -> Option<merge::Options<'b>> {
+    let favor = match request.conflicts {
+        Conflicts::Refuse if !request.markers => return None,
+        Conflicts::Refuse | Conflicts::Merge => None,
+        Conflicts::Ours => Some(Favor::Ours),
+        Conflicts::Theirs => Some(Favor::Theirs),
+    };
+    let theirs = format!("bundle {}", short_id(bundle.id()));
+    Some(merge::Options {
+        favor,
+        marks_conflicts: request.markers,
+        labels: Labels { ours: "host".to_owned(), theirs },
+        bases: bundle,
+    })
+}
+
+/// The path of a project that was moved.
+fn moved_to(project: &[u8]) -> Result<Vec<u8>> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(project));
+    let real = std::fs::canonicalize(path).map_err(|error| {
+        Problem::new(Code::ProjectRefused, format!("there is no project at {}", path.display()))
+            .because(error.to_string())
+    })?;
+    let found = Project::open(&real, None).map_err(|error| caused(Code::ProjectRefused, &error))?;
+    Ok(found.root.as_os_str().as_bytes().to_vec())
 }
 
 /// The changes at and below these paths, or all, whose new content no diff shows.
@@ -301,6 +387,9 @@ fn response(bundle: &Bundle, applied: &ApplyOutcome, done: bool) -> AppliedBundl
         applied: all(&applied.changed),
         already: all(&applied.already_present),
         skipped: skipped.collect(),
+        merged: all(&applied.merged),
+        marked: all(&applied.marked),
+        kept: all(&applied.kept),
         done,
     }
 }
@@ -329,7 +418,12 @@ fn nothing_changed(bundle: &Bundle, applied: &ApplyOutcome) -> Problem {
 }
 
 /// Adds the remedy that depends on the request.
-fn with_remedy(problem: Problem, error: &Error, request: &ApplyBundle, bundle: &Bundle) -> Problem {
+pub(crate) fn with_remedy(
+    problem: Problem,
+    error: &Error,
+    request: &ApplyBundle,
+    bundle: &Bundle,
+) -> Problem {
     let id = short_id(bundle.id());
     match error {
         Error::Executed { .. } | Error::Unseen(_) => {
@@ -363,6 +457,28 @@ fn with_remedy(problem: Problem, error: &Error, request: &ApplyBundle, bundle: &
             problem.remedied_by(format!("chmod u+wx {}", directories.join(" ")))
         }
         Error::Busy => problem.remedied_by(format!("stockade apply {id}")),
+        Error::Beneath(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => {
+            let project = String::from_utf8_lossy(&bundle.manifest.project);
+            if Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project)).exists() {
+                return problem;
+            }
+            let message = format!("the project {project} no longer exists");
+            Problem::new(Code::ProjectRefused, message)
+                .remedied_by(format!("stockade apply {id} --project ."))
+        }
+        Error::Conflicts(_) if request.conflicts == Conflicts::Refuse && !request.markers => {
+            problem
+        }
+        Error::Conflicts(conflicts) => {
+            let is_text =
+                |difference| matches!(difference, Difference::Lines | Difference::BaseUnknown);
+            // Neither discards what the host has changed.
+            let flags = match conflicts.iter().all(|conflict| is_text(conflict.difference)) {
+                true => "--merge --markers",
+                false => "--ours",
+            };
+            problem.remedied_by(format!("stockade apply {id} {flags}"))
+        }
         _ => problem,
     }
 }

@@ -27,6 +27,13 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     for kept in &list.views {
         print_kept_view(kept);
     }
+    for expired in &list.expired {
+        let days = stockade_review::MAX_AGE.as_secs() / (24 * 60 * 60);
+        eprint_line!(
+            "stockade: deleted after {days} days without a decision: {}",
+            describe(expired)
+        );
+    }
     Ok(0)
 }
 
@@ -83,7 +90,7 @@ fn describe(bundle: &Bundle) -> String {
         stockade_bundle::RelativePath::new(project)
             .map(|path| format!("/{path}"))
             .unwrap_or_default(),
-        command(&bundle.command),
+        text::command(&bundle.command),
     )
 }
 
@@ -94,15 +101,4 @@ fn count_paths(bundle: &Bundle) -> String {
         0 => format!("{total} {paths}"),
         applied => format!("{total} {paths}, {applied} applied"),
     }
-}
-
-/// A command on one line, truncated if it is long.
-fn command(words: &[String]) -> String {
-    const MAX_CHARS: usize = 60;
-    let line =
-        words.iter().map(|word| text::shell_quote(word.as_bytes())).collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MAX_CHARS {
-        return line;
-    }
-    line.chars().take(MAX_CHARS - 1).chain(['…']).collect()
 }

@@ -1,15 +1,19 @@
 //! One file for each command: its output and its exit codes.
 
 mod apply;
+mod branch;
 mod bundles;
 mod diff;
 mod doctor;
+mod history;
+mod hunks;
 mod manual;
 pub mod print;
 mod reject;
 mod resume;
 mod run;
 pub mod sandbox;
+mod undo;
 pub mod workflow;
 
 use stockade_core::{Code, Problem};
@@ -25,6 +29,8 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Diff(arguments) => Ok(diff::run(&arguments)?),
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
         Command::Reject(arguments) => Ok(reject::run(&arguments)?),
+        Command::Undo(arguments) => Ok(undo::run(&arguments)?),
+        Command::History(arguments) => Ok(history::run(&arguments)?),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Create(arguments) => sandbox::create::run(*arguments),
         Command::Restore(arguments) => sandbox::create::restore(*arguments),

@@ -5,7 +5,9 @@
 pub(crate) mod text;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use stockade_api::{
     AppliedBundle, ApplyBundle, BundleDetail, BundleList, Bytes, DiffBundle, Items, ListBundles,
@@ -13,6 +15,7 @@ use stockade_api::{
 };
 use stockade_bundle::apply::{self, Outcome};
 use stockade_bundle::data::DataDir;
+use stockade_bundle::project::Project;
 use stockade_core::{Code, Problem};
 use stockade_review::{Bundles, Differences};
 
@@ -78,7 +81,12 @@ impl Review {
     /// Applies a bundle.
     pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
         match self {
-            Self::Files(files) => files.apply_at_once(&request),
+            Self::Files(files) => {
+                let mut progress = Progress::new();
+                let applied = files.apply_at_once(&request, &mut |step| progress.observe(step));
+                progress.finish();
+                applied
+            }
             Self::Server(server) => server.call(async |remote| {
                 remote.sandboxes.apply_bundle(&remote.idempotent(), request).await
             }),
@@ -94,6 +102,51 @@ impl Review {
             }),
         }
     }
+}
+
+/// A line on a terminal that shows how far a long apply operation is.
+struct Progress {
+    is_terminal: bool,
+    is_shown: bool,
+}
+
+impl Progress {
+    /// After so many paths the line changes; fewer paths in all have none.
+    const PATHS: usize = 500;
+
+    fn new() -> Self {
+        let is_terminal = rustix::termios::isatty(std::io::stderr());
+        Self { is_terminal, is_shown: false }
+    }
+
+    fn observe(&mut self, step: apply::Step) {
+        let (what, count) = match step {
+            apply::Step::Staged(count) => ("written", count),
+            apply::Step::Swapped(count) => ("applied", count),
+            apply::Step::Discarded(count) => ("replaced files removed", count),
+            _ => return,
+        };
+        if self.is_terminal && count % Self::PATHS == 0 {
+            self.is_shown = true;
+            // Without a terminal there is nothing to report.
+            let _ = write!(std::io::stderr(), "\r\u{1b}[Kstockade: {count} {what}");
+        }
+    }
+
+    fn finish(&self) {
+        if self.is_shown {
+            let _ = write!(std::io::stderr(), "\r\u{1b}[K");
+        }
+    }
+}
+
+/// The project in a directory, or in the current one.
+pub(crate) fn current_project(directory: Option<&Path>) -> Result<Project, Problem> {
+    let path = std::path::absolute(directory.unwrap_or_else(|| Path::new(".")))
+        .and_then(std::fs::canonicalize);
+    let path = path.map_err(|error| caused(Code::ProjectRefused, &error))?;
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    Project::find(&path, home.as_deref()).map_err(|error| caused(Code::ProjectRefused, &error))
 }
 
 /// Diffs, one after another; each is computed or fetched when the iterator reaches it.

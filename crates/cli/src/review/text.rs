@@ -60,6 +60,16 @@ pub(crate) fn age(created_at_ms: u64) -> String {
     format!("{count} {unit}{plural} ago")
 }
 
+/// A command on one line, truncated if it is long.
+pub(crate) fn command(words: &[String]) -> String {
+    const MAX_CHARS: usize = 60;
+    let line = words.iter().map(|word| shell_quote(word.as_bytes())).collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= MAX_CHARS {
+        return line;
+    }
+    line.chars().take(MAX_CHARS - 1).chain(['…']).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -76,7 +76,7 @@ pub(super) fn conclude(
             let id = bundle.id().to_owned();
             let left = !review::pending(&bundle)?.is_empty();
             if !left {
-                bundle.remove().map_err(|e| store_problem(&e))?;
+                bundle.retire(data).map_err(|e| store_problem(&e))?;
             }
             Conclusion::Applied { id, applied, has_skipped: left }
         }
@@ -114,6 +114,9 @@ fn apply_all(
         journals: &data.journals().map_err(|e| caused(Code::Io, &e))?,
         ledger: data,
         selection: &Selection::default(),
+        merge: None,
+        partial: &[],
+        times: &bundle.times().map_err(|e| store_problem(&e))?,
     };
     apply::apply(&request).map_err(|e| apply_problem(&e, bundle.id()))
 }
