@@ -39,7 +39,7 @@ fn the_same_lines_need_a_decision(world: &World) {
         world.write("f", "human\nsame\n");
         world.stockade(&["apply", "latest", "--merge"]).finish().ends_with(1);
         assert_eq!(world.read("f"), "human\nsame\n");
-        let words = [&["apply", "latest"], flags].concat();
+        let words = [&["apply", "latest"][..], flags].concat();
         world.stockade(&words).finish().succeeds();
         assert!(world.read("f").starts_with(expected), "{flags:?}: {}", world.read("f"));
         assert_eq!(world.read("other"), "other\n");
@@ -128,7 +128,7 @@ fn a_branch_leaves_the_work_tree_alone(world: &World) {
     assert!(world.git(&["ls-tree", "-r", "agent"]).contains("120000 blob"));
     for name in ["agent", "a..b", "-x", "HEAD"] {
         let branch = format!("--branch={name}");
-        world.stockade(&["apply", "latest", &branch]).finish().ends_with(1);
+        assert_ne!(world.stockade(&["apply", "latest", &branch]).finish().code(), 0);
     }
 }
 
@@ -137,7 +137,7 @@ fn a_moved_project_takes_its_bundles(world: &World) {
     let moved = world.path("moved");
     fs::rename(&world.project, &moved).unwrap();
     let refused = world.stockade(&["apply", "latest"]).current_dir(&moved).finish();
-    refused.ends_with(1);
+    refused.ends_with(125);
     assert!(refused.stderr.contains("--project ."), "{refused}");
     let taken = world.stockade(&["apply", "latest", "--project", "."]).current_dir(&moved).finish();
     taken.succeeds();
@@ -163,7 +163,7 @@ fn the_diff_is_a_whole_patch(world: &World) {
     world.review(
         "head -c 3000 /dev/urandom > bin; rm bin-gone empty-gone; : > empty; mv moved to; \
          echo more >> to; printf end > no-newline; chmod 755 a.txt; ln -s a.txt link; \
-         head -c 700 /dev/urandom > 'odd \"name'; echo x > \"$(printf 'new\\nline')\"",
+         head -c 2000 /dev/urandom > 'odd \"name'; echo x > \"$(printf 'new\\nline')\"",
     );
     let diff = world.stockade(&["diff", "latest"]).finish();
     assert!(diff.stdout.contains("rename from moved"), "{diff}");

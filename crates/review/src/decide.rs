@@ -470,8 +470,9 @@ pub(crate) fn with_remedy(
             problem
         }
         Error::Conflicts(conflicts) => {
-            let is_text =
-                |difference| matches!(difference, Difference::Lines | Difference::BaseUnknown);
+            let is_text = |difference: Difference| {
+                matches!(difference, Difference::Lines | Difference::BaseUnknown)
+            };
             // Neither discards what the host has changed.
             let flags = match conflicts.iter().all(|conflict| is_text(conflict.difference)) {
                 true => "--merge --markers",
