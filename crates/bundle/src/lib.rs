@@ -15,6 +15,7 @@ pub mod beneath;
 pub mod claim;
 pub mod content;
 pub mod data;
+pub mod decisions;
 pub mod history;
 pub mod ignore;
 pub mod ignored_tree;

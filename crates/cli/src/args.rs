@@ -3,6 +3,7 @@
 //! crate of the workspace but `core`.
 
 pub mod debug;
+pub mod decide;
 pub mod examples;
 pub mod help;
 #[cfg(test)]
@@ -100,6 +101,12 @@ pub enum Command {
     /// Delete bundles
     #[command(after_help = examples::REJECT)]
     Reject(Reject),
+    /// Take back the last `apply` to the current project
+    #[command(after_help = examples::UNDO)]
+    Undo(decide::Undo),
+    /// List which bundles were applied, undone or rejected
+    #[command(after_help = examples::HISTORY)]
+    History(decide::History),
     /// Show what the project's stockade.toml asks for, and trust exactly this content
     #[command(after_help = examples::TRUST)]
     Trust(Trust),
@@ -404,6 +411,8 @@ pub struct Apply {
     /// Leave out what needs --allow-executed or --allow-unseen, and apply the rest
     #[arg(long)]
     pub skip_unaccepted: bool,
+    #[command(flatten)]
+    pub decision: decide::Decision,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -451,6 +460,8 @@ impl Command {
             | Self::Diff(Diff { json, .. })
             | Self::Apply(Apply { json, .. })
             | Self::Reject(Reject { json, .. })
+            | Self::Undo(decide::Undo { json, .. })
+            | Self::History(decide::History { json, .. })
             | Self::Doctor(Doctor { json }) => *json,
             Self::Debug(debug) => debug.wants_json(),
             Self::Snippet(snippet) => snippet.wants_json(),

@@ -1,11 +1,14 @@
 //! One file for each command: its output and its exit codes.
 
 mod apply;
+mod branch;
 mod bundles;
 mod df;
 mod diff;
 mod doctor;
 mod explain;
+mod history;
+mod hunks;
 mod manual;
 pub mod print;
 mod reject;
@@ -13,6 +16,7 @@ mod resume;
 mod run;
 pub mod sandbox;
 mod trust;
+mod undo;
 pub mod workflow;
 
 use stockade_core::{Code, Problem};
@@ -28,6 +32,8 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Diff(arguments) => Ok(diff::run(&arguments)?),
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
         Command::Reject(arguments) => reject::run(&arguments),
+        Command::Undo(arguments) => Ok(undo::run(&arguments)?),
+        Command::History(arguments) => Ok(history::run(&arguments)?),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Trust(arguments) => trust::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),

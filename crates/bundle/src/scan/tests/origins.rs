@@ -38,7 +38,7 @@ fn check(cases: &[(&str, &str, &[&str])]) {
 #[test]
 fn what_the_command_renamed_or_linked_is_no_conflict_where_the_host_was() {
     check(&[
-        ("mv old.py new.py; echo n >> new.py", BUSY_HOST, &["+new.py", "-old.py"]),
+        ("mv old.py new.py; echo n >> new.py", BUSY_HOST, &["+new.py from old.py", "-old.py"]),
         (
             "mv old.py new.py; echo other > new.py; chmod 700 new.py",
             BUSY_HOST,
@@ -85,7 +85,7 @@ fn what_the_host_did_to_the_same_names_is_a_conflict() {
         ("echo n >> a; ln a g", "echo h > g", &["~a", "~g conflict"]),
         // The host replaces or edits the old one.
         (edited, "echo h > .h; mv .h old.py", &["+new.py", "-old.py conflict"]),
-        (edited, "echo h >> old.py", &["+new.py", "-old.py conflict"]),
+        (edited, "echo h >> old.py", &["+new.py from old.py", "-old.py conflict"]),
         ("echo n >> a; ln a g", "echo h > .h; mv .h a", &["~a conflict", "+g"]),
         // The host removes or renames the old one.
         (edited, "rm old.py", &["+new.py conflict"]),
