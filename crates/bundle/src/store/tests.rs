@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::apply::{AppliedChanges, Ledger as _};
-use crate::manifest::{Change, Node, ViewKind};
+use crate::manifest::{Change, ViewKind};
 use crate::project::Project;
 use crate::scan::{Changes, scan};
 use crate::testing::chmod;

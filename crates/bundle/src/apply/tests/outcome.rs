@@ -232,7 +232,6 @@ fn the_steps_are_told_in_order() {
             Step::SwapsSynced,
             Step::Committed,
             Step::Recorded,
-            Step::Discarded(1),
             Step::DirectoryRemoved,
         ]
     );
