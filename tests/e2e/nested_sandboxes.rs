@@ -71,7 +71,9 @@ fn inner_changes_are_decided_about_and_go_to_the_workspace_around(world: &World)
     let run = inspect(world, "r");
     assert_eq!(nodes(&run), ["box/in"], "{run}");
     assert_eq!(row(&run, "box/in")["status"], "review", "{run}");
-    let diff = call(world, &["diff", "latest"]);
+    // Its project is the workspace of the outer sandbox, so `latest` is not of it.
+    let listed = call(world, &["bundles", "--all", "--json"]).json();
+    let diff = call(world, &["diff", listed["bundles"][0]["id"].as_str().unwrap()]);
     assert!(diff.stdout.contains("+two") && diff.stdout.contains("new.txt"), "{diff}");
     kill_server(&world.data());
     let some = ["a.txt", "new.txt", "runs.txt"].map(|path| ["--only", path]).concat();

@@ -57,7 +57,7 @@ fn of_runs(world: &World) {
     world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
     world.review("echo true > .envrc");
     call("EXECUTED_FILE", &["apply", "latest"]);
-    world.stockade(&["reject", "latest"]).finish().succeeds();
+    world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
     world.review("cp /bin/true program");
     call("UNSEEN_CONTENT", &["apply", "latest"]);
     let bundle = world.bundles()[0]["id"].as_str().unwrap().to_owned();

@@ -276,6 +276,13 @@ pub(crate) fn paths(given: &[OsString]) -> Vec<Bytes> {
     given.iter().map(|path| Bytes(path.as_bytes().to_vec())).collect()
 }
 
+/// A path from the command line, for a server with another working directory.
+pub(crate) fn absolute(path: &Path) -> Result<Bytes, Problem> {
+    let path = std::path::absolute(path);
+    let path = path.map_err(|error| caused(Code::ProjectRefused, &error))?;
+    Ok(Bytes(path.as_os_str().as_bytes().to_vec()))
+}
+
 /// Completes apply operations that were killed, and reports the result of each on stderr.
 pub(crate) fn recover(data: &DataDir) -> Result<(), Problem> {
     let journals = data.journals().map_err(|e| caused(Code::Io, &e))?;

@@ -37,7 +37,7 @@ pub(super) fn no_latest() -> Failure {
     let problem = Problem::new(Code::NotFound, message)
         .because("`latest` is a run of the current project; others can be named by their ids")
         .remedied_by("stockade runs");
-    Failure::from(problem).for_workflow()
+    problem.into()
 }
 
 /// A value that a user passes: JSON, or the name of a file after `@`.
