@@ -90,6 +90,10 @@ Example:
 pub const SECRET: &str = "\
 Example:
   stockade secret set demo GITHUB_TOKEN@api.github.com";
+pub const SECRET_SET: &str = SECRET;
+pub const SECRET_RM: &str = "\
+Example:
+  stockade secret rm demo GITHUB_TOKEN";
 pub const SNAPSHOT: &str = "\
 Example:
   stockade snapshot demo --as clean";

@@ -248,6 +248,7 @@ pub struct Secret {
 pub enum SecretCommand {
     /// Give a running sandbox the values of secrets: those of this program's own environment
     /// variables
+    #[command(after_help = super::examples::SECRET_SET)]
     Set {
         /// The sandbox's id, a unique prefix of it, or `latest`
         id: String,
@@ -267,6 +268,7 @@ pub enum SecretCommand {
         server_mode: ServerMode,
     },
     /// Take secrets away from a sandbox
+    #[command(after_help = super::examples::SECRET_RM)]
     Rm {
         /// The sandbox's id, a unique prefix of it, or `latest`
         id: String,

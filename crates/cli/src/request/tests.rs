@@ -18,6 +18,8 @@ const PRESENTATION: [&str; 2] = ["json", "help"];
 
 /// A flag whose values are added to the others before a request is made from them.
 const PROFILE: &str = "profile";
+/// Their values are those of the caller's variables, and go to the egress process beside the request.
+const SECRETS: [&str; 2] = ["secret", "strict-secrets"];
 
 /// A value for each flag that both have; `@` stands for an existing directory.
 const SAMPLES: &[(&str, &[&str])] = &[
@@ -115,6 +117,7 @@ fn shared_flags() -> BTreeSet<String> {
     shared
         .into_iter()
         .filter(|name| !PRESENTATION.contains(&name.as_str()) && name != PROFILE)
+        .filter(|name| !SECRETS.contains(&name.as_str()))
         .collect()
 }
 
