@@ -13,8 +13,9 @@ use crate::args::{Arguments, Command};
 use crate::commands::sandbox::create;
 use crate::run;
 
-/// Flags of both commands that affect the output, not the sandbox.
-const PRESENTATION: [&str; 2] = ["json", "help"];
+/// Flags of both commands that are not part of the request: those of the output, and those of secrets,
+/// whose values go to the egress process.
+const NOT_REQUESTED: [&str; 4] = ["json", "help", "secret", "strict-secrets"];
 
 /// A value for each flag that both have; `@` stands for an existing directory.
 const SAMPLES: &[(&str, &[&str])] = &[
@@ -106,7 +107,7 @@ fn shared_flags() -> BTreeSet<String> {
         command.get_arguments().filter_map(|it| it.get_long().map(str::to_owned)).collect()
     };
     let shared: BTreeSet<_> = of("run").intersection(&of("create")).cloned().collect();
-    shared.into_iter().filter(|name| !PRESENTATION.contains(&name.as_str())).collect()
+    shared.into_iter().filter(|name| !NOT_REQUESTED.contains(&name.as_str())).collect()
 }
 
 #[test]
