@@ -13,11 +13,9 @@ use crate::args::{Arguments, Command};
 use crate::commands::sandbox::create;
 use crate::run;
 
-/// Flags of both commands that affect the output, not the sandbox.
-const PRESENTATION: [&str; 2] = ["json", "help"];
-
-/// A flag whose values are added to the others before a request is made from them.
-const PROFILE: &str = "profile";
+/// Flags of both commands that are not part of the request: those of the output, those of secrets, whose
+/// values go to the egress process, and the profile, whose values are added to the other flags before.
+const NOT_REQUESTED: [&str; 5] = ["json", "help", "profile", "secret", "strict-secrets"];
 
 /// A value for each flag that both have; `@` stands for an existing directory.
 const SAMPLES: &[(&str, &[&str])] = &[
@@ -112,10 +110,7 @@ fn shared_flags() -> BTreeSet<String> {
         command.get_arguments().filter_map(|it| it.get_long().map(str::to_owned)).collect()
     };
     let shared: BTreeSet<_> = of("run").intersection(&of("create")).cloned().collect();
-    shared
-        .into_iter()
-        .filter(|name| !PRESENTATION.contains(&name.as_str()) && name != PROFILE)
-        .collect()
+    shared.into_iter().filter(|name| !NOT_REQUESTED.contains(&name.as_str())).collect()
 }
 
 #[test]
