@@ -33,6 +33,7 @@ mod limits;
 mod mcp;
 mod nested_sandboxes;
 mod network;
+mod no_network;
 mod output;
 mod persistent;
 mod programs;

@@ -24,6 +24,7 @@ pub mod secret;
 #[cfg(test)]
 mod tests;
 pub mod variables;
+mod wanted;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -39,6 +40,7 @@ use name::as_text;
 pub(crate) use name::escaped;
 pub use name::{Host, InvalidName, Name};
 pub use refusal::{Evidence, Reason, Refusal};
+pub use wanted::{MAX_WANTED, WantedHost, WantedHosts};
 
 use crate::access::Effect;
 use crate::address::{Class, classify};

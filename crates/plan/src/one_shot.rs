@@ -63,8 +63,10 @@ pub(crate) fn network_variables(
     has_authorities: bool,
 ) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
-    if network == Network::Egress {
-        variables.extend(network::variables());
+    match network {
+        Network::Off => {}
+        Network::Stub => variables.extend(network::variables(network::STUB_PROXY_PORT)),
+        Network::Egress => variables.extend(network::variables(network::PROXY_PORT)),
     }
     if has_authorities {
         variables.extend(network::trust_variables(AUTHORITIES));
@@ -73,6 +75,14 @@ pub(crate) fn network_variables(
 }
 
 impl Request {
+    /// Lets the jail, if it has no network access, refuse what programs ask for instead of leaving
+    /// them to wait: its listeners are for a process outside.
+    pub fn add_stub(&mut self) {
+        if self.network == Network::Off {
+            self.network = Network::Stub;
+        }
+    }
+
     /// The variables of each command that the network requires.
     pub fn network_variables(&self, has_authorities: bool) -> Vec<(&'static str, String)> {
         network_variables(self.network, has_authorities)
@@ -138,7 +148,7 @@ fn system_files(
         mounts.push(("/run".into(), Mount::Directory));
         mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
     }
-    if network == Network::Egress {
+    if network != Network::Off {
         // An image configures name lookups itself.
         mounts.extend(has_host_programs.then(system::name_services));
         mounts.push(system::resolver());

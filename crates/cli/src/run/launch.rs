@@ -12,6 +12,7 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
 use stockade_bundle::project::Project;
 use stockade_bundle::view::{self, Ownership, View, ViewPurpose};
+use stockade_core::network::WantedHosts;
 use stockade_core::network::binding::Binding;
 use stockade_core::{Code, Ending, Isolation, LimitReport, Problem, SandboxSpec};
 use stockade_jail::{
@@ -25,6 +26,7 @@ use super::network::placeholders;
 use super::{environment, limits};
 use crate::args::Run;
 use crate::egress::{Egress, RunningEgress};
+use crate::network_stub::NetworkStub;
 use crate::problem::caused;
 use crate::terminal::{self, RawMode};
 
@@ -56,6 +58,8 @@ pub(super) struct Finished {
     pub(super) teardown: Teardown,
     pub(super) view: View,
     pub(super) isolation: Isolation,
+    /// The hosts that were asked for without network access.
+    pub(super) wanted: WantedHosts,
 }
 
 impl RunningJail {
@@ -186,8 +190,13 @@ fn attempt(
     let spec = wanted.spec;
     let refused = |error: plan::Error| AttemptError::from(limits::plan_problem(&error));
     let paths = || HostPaths::new(data.path());
-    let request = plan::Request::check(spec, &spec.root, Users::for_identity(&identity), &paths)
-        .map_err(refused)?;
+    let mut request =
+        plan::Request::check(spec, &spec.root, Users::for_identity(&identity), &paths)
+            .map_err(refused)?;
+    // A payload is a test of the walls, which asks for nothing.
+    if payload.is_none() {
+        request.add_stub();
+    }
     let EnforcedLimits { group, reports } =
         enforce(Groups::Own, spec, Disk::Memory).map_err(refused)?;
     let watched = WatchedLimits::new(spec, &reports);
@@ -317,6 +326,7 @@ pub(super) fn supervise(
     data: &DataDir,
 ) -> Result<Finished, Problem> {
     let RunningJail { mut jail, mut view, isolation, watched } = launched;
+    let stub = NetworkStub::default();
     // The command has just been started, so removing old directories does not delay it.
     jail.close_with_mounts(view.tidy());
     let io = |e: std::io::Error| {
@@ -346,6 +356,7 @@ pub(super) fn supervise(
         grace: GRACE,
         terminal: raw.as_ref().map(RawMode::descriptor).transpose().map_err(io)?,
         watches: limits::watches(arguments, watched, &jail, data),
+        first_request: jail.stub.take().map(|listeners| stub.start_at(listeners)),
     };
     let outcome = jail::supervise(jail, supervision, signals);
     drop(raw);
@@ -360,6 +371,7 @@ pub(super) fn supervise(
             teardown: outcome.teardown,
             view,
             isolation,
+            wanted: stub.end(),
         }),
         Err(error) => {
             let problem = match &error {

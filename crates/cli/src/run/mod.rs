@@ -98,6 +98,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         notes,
         isolation: ended.isolation,
         network,
+        wanted: ended.wanted,
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
         _teardown: ended.teardown,

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use super::AllowedHost;
 use super::name::{Host, InvalidName, Name, escaped};
 use crate::address::Class;
 use crate::error::{Code, Problem};
@@ -13,6 +14,8 @@ names! {
     pub enum Reason: "reason" {
         /// No rule allows the host.
         NotAllowed = "not-allowed",
+        /// The sandbox has no network access.
+        NoNetwork = "no-network",
         /// A rule denies it.
         Denied = "denied",
         /// The host is allowed, but not that port of it.
@@ -48,6 +51,14 @@ pub enum Refusal {
     NotAllowed {
         /// The requested host.
         host: Host,
+    },
+    /// [`Reason::NoNetwork`].
+    #[error("the sandbox has no network access, so {host} cannot be reached")]
+    NoNetwork {
+        /// The requested host.
+        host: Host,
+        /// The port, if it is known.
+        port: Option<u16>,
     },
     /// [`Reason::Denied`].
     #[error("the sandbox's network policy denies {host}: rule `{rule}`")]
@@ -178,6 +189,7 @@ impl Refusal {
     pub const fn reason(&self) -> Reason {
         match self {
             Self::NotAllowed { .. } => Reason::NotAllowed,
+            Self::NoNetwork { .. } => Reason::NoNetwork,
             Self::Denied { .. } => Reason::Denied,
             Self::PortNotAllowed { .. } => Reason::PortNotAllowed,
             Self::AddressNotAllowed { .. } => Reason::AddressNotAllowed,
@@ -197,6 +209,7 @@ impl Refusal {
     pub const fn code(&self) -> Code {
         match self.reason() {
             Reason::NotAllowed
+            | Reason::NoNetwork
             | Reason::Denied
             | Reason::PortNotAllowed
             | Reason::AddressNotAllowed
@@ -215,6 +228,10 @@ impl Refusal {
         let text = match self {
             Self::NotAllowed { host } => format!(
                 "do without {host}, or ask the owner of this sandbox for a rule that allows it"
+            ),
+            Self::NoNetwork { host, port } => format!(
+                "do without {host}, or ask the owner of this sandbox to start it with `--allow {}`",
+                AllowedHost::new(host, *port)
             ),
             Self::PortNotAllowed { host, port } => format!(
                 "use an allowed port of {host}, or ask the owner of this sandbox to allow port {port}"
@@ -273,6 +290,7 @@ mod tests {
         let address = || "10.0.0.1".parse().unwrap();
         vec![
             Refusal::NotAllowed { host: host() },
+            Refusal::NoNetwork { host: host(), port: Some(443) },
             Refusal::Denied { host: host(), rule: "*.example".to_owned() },
             Refusal::PortNotAllowed { host: host(), port: 80 },
             Refusal::AddressNotAllowed { address: address() },
