@@ -25,13 +25,13 @@ use support::{drive, no_driver, same};
 
 /// A TLS server on the host's loopback that repeats each request to its client. For `/cut/TEXT` it
 /// sends the text, and closes without `close_notify`; for `/coded` it sends a compressed body.
-struct TlsServer {
-    port: u16,
-    requests: Arc<Mutex<Vec<String>>>,
+pub(crate) struct TlsServer {
+    pub(crate) port: u16,
+    pub(crate) requests: Arc<Mutex<Vec<String>>>,
 }
 
 /// A server with two names, and the file of the certificate authority that signed its certificate.
-fn tls_server(world: &World) -> (TlsServer, String) {
+pub(crate) fn tls_server(world: &World) -> (TlsServer, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -101,7 +101,7 @@ fn run(world: &World, authorities: &str, value: &str, options: &[&str], command:
         .env("API_KEY", value)
 }
 
-fn value() -> String {
+pub(crate) fn value() -> String {
     let (first, second) = host::token();
     format!("sk-{first}{second}")
 }

@@ -14,6 +14,8 @@
 #[macro_use]
 mod harness;
 
+mod allowed_hosts;
+mod authorities;
 mod bundle;
 mod call;
 mod containers;

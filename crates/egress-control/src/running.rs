@@ -91,11 +91,11 @@ impl Step {
         sandbox: &SandboxId,
         credentials: Vec<Credential>,
     ) -> Result<Self, Error> {
-        let authorities =
-            Authorities::read().map_err(|error| Error::Authorities(error.to_string()))?;
+        let authorities = Authorities::of_caller();
+        let file = authorities.file().map_err(|error| Error::Authorities(error.to_string()))?;
         Ok(Self {
             request: Request::Credentials { sandbox: sandbox.clone(), credentials },
-            descriptors: vec![authorities.file.into()],
+            descriptors: vec![file.into()],
             host_authorities: Some(authorities.text),
         })
     }

@@ -1,14 +1,14 @@
 //! The state of one sandbox: its policy, the names that it has looked up, and its limits. All
 //! connections from inside are checked and made through it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use stockade_core::SandboxId;
 use stockade_core::address::{Class, classify};
 use stockade_core::network::binding::InvalidBinding;
-use stockade_core::network::{Host, Name, Policy, Refusal, Transport};
+use stockade_core::network::{Host, Name, Policy, Refusal, Transport, is_host_loopback};
 use stockade_egress_control::{Credential, Event, Outcome};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -200,6 +200,9 @@ impl Sandbox {
             Some(port) => policy.check(&Host::Name(name.clone()), port)?,
             None => policy.check_lookup(name)?,
         }
+        if is_host_loopback(name) {
+            return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+        }
         let pinned = self.names().pinned(name);
         if let Some(addresses) = pinned {
             policy.check_resolved(name, port, &addresses)?;
@@ -264,11 +267,13 @@ impl Sandbox {
     ) -> Result<(), Refusal> {
         if classify(address) == Class::Loopback
             || self.current_policy().allows_exactly(address, port)
+            || matches!(host, Host::Name(name) if self.current_policy().allows_internal(name, Some(port)))
             || !is_local_address(address).await
         {
             return Ok(());
         }
-        Err(Refusal::InternalAddress { host: host.clone(), address, class: Class::Loopback })
+        let (host, class) = (host.clone(), Class::Loopback);
+        Err(Refusal::InternalAddress { host, port: Some(port), address, class })
     }
 
     /// Records an outcome.

@@ -13,6 +13,7 @@ use stockade_jail::{
 };
 
 use crate::account::account;
+use crate::authority_files::AuthorityFiles;
 use crate::error::Error;
 use crate::request::{HOSTNAME, Parts, Request};
 
@@ -49,8 +50,8 @@ pub struct OneShotInput<'a> {
     pub streams: Streams,
     /// See [`Command::not_before`].
     pub not_before: Option<(i64, u32)>,
-    /// The certificates (PEM) that programs trust, if they are not the system's.
-    pub authorities: Option<&'a str>,
+    /// The certificates that programs trust, if they are not the system's.
+    pub authorities: Option<AuthorityFiles<'a>>,
     /// The control groups.
     pub group: Option<Group>,
     /// The lock of the view, held as long as the jail lives.
@@ -135,7 +136,7 @@ impl Request {
 fn system_files(
     account: &Account,
     network: Network,
-    authorities: Option<&str>,
+    authorities: Option<AuthorityFiles<'_>>,
     has_host_programs: bool,
 ) -> Result<Vec<(PathBuf, Mount)>, Error> {
     let failed = |source| Error::HostPath { path: "/usr".into(), source };
@@ -153,8 +154,12 @@ fn system_files(
         mounts.extend(has_host_programs.then(system::name_services));
         mounts.push(system::resolver());
     }
-    let authorities = authorities.map(|text| Mount::File(text.as_bytes().to_vec()));
-    mounts.extend(authorities.map(|file| (AUTHORITIES.into(), file)));
+    if let Some(authorities) = authorities {
+        mounts.push((AUTHORITIES.into(), Mount::File(authorities.text.as_bytes().to_vec())));
+        if has_host_programs {
+            mounts.extend(authorities.over_the_system()?);
+        }
+    }
     let size_bytes = quarter_of_memory();
     let scratch = |mode| {
         Mount::Scratch(Scratch { mode, size_bytes, user: account.user, group: account.group })

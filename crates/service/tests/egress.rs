@@ -76,7 +76,7 @@ fn server() -> (TcpListener, String) {
 
 fn network_to(hosts: &[&str]) -> CreateSandbox {
     let allow = hosts.iter().map(|host| host.parse().unwrap()).collect();
-    let network = Network { allow, default: Effect::Deny };
+    let network = Network { allow, default: Effect::Deny, ..Network::default() };
     CreateSandbox { network: Some(network), ..CreateSandbox::default() }
 }
 
@@ -246,7 +246,12 @@ async fn what_a_sandbox_reaches_is_changed_without_ending_the_rest() {
     let id = harness.create(network_to(&[&kept])).await.unwrap().id;
     let change = |allow: &[&str], refuse: &[&str]| {
         let hosts = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
-        ChangeNetwork { id: id.clone(), allow: hosts(allow), refuse: hosts(refuse) }
+        ChangeNetwork {
+            id: id.clone(),
+            allow: hosts(allow),
+            allow_internal: Vec::new(),
+            refuse: hosts(refuse),
+        }
     };
     let me = caller("u1");
     let rules = |sandbox: Sandbox| network_status(sandbox).policy.rules().len();
@@ -288,7 +293,8 @@ async fn a_network_that_cannot_be_changed_stays_as_it_is() {
     let me = caller("u1");
     let change = async |id: &SandboxId, refuse: &str| {
         let refuse = vec![refuse.parse().unwrap()];
-        let request = ChangeNetwork { id: id.clone(), allow: Vec::new(), refuse };
+        let request =
+            ChangeNetwork { id: id.clone(), allow: Vec::new(), allow_internal: Vec::new(), refuse };
         harness
             .service
             .change_network(&me, request)

@@ -20,7 +20,7 @@ use stockade_jail::{
     Teardown, Wall,
 };
 use stockade_plan::limits::{Disk, EnforcedLimits, Groups, WatchedLimits, enforce};
-use stockade_plan::{self as plan, HostPaths, JailStatus, OneShotInput, Users};
+use stockade_plan::{self as plan, AuthorityFiles, HostPaths, JailStatus, OneShotInput, Users};
 
 use super::network::placeholders;
 use super::{environment, limits};
@@ -209,17 +209,21 @@ fn attempt(
         .map_err(|e| view_problem(&e))?;
     let path = data.path().join("views").join(view.id());
     let shown = match (kind, spec.limits.disk_bytes) {
-        (ViewKind::Overlay, None) => plan::View::Overlay(path),
+        (ViewKind::Overlay, None) => plan::View::Overlay(path.clone()),
         (ViewKind::Overlay, Some(size_bytes)) => plan::View::InMemory(size_bytes),
         (ViewKind::Copy, _) => plan::View::Copy(path.join("copy")),
     };
-    let launched = jail_spec(wanted, request, identity, &shown, &view, payload)
+    let authorities = wanted.authorities.map(|text| AuthorityFiles { text, directory: &path });
+    let launched = jail_spec(wanted, request, identity, (&shown, &view, authorities), payload)
         .map_err(AttemptError::from)
         .and_then(|mut jail_spec| {
             jail_spec.cgroup =
                 (spec.limits.memory_bytes.or(spec.limits.cpu_millis)).is_some().then_some(group);
             jail::launch(jail_spec).map_err(|e| self::launch_error(&e, wanted.project))
         });
+    if let Some(authorities) = authorities {
+        authorities.remove();
+    }
     match launched {
         Ok(jail) => {
             let standing = JailStatus {
@@ -243,8 +247,7 @@ fn jail_spec(
     wanted: &LaunchSpec<'_>,
     request: plan::Request,
     identity: Identity,
-    shown: &plan::View,
-    view: &View,
+    (shown, view, authorities): (&plan::View, &View, Option<AuthorityFiles<'_>>),
     payload: Option<Payload>,
 ) -> Result<JailSpec, Problem> {
     let text = |bytes: &[u8], what: &str| {
@@ -282,7 +285,7 @@ fn jail_spec(
             false => Streams::Pipes,
         },
         not_before: Some((seen.seconds, seen.nanoseconds)),
-        authorities: wanted.authorities,
+        authorities,
         group: None,
         lock: view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
     };

@@ -63,9 +63,9 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     // The egress process starts in parallel with the jail.
     let mut egress = spec.network.clone().map(Egress::start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
-    let authorities = match &mut egress {
-        Some(egress) if !secrets.is_empty() => Some(egress.set_credentials(secrets)?),
-        _ => None,
+    let (authorities, unreadable) = match &mut egress {
+        Some(egress) => network::authorities(egress, secrets)?,
+        None => (None, Vec::new()),
     };
     let wanted = launch::LaunchSpec {
         project: &project,
@@ -82,6 +82,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let refusals = egress.map(RunningEgress::end);
     let (conclusion, mut notes) =
         ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
+    notes.extend(unreadable);
     let policy = spec.network.clone();
     let network = policy.zip(refusals).map(|(policy, (refusals, ended_early))| {
         notes.extend(ended_early);
@@ -136,7 +137,7 @@ pub(crate) fn request(
         limits: requested.limits,
         best_effort: requested.best_effort,
         access,
-        network: requested.allowed.map(network::policy).transpose()?,
+        network: requested.network.map(|network| network.policy()).transpose()?,
         labels: requested.labels,
         lease: None,
     })

@@ -3,20 +3,15 @@
 
 use std::ffi::OsString;
 
-use stockade_core::access::Effect;
 use stockade_core::network::binding::{Binding, CredentialSlot, check_bindings};
+use stockade_core::network::secret;
 use stockade_core::network::secret::value::{self, Contained};
-use stockade_core::network::{AllowedHost, Policy, Rule, secret};
 use stockade_core::{Code, Problem, SandboxSpec};
-use stockade_egress_control::Credential;
+use stockade_egress_control::{Authorities, Credential};
 use uuid::Uuid;
 
 use crate::args::Run;
-
-/// The policy that allows only these hosts.
-pub(super) fn policy(allowed: Vec<AllowedHost>) -> Result<Policy, Problem> {
-    Ok(Policy::new(Effect::Deny, allowed.into_iter().map(Rule::from).collect())?)
-}
+use crate::egress::Egress;
 
 /// The secrets of a run with their values, which are those of the caller's variables of the same
 /// names.
@@ -71,6 +66,26 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
             .remedied_by(format!("leave out `--secret {inner}@…`, or bind it to another host")));
     }
     Ok(all)
+}
+
+/// The certificates that programs must trust, if they are not those of the system, and which of the
+/// caller's cannot be read.
+///
+/// # Errors
+/// As [`Egress::set_credentials`].
+pub(super) fn authorities(
+    egress: &mut Egress,
+    secrets: Vec<Credential>,
+) -> Result<(Option<String>, Vec<String>), Problem> {
+    if secrets.is_empty() && !Authorities::has_variables() {
+        return Ok((None, Vec::new()));
+    }
+    let Authorities { text, has_own, unreadable } = Authorities::of_caller();
+    let text = match secrets.is_empty() {
+        true => has_own.then_some(text),
+        false => Some(egress.set_credentials(secrets)?),
+    };
+    Ok((text, unreadable))
 }
 
 /// The placeholders that the command sees instead of secrets, in variables of the same names.

@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use super::AllowedHost;
 use super::name::{Host, InvalidName, Name, escaped};
+use super::{AllowedHost, HOST_LOOPBACK, is_internal_network};
 use crate::address::Class;
 use crate::error::{Code, Problem};
 use crate::names::names;
@@ -36,6 +36,10 @@ names! {
         Unreachable = "unreachable",
         /// The response to a request with a credential cannot be redacted.
         Unreadable = "unreadable",
+        /// A program offers no protocol by which requests with a secret can be sent.
+        ProtocolUnsupported = "protocol-unsupported",
+        /// A program does not trust the certificate that stands for a host with a secret.
+        CertificateRefused = "certificate-refused",
         /// The traffic contains the placeholder of a secret that is not bound to the host.
         SecretMisdirected = "secret-misdirected",
         /// The sandbox has reached a limit.
@@ -87,6 +91,8 @@ pub enum Refusal {
     InternalAddress {
         /// The requested host.
         host: Host,
+        /// The port, if one was requested.
+        port: Option<u16>,
         /// The address that it resolves to.
         address: IpAddr,
         /// The class of the address.
@@ -147,6 +153,24 @@ pub enum Refusal {
         /// What is wrong with the response.
         what: &'static str,
     },
+    /// [`Reason::ProtocolUnsupported`].
+    #[error(
+        "a program offers HTTP/2 to {host}, or another protocol than HTTP/1.1, and requests to a host with a secret are sent by HTTP/1.1: let it use HTTP/1.1, or omit the secret"
+    )]
+    ProtocolUnsupported {
+        /// The host.
+        host: Host,
+    },
+    /// [`Reason::CertificateRefused`].
+    #[error(
+        "a program refused the certificate of {host} ({alert}): it has its own list of authorities, and for a host with a secret it must trust those in the file that SSL_CERT_FILE names"
+    )]
+    CertificateRefused {
+        /// The host.
+        host: Host,
+        /// How the program said so.
+        alert: String,
+    },
     /// [`Reason::SecretMisdirected`].
     #[error(
         "what is sent to {host} contains the placeholder of the secret {secret}, which is not bound to it"
@@ -200,6 +224,8 @@ impl Refusal {
             Self::Unresolved { .. } => Reason::Unresolved,
             Self::Unreachable { .. } => Reason::Unreachable,
             Self::Unreadable { .. } => Reason::Unreadable,
+            Self::ProtocolUnsupported { .. } => Reason::ProtocolUnsupported,
+            Self::CertificateRefused { .. } => Reason::CertificateRefused,
             Self::SecretMisdirected { .. } => Reason::SecretMisdirected,
             Self::TooMany { .. } => Reason::TooMany,
         }
@@ -218,9 +244,23 @@ impl Refusal {
             Reason::NameMismatch | Reason::NameHidden => Code::EgressMismatch,
             Reason::InvalidRequest => Code::InvalidInput,
             Reason::Unresolved | Reason::Unreachable => Code::EgressUnreachable,
-            Reason::Unreadable => Code::EgressUnreadable,
+            Reason::Unreadable | Reason::ProtocolUnsupported | Reason::CertificateRefused => {
+                Code::EgressUnreadable
+            }
             Reason::TooMany => Code::QuotaExceeded,
         }
+    }
+
+    /// The argument of `stockade run` and `stockade create` that allows it, if its reason alone does
+    /// not say which.
+    pub fn allow(&self) -> Option<String> {
+        let Self::InternalAddress { host, port, class, .. } = self else { return None };
+        let argument = match host {
+            Host::Name(_) if is_internal_network(*class) => "--allow-internal",
+            Host::Address(_) => "--allow",
+            Host::Name(_) => return None,
+        };
+        Some(format!("{argument} {}", AllowedHost::new(host, *port)))
     }
 
     /// What the client can do about it, if there is something.
@@ -241,9 +281,13 @@ impl Refusal {
                 "connect by the host's name, or ask the owner of this sandbox for a rule with the address"
                     .to_owned()
             }
-            Self::InternalAddress { address, .. } => {
-                format!("if this is intended, the policy must allow {address} itself")
-            }
+            Self::InternalAddress { address, class: Class::Loopback, .. } => format!(
+                "if this is intended, use the name {HOST_LOOPBACK} and ask the owner of this sandbox for `--allow {HOST_LOOPBACK}:PORT`, or for a rule that allows {address} itself"
+            ),
+            Self::InternalAddress { address, .. } => match self.allow() {
+                Some(allow) => format!("if this is intended, ask the owner of this sandbox for `{allow}`"),
+                None => format!("if this is intended, the policy must allow {address} itself"),
+            },
             Self::NameMismatch { .. } => {
                 "send the name of the host that the connection was made to".to_owned()
             }
@@ -256,6 +300,12 @@ impl Refusal {
             Self::SecretMisdirected { secret, host } => format!(
                 "send {secret} only to its own hosts, or ask the owner of this sandbox to bind it with `--secret {secret}@{host}`"
             ),
+            Self::ProtocolUnsupported { host } => format!(
+                "use HTTP/1.1 for {host}, as with `curl --http1.1`; gRPC needs a run without a secret for that host"
+            ),
+            Self::CertificateRefused { .. } => {
+                "let the program trust the authorities in $SSL_CERT_FILE".to_owned()
+            }
             Self::TooMany { what, .. } => format!("use fewer {what} at a time"),
             Self::Unresolved { .. }
             | Self::Unreachable { .. }
@@ -294,7 +344,12 @@ mod tests {
             Refusal::Denied { host: host(), rule: "*.example".to_owned() },
             Refusal::PortNotAllowed { host: host(), port: 80 },
             Refusal::AddressNotAllowed { address: address() },
-            Refusal::InternalAddress { host: host(), address: address(), class: Class::Private },
+            Refusal::InternalAddress {
+                host: host(),
+                port: Some(443),
+                address: address(),
+                class: Class::Private,
+            },
             Refusal::mismatch(&host(), Evidence::ServerName, "other.example"),
             Refusal::NameHidden { host: host(), protocol: "HTTP/2" },
             Refusal::InvalidName(Name::parse("no name").unwrap_err()),
@@ -306,6 +361,8 @@ mod tests {
                 cause: "connection refused".to_owned(),
             },
             Refusal::Unreadable { host: host(), what: "it has a content encoding" },
+            Refusal::ProtocolUnsupported { host: host() },
+            Refusal::CertificateRefused { host: host(), alert: "UnknownCA".to_owned() },
             Refusal::SecretMisdirected { secret: "API_KEY".to_owned(), host: host() },
             Refusal::TooMany { what: "connections", limit: 64 },
         ]

@@ -72,5 +72,5 @@ fn changed_network(row: &SandboxRow, request: &ChangeNetwork) -> Result<Network>
         .because("the network of a sandbox is created with the sandbox")
         .remedied_by("stockade create --net policy")
     })?;
-    network.with_changes(&request.allow, &request.refuse)
+    network.with_changes(request)
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Network, Sandbox};
+use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Sandbox};
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 
@@ -79,7 +79,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         limits: requested.limits,
         output_limit_bytes: requested.output_limit_bytes,
         best_effort: requested.best_effort,
-        network: requested.allowed.map(|allow| Network { allow, ..Network::default() }),
+        network: requested.network,
         access_rules: requested.access_rules,
         expiry: match arguments.ttl {
             None => Expiry::Default,

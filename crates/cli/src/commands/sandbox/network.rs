@@ -12,12 +12,22 @@ use crate::remote;
 
 /// Allows a sandbox to connect to more hosts.
 pub(crate) fn allow(arguments: NetworkChange) -> Result<u8, Failure> {
-    change(arguments, |id, allow| ChangeNetwork { id, allow, refuse: Vec::new() })
+    change(arguments, |id, allow| ChangeNetwork {
+        id,
+        allow,
+        allow_internal: Vec::new(),
+        refuse: Vec::new(),
+    })
 }
 
 /// Removes hosts from those that a sandbox may connect to.
 pub(crate) fn refuse(arguments: NetworkChange) -> Result<u8, Failure> {
-    change(arguments, |id, refuse| ChangeNetwork { id, allow: Vec::new(), refuse })
+    change(arguments, |id, refuse| ChangeNetwork {
+        id,
+        allow: Vec::new(),
+        allow_internal: Vec::new(),
+        refuse,
+    })
 }
 
 fn change(

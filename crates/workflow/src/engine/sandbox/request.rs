@@ -177,7 +177,7 @@ pub(super) fn network(
     }
     let usual = Contract::default();
     let (default, allow) = contract.unwrap_or(&usual).network_rules();
-    Ok(Some(Network { allow, default }))
+    Ok(Some(Network { allow, default, ..Network::default() }))
 }
 
 /// The error for an unsupported runtime.
