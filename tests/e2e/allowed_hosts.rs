@@ -114,7 +114,6 @@ fn each_shape_has_its_right_form(world: &World) {
         ("host.example:80,443", "--allow host.example:80 --allow host.example:443"),
         ("user@host.example", "--allow host.example"),
         ("git@host.example:owner/repository.git", "--allow host.example:22"),
-        ("[host.example]:443", "--allow host.example:443"),
         (".example.com", "--allow '*.example.com'"),
     ] {
         let outcome = world.run(&["--discard", "--allow", host], &["true"]);

@@ -92,7 +92,6 @@ pub(crate) fn network(
         return Err(Problem::new(Code::InvalidInput, message)
             .remedied_by("omit `--net off`: `--allow` permits the named hosts only"));
     }
-    refuse_own_loopback(allow)?;
     Ok(Some(stockade_api::Network {
         allow: allow.to_vec(),
         allow_internal: allow_internal.to_vec(),
@@ -101,8 +100,8 @@ pub(crate) fn network(
 }
 
 /// Refuses a loopback address that nothing can lead to: by itself it is the sandbox's own. Beside an
-/// allowed name it lets this name lead to the host's.
-fn refuse_own_loopback(allow: &[AllowedHost]) -> Result<(), Problem> {
+/// allowed name it lets this name lead to the host's. A persistent sandbox may get the name later.
+pub(crate) fn refuse_own_loopback(allow: &[AllowedHost]) -> Result<(), Problem> {
     let loopback = allow.iter().find(|host| match host.target() {
         Target::Block(block) => block.single().is_some_and(|address| address.is_loopback()),
         _ => false,

@@ -106,6 +106,10 @@ pub(crate) fn add_steps(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<
     let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
     let credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
     let mut steps = vec![Step::new(Request::Add { sandbox: sandbox.clone(), policy }, Vec::new())];
+    if let Some(limit) = source.connection_limit(sandbox) {
+        let request = Request::LimitConnections { sandbox: sandbox.clone(), limit };
+        steps.push(Step::new(request, Vec::new()));
+    }
     if !credentials.is_empty() {
         steps.push(Step::credentials(sandbox, credentials)?);
     }

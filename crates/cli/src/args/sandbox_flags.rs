@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use stockade_core::access::Effect;
-use stockade_core::network::{AllowedHost, Policy};
+use stockade_core::network::{AllowedHost, HOST_LOOPBACK, Policy};
 use stockade_core::{parse_bytes, parse_cpus, sandbox};
 
 #[derive(Debug, Default, Args)]
@@ -67,7 +67,10 @@ pub struct SandboxFlags {
 
 /// The value of `--allow-internal`.
 fn internal_host(text: &str) -> Result<AllowedHost, String> {
-    let host: AllowedHost = text.parse()?;
+    let host: AllowedHost = text.parse().map_err(|error: String| {
+        let is_loopback = error.contains(HOST_LOOPBACK);
+        if is_loopback { error } else { error.replace("--allow ", "--allow-internal ") }
+    })?;
     let rule = host.clone().into_internal_rule()?;
     Policy::new(Effect::Deny, vec![rule]).map_err(|error| error.reason)?;
     Ok(host)

@@ -34,7 +34,7 @@ use crate::args::Run;
 use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
-use crate::request::SandboxRequest;
+use crate::request::{SandboxRequest, refuse_own_loopback};
 
 /// Runs the command, and stores, applies or discards its changes.
 pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
@@ -61,7 +61,9 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let spec = &requested;
     let secrets = network::secrets(arguments, spec)?;
     // The egress process starts in parallel with the jail.
-    let mut egress = spec.network.clone().map(Egress::start).transpose()?;
+    let limit = network::connection_limit(arguments, spec)?;
+    let start = |policy| Egress::start(policy, limit);
+    let mut egress = spec.network.clone().map(start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
     let (authorities, unreadable) = match &mut egress {
         Some(egress) => network::authorities(egress, secrets)?,
@@ -116,6 +118,7 @@ pub(crate) fn request(
 ) -> Result<SandboxSpec, Problem> {
     let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
     let requested = SandboxRequest::read(&arguments.sandbox, Some(&workspace), current)?;
+    refuse_own_loopback(&arguments.sandbox.allow)?;
     let root = match requested.root {
         Root::Directory(path) => Root::Directory(
             stockade_plan::image::directory(&path, data.path())

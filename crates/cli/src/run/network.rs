@@ -68,6 +68,21 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
     Ok(all)
 }
 
+/// How many connections there may be at a time, if that was requested.
+///
+/// # Errors
+/// [`Code::InvalidInput`] without network access.
+pub(super) fn connection_limit(
+    arguments: &Run,
+    spec: &SandboxSpec,
+) -> Result<Option<u16>, Problem> {
+    if arguments.max_connections.is_some() && spec.network.is_none() {
+        let message = "`--max-connections` needs a network policy";
+        return Err(Problem::new(Code::InvalidInput, message).remedied_by("--allow HOST"));
+    }
+    Ok(arguments.max_connections)
+}
+
 /// The certificates that programs must trust, if they are not those of the system, and which of the
 /// caller's cannot be read.
 ///

@@ -34,7 +34,7 @@ pub(super) fn for_text(text: &str) -> Option<String> {
 /// The text in its usual form, if it is an allowed host; of the host's loopback the name for it.
 fn valid(text: &str) -> Option<String> {
     let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') => (host, Some(port)),
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };
     let is_loopback = match Host::parse(host) {
@@ -116,12 +116,6 @@ fn meant(text: &str) -> Option<(&'static str, Vec<String>)> {
                 host.to_owned(),
             );
         }
-        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        if let Some(bare) = bare
-            && !bare.contains(':')
-        {
-            return one("brackets are for IPv6 addresses", format!("{bare}:{port}"));
-        }
         if host.contains('*') {
             return wildcard(host).map(|host| (ONLY_FIRST, vec![format!("{host}:{port}")]));
         }
@@ -134,7 +128,7 @@ const ONLY_FIRST: &str = "`*` stands for whole labels at the beginning";
 /// The nearest valid form of a name with an asterisk elsewhere.
 fn wildcard(host: &str) -> Option<String> {
     let (_, after) = host.rsplit_once('*')?;
-    let parent = after.split_once('.').map_or("", |(_, parent)| parent);
+    let parent = after.strip_prefix('.').unwrap_or(after);
     Some(if parent.is_empty() { "*".to_owned() } else { format!("*.{parent}") })
 }
 
@@ -230,12 +224,12 @@ mod tests {
             ("h.example:", "h.example"),
             (":443", "*:443"),
             (".example.com", "*.example.com"),
-            ("*example.com", "*"),
+            ("*example.com", "*.example.com"),
+            ("https://[::1]:3000/", "host.stockade.internal:3000"),
             ("api.*.example.com", "*.example.com"),
             ("*.*.example.com", "*.example.com"),
             ("**", "*"),
             ("https://*.example.com/", "*.example.com:443"),
-            ("[h.example]:443", "h.example:443"),
             (" h.example ", "h.example"),
             ("\"h.example\"", "h.example"),
             ("localhost", "host.stockade.internal:PORT"),

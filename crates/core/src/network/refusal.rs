@@ -306,6 +306,9 @@ impl Refusal {
             Self::CertificateRefused { .. } => {
                 "let the program trust the authorities in $SSL_CERT_FILE".to_owned()
             }
+            Self::TooMany { what: what @ "connections", .. } => format!(
+                "use fewer {what} at a time, or ask the owner of this sandbox for `--max-connections NUMBER`"
+            ),
             Self::TooMany { what, .. } => format!("use fewer {what} at a time"),
             Self::Unresolved { .. }
             | Self::Unreachable { .. }
