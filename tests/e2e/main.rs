@@ -14,6 +14,8 @@
 #[macro_use]
 mod harness;
 
+mod allowed_hosts;
+mod authorities;
 mod bundle;
 mod call;
 mod containers;
@@ -33,6 +35,7 @@ mod limits;
 mod mcp;
 mod nested_sandboxes;
 mod network;
+mod no_network;
 mod output;
 mod persistent;
 mod programs;

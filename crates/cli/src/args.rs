@@ -200,6 +200,9 @@ pub struct Run {
     pub sandbox: SandboxFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
+    /// Maximum number of connections at a time; needs a network policy [default: 256]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16_384))]
+    pub max_connections: Option<u16>,
     /// Time limit of the command, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub timeout: Option<Duration>,

@@ -18,6 +18,7 @@ pub mod data_dir;
 mod doctor;
 mod egress;
 pub mod json;
+mod network_stub;
 pub mod output;
 pub mod problem;
 pub mod processes;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use stockade_runtime_native::keeper::{self, Options, helpers};
 
+use crate::network_stub;
 use crate::programs::{OWN_EXECUTABLE, check_build};
 
 /// The first argument of the keeper; the build may follow, then the data directory and the size of the
@@ -17,11 +18,17 @@ pub const SERVER: &str = "__server";
 /// The first argument of the egress process, before the build.
 pub const EGRESS: &str = "__egress";
 
+/// The first argument of the process that refuses what a sandbox without network access asks for.
+pub const NETWORK_STUB: &str = "__network-stub";
+
 /// Runs the process that the arguments select; `None` if they select none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     if first == helpers::ARGUMENT {
         return Some(helpers::run(rest));
+    }
+    if first == NETWORK_STUB {
+        return Some(network_stub::process());
     }
     (first == KEEPER).then(|| keeper(rest))
 }

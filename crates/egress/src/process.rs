@@ -182,6 +182,9 @@ impl ProcessState {
                 let refused = self.find(&sandbox)?.set_policy(policy);
                 refused.map_err(|error| invalid("the policy is invalid", &error))?;
             }
+            Request::LimitConnections { sandbox, limit } => {
+                self.find(&sandbox)?.limit_connections(limit.into());
+            }
             Request::Credentials { sandbox, policy, credentials } => {
                 self.find(&sandbox)?;
                 let trust = read_trust(descriptors)?;

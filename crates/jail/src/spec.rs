@@ -51,6 +51,9 @@ pub enum Network {
     /// None.
     #[default]
     Off,
+    /// None, but a process that holds the jail's [`crate::network::StubListeners`] can refuse lookups
+    /// and requests, so that programs do not wait.
+    Stub,
     /// What the process that holds the jail's [`crate::network::Listeners`] allows.
     Egress,
 }

@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod account;
+mod authority_files;
 pub mod ending;
 pub mod environment;
 mod error;
@@ -27,6 +28,7 @@ pub mod skeleton;
 pub mod wipe;
 
 pub use account::Users;
+pub use authority_files::AuthorityFiles;
 pub use error::{Error, single_user};
 pub use host_path::{HostPath, HostPaths};
 pub use isolation::{JailStatus, isolation};

@@ -14,6 +14,7 @@ use stockade_jail::{
 };
 
 use crate::account::account;
+use crate::authority_files::AuthorityFiles;
 use crate::error::Error;
 use crate::request::{HOSTNAME, Parts, Request};
 
@@ -48,8 +49,8 @@ pub struct OneShotInput<'a> {
     pub streams: Streams,
     /// See [`Command::not_before`].
     pub not_before: Option<(i64, u32)>,
-    /// The certificates (PEM) that programs trust, if they are not the system's.
-    pub authorities: Option<&'a str>,
+    /// The certificates that programs trust, if they are not the system's.
+    pub authorities: Option<AuthorityFiles<'a>>,
     /// The control groups.
     pub group: Option<Group>,
     /// The lock of the view, held as long as the jail lives.
@@ -62,8 +63,10 @@ pub(crate) fn network_variables(
     has_authorities: bool,
 ) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
-    if network == Network::Egress {
-        variables.extend(network::variables());
+    match network {
+        Network::Off => {}
+        Network::Stub => variables.extend(network::variables(network::STUB_PROXY_PORT)),
+        Network::Egress => variables.extend(network::variables(network::PROXY_PORT)),
     }
     if has_authorities {
         variables.extend(trust_variables());
@@ -72,6 +75,14 @@ pub(crate) fn network_variables(
 }
 
 impl Request {
+    /// Lets the jail, if it has no network access, refuse what programs ask for instead of leaving
+    /// them to wait: its listeners are for a process outside.
+    pub fn add_stub(&mut self) {
+        if self.network == Network::Off {
+            self.network = Network::Stub;
+        }
+    }
+
     /// The variables of each command that the network requires.
     pub fn network_variables(&self, has_authorities: bool) -> Vec<(&'static str, String)> {
         network_variables(self.network, has_authorities)
@@ -124,7 +135,7 @@ impl Request {
 fn system_files(
     account: &Account,
     network: Network,
-    authorities: Option<&str>,
+    authorities: Option<AuthorityFiles<'_>>,
     has_host_programs: bool,
 ) -> Result<Vec<(PathBuf, Mount)>, Error> {
     let failed = |source| Error::HostPath { path: "/usr".into(), source };
@@ -137,13 +148,17 @@ fn system_files(
         mounts.push(("/run".into(), Mount::Directory));
         mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
     }
-    if network == Network::Egress {
+    if network != Network::Off {
         // An image configures name lookups itself.
         mounts.extend(has_host_programs.then(system::name_services));
         mounts.push(system::resolver());
     }
-    let authorities = authorities.map(|text| Mount::File(text.as_bytes().to_vec()));
-    mounts.extend(authorities.map(|file| (TRUSTED_INSIDE.into(), file)));
+    if let Some(authorities) = authorities {
+        mounts.push((TRUSTED_INSIDE.into(), Mount::File(authorities.text.as_bytes().to_vec())));
+        if has_host_programs {
+            mounts.extend(authorities.over_the_system()?);
+        }
+    }
     let size_bytes = quarter_of_memory();
     let scratch = |mode| {
         Mount::Scratch(Scratch { mode, size_bytes, user: account.user, group: account.group })

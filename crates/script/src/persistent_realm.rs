@@ -102,6 +102,7 @@ pub fn serve<S: Serve>() -> Result<u8, Error> {
         grace: GRACE,
         terminal: None,
         watches: Vec::new(),
+        first_request: None,
     };
     let outcome = jail::supervise(jail, supervision, signals).map_err(Error::Jail)?;
     Ok(match outcome.ending {

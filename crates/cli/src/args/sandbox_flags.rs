@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use stockade_core::network::AllowedHost;
+use stockade_core::access::Effect;
 use stockade_core::network::secret::BoundSecret;
+use stockade_core::network::{AllowedHost, HOST_LOOPBACK, Policy};
 use stockade_core::{parse_bytes, parse_cpus, sandbox};
 
 // The secrets of commands. (clap would use a doc comment here as that of every command.)
@@ -68,9 +69,26 @@ pub struct SandboxFlags {
     #[arg(long, value_enum)]
     pub net: Option<Network>,
     /// Allow connections to a host, on one port or on all: a name, `*.example.com` for all names
-    /// below it, an address or an address block. Can be repeated; everything else is denied
+    /// below it, `*` for every public host, an address or an address block;
+    /// `host.stockade.internal:PORT` is the loopback of this machine. Can be repeated; everything else is
+    /// denied
     #[arg(long, value_name = "HOST[:PORT]")]
     pub allow: Vec<AllowedHost>,
+    /// Allow connections to a name also if it leads to a private network; no other name and no address
+    /// is opened. Can be repeated
+    #[arg(long, value_name = "NAME[:PORT]", value_parser = internal_host)]
+    pub allow_internal: Vec<AllowedHost>,
+}
+
+/// The value of `--allow-internal`.
+fn internal_host(text: &str) -> Result<AllowedHost, String> {
+    let host: AllowedHost = text.parse().map_err(|error: String| {
+        let is_loopback = error.contains(HOST_LOOPBACK);
+        if is_loopback { error } else { error.replace("--allow ", "--allow-internal ") }
+    })?;
+    let rule = host.clone().into_internal_rule()?;
+    Policy::new(Effect::Deny, vec![rule]).map_err(|error| error.reason)?;
+    Ok(host)
 }
 
 /// The network of a sandbox.

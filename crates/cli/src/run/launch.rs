@@ -12,6 +12,7 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
 use stockade_bundle::project::Project;
 use stockade_bundle::view::{self, Ownership, View, ViewPurpose};
+use stockade_core::network::WantedHosts;
 use stockade_core::network::binding::Binding;
 use stockade_core::{Code, Ending, Isolation, LimitReport, Problem, SandboxSpec};
 use stockade_jail::{
@@ -19,12 +20,13 @@ use stockade_jail::{
     Teardown, Wall,
 };
 use stockade_plan::limits::{Disk, EnforcedLimits, Groups, WatchedLimits, enforce};
-use stockade_plan::{self as plan, HostPaths, JailStatus, OneShotInput, Users};
+use stockade_plan::{self as plan, AuthorityFiles, HostPaths, JailStatus, OneShotInput, Users};
 
 use super::network::placeholders;
 use super::{environment, limits};
 use crate::args::Run;
 use crate::egress::{Egress, RunningEgress};
+use crate::network_stub::NetworkStub;
 use crate::problem::caused;
 use crate::terminal::{self, RawMode};
 
@@ -56,6 +58,8 @@ pub(super) struct Finished {
     pub(super) teardown: Teardown,
     pub(super) view: View,
     pub(super) isolation: Isolation,
+    /// The hosts that were asked for without network access.
+    pub(super) wanted: WantedHosts,
 }
 
 impl RunningJail {
@@ -186,8 +190,13 @@ fn attempt(
     let spec = wanted.spec;
     let refused = |error: plan::Error| AttemptError::from(limits::plan_problem(&error));
     let paths = || HostPaths::new(data.path());
-    let request = plan::Request::check(spec, &spec.root, Users::for_identity(&identity), &paths)
-        .map_err(refused)?;
+    let mut request =
+        plan::Request::check(spec, &spec.root, Users::for_identity(&identity), &paths)
+            .map_err(refused)?;
+    // A payload is a test of the walls, which asks for nothing.
+    if payload.is_none() {
+        request.add_stub();
+    }
     let EnforcedLimits { group, reports } =
         enforce(Groups::Own, spec, Disk::Memory).map_err(refused)?;
     let watched = WatchedLimits::new(spec, &reports);
@@ -200,17 +209,21 @@ fn attempt(
         .map_err(|e| view_problem(&e))?;
     let path = data.path().join("views").join(view.id());
     let shown = match (kind, spec.limits.disk_bytes) {
-        (ViewKind::Overlay, None) => plan::View::Overlay(path),
+        (ViewKind::Overlay, None) => plan::View::Overlay(path.clone()),
         (ViewKind::Overlay, Some(size_bytes)) => plan::View::InMemory(size_bytes),
         (ViewKind::Copy, _) => plan::View::Copy(path.join("copy")),
     };
-    let launched = jail_spec(wanted, request, identity, &shown, &view, payload)
+    let authorities = wanted.authorities.map(|text| AuthorityFiles { text, directory: &path });
+    let launched = jail_spec(wanted, request, identity, (&shown, &view, authorities), payload)
         .map_err(AttemptError::from)
         .and_then(|mut jail_spec| {
             jail_spec.cgroup =
                 (spec.limits.memory_bytes.or(spec.limits.cpu_millis)).is_some().then_some(group);
             jail::launch(jail_spec).map_err(|e| self::launch_error(&e, wanted.project))
         });
+    if let Some(authorities) = authorities {
+        authorities.remove();
+    }
     match launched {
         Ok(jail) => {
             let standing = JailStatus {
@@ -234,8 +247,7 @@ fn jail_spec(
     wanted: &LaunchSpec<'_>,
     request: plan::Request,
     identity: Identity,
-    shown: &plan::View,
-    view: &View,
+    (shown, view, authorities): (&plan::View, &View, Option<AuthorityFiles<'_>>),
     payload: Option<Payload>,
 ) -> Result<JailSpec, Problem> {
     let text = |bytes: &[u8], what: &str| {
@@ -273,7 +285,7 @@ fn jail_spec(
             false => Streams::Pipes,
         },
         not_before: Some((seen.seconds, seen.nanoseconds)),
-        authorities: wanted.authorities,
+        authorities,
         group: None,
         lock: view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
     };
@@ -317,6 +329,7 @@ pub(super) fn supervise(
     data: &DataDir,
 ) -> Result<Finished, Problem> {
     let RunningJail { mut jail, mut view, isolation, watched } = launched;
+    let stub = NetworkStub::default();
     // The command has just been started, so removing old directories does not delay it.
     jail.close_with_mounts(view.tidy());
     let io = |e: std::io::Error| {
@@ -346,6 +359,7 @@ pub(super) fn supervise(
         grace: GRACE,
         terminal: raw.as_ref().map(RawMode::descriptor).transpose().map_err(io)?,
         watches: limits::watches(arguments, watched, &jail, data),
+        first_request: jail.stub.take().map(|listeners| stub.start_at(listeners)),
     };
     let outcome = jail::supervise(jail, supervision, signals);
     drop(raw);
@@ -360,6 +374,7 @@ pub(super) fn supervise(
             teardown: outcome.teardown,
             view,
             isolation,
+            wanted: stub.end(),
         }),
         Err(error) => {
             let problem = match &error {

@@ -34,7 +34,7 @@ use crate::args::Run;
 use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
-use crate::request::SandboxRequest;
+use crate::request::{SandboxRequest, refuse_own_loopback};
 
 /// Runs the command, and stores, applies or discards its changes.
 pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
@@ -61,11 +61,13 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let spec = &requested;
     let secrets = network::secrets(arguments, spec)?;
     // The egress process starts in parallel with the jail.
-    let mut egress = spec.network.clone().map(Egress::start).transpose()?;
+    let limit = network::connection_limit(arguments, spec)?;
+    let start = |policy| Egress::start(policy, limit);
+    let mut egress = spec.network.clone().map(start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
-    let authorities = match &mut egress {
-        Some(egress) if !secrets.is_empty() => Some(egress.set_credentials(secrets)?),
-        _ => None,
+    let (authorities, unreadable) = match &mut egress {
+        Some(egress) => network::authorities(egress, secrets)?,
+        None => (None, Vec::new()),
     };
     let wanted = launch::LaunchSpec {
         project: &project,
@@ -82,6 +84,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let refusals = egress.map(RunningEgress::end);
     let (conclusion, mut notes) =
         ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
+    notes.extend(unreadable);
     let policy = spec.network.clone();
     let network = policy.zip(refusals).map(|(policy, (refusals, ended_early))| {
         notes.extend(ended_early);
@@ -98,6 +101,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         notes,
         isolation: ended.isolation,
         network,
+        wanted: ended.wanted,
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
         _teardown: ended.teardown,
@@ -114,6 +118,7 @@ pub(crate) fn request(
 ) -> Result<SandboxSpec, Problem> {
     let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
     let requested = SandboxRequest::read(&arguments.sandbox, Some(&workspace), current)?;
+    refuse_own_loopback(&arguments.sandbox.allow)?;
     let root = match requested.root {
         Root::Directory(path) => Root::Directory(
             stockade_plan::image::directory(&path, data.path())
@@ -135,7 +140,7 @@ pub(crate) fn request(
         limits: requested.limits,
         best_effort: requested.best_effort,
         access,
-        network: requested.allowed.map(network::policy).transpose()?,
+        network: requested.network.map(|network| network.policy()).transpose()?,
         labels: requested.labels,
         lease: None,
     })

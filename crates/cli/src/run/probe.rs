@@ -116,6 +116,7 @@ fn supervision() -> Supervision {
         grace: DEADLINE,
         terminal: None,
         watches: Vec::new(),
+        first_request: None,
     }
 }
 

@@ -71,6 +71,7 @@ fn output_of<T>(
         grace: Duration::from_secs(1),
         terminal: None,
         watches: Vec::new(),
+        first_request: None,
     };
     let outcome = crate::supervise(jail, supervision, signals).unwrap();
     let output = String::from_utf8_lossy(&outcome.output.bytes).into_owned();

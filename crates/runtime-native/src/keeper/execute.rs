@@ -169,7 +169,8 @@ impl Sandbox {
         sandbox: record::Environment,
         command: Vec<Vec<u8>>,
     ) -> Vec<Vec<u8>> {
-        let network = self.record.spec.network.is_some().then(network::variables);
+        let network =
+            self.record.spec.network.is_some().then(|| network::variables(network::PROXY_PORT));
         let network = network.into_iter().flatten();
         let of_network = network.map(|(name, value)| environment::line(name, value)).collect();
         let of_sandbox = sandbox.into_iter().map(|(name, value)| {

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use stockade_api::{
-    CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, Network, Sandbox,
-};
+use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, Sandbox};
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 use stockade_egress_control::Credential;
@@ -94,7 +92,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
     let requested = SandboxRequest::read(&arguments.sandbox, workspace.as_ref(), current)?;
     let SecretFlags { secret, strict_secrets } = arguments.secrets;
     secrets::refuse_set_twice(&secret, |name| requested.environment.contains_key(name))?;
-    if let (Some(first), None) = (secret.first(), &requested.allowed) {
+    if let (Some(first), None) = (secret.first(), &requested.network) {
         return Err(secrets::without_network(first));
     }
     Ok(CreateSandbox {
@@ -113,11 +111,10 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         limits: requested.limits,
         output_limit_bytes: requested.output_limit_bytes,
         best_effort: requested.best_effort,
-        network: requested.allowed.map(|allow| Network {
-            allow,
-            secrets: secret,
-            strict_secrets,
-            ..Network::default()
+        network: requested.network.map(|mut network| {
+            network.secrets = secret;
+            network.strict_secrets = strict_secrets;
+            network
         }),
         access_rules: requested.access_rules,
         expiry: match arguments.ttl {

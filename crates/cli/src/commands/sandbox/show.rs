@@ -104,12 +104,16 @@ fn text(sandbox: &Sandbox) -> String {
 /// The hosts that a sandbox may connect to, and its denied connections with how to allow them.
 fn network_lines(sandbox: &Sandbox, network: &NetworkStatus) -> Vec<(&'static str, String)> {
     let rules = network.policy.rules();
-    let allowed = |rule: &Rule| match rule.ports.as_slice() {
-        [] => format!("{} {}", rule.action, rule.target),
-        ports => {
-            let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
-            format!("{} {} port {}", rule.action, rule.target, ports.join(", "))
-        }
+    let allowed = |rule: &Rule| {
+        let internal = if rule.internal { ", also in a private network" } else { "" };
+        let ports = match rule.ports.as_slice() {
+            [] => String::new(),
+            ports => {
+                let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+                format!(" port {}", ports.join(", "))
+            }
+        };
+        format!("{} {}{ports}{internal}", rule.action, rule.target)
     };
     let mut lines: Vec<_> = rules.iter().map(|rule| ("network", allowed(rule))).collect();
     lines.push(match network.policy.default_effect() {
