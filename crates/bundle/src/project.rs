@@ -7,6 +7,7 @@
 mod commands;
 mod config;
 mod git;
+mod identity;
 mod keys;
 mod programs;
 mod repository;

@@ -65,6 +65,7 @@ impl SandboxRequest {
                 cpu_millis: flags.cpus,
                 processes: flags.pids,
                 disk_bytes: flags.disk,
+                shm_bytes: flags.shm,
             },
             output_limit_bytes: flags.max_output,
             best_effort: flags.best_effort.iter().map(|named| (*named).into()).collect(),

@@ -74,6 +74,10 @@ impl Request {
         if self.network == Network::Egress {
             mounts.extend(name_files(directory, is_image)?);
         }
+        if let Some(host) = self.repository.take() {
+            let layers = layers::make_again(&directory.join("repository"), &host.real, &identity)?;
+            mounts.push((host.real.clone(), Mount::Tree(view(&host.real, &layers, Origin::New)?)));
+        }
         if let Some((inside, host)) = self.workspace.take() {
             let workspace_dir = directory.join("workspace");
             let layers = layers::make(&workspace_dir, &host.real, &identity, origin)?;

@@ -40,6 +40,9 @@ pub struct SandboxFlags {
     /// Disk limit of the sandbox's files, such as 1G; `run` then keeps the view in memory
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub disk: Option<u64>,
+    /// Size of /dev/shm, such as 1G [default: 256M, or a quarter of --memory if that is less]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub shm: Option<u64>,
     /// Maximum size of standard output and standard error of each command together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_output: Option<u64>,

@@ -4,13 +4,13 @@
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
-use stockade_bundle::project::Project;
+use stockade_bundle::project::{Git, Project};
 use stockade_bundle::view::{self, Ownership, View, ViewPurpose};
 use stockade_core::network::binding::Binding;
 use stockade_core::{Code, Ending, Isolation, LimitReport, Problem, SandboxSpec};
@@ -19,7 +19,7 @@ use stockade_jail::{
     Teardown, Wall,
 };
 use stockade_plan::limits::{Disk, EnforcedLimits, Groups, WatchedLimits, enforce};
-use stockade_plan::{self as plan, HostPaths, JailStatus, OneShotInput, Users};
+use stockade_plan::{self as plan, HostPaths, JailStatus, OneShotInput, Users, owners};
 
 use super::network::placeholders;
 use super::{environment, limits};
@@ -101,7 +101,11 @@ pub(super) fn launch(
         _ => None,
     };
     let again = || function.map(Payload::Function);
-    match attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)) {
+    let first = match unrepresentable(&identity, wanted.project) {
+        Some(path) => Err(AttemptError::NoOverlay(owners::reason(&path, &identity))),
+        None => attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)),
+    };
+    match first {
         Err(AttemptError::NoOverlay(reason)) => {
             if wanted.spec.limits.disk_bytes.is_some() {
                 return Err(Problem::new(
@@ -128,6 +132,17 @@ pub(super) fn launch(
             Ok(launched)
         }
     }
+}
+
+/// A file of the project or of its git directory that an overlay cannot change.
+fn unrepresentable(identity: &Identity, project: &Project) -> Option<PathBuf> {
+    let outside = match &project.git {
+        Git::Worktree { common_dir, .. } => Some(common_dir),
+        Git::None | Git::Directory | Git::Unverified => None,
+    };
+    std::iter::once(&project.root)
+        .chain(outside)
+        .find_map(|path| owners::unrepresentable(identity, path, owners::ENTRIES_OF_A_RUN))
 }
 
 /// Why there is no jail.
@@ -204,7 +219,7 @@ fn attempt(
         (ViewKind::Overlay, Some(size_bytes)) => plan::View::InMemory(size_bytes),
         (ViewKind::Copy, _) => plan::View::Copy(path.join("copy")),
     };
-    let launched = jail_spec(wanted, request, identity, &shown, &view, payload)
+    let launched = jail_spec(wanted, request, identity, &shown, &view, payload, data)
         .map_err(AttemptError::from)
         .and_then(|mut jail_spec| {
             jail_spec.cgroup =
@@ -237,6 +252,7 @@ fn jail_spec(
     shown: &plan::View,
     view: &View,
     payload: Option<Payload>,
+    data: &DataDir,
 ) -> Result<JailSpec, Problem> {
     let text = |bytes: &[u8], what: &str| {
         CString::new(bytes)
@@ -255,14 +271,18 @@ fn jail_spec(
     let placeholders: Vec<_> = placeholders(wanted.secrets).collect();
     let environment = environment::build(
         std::env::vars_os(),
-        &request.network_variables(wanted.authorities.is_some()),
+        &request.one_shot_variables(wanted.authorities.is_some()),
         &placeholders,
         wanted.spec,
         request.own(),
     )?;
     let directory = wanted.spec.working_directory.as_deref().unwrap_or_else(|| Path::new("/"));
     let seen = view.record().started;
+    data.etc().map_err(|error| caused(Code::Io, &error))?;
+    let etc = data.path().join("etc");
     let once = OneShotInput {
+        etc: &etc,
+        git: wanted.project.git_configuration(),
         identity,
         view: shown,
         payload,
@@ -272,12 +292,21 @@ fn jail_spec(
             true => Streams::Terminal(terminal::window_size()),
             false => Streams::Pipes,
         },
+        umask: umask(),
         not_before: Some((seen.seconds, seen.nanoseconds)),
         authorities: wanted.authorities,
         group: None,
         lock: view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
     };
     request.one_shot_jail(once).map_err(|error| limits::plan_problem(&error))
+}
+
+/// The permission bits that new files of this process do not get. Reading them sets them, which
+/// affects no other thread: there is none.
+fn umask() -> u32 {
+    let own = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(own);
+    own.as_raw_mode()
 }
 
 fn view_problem(error: &view::Error) -> Problem {

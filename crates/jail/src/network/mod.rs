@@ -82,7 +82,19 @@ const SIOCSIFFLAGS: usize = 0x8914;
 /// among them becomes the network's owner.
 pub(crate) fn make(others: i32) -> rustix::io::Result<RawFd> {
     call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET | others), 0, 0])?;
-    bring_up()
+    let network = bring_up()?;
+    open_low_ports();
+    Ok(network)
+}
+
+/// Lets every process use the ports below 1024 of the calling process's network (`ip_sysctl`), which
+/// no other network shares. Where `/proc/sys` is read-only, as in containers, they stay closed.
+fn open_low_ports() {
+    use rustix::fs::{CWD, Mode, OFlags, openat};
+    const START: &std::ffi::CStr = c"/proc/sys/net/ipv4/ip_unprivileged_port_start";
+    if let Ok(file) = openat(CWD, START, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::io::write(&file, b"0");
+    }
 }
 
 /// Brings up the loopback of the calling process's network (`netdevice(7)`), and returns a file
