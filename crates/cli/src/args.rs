@@ -271,6 +271,9 @@ pub struct Diff {
     /// Print how many lines changed in each file
     #[arg(long, conflicts_with = "json")]
     pub stat: bool,
+    /// Show the commits that the command has made
+    #[arg(long)]
+    pub commits: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -292,6 +295,12 @@ pub struct Apply {
     /// Accept new contents that the diff does not show: very large texts, and programs
     #[arg(long)]
     pub allow_unseen: bool,
+    /// Take the commits that the command has made, to a branch of their own
+    #[arg(long)]
+    pub commits: bool,
+    /// The name of that branch [default: stockade/ID]
+    #[arg(long, value_name = "NAME", requires = "commits")]
+    pub branch: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
