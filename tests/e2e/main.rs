@@ -16,6 +16,7 @@ mod harness;
 
 mod bundle;
 mod call;
+mod commits;
 mod containers;
 mod crash;
 mod credentials;
@@ -36,6 +37,7 @@ mod network;
 mod output;
 mod persistent;
 mod programs;
+mod projects;
 mod providers;
 mod run;
 mod run_and_create;

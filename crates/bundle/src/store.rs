@@ -276,7 +276,7 @@ impl Bundle {
         let mut text = Vec::new();
         let file = self.blob(tree.listing)?.take(ignored_tree::MAX_LISTING_BYTES);
         with_operation("read", { file }.read_to_end(&mut text))?;
-        Ok(ignored_tree::parse(&entry.path, tree, &text)?)
+        Ok(ignored_tree::parse(&entry.path, tree, &text, &self.manifest.project)?)
     }
 
     /// The manifest with an entry for each path in ignored directories.

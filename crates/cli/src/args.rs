@@ -195,6 +195,10 @@ pub struct Run {
     /// Delete the changes
     #[arg(long, group = "fate")]
     pub discard: bool,
+    /// How the project is shown: as an overlay, or as a copy, in which directories can be renamed and
+    /// hard links stay together
+    #[arg(long, value_enum, value_name = "KIND", default_value_t, hide_default_value = true)]
+    pub view: View,
     #[command(flatten)]
     pub sandbox: SandboxFlags,
     /// Let the command use the secret in this environment variable without seeing it: the variable
@@ -225,6 +229,16 @@ pub struct Run {
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// How a run shows the project.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum View {
+    /// An overlay, or a copy where that is not possible
+    #[default]
+    Overlay,
+    /// A copy
+    Copy,
 }
 
 impl Run {

@@ -33,6 +33,6 @@ pub use error::{Error, single_user};
 pub use host_path::{HostPath, HostPaths};
 pub use isolation::{JailStatus, isolation};
 pub use one_shot::{OneShotInput, View};
-pub use persistent::{LEASE, PersistentInput};
+pub use persistent::{GIT_CONFIGURATION, LEASE, PersistentInput};
 pub use programs::Programs;
 pub use request::{HOSTNAME, Request, check_command};

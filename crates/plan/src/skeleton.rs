@@ -20,6 +20,7 @@ use stockade_jail::system::{self, Account};
 use stockade_jail::{Mount, Source};
 
 use crate::etc;
+use crate::persistent::GIT_CONFIGURATION;
 
 /// The version of the format, which distinguishes the skeletons of different builds of this
 /// program.
@@ -59,8 +60,9 @@ pub fn ensure(directory: &Path, account: &Account, hostname: &str) -> io::Result
     let mut shown = etc::entries();
     let mut own = system::identity_files(account, hostname);
     own.push(system::local_name_services());
-    // If there is a resolver, a file that names it is mounted there.
-    etc::add_own(&mut shown, own, &["/etc/resolv.conf"]);
+    // If there is a resolver, a file that names it is mounted there; with a workspace, a
+    // configuration of git.
+    etc::add_own(&mut shown, own, &["/etc/resolv.conf", GIT_CONFIGURATION]);
     for (path, mount) in system::programs()? {
         items.insert(path.clone(), Item::new(&mount)?);
         if matches!(mount, Mount::Tree(_)) {

@@ -39,7 +39,9 @@ impl Bundles {
         let project = Project::open(project_path(&bundle), None)
             .map_err(|error| caused(Code::ProjectRefused, &error))?;
         let harvest = bundle.harvest().map_err(|error| commits_problem(&error, bundle.id()))?;
-        let base = bundle.manifest.base_ref.as_deref();
+        // Of a persistent sandbox the commit at the start is not known: its commits must follow one
+        // that the project has now.
+        let base = bundle.manifest.base_ref.as_ref().or(project.base_ref.as_ref());
         let base = base.and_then(|hex| ObjectId::from_hex(hex.as_bytes()));
         let path = self.data().path().join("bundles").join(bundle.id()).join("git/objects");
         Ok(StoredCommits { bundle, project, base, harvest, path })

@@ -310,7 +310,7 @@ impl Check<'_> {
             conflict: false,
             tree: None,
         };
-        policy::classify(&mut entry);
+        policy::classify(&mut entry, self.project.root.as_os_str().as_encoded_bytes());
         if entry.executed_by.is_none() && entry.refused.is_none() && content::is_judged(&entry.path)
         {
             let is_executed = match (&new, new_content) {

@@ -66,7 +66,8 @@ pub fn harvest(bundle: &Dir, view: &View, project: &Project) -> Result<(), Error
 fn copy(bundle: &Dir, view: &View, project: &Project) -> Result<(), Error> {
     let Some(repository) = Repository::of(view, project) else { return Ok(()) };
     let Some(tip) = repository.tip() else { return Ok(()) };
-    if view.record().base_ref.as_deref() == Some(tip.to_string().as_str()) {
+    let base = view.record().base_ref.as_ref().or(project.base_ref.as_ref());
+    if base.is_some_and(|base| *base == tip.to_string()) {
         return Ok(());
     }
     let objects = RelativePath::literal(OBJECTS);

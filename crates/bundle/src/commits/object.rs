@@ -233,7 +233,8 @@ pub(super) fn tree(content: &[u8], format: Format) -> Option<Vec<TreeEntry>> {
     while !rest.is_empty() {
         let blank = rest.iter().position(|byte| *byte == b' ')?;
         let mode = match &rest[..blank] {
-            b"100644" => Mode::File,
+            // The second one is in the history of old projects; git lets none in that is new.
+            b"100644" | b"100664" => Mode::File,
             b"100755" => Mode::Executable,
             b"120000" => Mode::Link,
             b"40000" => Mode::Tree,
@@ -318,7 +319,6 @@ mod tests {
             &[("100644", b"a"), ("40000", b"a")],
             &[("100644", b"b"), ("100644", b"a")],
             &[("040000", b"a")],
-            &[("100664", b"a")],
             &[("100666", b"a")],
             &[("20000", b"a")],
             &[("", b"a")],

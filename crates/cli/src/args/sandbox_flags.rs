@@ -16,6 +16,10 @@ pub struct SandboxFlags {
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,
+    /// Show a toolchain of your home directory, read-only: its programs and libraries, never its
+    /// configuration or credentials
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub tools: Vec<Tool>,
     /// Set an environment variable
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<OsString>,
@@ -59,6 +63,23 @@ pub struct SandboxFlags {
     /// below it, an address or an address block. Can be repeated; everything else is denied
     #[arg(long, value_name = "HOST[:PORT]")]
     pub allow: Vec<AllowedHost>,
+}
+
+/// A toolchain that is often installed in a home directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tool {
+    /// Node and npm, also of nvm, fnm and Volta
+    Node,
+    Deno,
+    Bun,
+    /// Rust, of rustup
+    Cargo,
+    /// uv and its Pythons
+    Uv,
+    Pyenv,
+    Go,
+    /// Java, also of SDKMAN
+    Jvm,
 }
 
 /// The network of a sandbox.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use stockade_core::access::SYSTEM;
 use stockade_core::ending::Step;
+use stockade_core::sandbox::Root;
 use stockade_core::{Ending, SandboxSpec};
 use stockade_plan::environment::PATH;
 
@@ -57,7 +58,8 @@ impl<'a> Shown<'a> {
 
     /// That a command is another program than outside.
     pub(super) fn note(&self, command: &[OsString], ending: &Ending) -> Option<String> {
-        if matches!(ending, Ending::NotRun { .. }) || self.spec.environment.contains_key("PATH") {
+        let is_other = self.spec.root != Root::Host || self.spec.environment.contains_key("PATH");
+        if is_other || matches!(ending, Ending::NotRun { .. }) {
             return None;
         }
         let name = command.first()?;

@@ -28,6 +28,8 @@ use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
 use crate::terminal::{self, RawMode};
 
+/// Why there is no overlay where none was wanted.
+const COPY_REQUESTED: &str = "--view copy was given";
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
 /// How many bytes of each stream, from its end, a JSON report contains; as for `exec`.
@@ -80,6 +82,8 @@ pub(super) struct LaunchSpec<'a> {
     pub(super) command: &'a [OsString],
     /// Whether the command has a terminal.
     pub(super) tty: bool,
+    /// Whether the project is copied instead of shown through an overlay.
+    pub(super) copied: bool,
     /// The secrets that the egress proxy inserts into requests.
     pub(super) secrets: &'a [Binding],
     /// The certificates (PEM) that programs must trust, if they differ from the system's.
@@ -101,9 +105,13 @@ pub(super) fn launch(
         _ => None,
     };
     let again = || function.map(Payload::Function);
-    let first = match unrepresentable(&identity, wanted.project) {
-        Some(path) => Err(AttemptError::NoOverlay(owners::reason(&path, &identity))),
-        None => attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)),
+    let unrepresentable = || unrepresentable(&identity, wanted.project);
+    let first = match wanted.copied {
+        true => Err(AttemptError::NoOverlay(COPY_REQUESTED.to_owned())),
+        false => match unrepresentable() {
+            Some(path) => Err(AttemptError::NoOverlay(owners::reason(&path, &identity))),
+            None => attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)),
+        },
     };
     match first {
         Err(AttemptError::NoOverlay(reason)) => {
@@ -120,6 +128,9 @@ pub(super) fn launch(
             let mut launched = attempt(wanted, data, identity, started, (ViewKind::Copy, again()))
                 .map_err(AttemptError::into_launch_error)?;
             launched.isolation.limits.extend(reports);
+            if wanted.copied {
+                return Ok(launched);
+            }
             launched
                 .isolation
                 .reasons

@@ -28,7 +28,7 @@ pub(crate) use limits::wall_remedy;
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
-use crate::args::Run;
+use crate::args::{Run, View};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
@@ -73,6 +73,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         spec,
         command: &arguments.command,
         tty: arguments.tty,
+        copied: arguments.view == View::Copy,
         secrets: &bound,
         authorities: authorities.as_deref(),
     };
@@ -91,7 +92,9 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         (policy, bound, refusals)
     });
     Ok(Report {
-        hint: shown.hint(&arguments.command, &ended.ending).or_else(|| ending_hint(&ended.ending)),
+        hint: shown
+            .hint(&arguments.command, &ended.ending)
+            .or_else(|| ending_hint(arguments, &ended.ending)),
         exit_code: ended.ending.process_exit_code(),
         ending: ended.ending,
         output: ended.output,
@@ -193,7 +196,15 @@ fn project_problem(error: stockade_bundle::project::Error) -> Problem {
 }
 
 /// What the user can do about a command that ended for a reason that its sandbox has.
-fn ending_hint(ending: &Ending) -> Option<String> {
+fn ending_hint(arguments: &Run, ending: &Ending) -> Option<String> {
+    let words: Vec<_> = arguments.command.iter().take(2).map(|word| word.as_os_str()).collect();
+    let is_rename = matches!(words.as_slice(), [git, verb] if *git == "git" && *verb == "mv");
+    if is_rename && arguments.view == View::Overlay && *ending != Ending::Exited(0) {
+        return Some(
+            "directories of the project cannot be renamed in an overlay; add --view copy"
+                .to_owned(),
+        );
+    }
     matches!(ending, Ending::Signaled(SIGBUS)).then(|| {
         "the command ended with SIGBUS; if it uses /dev/shm, choose a larger --shm, such as --shm 1G"
             .to_owned()
