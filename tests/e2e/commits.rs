@@ -138,6 +138,13 @@ print(put(b'tree',b'100644 ../x\\\\0'+blob).hex())\" > /tmp/t; \
     ),
     ("a bare repository", "mkdir -p b/objects b/refs; echo x > b/HEAD; echo x > b/objects/x; echo x > b/refs/x; \
          git add .; git commit -qm x"),
+    (
+        "a tree of many trees",
+        "t=$(echo x | git hash-object -w --stdin | sed 's/^/100644 blob /; s/$/\tf/' | git mktree); \
+         for n in 1 2 3 4 5 6 7; do \
+         t=$(for i in 1 2 3 4 5 6 7 8 9 a b c d e f g; do printf '040000 tree %s\t%s\n' $t $i; done | git mktree); \
+         done; git update-ref --no-deref HEAD $(git commit-tree -p HEAD -m bomb $t)",
+    ),
     ("no object at all", "rm -rf .git/refs/heads/main; echo 1111111111111111111111111111111111111111 > .git/HEAD"),
     ("a damaged pack", "echo x > x; git add x; git commit -qm x; git repack -adq; \
          p=$(ls .git/objects/pack/*.pack | tail -1); chmod u+w $p; printf 'XXXXXXXXXXXX' | dd of=$p bs=1 seek=20 conv=notrunc 2> /dev/null"),

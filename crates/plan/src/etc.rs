@@ -256,7 +256,7 @@ fn sweep(copies: &Dir) -> io::Result<()> {
         let Some(stat) = copies.stat(&name)? else { continue };
         complete.push((!is_unfinished, stat.changed, name));
     }
-    complete.sort_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)));
+    complete.sort_by_key(|copy| (copy.0, copy.1));
     let surplus = complete.iter().filter(|copy| copy.0).count().saturating_sub(KEPT - 1);
     let unfinished = complete.iter().filter(|copy| !copy.0).count();
     for (_, _, name) in complete.into_iter().take(unfinished + surplus) {

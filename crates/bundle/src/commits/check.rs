@@ -1,5 +1,6 @@
 //! The new commits between the recorded base and the command's last commit, and what each changes.
 
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::object::{Commit, Format, Kind, Mode, ObjectId, TreeEntry, tree};
@@ -14,6 +15,8 @@ use crate::project::Project;
 const MAX_CHANGES: usize = 200_000;
 /// The deepest directory.
 const MAX_DEPTH: usize = 200;
+/// The most bytes of all changed contents, each name counted: one content may have many names.
+const MAX_CONTENT_BYTES: u64 = 2 << 30;
 /// The most ancestors of the base that are looked through.
 const MAX_ANCESTORS: usize = 1_000_000;
 
@@ -73,7 +76,13 @@ impl Commits {
         tip: &ObjectId,
         base: Option<&ObjectId>,
     ) -> Result<Self, Error> {
-        let check = Check { project, objects, format: tip.format() };
+        let check = Check {
+            project,
+            objects,
+            format: tip.format(),
+            contents: RefCell::default(),
+            bytes: Cell::new(0),
+        };
         let ancestors = check.ancestors(base)?;
         let order = check.order(tip, base, &ancestors)?;
         if order.is_empty() {
@@ -98,6 +107,10 @@ struct Check<'o> {
     project: &'o Project,
     objects: &'o Objects,
     format: Format,
+    /// Contents that were read: many names may have the same one.
+    contents: RefCell<HashMap<ObjectId, (Content, ContentHash)>>,
+    /// How many bytes all changed contents have together, each name counted.
+    bytes: Cell<u64>,
 }
 
 impl Check<'_> {
@@ -221,7 +234,7 @@ impl Check<'_> {
                 continue;
             }
             trees += 1;
-            if depth > MAX_DEPTH || trees > MAX_CHANGES {
+            if depth > MAX_DEPTH || trees > MAX_CHANGES || pending.len() > MAX_CHANGES {
                 return Err(Error::TooLarge);
             }
             let read = |id: &Option<ObjectId>| match id {
@@ -292,8 +305,11 @@ impl Check<'_> {
             }
             None => None,
         };
-        let old_node = old.as_ref().map(|entry| node(entry, old_content.flatten()));
-        let new_node = new.as_ref().map(|entry| node(entry, new_content));
+        let read = |entry: &Option<TreeEntry>, content: Option<&[u8]>| -> Result<_, Error> {
+            entry.as_ref().map(|entry| self.read(entry, content)).transpose()
+        };
+        let (old_node, old_side) = read(&old, old_content.flatten())?.unzip();
+        let (new_node, new_side) = read(&new, new_content)?.unzip();
         let change = match (old_node, new_node) {
             (Some(old), Some(new)) => Change::Modify { old, new },
             (None, Some(new)) => Change::Add { new },
@@ -322,15 +338,29 @@ impl Check<'_> {
             };
             entry.executed_by = is_executed.then_some(ExecutedBy::Build);
         }
-        let side = |content: Option<&[u8]>| match content {
-            Some(bytes) => Content::of(bytes.to_vec()),
-            None => Content::Unknown(0),
-        };
-        let sides = Sides {
-            old: old_content.map(side),
-            new: new_content.map(|content| side(Some(content))),
-        };
+        let sides = Sides { old: old_side, new: new_side };
         Ok(FileChange { entry, sides })
+    }
+
+    /// One side of a change.
+    fn read(&self, entry: &TreeEntry, content: Option<&[u8]>) -> Result<(Node, Content), Error> {
+        let bytes = content.map_or(0, |content| content.len() as u64);
+        let all = self.bytes.get().saturating_add(bytes);
+        if all > MAX_CONTENT_BYTES {
+            return Err(Error::TooLarge);
+        }
+        self.bytes.set(all);
+        let mut contents = self.contents.borrow_mut();
+        let (side, hash) = contents.entry(entry.id.clone()).or_insert_with(|| match content {
+            Some(content) => (Content::of(content.to_vec()), ContentHash::of(content)),
+            None => (Content::Unknown(0), ContentHash::of(entry.id.to_string().as_bytes())),
+        });
+        let mode = if entry.mode == Mode::Executable { 0o755 } else { 0o644 };
+        let node = match entry.mode {
+            Mode::Link => Node::Symlink { target: content.unwrap_or_default().to_vec() },
+            _ => Node::File { hash: *hash, size: bytes, mode },
+        };
+        Ok((node, side.clone()))
     }
 
     fn exists(&self, top: &ObjectId, path: &RelativePath) -> Result<bool, Error> {
@@ -404,20 +434,6 @@ impl Check<'_> {
             }
         }
         Ok(())
-    }
-}
-
-fn node(entry: &TreeEntry, content: Option<&[u8]>) -> Node {
-    if entry.mode == Mode::Link {
-        return Node::Symlink { target: content.unwrap_or_default().to_vec() };
-    }
-    let mode = if entry.mode == Mode::Executable { 0o755 } else { 0o644 };
-    let name = entry.id.to_string();
-    match content {
-        Some(content) => {
-            Node::File { hash: ContentHash::of(content), size: content.len() as u64, mode }
-        }
-        None => Node::File { hash: ContentHash::of(name.as_bytes()), size: 0, mode },
     }
 }
 

@@ -63,7 +63,7 @@ rm ../new.pack
   while read -r commit; do
     if [ "$commit" != "$BASE" ]; then git rev-list --ancestry-path "$commit..$BASE"; fi
   done < ../old
-  git diff-tree --stdin -r -m --root --no-renames --no-abbrev < ../new | sed -n 's/^:[0-7]* [0-7]* \([0-9a-f]*\) .*/\1/p'
+  git diff-tree --stdin -r -m --root --no-renames --no-abbrev < ../new | head -n 500000 | sed -n 's/^:[0-7]* [0-7]* \([0-9a-f]*\) .*/\1/p'
 } | cut -d' ' -f1 | grep -v '^00*$' | sort -u > ../wanted
 {
   git rev-list --objects "$TIP" $not | cut -d' ' -f1

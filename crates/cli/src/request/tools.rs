@@ -57,7 +57,13 @@ const fn layout(tool: Tool) -> Layout {
         Tool::Cargo => Layout {
             programs: &[],
             prefix: &[],
-            home: &[".cargo/bin", ".rustup/toolchains", ".rustup/settings.toml"],
+            home: &[
+                ".cargo/bin",
+                ".rustup/settings.toml",
+                ".rustup/toolchains",
+                // Without it rustup ends at once.
+                ".rustup/update-hashes",
+            ],
             path: &[".cargo/bin"],
             variables: &[("RUSTUP_HOME", ".rustup")],
         },
