@@ -578,9 +578,10 @@ fn cover_file(path: &Path, content: &[u8]) -> io::Result<()> {
     write_file(Path::new(MADE), content)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let mount = open_tree(CWD, MADE, flags)?;
-    rustix::fs::unlink(MADE)?;
     sys::mount_setattr(mount.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)?;
-    attach_at(&mount, path)
+    // A file without a name cannot be mounted.
+    attach_at(&mount, path)?;
+    Ok(rustix::fs::unlink(MADE)?)
 }
 
 fn new_file(parent: &OwnedFd, name: &OsStr, mode: u32) -> rustix::io::Result<OwnedFd> {
