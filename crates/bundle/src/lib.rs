@@ -13,6 +13,7 @@ pub mod apply;
 mod attributes;
 pub mod beneath;
 pub mod claim;
+pub mod commits;
 pub mod content;
 pub mod data;
 pub mod history;

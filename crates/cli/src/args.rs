@@ -196,6 +196,10 @@ pub struct Run {
     /// Delete the changes
     #[arg(long, group = "fate")]
     pub discard: bool,
+    /// How the project is shown: as an overlay, or as a copy, in which directories can be renamed and
+    /// hard links stay together
+    #[arg(long, value_enum, value_name = "KIND", default_value_t, hide_default_value = true)]
+    pub view: View,
     #[command(flatten)]
     pub sandbox: SandboxFlags,
     #[command(flatten)]
@@ -222,6 +226,16 @@ pub struct Run {
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// How a run shows the project.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum View {
+    /// An overlay, or a copy where that is not possible
+    #[default]
+    Overlay,
+    /// A copy
+    Copy,
 }
 
 impl Run {
@@ -268,6 +282,9 @@ pub struct Diff {
     /// Print how many lines changed in each file
     #[arg(long, conflicts_with = "json")]
     pub stat: bool,
+    /// Show the commits that the command has made
+    #[arg(long)]
+    pub commits: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -289,6 +306,12 @@ pub struct Apply {
     /// Accept new contents that the diff does not show: very large texts, and programs
     #[arg(long)]
     pub allow_unseen: bool,
+    /// Take the commits that the command has made, to a branch of their own
+    #[arg(long)]
+    pub commits: bool,
+    /// The name of that branch [default: stockade/ID]
+    #[arg(long, value_name = "NAME", requires = "commits")]
+    pub branch: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -49,14 +50,19 @@ impl SandboxRequest {
         current: &Path,
     ) -> Result<Self, Problem> {
         let label = |Pair(name, value): &Pair| (name.clone(), value.clone());
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let tools = tools::find(&flags.tools, home.as_deref(), std::env::var_os("PATH"))?;
+        let mut variables: BTreeMap<String, String> = tools.variables.into_iter().collect();
+        variables.extend(environment(&flags.env)?);
         Ok(Self {
             root: flags.image.as_deref().map_or(Root::Host, |image| root(image, current)),
             mounts: flags
                 .mount
                 .iter()
                 .map(|text| mount(text, current))
+                .chain(tools.mounts.into_iter().map(Ok))
                 .collect::<Result<_, _>>()?,
-            environment: environment(&flags.env)?,
+            environment: variables,
             labels: flags.label.iter().map(label).collect(),
             user: flags.user.map(|user| User { user, group: user }),
             working_directory: working_directory(flags.cwd.as_deref(), workspace, current)?,
@@ -65,6 +71,7 @@ impl SandboxRequest {
                 cpu_millis: flags.cpus,
                 processes: flags.pids,
                 disk_bytes: flags.disk,
+                shm_bytes: flags.shm,
             },
             output_limit_bytes: flags.max_output,
             best_effort: flags.best_effort.iter().map(|named| (*named).into()).collect(),

@@ -105,6 +105,9 @@ pub struct Limits {
     pub processes: Option<u64>,
     /// Bytes on disk of the sandbox's own files.
     pub disk_bytes: Option<u64>,
+    /// The size of `/dev/shm` in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shm_bytes: Option<u64>,
 }
 
 /// One of the limits, by name.

@@ -269,9 +269,15 @@ fn run(shared: &Shared) {
 }
 
 fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
-    if shared.root_content.is_none() {
-        make_network(shared)?;
-    }
+    // Later the host's root may be left at any time.
+    let settings = network::host_settings();
+    let settings = match shared.root_content {
+        Some(_) => settings,
+        None => {
+            make_network(shared, settings)?;
+            None
+        }
+    };
     shared.ids_mapped.wait();
     if shared.take_ids.load(Ordering::Relaxed) != 0 {
         crate::command::become_ids(0, 0).map_err(|errno| (Step::Ids, errno))?;
@@ -283,7 +289,7 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
         content.make(root.as_fd()).map_err(|errno| (Step::Content, errno))?;
         shared.root.store(root.into_raw_fd(), Ordering::Relaxed);
         shared.root_made.set();
-        make_network(shared)?;
+        make_network(shared, settings)?;
     }
     let keep = |opened: &mut dyn Iterator<Item = OwnedFd>| {
         for (slot, listener) in shared.listeners.iter().zip(opened) {
@@ -312,8 +318,11 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
 }
 
 /// Creates the network namespace and its content.
-fn make_network(shared: &Shared) -> Result<(), (Step, Errno)> {
+fn make_network(shared: &Shared, settings: Option<OwnedFd>) -> Result<(), (Step, Errno)> {
     let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
+    if let Some(settings) = settings {
+        network::open_low_ports(&settings);
+    }
     shared.network.store(network, Ordering::Relaxed);
     shared.network_made.set();
     Ok(())

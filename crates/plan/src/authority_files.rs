@@ -46,7 +46,10 @@ impl AuthorityFiles<'_> {
             if is_file(path) {
                 let file = self.file(&mut pem, PEM, || self.text.as_bytes().to_vec())?;
                 mounts.push((path.into(), file));
-            } else if OWN.contains(path) && std::fs::symlink_metadata(path).is_err() {
+            } else if OWN.contains(path)
+                && std::fs::symlink_metadata(path).is_err()
+                && !is_behind_link(path)
+            {
                 mounts.push((path.into(), Mount::File(self.text.as_bytes().to_vec())));
             }
         }
@@ -79,6 +82,13 @@ impl AuthorityFiles<'_> {
 
 fn is_file(path: &str) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file())
+        && !is_behind_link(path)
+}
+
+/// Whether a directory on the way is a link: the path is then another name of a file.
+fn is_behind_link(path: &str) -> bool {
+    let parents = Path::new(path).ancestors().skip(1);
+    parents.into_iter().any(|parent| parent.is_symlink())
 }
 
 /// The certificates in the format JKS, which all versions of Java read.

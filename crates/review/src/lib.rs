@@ -10,6 +10,7 @@
 
 mod bundles;
 mod collect;
+mod commits;
 mod decide;
 mod inspect;
 pub mod messages;
@@ -20,6 +21,7 @@ mod views;
 
 pub use bundles::{Bundles, limits, pending};
 pub use collect::{Collection, GatheredChanges};
+pub use commits::{StoredCommits, commits_problem};
 pub use decide::{ApplyDecision, RejectTarget};
 pub use inspect::{Differences, entries};
 pub use paths::paths;

@@ -87,6 +87,7 @@ pub fn store_problem(error: &store::Error) -> Problem {
         store::Error::Busy(_)
         | store::Error::Data(_)
         | store::Error::Changed(_)
+        | store::Error::Commits(_)
         | store::Error::Io { .. } => Code::Io,
     };
     let problem = caused(code, error);

@@ -87,6 +87,8 @@ pub fn serve<S: Serve>() -> Result<u8, Error> {
         working_directory: CString::from(c"/"),
         user,
         group,
+        umask: 0o022,
+        processors: None,
         not_before: None,
     };
     let task = Task::Once { command, streams: Streams::Pipes };

@@ -32,6 +32,10 @@ pub struct SandboxFlags {
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,
+    /// Show a toolchain of your home directory, read-only: its programs and libraries, never its
+    /// configuration or credentials
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub tools: Vec<Tool>,
     /// Set an environment variable
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<OsString>,
@@ -56,6 +60,9 @@ pub struct SandboxFlags {
     /// Disk limit of the sandbox's files, such as 1G; `run` then keeps the view in memory
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub disk: Option<u64>,
+    /// Size of /dev/shm, such as 1G [default: 256M, or a quarter of --memory if that is less]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub shm: Option<u64>,
     /// Maximum size of standard output and standard error of each command together
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_output: Option<u64>,
@@ -89,6 +96,23 @@ fn internal_host(text: &str) -> Result<AllowedHost, String> {
     let rule = host.clone().into_internal_rule()?;
     Policy::new(Effect::Deny, vec![rule]).map_err(|error| error.reason)?;
     Ok(host)
+}
+
+/// A toolchain that is often installed in a home directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tool {
+    /// Node and npm, also of nvm, fnm and Volta
+    Node,
+    Deno,
+    Bun,
+    /// Rust, of rustup
+    Cargo,
+    /// uv and its Pythons
+    Uv,
+    Pyenv,
+    Go,
+    /// Java, also of SDKMAN
+    Jvm,
 }
 
 /// The network of a sandbox.

@@ -21,6 +21,9 @@ const LISTED: usize = 100;
 
 /// Shows the bundle, or its changes in the named paths.
 pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
+    if arguments.commits {
+        return super::commits::diff(arguments);
+    }
     let review = Review::open()?;
     let request = ShowBundle { id: arguments.id.clone(), paths: paths(&arguments.paths) };
     let detail = review.show(request.clone())?;
@@ -85,7 +88,7 @@ fn print_json(review: &Review, detail: &BundleDetail) -> Result<u8, Problem> {
 }
 
 /// Why the output ended early.
-enum DiffError {
+pub(super) enum DiffError {
     Write(io::Error),
     Problem(Problem),
 }
@@ -319,7 +322,7 @@ fn split(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Writes lines of a diff, each in its style.
-fn styled(output: &mut Output, text: &[u8]) -> Result<(), DiffError> {
+pub(super) fn styled(output: &mut Output, text: &[u8]) -> Result<(), DiffError> {
     // In a hunk each line starts with a sign, so content is never mistaken for a header.
     let mut in_hunks = false;
     for line in split(text) {

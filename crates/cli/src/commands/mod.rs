@@ -2,6 +2,7 @@
 
 mod apply;
 mod bundles;
+mod commits;
 mod diff;
 mod doctor;
 mod manual;

@@ -125,6 +125,12 @@ fn print_report(arguments: &Run, report: &Report) {
                 "stockade: {}",
                 text::next_steps(bundle.manifest.entries.len(), bundle.id())
             );
+            if bundle.harvest().is_ok() {
+                let id = short_id(bundle.id());
+                eprint_line!(
+                    "stockade: its commits: show with `stockade diff {id} --commits`, take to a branch with `stockade apply {id} --commits`"
+                );
+            }
         }
         Conclusion::Applied { id, applied, has_skipped: left } => {
             let (changed, id) = (text::count_paths(applied.changed.len()), short_id(id));

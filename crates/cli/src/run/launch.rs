@@ -4,13 +4,13 @@
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
-use stockade_bundle::project::Project;
+use stockade_bundle::project::{Git, Project};
 use stockade_bundle::view::{self, Ownership, View, ViewPurpose};
 use stockade_core::network::WantedHosts;
 use stockade_core::network::binding::Binding;
@@ -20,7 +20,9 @@ use stockade_jail::{
     Teardown, Wall,
 };
 use stockade_plan::limits::{Disk, EnforcedLimits, Groups, WatchedLimits, enforce};
-use stockade_plan::{self as plan, AuthorityFiles, HostPaths, JailStatus, OneShotInput, Users};
+use stockade_plan::{
+    self as plan, AuthorityFiles, HostPaths, JailStatus, OneShotInput, Users, owners,
+};
 
 use super::network::placeholders;
 use super::{environment, limits};
@@ -30,6 +32,8 @@ use crate::network_stub::NetworkStub;
 use crate::problem::caused;
 use crate::terminal::{self, RawMode};
 
+/// Why there is no overlay where none was wanted.
+const COPY_REQUESTED: &str = "--view copy was given";
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
 /// How many bytes of each stream, from its end, a JSON report contains; as for `exec`.
@@ -84,6 +88,8 @@ pub(super) struct LaunchSpec<'a> {
     pub(super) command: &'a [OsString],
     /// Whether the command has a terminal.
     pub(super) tty: bool,
+    /// Whether the project is copied instead of shown through an overlay.
+    pub(super) copied: bool,
     /// The secrets that the egress proxy inserts into requests.
     pub(super) secrets: &'a [Binding],
     /// The certificates (PEM) that programs must trust, if they differ from the system's.
@@ -105,7 +111,15 @@ pub(super) fn launch(
         _ => None,
     };
     let again = || function.map(Payload::Function);
-    match attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)) {
+    let unrepresentable = || unrepresentable(&identity, wanted.project);
+    let first = match wanted.copied {
+        true => Err(AttemptError::NoOverlay(COPY_REQUESTED.to_owned())),
+        false => match unrepresentable() {
+            Some(path) => Err(AttemptError::NoOverlay(owners::reason(&path, &identity))),
+            None => attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)),
+        },
+    };
+    match first {
         Err(AttemptError::NoOverlay(reason)) => {
             if wanted.spec.limits.disk_bytes.is_some() {
                 return Err(Problem::new(
@@ -120,6 +134,9 @@ pub(super) fn launch(
             let mut launched = attempt(wanted, data, identity, started, (ViewKind::Copy, again()))
                 .map_err(AttemptError::into_launch_error)?;
             launched.isolation.limits.extend(reports);
+            if wanted.copied {
+                return Ok(launched);
+            }
             launched
                 .isolation
                 .reasons
@@ -132,6 +149,17 @@ pub(super) fn launch(
             Ok(launched)
         }
     }
+}
+
+/// A file of the project or of its git directory that an overlay cannot change.
+fn unrepresentable(identity: &Identity, project: &Project) -> Option<PathBuf> {
+    let outside = match &project.git {
+        Git::Worktree { common_dir, .. } => Some(common_dir),
+        Git::None | Git::Directory | Git::Unverified => None,
+    };
+    std::iter::once(&project.root)
+        .chain(outside)
+        .find_map(|path| owners::unrepresentable(identity, path, owners::ENTRIES_OF_A_RUN))
 }
 
 /// Why there is no jail.
@@ -214,13 +242,15 @@ fn attempt(
         (ViewKind::Copy, _) => plan::View::Copy(path.join("copy")),
     };
     let authorities = wanted.authorities.map(|text| AuthorityFiles { text, directory: &path });
-    let launched = jail_spec(wanted, request, identity, (&shown, &view, authorities), payload)
-        .map_err(AttemptError::from)
-        .and_then(|mut jail_spec| {
-            jail_spec.cgroup =
-                (spec.limits.memory_bytes.or(spec.limits.cpu_millis)).is_some().then_some(group);
-            jail::launch(jail_spec).map_err(|e| self::launch_error(&e, wanted.project))
-        });
+    let launched =
+        jail_spec(wanted, request, identity, (&shown, &view, authorities), payload, data)
+            .map_err(AttemptError::from)
+            .and_then(|mut jail_spec| {
+                jail_spec.cgroup = (spec.limits.memory_bytes.or(spec.limits.cpu_millis))
+                    .is_some()
+                    .then_some(group);
+                jail::launch(jail_spec).map_err(|e| self::launch_error(&e, wanted.project))
+            });
     if let Some(authorities) = authorities {
         authorities.remove();
     }
@@ -249,6 +279,7 @@ fn jail_spec(
     identity: Identity,
     (shown, view, authorities): (&plan::View, &View, Option<AuthorityFiles<'_>>),
     payload: Option<Payload>,
+    data: &DataDir,
 ) -> Result<JailSpec, Problem> {
     let text = |bytes: &[u8], what: &str| {
         CString::new(bytes)
@@ -267,14 +298,18 @@ fn jail_spec(
     let placeholders: Vec<_> = placeholders(wanted.secrets).collect();
     let environment = environment::build(
         std::env::vars_os(),
-        &request.network_variables(wanted.authorities.is_some()),
+        &request.one_shot_variables(wanted.authorities.is_some()),
         &placeholders,
         wanted.spec,
         request.own(),
     )?;
     let directory = wanted.spec.working_directory.as_deref().unwrap_or_else(|| Path::new("/"));
     let seen = view.record().started;
+    data.etc().map_err(|error| caused(Code::Io, &error))?;
+    let etc = data.path().join("etc");
     let once = OneShotInput {
+        etc: &etc,
+        git: wanted.project.git_configuration(),
         identity,
         view: shown,
         payload,
@@ -284,12 +319,21 @@ fn jail_spec(
             true => Streams::Terminal(terminal::window_size()),
             false => Streams::Pipes,
         },
+        umask: umask(),
         not_before: Some((seen.seconds, seen.nanoseconds)),
         authorities,
         group: None,
         lock: view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
     };
     request.one_shot_jail(once).map_err(|error| limits::plan_problem(&error))
+}
+
+/// The permission bits that new files of this process do not get. Reading them sets them, which
+/// affects no other thread: there is none.
+fn umask() -> u32 {
+    let own = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(own);
+    own.as_raw_mode()
 }
 
 fn view_problem(error: &view::Error) -> Problem {

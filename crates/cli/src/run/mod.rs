@@ -3,13 +3,13 @@
 
 mod ending;
 mod environment;
+mod hidden;
 mod launch;
 mod limits;
 mod network;
 mod probe;
 mod report;
 
-use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -17,12 +17,10 @@ use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::view;
 use stockade_core::access::Rules;
-use stockade_core::ending::Step;
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Ending, Problem, SandboxSpec};
 use stockade_jail::{Captured, Identity, Signals};
 use stockade_plan::HostPaths;
-use stockade_plan::environment::PATH;
 
 pub(crate) use ending::Conclusion;
 pub use limits::wall_problem;
@@ -30,11 +28,14 @@ pub(crate) use limits::wall_remedy;
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
-use crate::args::Run;
+use crate::args::{Run, View};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
 use crate::request::{SandboxRequest, refuse_own_loopback};
+
+/// The signal for a file in memory that has no room left.
+const SIGBUS: i32 = 7;
 
 /// Runs the command, and stores, applies or discards its changes.
 pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
@@ -74,6 +75,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         spec,
         command: &arguments.command,
         tty: arguments.tty,
+        copied: arguments.view == View::Copy,
         secrets: &bound,
         authorities: authorities.as_deref(),
     };
@@ -85,13 +87,17 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let (conclusion, mut notes) =
         ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
     notes.extend(unreadable);
+    let shown = hidden::Shown::new(spec, home.as_deref());
+    notes.extend(shown.note(&arguments.command, &ended.ending));
     let policy = spec.network.clone();
     let network = policy.zip(refusals).map(|(policy, (refusals, ended_early))| {
         notes.extend(ended_early);
         (policy, bound, refusals)
     });
     Ok(Report {
-        hint: hint(arguments, &ended.ending),
+        hint: shown
+            .hint(&arguments.command, &ended.ending)
+            .or_else(|| ending_hint(arguments, &ended.ending)),
         exit_code: ended.ending.process_exit_code(),
         ending: ended.ending,
         output: ended.output,
@@ -194,26 +200,19 @@ fn project_problem(error: stockade_bundle::project::Error) -> Problem {
     }
 }
 
-/// What the user can do about a command that was not found.
-fn hint(arguments: &Run, ending: &Ending) -> Option<String> {
-    let Ending::NotRun { step: Step::RunProgram, .. } = ending else { return None };
-    let name = arguments.command.first()?;
-    if Path::new(name).components().count() > 1 {
-        return None;
+/// What the user can do about a command that ended for a reason that its sandbox has.
+fn ending_hint(arguments: &Run, ending: &Ending) -> Option<String> {
+    let words: Vec<_> = arguments.command.iter().take(2).map(|word| word.as_os_str()).collect();
+    let is_rename = matches!(words.as_slice(), [git, verb] if *git == "git" && *verb == "mv");
+    if is_rename && arguments.view == View::Overlay && *ending != Ending::Exited(0) {
+        return Some(
+            "directories of the project cannot be renamed in an overlay; add --view copy"
+                .to_owned(),
+        );
     }
-    let hidden = hidden_program(name, std::env::var_os("PATH").as_ref())?;
-    let directory = hidden.parent()?.display().to_string();
-    Some(format!(
-        "{} exists on the host but is not visible in the sandbox; add --mount {directory}:{directory}:ro --env PATH={directory}:{PATH}",
-        hidden.display(),
-    ))
-}
-
-/// The path of a program on the host, if the sandbox does not contain it.
-fn hidden_program(name: &OsStr, path: Option<&OsString>) -> Option<PathBuf> {
-    std::env::split_paths(path?).map(|directory| directory.join(name)).find(|candidate| {
-        let shown = PATH.split(':').any(|directory| candidate.starts_with(directory));
-        !shown && candidate.is_file()
+    matches!(ending, Ending::Signaled(SIGBUS)).then(|| {
+        "the command ended with SIGBUS; if it uses /dev/shm, choose a larger --shm, such as --shm 1G"
+            .to_owned()
     })
 }
 

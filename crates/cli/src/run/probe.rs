@@ -76,6 +76,7 @@ pub(crate) fn probe(
         spec: &spec,
         command: &["true".into()],
         tty: false,
+        copied: false,
         secrets: &[],
         authorities: None,
     };

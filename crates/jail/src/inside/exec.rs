@@ -162,6 +162,8 @@ fn start_command(
         become_ids: None,
         working_directory: command.working_directory.clone(),
         rlimits,
+        umask: command.umask,
+        processors: command.processors.and_then(command::processors),
         not_before: command.not_before,
         failure: command::Failure::default(),
     };

@@ -27,6 +27,8 @@ fn launch(network: Network, payload: fn() -> u8) -> Result<Jail, Error> {
         working_directory: c"/".to_owned(),
         user,
         group,
+        umask: 0o022,
+        processors: None,
         not_before: None,
     };
     crate::launch(JailSpec {

@@ -14,8 +14,9 @@ mod proof;
 mod rules;
 pub(crate) mod stub;
 
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -72,6 +73,22 @@ const SIOCSIFFLAGS: usize = 0x8914;
 pub(crate) fn make(others: i32) -> rustix::io::Result<RawFd> {
     call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET | others), 0, 0])?;
     bring_up()
+}
+
+/// `/proc/sys` of the host, for [`open_low_ports`]; `None` where there is none.
+pub(crate) fn host_settings() -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, c"/proc/sys", flags, Mode::empty()).ok()
+}
+
+/// Lets every process use the ports below 1024 of the calling process's network (`ip_sysctl`), which
+/// no other network shares. Where `/proc/sys` is read-only, as in containers, they stay closed.
+pub(crate) fn open_low_ports(settings: &OwnedFd) {
+    const START: &std::ffi::CStr = c"net/ipv4/ip_unprivileged_port_start";
+    // The kernel finds the file of the network in which it is opened.
+    if let Ok(file) = openat(settings, START, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::io::write(&file, b"0");
+    }
 }
 
 /// Brings up the loopback of the calling process's network (`netdevice(7)`), and returns a file

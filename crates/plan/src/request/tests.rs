@@ -6,7 +6,6 @@ use std::fs::File;
 
 use stockade_core::access::Rules;
 use stockade_core::network::Policy;
-use stockade_core::sandbox::Limits;
 use stockade_jail::cgroup::Group;
 use stockade_jail::{Payload, Rights, Streams};
 
@@ -56,6 +55,9 @@ impl Scene {
             environment: Vec::new(),
             working_directory: CString::from(c"/"),
             streams: Streams::Pipes,
+            umask: 0o022,
+            git: Vec::new(),
+            etc: &self.path("data/view"),
             not_before: None,
             authorities: None,
             group: None,
