@@ -26,6 +26,7 @@ use crate::files::{
     ReadFile, RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SetPermissions, StatFile,
     WriteFile, WriteResult,
 };
+use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 use crate::network::ChangeNetwork;
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
@@ -184,6 +185,11 @@ operations! {
         wait_operation(OperationId) -> OperationInfo;
         /// Cancels a recorded operation; its command is killed.
         cancel_operation(OperationId) -> OperationInfo;
+        /// Lists the commands of sandboxes.
+        commands(ListCommands) -> CommandList;
+        /// Ends a command with all processes that it has started. Has no effect on one that has
+        /// ended.
+        kill_command(KillCommand) -> CommandInfo;
         /// Gets the properties of a file.
         stat_file(StatFile) -> FileEntry;
         /// Lists a directory.
@@ -234,6 +240,8 @@ operations! {
     long {
         /// Runs a command whose streams the caller controls.
         open_session(caller, request: OpenSession) -> Result<Session>;
+        /// Joins a command that was started before. It continues when the caller disconnects.
+        attach_command(caller, request: AttachCommand) -> Result<Session>;
         /// Reads the output of `execute_stream`, beginning at an offset; ends after the command's
         /// end.
         read_output(caller, request: ReadOutput) -> Result<Items<OutputItem>>;

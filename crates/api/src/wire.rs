@@ -18,6 +18,8 @@ use crate::{SessionEvent, SessionInput};
 pub const CALL: &str = "/v0/call/";
 /// Opens a session; the response is `101`, then frames.
 pub const SESSION: &str = "/v0/session";
+/// Joins a command; the response is `101`, then frames as in a session.
+pub const ATTACH: &str = "/v0/attach";
 /// Connects to a port; the response is `101`, then its bytes.
 pub const CONNECT: &str = "/v0/connect";
 /// Sends a request to a port; the response body is streamed, its head is in [`RESPONSE_HEADER`].

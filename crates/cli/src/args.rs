@@ -5,6 +5,7 @@
 pub mod debug;
 #[cfg(test)]
 mod help_tests;
+pub mod live;
 pub mod sandbox;
 pub mod sandbox_flags;
 pub mod snippet;
@@ -18,9 +19,10 @@ use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_duration};
 
 use self::debug::Debug;
+use self::live::{Attach, Forward, Ps, Wait};
 use self::sandbox::{
     Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox, Prune,
-    Remove, Renew, Restore, Shell, Snapshot, Snapshots, Tool, ToolCommand,
+    Remove, Renew, Restore, Sandboxes, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
 use self::sandbox_flags::{Pair, SandboxFlags, pair};
 use crate::programs::FRONT;
@@ -92,16 +94,24 @@ pub enum Command {
     Cp(Copy),
     /// Remove files and directories from a sandbox
     Rm(Remove),
+    /// List the commands in sandboxes
+    Ps(Ps),
+    /// Join a command in a sandbox: its output, its input, and its terminal
+    Attach(Attach),
+    /// Wait until commands in sandboxes end; the exit code is the command's
+    Wait(Wait),
+    /// Make ports inside a sandbox reachable on this host until interrupted
+    Forward(Forward),
     /// Print the output of a detached command
     Logs(Logs),
     /// Print the events of sandboxes
     Events(Events),
-    /// Start a stopped or failed sandbox
-    Start(OneSandbox),
-    /// End a sandbox's processes and keep its files
-    Stop(OneSandbox),
-    /// Freeze all processes of a sandbox
-    Pause(OneSandbox),
+    /// Start stopped or failed sandboxes
+    Start(Sandboxes),
+    /// End the processes of sandboxes and keep their files
+    Stop(Sandboxes),
+    /// Freeze all processes of sandboxes
+    Pause(Sandboxes),
     /// Resume a failed or interrupted workflow run, or a paused sandbox
     Resume(workflow::Resume),
     /// Extend the time to live of a sandbox
@@ -118,7 +128,7 @@ pub enum Command {
     Snapshots(Snapshots),
     /// Create a sandbox from a snapshot
     Restore(Box<Restore>),
-    /// Terminate sandboxes and delete their files
+    /// Terminate sandboxes and delete their files, or end commands in them
     Kill(Kill),
     /// Terminate failed and stopped sandboxes
     Prune(Prune),
@@ -155,6 +165,9 @@ pub enum Command {
     Completions(Completions),
     /// Print the manual page of this program or of a command
     Man(Man),
+    /// Print the ids that complete a command line, for completion scripts
+    #[command(hide = true)]
+    Complete(Complete),
     /// Test which isolation mechanisms and limits this host supports
     Doctor(Doctor),
     /// Call internal parts of Stockade, for development
@@ -176,6 +189,13 @@ Environment variables, also for a server that starts on demand:
 pub struct Completions {
     /// The shell to complete for
     pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct Complete {
+    /// The words of the command line up to the cursor, with the program
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -341,6 +361,9 @@ impl Command {
             Self::Ls(List { json, .. })
             | Self::Cp(Copy { json, .. })
             | Self::Rm(Remove { json, .. })
+            | Self::Forward(Forward { json, .. })
+            | Self::Ps(Ps { json, .. })
+            | Self::Wait(Wait { json, .. })
             | Self::Logs(Logs { json, .. })
             | Self::Events(Events { json, .. })
             | Self::Renew(Renew { json, .. })
@@ -352,7 +375,8 @@ impl Command {
             | Self::Kill(Kill { json, .. })
             | Self::Prune(Prune { json, .. })
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
-            Self::Show(one) | Self::Start(one) | Self::Stop(one) | Self::Pause(one) => one.json,
+            Self::Show(one) => one.json,
+            Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,
             Self::Resume(resume) => resume.json,
             Self::Runs(runs) => runs.json,
@@ -364,10 +388,12 @@ impl Command {
             Self::Signal(signal) => signal.json,
             Self::Tool(_) => true,
             Self::Shell(_)
+            | Self::Attach(_)
             | Self::Mcp(_)
             | Self::Init(_)
             | Self::Serve
             | Self::Completions(_)
+            | Self::Complete(_)
             | Self::Man(_) => false,
         }
     }

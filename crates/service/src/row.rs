@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stockade_api::{Network, NetworkStatus, Sandbox};
+use stockade_api::{Network, NetworkStatus, Publication, Sandbox};
 use stockade_core::event::Reason;
 use stockade_core::{Isolation, State};
 use stockade_durable::Statement;
@@ -82,6 +82,11 @@ impl SandboxRow {
                 .as_ref()
                 .and_then(|it| it.policy().ok())
                 .map(NetworkStatus::new),
+            published: request
+                .publish
+                .iter()
+                .map(|port| Publication { port: *port, problem: None })
+                .collect(),
             created_at: timestamp(self.created_at),
             expires_at: self.expires_at.map(timestamp),
             terminated_at: self.terminated_at.map(timestamp),

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    Ack, AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, ChangeNetwork,
-    CollectChanges, CollectDirectory, CollectedChanges, Connect, CreateSandbox, DiffBundle, Duplex,
-    Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
-    HttpResponse, HttpStream, Items, KillSandbox, ListBundles, ListDirectory, ListSandboxes,
-    Listing, MakeDirectory, MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo,
-    OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
-    RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint,
-    Restore, Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session,
-    SetPermissions, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket,
-    WriteFile, WriteResult,
+    Ack, AppliedBundle, ApplyBundle, AttachCommand, BundleDetail, BundleList, ById, Caller,
+    ChangeNetwork, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList,
+    Connect, CreateSandbox, DiffBundle, Duplex, Empty, Endpoint, Execute, ExecuteResult,
+    FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream, Items, KillCommand,
+    KillSandbox, ListBundles, ListCommands, ListDirectory, ListSandboxes, Listing, MakeDirectory,
+    MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff,
+    ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent, RejectBundle, RejectedBundle,
+    RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RunTool,
+    Sandbox, SandboxList, Sandboxes, SearchFiles, Session, SetPermissions, ShowBundle, Snapshot,
+    StatFile, TakeSnapshot, Tool, ToolResult, WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -22,8 +22,8 @@ use crate::failure::store_problem;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    bundles, cancel, collect, create, directory, endpoint, events, exchange, execute, files,
-    lifecycle, network, output, query, restore, session, snapshot, tool, watch,
+    attach, bundles, cancel, collect, commands, create, directory, endpoint, events, exchange,
+    execute, files, lifecycle, network, output, query, restore, session, snapshot, tool, watch,
 };
 use crate::service::Service;
 
@@ -101,6 +101,14 @@ impl Sandboxes for Service {
         request: OperationId,
     ) -> Result<OperationInfo> {
         cancel::cancel(self, caller, &request).await
+    }
+
+    async fn commands(&self, caller: &Caller, request: ListCommands) -> Result<CommandList> {
+        commands::list(self, caller, request).await
+    }
+
+    async fn kill_command(&self, caller: &Caller, request: KillCommand) -> Result<CommandInfo> {
+        commands::kill(self, caller, request).await
     }
 
     async fn stat_file(&self, caller: &Caller, request: StatFile) -> Result<FileEntry> {
@@ -213,6 +221,10 @@ impl Sandboxes for Service {
 
     async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
         session::open(self, caller, request).await
+    }
+
+    async fn attach_command(&self, caller: &Caller, request: AttachCommand) -> Result<Session> {
+        attach::attach(self, caller, request).await
     }
 
     async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use serde_json::Value;
 use stockade_api::{
-    Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
-    OpenWebSocket, OutputItem, PathDiff, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Result,
-    Session, Transport, WebSocket, WriteFile, WriteResult,
+    AttachCommand, Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream,
+    Items, OpenSession, OpenWebSocket, OutputItem, PathDiff, ReadEvents, ReadFile, ReadOutput,
+    RecordedEvent, Result, Session, Transport, WebSocket, WriteFile, WriteResult,
 };
 use stockade_client::{Client, ServerDirectory};
 use stockade_core::{Code, Problem};
@@ -64,6 +64,10 @@ impl Transport for Reconnecting {
         // A command whose streams were lost is not started again: it may have run.
         self.with_retry(|| self.client.health()).await?;
         self.client.open_session(caller, request).await
+    }
+
+    async fn attach_command(&self, caller: &Caller, request: AttachCommand) -> Result<Session> {
+        self.with_retry(|| self.client.attach_command(caller, request.clone())).await
     }
 
     async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stockade_api::body::BodyReader;
 use stockade_api::wire::{
-    CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, REQUEST_HEADER,
+    ATTACH, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, REQUEST_HEADER,
     RESPONSE_HEADER, SESSION, WEB_SOCKET, WRITE,
 };
 use stockade_api::{
@@ -39,6 +39,7 @@ pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) 
         .route(READ, post(read))
         .route(WRITE, post(write))
         .route(SESSION, post(session::open))
+        .route(ATTACH, post(session::attach))
         .route(CONNECT, post(session::connect))
         .route(HTTP_STREAM, post(http_stream))
         .route(WEB_SOCKET, post(session::web_socket))

@@ -3,9 +3,11 @@
 //!
 //! The input of a workflow is its owner and the request, without file contents.
 
+pub(crate) mod attach;
 pub(crate) mod bundles;
 pub(crate) mod cancel;
 pub(crate) mod collect;
+pub(crate) mod commands;
 pub(crate) mod create;
 pub(crate) mod directory;
 pub(crate) mod due;

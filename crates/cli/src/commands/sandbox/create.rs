@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, Network, Sandbox};
+use stockade_api::{
+    CreateSandbox, Expiry, ExpiryAction, IdleAction, Network, PublishedPort, Sandbox,
+};
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 
 use super::show;
+use crate::args::live;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::commands::print::{escaped, notify, print, print_text};
 use crate::problem::{Failure, caused};
@@ -81,6 +84,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         best_effort: requested.best_effort,
         network: requested.allowed.map(|allow| Network { allow, ..Network::default() }),
         access_rules: requested.access_rules,
+        publish: arguments.publish.iter().map(published_port).collect(),
         expiry: match arguments.ttl {
             None => Expiry::Default,
             Some(until) => {
@@ -96,6 +100,10 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         on_idle: IdleAction::Pause,
         ..CreateSandbox::default()
     })
+}
+
+const fn published_port(port: &live::PublishedPort) -> PublishedPort {
+    PublishedPort { address: port.address, host: port.ports.host, inside: port.ports.inside }
 }
 
 fn invalid(error: &dyn std::error::Error) -> Problem {

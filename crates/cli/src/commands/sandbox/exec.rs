@@ -3,7 +3,7 @@
 use stockade_api::{CommandLine, Execute, GetSandbox};
 use stockade_core::SandboxId;
 
-use super::attach::attach;
+use super::attach::{attach, set_terminal_kind, size};
 use super::find;
 use crate::args::sandbox::{Exec, Shell};
 use crate::args::sandbox_flags::Pair;
@@ -26,14 +26,20 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
         execute.timeout_seconds = arguments.timeout.map(|length| length.as_secs_f64());
         execute.output_limit_bytes = arguments.max_output;
         if arguments.detach {
+            let sandbox = execute.sandbox_id.clone();
+            execute.input = arguments.interactive;
+            execute.terminal = arguments.tty.then(size);
+            if arguments.tty {
+                set_terminal_kind(&mut execute);
+            }
             let started = remote.sandboxes.execute_stream(&remote.idempotent(), execute).await?;
             if arguments.json {
                 print(&started)?;
             } else {
-                print_text(&format!("{}\n", started.workflow_id))?;
+                let name = format!("{sandbox}/{}", started.workflow_id.short());
+                print_text(&format!("{name}\n"))?;
                 notify(&format!(
-                    "the command is running; follow its output: stockade logs {} -f",
-                    started.workflow_id
+                    "the command is running; follow its output: stockade logs {name} -f"
                 ));
             }
             return Ok(0);
