@@ -50,8 +50,8 @@ pub use endpoint::{
 pub use event::{ReadEvents, RecordedEvent};
 pub use files::{
     CollectDirectory, EditFile, FileContent, FileEntry, FileKind, ListDirectory, Listing,
-    MakeDirectory, MoveFile, ReadFile, RemoveFile, ReplaceResult, ReplaceText, SearchFiles,
-    SetPermissions, StatFile, WriteFile, WriteResult,
+    MakeDirectory, MoveFile, ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText,
+    SearchFiles, SendFiles, SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
 };
 pub use live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 pub use measurement::{Measure, Measurements};

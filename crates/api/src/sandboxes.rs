@@ -23,8 +23,8 @@ use crate::endpoint::{
 use crate::event::{ReadEvents, RecordedEvent};
 use crate::files::{
     CollectDirectory, FileContent, FileEntry, ListDirectory, Listing, MakeDirectory, MoveFile,
-    ReadFile, RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SetPermissions, StatFile,
-    WriteFile, WriteResult,
+    ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SendFiles,
+    SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
 };
 use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 use crate::network::ChangeNetwork;
@@ -251,6 +251,10 @@ operations! {
         read_file(caller, request: ReadFile) -> Result<FileContent>;
         /// Writes a file, completely or not at all.
         write_file(caller, request: WriteFile, content: FileContent) -> Result<WriteResult>;
+        /// Creates a tree of files. What was created before an error stays.
+        send_files(caller, request: SendFiles, content: FileContent) -> Result<SentFiles>;
+        /// Reads a tree of files.
+        receive_files(caller, request: ReceiveFiles) -> Result<FileContent>;
         /// Connects to a port inside.
         connect(caller, request: Connect) -> Result<Box<dyn Duplex>>;
         /// Sends a request to a port inside, and streams the response body.

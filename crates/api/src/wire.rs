@@ -37,6 +37,10 @@ pub const DIFF: &str = "/v0/diff";
 pub const READ: &str = "/v0/read";
 /// Writes a file: the body is its content, the request is in [`REQUEST_HEADER`].
 pub const WRITE: &str = "/v0/write";
+/// Creates a tree of files: the body is the stream, the request is in [`REQUEST_HEADER`].
+pub const SEND: &str = "/v0/send";
+/// Reads a tree of files; the response is the stream.
+pub const RECEIVE: &str = "/v0/receive";
 /// Identifies the server.
 pub const HEALTH: &str = "/v0/health";
 

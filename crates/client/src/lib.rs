@@ -16,14 +16,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stockade_api::body::BodyReader;
 use stockade_api::wire::{
-    ATTACH, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, SESSION, WEB_SOCKET,
-    WRITE,
+    ATTACH, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, RECEIVE, SEND, SESSION,
+    WEB_SOCKET, WRITE,
 };
 use stockade_api::{
     AttachCommand, Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream,
     Items, OpenSession, OpenWebSocket, OutputItem, PathDiff, Problem, ReadEvents, ReadFile,
-    ReadOutput, RecordedEvent, Remote, Result, Session, Transport, WebSocket, WriteFile,
-    WriteResult,
+    ReadOutput, ReceiveFiles, RecordedEvent, Remote, Result, SendFiles, SentFiles, Session,
+    Transport, WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::Code;
 use tokio::sync::mpsc;
@@ -136,6 +136,23 @@ impl Transport for Client {
         let request = Request::post(WRITE, caller).json_header(&request)?;
         let request = request.content(request::stream_body(content));
         request::json(request.send(&self.socket).await?).await
+    }
+
+    async fn send_files(
+        &self,
+        caller: &Caller,
+        request: SendFiles,
+        content: FileContent,
+    ) -> Result<SentFiles> {
+        let request = Request::post(SEND, caller).json_header(&request)?;
+        let request = request.content(request::stream_body(content));
+        request::json(request.send(&self.socket).await?).await
+    }
+
+    async fn receive_files(&self, caller: &Caller, request: ReceiveFiles) -> Result<FileContent> {
+        let request = Request::post(RECEIVE, caller).json(&request)?;
+        let answer = request::check_status(request.send(&self.socket).await?).await?;
+        Ok(FileContent(Box::pin(BodyReader::new(answer))))
     }
 
     async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {

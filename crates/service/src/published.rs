@@ -10,6 +10,7 @@ use std::time::Duration;
 use stockade_api::{Caller, Connect, Publication, PublishedPort, Result};
 use stockade_core::{Code, OwnerId, Problem, SandboxId, State};
 use stockade_forward::{Error, Listener, Stream, serve};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::operations::endpoint;
@@ -18,6 +19,9 @@ use crate::store::{events, sandboxes};
 
 /// The pause before a port is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long the end of a sandbox waits for its ports.
+const FREE: Duration = Duration::from_secs(5);
 
 /// The published ports of all sandboxes.
 #[derive(Debug, Default)]
@@ -29,7 +33,8 @@ type Problems = Arc<Mutex<Vec<Option<String>>>>;
 #[derive(Debug)]
 struct Entry {
     problems: Problems,
-    task: tokio::task::JoinHandle<()>,
+    /// Whether a port is listened on.
+    listens: watch::Receiver<bool>,
 }
 
 impl Published {
@@ -48,6 +53,21 @@ impl Published {
             .enumerate()
             .map(|(number, port)| Publication { port: *port, problem: problem(number) })
             .collect()
+    }
+}
+
+impl Published {
+    /// Waits until the ports of a sandbox that does not run any more are free.
+    pub(crate) async fn wait_until_free(&self, id: &SandboxId) {
+        let listens = {
+            let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            entries.get(id).map(|entry| entry.listens.clone())
+        };
+        if let Some(mut listens) = listens {
+            // Later they are free all the same.
+            let free = listens.wait_for(|listens| !*listens);
+            let _ = tokio::time::timeout(FREE, free).await;
+        }
     }
 }
 
@@ -92,11 +112,14 @@ pub(crate) fn publish(
         problems: problems.clone(),
     };
     let mut entries = service.inner.published.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if entries.get(id).is_some_and(|entry| !entry.task.is_finished()) {
+    // A task removes its entry when it ends, and drops the other end of this channel.
+    if entries.get(id).is_some_and(|entry| entry.listens.has_changed().is_ok()) {
         return;
     }
-    let task = tokio::spawn(served.run(listeners));
-    entries.insert(id.clone(), Entry { problems, task });
+    let (sender, listens) = watch::channel(!listeners.is_empty());
+    entries.insert(id.clone(), Entry { problems, listens });
+    drop(entries);
+    tokio::spawn(served.run(listeners, sender));
 }
 
 /// Serves the published ports of all sandboxes of an earlier service.
@@ -122,7 +145,7 @@ struct ServedSandbox {
 }
 
 impl ServedSandbox {
-    async fn run(self, listeners: Vec<Listener>) {
+    async fn run(self, listeners: Vec<Listener>, listens: watch::Sender<bool>) {
         let mut changed = self.service.engine.subscribe(events::TOPIC);
         let mut stopped = self.service.inner.stopped();
         let mut given = listeners.into_iter().map(Some).collect::<Vec<_>>();
@@ -145,7 +168,9 @@ impl ServedSandbox {
             let mut is_missing = false;
             for (number, port) in self.ports.iter().enumerate() {
                 if !is_up {
-                    serving[number] = None;
+                    if let Some(mut old) = serving[number].take() {
+                        old.shutdown().await;
+                    }
                     if state != State::Creating {
                         given[number] = None;
                     }
@@ -163,14 +188,23 @@ impl ServedSandbox {
                     }
                 }
             }
+            let is_listening =
+                serving.iter().any(Option::is_some) || given.iter().any(Option::is_some);
+            listens.send_replace(is_listening);
             tokio::select! {
                 _ = changed.changed() => {}
                 () = tokio::time::sleep(PAUSE), if is_missing => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             }
         }
+        drop(given);
+        for mut old in serving.into_iter().flatten() {
+            old.shutdown().await;
+        }
+        // Before the channel is closed, so that a sandbox of the same id finds no entry.
         let published = &self.service.inner.published;
         published.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        listens.send_replace(false);
     }
 
     async fn listener(

@@ -10,10 +10,11 @@ use stockade_api::{
     FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream, Items, KillCommand,
     KillSandbox, ListBundles, ListCommands, ListDirectory, ListSandboxes, Listing, MakeDirectory,
     MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff,
-    ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent, RejectBundle, RejectedBundle,
-    RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore, Result, RunTool,
-    Sandbox, SandboxList, Sandboxes, SearchFiles, Session, SetPermissions, ShowBundle, Snapshot,
-    StatFile, TakeSnapshot, Tool, ToolResult, WebSocket, WriteFile, WriteResult,
+    ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, RejectBundle,
+    RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore,
+    Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SendFiles, SentFiles, Session,
+    SetPermissions, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult, WebSocket,
+    WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -43,7 +44,10 @@ impl Sandboxes for Service {
     }
 
     async fn stop(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
-        lifecycle::change_state(self, caller, request, Operation::Stop).await
+        let id = request.id.clone();
+        let stopped = lifecycle::change_state(self, caller, request, Operation::Stop).await?;
+        self.inner.published.wait_until_free(&id).await;
+        Ok(stopped)
     }
 
     async fn pause(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
@@ -63,7 +67,10 @@ impl Sandboxes for Service {
     }
 
     async fn kill(&self, caller: &Caller, request: KillSandbox) -> Result<Sandbox> {
-        lifecycle::kill(self, caller, request).await
+        let id = request.id.clone();
+        let killed = lifecycle::kill(self, caller, request).await?;
+        self.inner.published.wait_until_free(&id).await;
+        Ok(killed)
     }
 
     async fn get_status(&self, caller: &Caller, request: GetSandbox) -> Result<Sandbox> {
@@ -250,6 +257,19 @@ impl Sandboxes for Service {
         content: FileContent,
     ) -> Result<WriteResult> {
         files::write(self, caller, request, content).await
+    }
+
+    async fn send_files(
+        &self,
+        caller: &Caller,
+        request: SendFiles,
+        content: FileContent,
+    ) -> Result<SentFiles> {
+        files::send(self, caller, request, content).await
+    }
+
+    async fn receive_files(&self, caller: &Caller, request: ReceiveFiles) -> Result<FileContent> {
+        files::receive(self, caller, request).await
     }
 
     async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {

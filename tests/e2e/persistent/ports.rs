@@ -159,13 +159,16 @@ fn a_published_port_lives_as_long_as_its_sandbox(world: &World) {
     wait_until("the next server serves it", || ask(world, &address, "two").is_some());
     // It is free while the sandbox is stopped, and back when it is started.
     call(world, &["stop", &id]).succeeds();
-    wait_until("the port is free", || TcpListener::bind(&address).is_ok());
+    let problem = show(world, &id)["published"][0]["problem"].clone();
+    assert!(problem.as_str().unwrap().contains("stopped"), "{problem}");
+    drop(TcpListener::bind(&address).expect("the port is free"));
     call(world, &["start", &id]).succeeds();
     wait_until("the port is taken", || TcpListener::bind(&address).is_err());
     serve(world, &id);
     assert_eq!(ask(world, &address, "three").unwrap(), "all of it: three");
     call(world, &["kill", &id]).succeeds();
-    wait_until("the port is free", || TcpListener::bind(&address).is_ok());
+    let next = create(world, &["-p", &publish]);
+    call(world, &["kill", &next]).succeeds();
     for bad in ["80", "0:80", "80:0", "localhost:80:80", "80:80/udp"] {
         call(world, &["create", "--publish", bad]).ends_with(2);
     }

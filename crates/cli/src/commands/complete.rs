@@ -33,7 +33,7 @@ enum Kind {
 /// Prints the ids, one per line.
 pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
     let Some((word, before)) = arguments.words.split_last() else { return Ok(0) };
-    let kinds = kinds(before, &Arguments::command());
+    let kinds = kinds(before, &definition());
     // Without a server, or with one of another build, nothing is known.
     let connection = match kinds.iter().any(|kind| *kind != Kind::Bundles) {
         true => Connection::find().ok().flatten(),
@@ -54,6 +54,13 @@ pub(crate) fn run(arguments: &Complete) -> Result<u8, Failure> {
     found.dedup();
     print_text(&found.iter().map(|id| format!("{id}\n")).collect::<String>())?;
     Ok(0)
+}
+
+/// The arguments of all commands; each command defines its own only when it is built.
+fn definition() -> Command {
+    let mut definition = Arguments::command();
+    definition.build();
+    definition
 }
 
 /// What the word after these words names. The words start with the program.
@@ -165,7 +172,7 @@ mod tests {
 
     fn named(line: &str) -> &'static [Kind] {
         let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
-        kinds(&words, &Arguments::command())
+        kinds(&words, &definition())
     }
 
     #[test]

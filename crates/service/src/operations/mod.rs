@@ -57,7 +57,8 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(snapshot::REMOVE, workflow_fn(inner, snapshot::perform_removal))
         .workflow(endpoint::NAME, workflow_fn(inner, endpoint::perform))
         .workflow(tool::NAME, workflow_fn(inner, tool::perform))
-        .workflow(files::NAME, workflow_fn(inner, files::perform));
+        .workflow(files::NAME, workflow_fn(inner, files::perform))
+        .workflow(files::SEND, workflow_fn(inner, files::perform_send));
     bundles::register(watch::register(lifecycle::register(builder, inner), inner), inner)
 }
 

@@ -8,8 +8,8 @@ use stockade_api::{
     AttachCommand, Bytes, Caller, CommandLine, Connect, DiffBundle, Duplex, Ending, Execute,
     ExecuteResult, FileContent, HttpRequest, HttpStream, Items, OpenSession, OpenWebSocket,
     OperationId, OutputEnd, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput,
-    RecordedEvent, Remote, Result, RunStatus, Sandbox, SandboxList, Session, Transport, WebSocket,
-    WriteFile, WriteResult,
+    ReceiveFiles, RecordedEvent, Remote, Result, RunStatus, Sandbox, SandboxList, SendFiles,
+    SentFiles, Session, Transport, WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::{Code, State};
 use stockade_workflow::engine::OuterSandbox;
@@ -145,6 +145,8 @@ unimplemented_calls! {
     read_output(ReadOutput) -> Result<Items<OutputItem>>;
     read_events(ReadEvents) -> Result<Items<RecordedEvent>>;
     read_file(ReadFile) -> Result<FileContent>;
+    send_files(SendFiles, FileContent) -> Result<SentFiles>;
+    receive_files(ReceiveFiles) -> Result<FileContent>;
     connect(Connect) -> Result<Box<dyn Duplex>>;
     http_stream(HttpRequest) -> Result<HttpStream>;
     web_socket(WebSocket) -> Result<OpenWebSocket>;

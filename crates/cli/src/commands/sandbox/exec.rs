@@ -2,12 +2,13 @@
 
 use stockade_api::{CommandLine, Execute, GetSandbox};
 use stockade_core::SandboxId;
+use stockade_core::network::DeniedConnection;
 
 use super::attach::{attach, set_terminal_kind, size};
 use super::find;
 use crate::args::sandbox::{Exec, Shell};
 use crate::args::sandbox_flags::Pair;
-use crate::commands::print::{notify, print, print_text};
+use crate::commands::print::{escaped, notify, print, print_text};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
 use crate::terminal;
@@ -50,23 +51,50 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
             return Ok(executed.end.ending.process_exit_code(executed.end.exit_code));
         }
         let id = execute.sandbox_id.clone();
+        let before = denied_connections(&remote, &id).await;
         let code = attach(&remote, execute, arguments.tty).await?;
-        if code != 0 {
-            hint_denied(&remote, id).await;
+        if code != 0 && before.is_some() {
+            let after = denied_connections(&remote, &id).await.unwrap_or_default();
+            report_denied(&id, &before.unwrap_or_default(), &after);
         }
         Ok(code)
     })
 }
 
-/// If the network policy denied connections of a sandbox, prints how to list them: the command may
-/// have failed because of that.
-async fn hint_denied(remote: &Remote, id: SandboxId) {
+/// How many denied connections of a command are printed.
+const PRINTED: usize = 8;
+
+/// The denied connections of a sandbox; `None` if it has no network, or they cannot be listed: the
+/// command runs in any case.
+async fn denied_connections(remote: &Remote, id: &SandboxId) -> Option<Vec<DeniedConnection>> {
     let request = GetSandbox { id: id.clone(), metrics: false };
-    // The end of the command is reported in any case.
-    let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await else { return };
-    if sandbox.network.is_some_and(|network| !network.refused.is_empty()) {
-        notify(&format!("a connection was denied by the network policy: stockade show {id}"));
+    let sandbox = remote.sandboxes.get_status(remote.caller(), request).await.ok()?;
+    sandbox.network.map(|network| network.refused)
+}
+
+/// Prints the connections that were denied during a command: it may have failed because of that.
+fn report_denied(id: &SandboxId, before: &[DeniedConnection], after: &[DeniedConnection]) {
+    let new: Vec<_> = after.iter().filter(|denied| is_new(denied, before)).collect();
+    for denied in new.iter().take(PRINTED) {
+        let message = escaped(&denied.message);
+        notify(&format!("a connection was refused by the network policy: {message}"));
+        if let Some(host) = denied.allow.as_ref().and_then(|flag| flag.strip_prefix("--allow ")) {
+            notify(&format!("allow it: stockade allow {id} {}", escaped(host)));
+        }
     }
+    if new.len() > PRINTED {
+        let more = new.len() - PRINTED;
+        notify(&format!("{more} more kinds of connections were refused: stockade show {id}"));
+    }
+}
+
+/// Whether a connection was denied more often than before.
+fn is_new(denied: &DeniedConnection, before: &[DeniedConnection]) -> bool {
+    let same = |known: &&DeniedConnection| {
+        (&known.host, known.port, known.reason, &known.message)
+            == (&denied.host, denied.port, denied.reason, &denied.message)
+    };
+    before.iter().find(same).is_none_or(|known| denied.times > known.times)
 }
 
 /// Opens a shell: bash if it exists. The shell has a terminal if this program's input is one.
