@@ -50,10 +50,10 @@ pub async fn serve<C, E, Fut>(
 {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let shared = Arc::new((admits, connect, report));
-    let mut sockets = JoinSet::new();
-    for socket in listener.sockets {
+    // At most two, in this task: they are closed as soon as it is dropped.
+    let mut sockets = listener.sockets.into_iter().map(|socket| {
         let (slots, shared) = (slots.clone(), shared.clone());
-        sockets.spawn(async move {
+        async move {
             let mut connections = JoinSet::new();
             loop {
                 // The semaphore is never closed.
@@ -77,9 +77,13 @@ pub async fn serve<C, E, Fut>(
                     }
                 });
             }
-        });
+        }
+    });
+    match (sockets.next(), sockets.next()) {
+        (Some(first), Some(second)) => drop(tokio::join!(first, second)),
+        (Some(only), None) => only.await,
+        _ => {}
     }
-    while sockets.join_next().await.is_some() {}
 }
 
 async fn accept(socket: &TcpListener) -> (TcpStream, SocketAddr, SocketAddr) {

@@ -26,7 +26,7 @@ pub fn limits(total_bytes: Option<u64>, paths: Option<u64>) -> BundleLimits {
     let usual = BundleLimits::RUN;
     let entries = paths.unwrap_or(usual.entries);
     // The manifest grows with the paths.
-    let manifest_bytes = usual.manifest_bytes / usual.entries * entries;
+    let manifest_bytes = (usual.manifest_bytes / usual.entries).saturating_mul(entries);
     BundleLimits {
         total_bytes: total_bytes.unwrap_or(usual.total_bytes),
         entries,
