@@ -5,6 +5,7 @@
 pub mod debug;
 #[cfg(test)]
 mod help_tests;
+pub mod live;
 pub mod sandbox;
 pub mod sandbox_flags;
 pub mod snippet;
@@ -17,9 +18,10 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stockade_core::{parse_bytes, parse_duration};
 
 use self::debug::Debug;
+use self::live::{Attach, Forward, Ps, Wait};
 use self::sandbox::{
     Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox, Prune,
-    Remove, Renew, Restore, Secret, Shell, Snapshot, Snapshots, Tool, ToolCommand,
+    Remove, Renew, Restore, Sandboxes, Secret, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
 use self::sandbox_flags::{Pair, SandboxFlags, SecretFlags, pair};
 use crate::programs::FRONT;
@@ -91,16 +93,24 @@ pub enum Command {
     Cp(Copy),
     /// Remove files and directories from a sandbox
     Rm(Remove),
+    /// List the commands in sandboxes
+    Ps(Ps),
+    /// Join a command in a sandbox: its output, its input, and its terminal
+    Attach(Attach),
+    /// Wait until commands in sandboxes end; the exit code is the command's
+    Wait(Wait),
+    /// Make ports inside a sandbox reachable on this host until interrupted
+    Forward(Forward),
     /// Print the output of a detached command
     Logs(Logs),
     /// Print the events of sandboxes
     Events(Events),
-    /// Start a stopped or failed sandbox
-    Start(OneSandbox),
-    /// End a sandbox's processes and keep its files
-    Stop(OneSandbox),
-    /// Freeze all processes of a sandbox
-    Pause(OneSandbox),
+    /// Start stopped or failed sandboxes
+    Start(Sandboxes),
+    /// End the processes of sandboxes and keep their files
+    Stop(Sandboxes),
+    /// Freeze all processes of sandboxes
+    Pause(Sandboxes),
     /// Resume a failed or interrupted workflow run, or a paused sandbox
     Resume(workflow::Resume),
     /// Extend the time to live of a sandbox
@@ -119,7 +129,7 @@ pub enum Command {
     Snapshots(Snapshots),
     /// Create a sandbox from a snapshot
     Restore(Box<Restore>),
-    /// Terminate sandboxes and delete their files
+    /// Terminate sandboxes and delete their files, or end commands in them
     Kill(Kill),
     /// Terminate failed and stopped sandboxes
     Prune(Prune),
@@ -156,6 +166,9 @@ pub enum Command {
     Completions(Completions),
     /// Print the manual page of this program or of a command
     Man(Man),
+    /// Print the ids that complete a command line, for completion scripts
+    #[command(hide = true)]
+    Complete(Complete),
     /// Test which isolation mechanisms and limits this host supports
     Doctor(Doctor),
     /// Call internal parts of Stockade, for development
@@ -177,6 +190,13 @@ Environment variables, also for a server that starts on demand:
 pub struct Completions {
     /// The shell to complete for
     pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct Complete {
+    /// The words of the command line up to the cursor, with the program
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -361,6 +381,9 @@ impl Command {
             Self::Ls(List { json, .. })
             | Self::Cp(Copy { json, .. })
             | Self::Rm(Remove { json, .. })
+            | Self::Forward(Forward { json, .. })
+            | Self::Ps(Ps { json, .. })
+            | Self::Wait(Wait { json, .. })
             | Self::Logs(Logs { json, .. })
             | Self::Events(Events { json, .. })
             | Self::Renew(Renew { json, .. })
@@ -373,7 +396,8 @@ impl Command {
             | Self::Prune(Prune { json, .. })
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
             Self::Secret(secret) => secret.what.wants_json(),
-            Self::Show(one) | Self::Start(one) | Self::Stop(one) | Self::Pause(one) => one.json,
+            Self::Show(one) => one.json,
+            Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,
             Self::Resume(resume) => resume.json,
             Self::Runs(runs) => runs.json,
@@ -385,10 +409,12 @@ impl Command {
             Self::Signal(signal) => signal.json,
             Self::Tool(_) => true,
             Self::Shell(_)
+            | Self::Attach(_)
             | Self::Mcp(_)
             | Self::Init(_)
             | Self::Serve
             | Self::Completions(_)
+            | Self::Complete(_)
             | Self::Man(_) => false,
         }
     }

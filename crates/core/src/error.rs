@@ -47,6 +47,8 @@ names! {
         /// It conflicts with existing state: the name is taken, or the object exists with other
         /// properties.
         Conflict = "CONFLICT",
+        /// Another process listens on that port of the host.
+        PortInUse = "PORT_IN_USE",
         /// The owner has reached a quota.
         QuotaExceeded = "QUOTA_EXCEEDED",
         /// The operation was cancelled before it ended.
@@ -119,6 +121,7 @@ impl Code {
             | Self::EgressUnreadable
             | Self::SecretMissing
             | Self::Conflict
+            | Self::PortInUse
             | Self::QuotaExceeded
             | Self::Cancelled
             | Self::BundleNotFound
@@ -160,7 +163,11 @@ impl Code {
             | Self::LibraryUnavailable
             | Self::BundleNotFound => 404,
             Self::TimedOut => 408,
-            Self::InvalidState | Self::Conflict | Self::Cancelled | Self::BundleConflict => 409,
+            Self::InvalidState
+            | Self::Conflict
+            | Self::PortInUse
+            | Self::Cancelled
+            | Self::BundleConflict => 409,
             Self::SandboxTerminated => 410,
             Self::BundleTooLarge => 413,
             Self::BundleInvalid => 422,

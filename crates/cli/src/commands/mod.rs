@@ -3,6 +3,7 @@
 mod apply;
 mod bundles;
 mod commits;
+mod complete;
 mod diff;
 mod doctor;
 mod manual;
@@ -35,6 +36,10 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Show(arguments) => sandbox::show::run(arguments),
         Command::Cp(arguments) => sandbox::copy::run(arguments),
         Command::Rm(arguments) => sandbox::remove::run(arguments),
+        Command::Forward(arguments) => sandbox::forward::run(arguments),
+        Command::Ps(arguments) => sandbox::ps::run(arguments),
+        Command::Attach(arguments) => sandbox::rejoin::run(arguments).map_err(Failure::for_run),
+        Command::Wait(arguments) => sandbox::ps::wait(arguments).map_err(Failure::for_run),
         Command::Logs(arguments) => sandbox::logs::run(arguments),
         Command::Events(arguments) => sandbox::events::run(arguments),
         Command::Start(arguments) => sandbox::lifecycle::start(arguments),
@@ -61,6 +66,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Snapshots(arguments) => sandbox::snapshot::list(arguments),
         Command::Tool(arguments) => sandbox::tool::run(arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Complete(arguments) => complete::run(&arguments),
         Command::Man(arguments) => manual::page(&arguments),
         Command::Debug(_)
         | Command::Snippet(_)

@@ -16,6 +16,7 @@ use crate::failure::{no_sandbox, runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::owned_sandbox::OwnedSandbox;
+use crate::published;
 use crate::service::Service;
 use crate::spec;
 use crate::store::json;
@@ -40,6 +41,11 @@ pub(crate) async fn create(
     if let Some(snapshot) = spec::snapshot(&row.request) {
         super::snapshot::check_owner(service, caller, snapshot).await?;
     }
+    // Before anything is created: a port that is in use is an error without consequences.
+    let listeners = match operation::is_known(&service.engine, caller).await? {
+        true => Vec::new(),
+        false => published::bind(&row.request.publish).await?,
+    };
     let start = async |asked: String| {
         let options = StartOptions {
             id: Some(workflow.clone()),
@@ -64,6 +70,10 @@ pub(crate) async fn create(
         Err(problem) => return Err(problem),
     };
     let created = handle.get_result().await.map_err(store_problem);
+    if created.is_ok() && !row.request.publish.is_empty() {
+        let ports = row.request.publish.clone();
+        published::publish(service, &row.id, &row.owner, ports, listeners);
+    }
     // Its watcher saw it during its creation; only a running sandbox can be idle.
     service.inner.wake(&row.id);
     created

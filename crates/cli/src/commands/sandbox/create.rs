@@ -2,12 +2,15 @@
 
 use std::path::Path;
 
-use stockade_api::{CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, Sandbox};
+use stockade_api::{
+    CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, PublishedPort, Sandbox,
+};
 use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 use stockade_egress_control::Credential;
 
 use super::{secret, show};
+use crate::args::live;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::args::sandbox_flags::SecretFlags;
 use crate::commands::print::{escaped, notify, print, print_text};
@@ -117,6 +120,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             network
         }),
         access_rules: requested.access_rules,
+        publish: arguments.publish.iter().map(published_port).collect(),
         expiry: match arguments.ttl {
             None => Expiry::Default,
             Some(until) => {
@@ -132,6 +136,10 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         on_idle: IdleAction::Pause,
         ..CreateSandbox::default()
     })
+}
+
+const fn published_port(port: &live::PublishedPort) -> PublishedPort {
+    PublishedPort { address: port.address, host: port.ports.host, inside: port.ports.inside }
 }
 
 fn invalid(error: &dyn std::error::Error) -> Problem {

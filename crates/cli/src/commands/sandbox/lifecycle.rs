@@ -1,46 +1,59 @@
 //! `start`, `stop`, `pause`, `resume`, `renew`, `kill`, `prune`: the lifecycle of a sandbox.
 
-use stockade_api::{ById, GetSandbox, KillSandbox, ListSandboxes, Sandbox};
-use stockade_core::State;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use stockade_api::{
+    ById, CommandInfo, GetSandbox, KillCommand, KillSandbox, ListSandboxes, Sandbox,
+};
+use stockade_core::{Code, Problem, SandboxId, State};
+
+use super::command_name::{find_command, is_operation, name};
+use super::many::{find_all, side_by_side};
 use super::{find, list_all, secret, show};
-use crate::args::sandbox::{Kill, OneSandbox, Prune, Renew};
+use crate::args::sandbox::{Kill, Prune, Renew, Sandboxes};
 use crate::commands::print::{notify, print, print_text};
 use crate::problem::{Failure, short_id};
 use crate::remote::{self, Remote};
 
-/// Starts a sandbox.
-pub(crate) fn start(arguments: OneSandbox) -> Result<u8, Failure> {
+/// Starts sandboxes.
+pub(crate) fn start(arguments: Sandboxes) -> Result<u8, Failure> {
     let json = arguments.json;
-    let mut hint = None;
-    let code = change(arguments, async |remote, ById { id }| {
-        let request = ById { id: id.clone() };
-        let started = remote.sandboxes.start(&remote.idempotent(), request).await?;
-        // Values do not outlive the processes. The start is reported in any case.
-        let request = GetSandbox { id: id.clone(), metrics: false };
-        if let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await
-            && let Some(network) = sandbox.network
-        {
-            hint = secret::command_for_missing(&id, &network.secrets);
+    let hints = Arc::new(Mutex::new(Vec::new()));
+    let found = hints.clone();
+    let code = change(arguments, "starting", move |remote, ById { id }| {
+        let found = found.clone();
+        async move {
+            let request = ById { id: id.clone() };
+            let started = remote.sandboxes.start(&remote.idempotent(), request).await?;
+            // Values do not outlive the processes. The start is reported in any case.
+            let request = GetSandbox { id: id.clone(), metrics: false };
+            if let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await
+                && let Some(network) = sandbox.network
+            {
+                let hint = secret::command_for_missing(&id, &network.secrets);
+                found.lock().unwrap_or_else(PoisonError::into_inner).extend(hint);
+            }
+            Ok(started)
         }
-        Ok(started)
-    })?;
-    if let Some(command) = hint.filter(|_| !json) {
-        notify(&format!("the values of its secrets are missing; give them again: {command}"));
+    });
+    if !json {
+        for command in hints.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            notify(&format!("the values of its secrets are missing; give them again: {command}"));
+        }
     }
-    Ok(code)
+    code
 }
 
-/// Stops a sandbox.
-pub(crate) fn stop(arguments: OneSandbox) -> Result<u8, Failure> {
-    change(arguments, async |remote, id| {
+/// Stops sandboxes.
+pub(crate) fn stop(arguments: Sandboxes) -> Result<u8, Failure> {
+    change(arguments, "stopping", |remote, id| async move {
         Ok(remote.sandboxes.stop(&remote.idempotent(), id).await?)
     })
 }
 
-/// Pauses a sandbox.
-pub(crate) fn pause(arguments: OneSandbox) -> Result<u8, Failure> {
-    change(arguments, async |remote, id| {
+/// Pauses sandboxes.
+pub(crate) fn pause(arguments: Sandboxes) -> Result<u8, Failure> {
+    change(arguments, "pausing", |remote, id| async move {
         Ok(remote.sandboxes.pause(&remote.idempotent(), id).await?)
     })
 }
@@ -56,21 +69,52 @@ pub(crate) async fn is_latest_paused(remote: &Remote) -> bool {
 pub(crate) async fn resume(remote: &Remote, name: &str, json: bool) -> Result<u8, Failure> {
     let id = find(remote, name).await?;
     let sandbox = remote.sandboxes.resume(&remote.idempotent(), ById { id }).await?;
-    print_state(&sandbox, json)
+    print_state(&sandbox, json)?;
+    Ok(0)
 }
 
-fn change(
-    arguments: OneSandbox,
-    act: impl AsyncFnOnce(&Remote, ById) -> Result<Sandbox, Failure>,
-) -> Result<u8, Failure> {
-    let sandbox = remote::with(arguments.server_mode, async |remote| {
-        let id = find(&remote, &arguments.id).await?;
-        act(&remote, ById { id }).await
+/// Changes sandboxes, also if some of them cannot be changed; reports the first failure.
+fn change<Fut>(
+    arguments: Sandboxes,
+    word: &'static str,
+    act: impl Fn(Arc<Remote>, ById) -> Fut,
+) -> Result<u8, Failure>
+where
+    Fut: Future<Output = Result<Sandbox, Failure>> + Send + 'static,
+{
+    let (changed, failure) = remote::with(arguments.server_mode, async |remote| {
+        let remote = Arc::new(remote);
+        let found = find_all(&remote, &arguments.id).await?;
+        let (ids, missing) = split(found);
+        let ids = ids.into_iter().map(|id| ById { id }).collect();
+        let (changed, failed) = split(side_by_side(&remote, word, ids, act).await);
+        Ok((changed, missing.into_iter().chain(failed).next()))
     })?;
-    print_state(&sandbox, arguments.json)
+    match changed.as_slice() {
+        [one] if arguments.id.len() == 1 => print_state(one, arguments.json)?,
+        _ if arguments.json => print(&serde_json::json!({ "sandboxes": changed }))?,
+        several => {
+            for sandbox in several {
+                print_state(sandbox, false)?;
+            }
+        }
+    }
+    failure.map_or(Ok(0), Err)
 }
 
-fn print_state(sandbox: &Sandbox, json: bool) -> Result<u8, Failure> {
+/// What succeeded, and the failures.
+fn split<T>(results: Vec<Result<T, Failure>>) -> (Vec<T>, Vec<Failure>) {
+    let (mut succeeded, mut failed) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(value) => succeeded.push(value),
+            Err(failure) => failed.push(failure),
+        }
+    }
+    (succeeded, failed)
+}
+
+fn print_state(sandbox: &Sandbox, json: bool) -> Result<(), Failure> {
     if json {
         print(sandbox)?;
     } else {
@@ -81,7 +125,7 @@ fn print_state(sandbox: &Sandbox, json: bool) -> Result<u8, Failure> {
             show::expiry(sandbox)
         ));
     }
-    Ok(0)
+    Ok(())
 }
 
 /// Extends the TTL of a sandbox.
@@ -92,63 +136,132 @@ pub(crate) fn renew(arguments: Renew) -> Result<u8, Failure> {
         let request = stockade_api::Renew { id, ttl_seconds, shorten: arguments.shorten };
         Ok(remote.sandboxes.renew(&remote.idempotent(), request).await?)
     })?;
-    print_state(&sandbox, arguments.json)
+    print_state(&sandbox, arguments.json)?;
+    Ok(0)
 }
 
-/// Terminates sandboxes, even if some of them fail to terminate; reports the first failure.
+/// Terminates sandboxes and ends commands, even if some of them fail to end; reports the first
+/// failure.
 pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
-    let (killed, failure) = remote::with(arguments.server_mode, async |remote| {
-        let (mut killed, mut failure) = (Vec::new(), None);
-        for name in &arguments.id {
-            let ended = async {
-                let id = find(&remote, name).await?;
-                let request = KillSandbox { id, discard: arguments.discard };
-                Ok::<_, Failure>(remote.sandboxes.kill(&remote.idempotent(), request).await?)
-            };
-            match ended.await {
-                Ok(sandbox) => killed.push(sandbox),
-                Err(problem) => failure = failure.or(Some(problem)),
-            }
+    let Kill { discard, signal, json, .. } = arguments;
+    let (commands, sandboxes, failure) = remote::with(arguments.server_mode, async |remote| {
+        let remote = Arc::new(remote);
+        let (names, sandboxes) = command_names(&remote, &arguments.id).await?;
+        check_flags(&names, &sandboxes, discard, signal)?;
+        let ended =
+            side_by_side(&remote, "ending commands", names, move |remote, name| async move {
+                let workflow_id = find_command(&remote, &name).await?.workflow_id;
+                let request = KillCommand { workflow_id, signal };
+                Ok(remote.sandboxes.kill_command(&remote.idempotent(), request).await?)
+            });
+        let (commands, mut failed) = split(ended.await);
+        let mut killed = Vec::new();
+        if !sandboxes.is_empty() {
+            let (ids, missing) = split(find_all(&remote, &sandboxes).await?);
+            failed.extend(missing);
+            let (ended, more) = split(kill_all(&remote, ids, discard).await);
+            killed = ended;
+            failed.extend(more);
         }
-        Ok((killed, failure))
+        Ok((commands, killed, failed.into_iter().next()))
     })?;
-    print_killed(&killed, arguments.json)?;
+    print_ended(&commands, &sandboxes, json)?;
     failure.map_or(Ok(0), Err)
+}
+
+/// Separates names of commands from names of sandboxes. No id of a sandbox contains a slash; an
+/// operation's id in full names a command, unless a sandbox has that id.
+async fn command_names(
+    remote: &Remote,
+    names: &[String],
+) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let mut alive = None;
+    let (mut commands, mut sandboxes) = (Vec::new(), Vec::new());
+    for name in names {
+        let mut is_command = name.contains('/');
+        if is_operation(name) {
+            if alive.is_none() {
+                alive = Some(list_all(remote, ListSandboxes::default()).await?);
+            }
+            let is_sandbox = |sandbox: &Sandbox| sandbox.id.as_str() == name;
+            is_command = !alive.as_deref().unwrap_or_default().iter().any(is_sandbox);
+        }
+        match is_command {
+            true => commands.push(name.clone()),
+            false => sandboxes.push(name.clone()),
+        }
+    }
+    Ok((commands, sandboxes))
+}
+
+/// Refuses a flag that has no effect on what is named.
+fn check_flags(
+    commands: &[String],
+    sandboxes: &[String],
+    discard: bool,
+    signal: Option<i32>,
+) -> Result<(), Problem> {
+    if signal.is_some()
+        && let Some(id) = sandboxes.first()
+    {
+        return Err(Problem::new(
+            Code::InvalidInput,
+            "a signal is for commands, not for sandboxes",
+        )
+        .because(format!("{id} names a sandbox"))
+        .remedied_by(format!("stockade ps {id}")));
+    }
+    if discard && sandboxes.is_empty() && !commands.is_empty() {
+        return Err(Problem::new(Code::InvalidInput, "`--discard` is for sandboxes")
+            .because("the end of a command discards nothing")
+            .remedied_by(format!("stockade kill {}", commands.join(" "))));
+    }
+    Ok(())
+}
+
+async fn kill_all(
+    remote: &Arc<Remote>,
+    ids: Vec<SandboxId>,
+    discard: bool,
+) -> Vec<Result<Sandbox, Failure>> {
+    side_by_side(remote, "terminating sandboxes", ids, move |remote, id| async move {
+        let request = KillSandbox { id, discard };
+        Ok(remote.sandboxes.kill(&remote.idempotent(), request).await?)
+    })
+    .await
 }
 
 /// Terminates failed and stopped sandboxes, or all, even if some of them fail to terminate; reports
 /// the first failure.
 pub(crate) fn prune(arguments: Prune) -> Result<u8, Failure> {
     let (killed, failure) = remote::with(arguments.server_mode, async |remote| {
+        let remote = Arc::new(remote);
         let states = match arguments.all {
             true => Vec::new(),
             false => vec![State::Error, State::Stopped, State::New],
         };
         let request = ListSandboxes { states, ..ListSandboxes::default() };
-        let (mut killed, mut failure) = (Vec::new(), None);
-        for sandbox in list_all(&remote, request).await? {
-            if sandbox.keep && !arguments.all {
-                continue;
-            }
-            let request = KillSandbox { id: sandbox.id, discard: arguments.discard };
-            match remote.sandboxes.kill(&remote.idempotent(), request).await {
-                Ok(sandbox) => killed.push(sandbox),
-                Err(problem) => failure = failure.or(Some(problem)),
-            }
-        }
-        Ok((killed, failure))
+        let found = list_all(&remote, request).await?.into_iter();
+        let found = found.filter(|sandbox| !sandbox.keep || arguments.all);
+        let ids = found.map(|sandbox| sandbox.id).collect();
+        let (killed, failed) = split(kill_all(&remote, ids, arguments.discard).await);
+        Ok((killed, failed.into_iter().next()))
     })?;
-    print_killed(&killed, arguments.json)?;
-    failure.map_or(Ok(0), |problem| Err(problem.into()))
+    print_ended(&[], &killed, arguments.json)?;
+    failure.map_or(Ok(0), Err)
 }
 
-fn print_killed(killed: &[Sandbox], json: bool) -> Result<(), Failure> {
-    if json {
-        return print(&serde_json::json!({ "killed": killed }));
+fn print_ended(commands: &[CommandInfo], sandboxes: &[Sandbox], json: bool) -> Result<(), Failure> {
+    if json && commands.is_empty() {
+        return print(&serde_json::json!({ "killed": sandboxes }));
     }
-    let ids = killed.iter().map(|sandbox| format!("{}\n", sandbox.id));
-    print_text(&ids.collect::<String>())?;
-    for sandbox in killed {
+    if json {
+        return print(&serde_json::json!({ "killed": sandboxes, "commands": commands }));
+    }
+    let names = commands.iter().map(|command| format!("{}\n", name(command)));
+    let ids = sandboxes.iter().map(|sandbox| format!("{}\n", sandbox.id));
+    print_text(&names.chain(ids).collect::<String>())?;
+    for sandbox in sandboxes {
         if let Some(bundle) = &sandbox.bundle {
             let (id, bundle) = (&sandbox.id, short_id(bundle));
             notify(&format!("the changes of {id} are in a bundle: stockade diff {bundle}"));

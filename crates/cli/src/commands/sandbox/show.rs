@@ -66,6 +66,13 @@ fn text(sandbox: &Sandbox) -> String {
     lines.extend(sandbox.terminated_at.map(|at| ("terminated", format!("{at:.0}"))));
     let labels = sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}"));
     lines.extend(labels.map(|label| ("label", escaped(&label))));
+    lines.extend(sandbox.published.iter().map(|publication| {
+        let port = publication.port;
+        let address = std::net::SocketAddr::new(port.address, port.host);
+        let problem = publication.problem.as_ref();
+        let problem = problem.map(|text| format!(" (not served: {text})")).unwrap_or_default();
+        ("published", format!("{address} to port {}{problem}", port.inside))
+    }));
     let rules = match sandbox.access_rules.as_slice() {
         [] => vec!["none (all paths allowed)".to_owned()],
         rules => rules

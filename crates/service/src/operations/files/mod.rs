@@ -4,9 +4,11 @@
 
 mod change;
 mod query;
+mod tree;
 
 pub(crate) use change::{Change, NAME, change, perform, replace, write};
 pub(crate) use query::{list, read, search, stat};
+pub(crate) use tree::{SEND, copied, perform as perform_send, receive, send};
 
 use stockade_api::{Bytes, Caller, FileEntry, FileKind, Result};
 use stockade_core::SandboxId;
