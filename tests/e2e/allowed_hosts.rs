@@ -83,7 +83,7 @@ fn a_name_in_a_private_network_has_a_flag(world: &World) {
         ("10.0.0.5", "--allow 10.0.0.5"),
         ("*", "name the host"),
         ("host.stockade.internal:80", "host.stockade.internal"),
-        ("https://mirror.test/", "mirror.test:443"),
+        ("https://mirror.example/", "mirror.example:443"),
     ] {
         let outcome = world.run(&["--discard", "--allow-internal", host], &["true"]);
         outcome.is_refused().ends_with(125);

@@ -23,8 +23,10 @@ use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{FirstRequest, confined, seccomp};
 use stockade_network_stub::{Records, Sockets};
 
-use crate::processes::NETWORK_STUB;
 use crate::programs::OWN_EXECUTABLE;
+
+/// The first argument of the process.
+pub(crate) const ARGUMENT: &str = "__network-stub";
 
 /// How many listeners the process gets.
 const LISTENERS: usize = 3;
@@ -70,7 +72,7 @@ impl Running {
         let (socket, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let child = Command::new(OWN_EXECUTABLE)
-            .arg(NETWORK_STUB)
+            .arg(ARGUMENT)
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(theirs))

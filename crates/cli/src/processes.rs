@@ -18,16 +18,13 @@ pub const SERVER: &str = "__server";
 /// The first argument of the egress process, before the build.
 pub const EGRESS: &str = "__egress";
 
-/// The first argument of the process that refuses what a sandbox without network access asks for.
-pub const NETWORK_STUB: &str = "__network-stub";
-
 /// Runs the process that the arguments select; `None` if they select none of these.
 pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     if first == helpers::ARGUMENT {
         return Some(helpers::run(rest));
     }
-    if first == NETWORK_STUB {
+    if first == network_stub::ARGUMENT {
         return Some(network_stub::process());
     }
     (first == KEEPER).then(|| keeper(rest))

@@ -206,7 +206,7 @@ mod tests {
         );
         // What the system has is nothing of the caller's own.
         assert!(!gather(&[("SSL_CERT_FILE", path("system").into())]).has_own);
-        let several = std::env::join_paths([path("more"), missing.clone()]).unwrap();
+        let several = std::env::join_paths([path("more"), missing]).unwrap();
         let merged = gather(&[("SSL_CERT_FILE", path("own").into()), ("SSL_CERT_DIR", several)]);
         let expected: String = ["AAAA", "BBBB", "CCCC", "DDDD"].map(pem).concat();
         assert_eq!((merged.text, merged.has_own), (expected, true));

@@ -186,6 +186,12 @@ impl Sandbox {
         permit.map_err(|_| Refusal::TooMany { what: "connections", limit })
     }
 
+    /// Whether a connection is open.
+    pub(crate) fn has_connections(&self) -> bool {
+        let limit = self.connection_limit.load(Ordering::Relaxed);
+        self.connections.available_permits() < limit
+    }
+
     /// A permit for one DNS query.
     pub(crate) fn admit_lookup(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.lookups).try_acquire_owned().ok()

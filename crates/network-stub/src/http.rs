@@ -82,7 +82,7 @@ mod tests {
             ("CONNECT registry.npmjs.org:443 HTTP/1.1", "--allow registry.npmjs.org:443"),
             ("CONNECT [2606:2800::1]:443 HTTP/1.1", "--allow [2606:2800::1]:443"),
             ("CONNECT pypi.org HTTP/1.1", "--allow pypi.org"),
-            ("GET http://Example.com/a?b HTTP/1.1", "--allow example.com:80"),
+            ("GET http://example.com/a?b HTTP/1.1", "--allow example.com:80"),
             ("GET http://example.com:8080 HTTP/1.0", "--allow example.com:8080"),
             ("POST https://example.com/a:b@c HTTP/1.1", "--allow example.com:443"),
             ("GET ftp://user:password@example.com/x HTTP/1.1", "--allow example.com:21"),

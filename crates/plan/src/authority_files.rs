@@ -41,7 +41,7 @@ impl AuthorityFiles<'_> {
     /// The mounts over the files of this system. A file that is a link leads to another one of them.
     pub(crate) fn over_the_system(&self) -> Result<Vec<(PathBuf, Mount)>, Error> {
         let mut mounts = Vec::new();
-        let (mut pem, mut keystore) = (None, None);
+        let (mut pem, mut keystore) = (false, false);
         for path in AUTHORITIES {
             if is_file(path) {
                 let file = self.file(&mut pem, PEM, || self.text.as_bytes().to_vec())?;
@@ -62,13 +62,15 @@ impl AuthorityFiles<'_> {
     /// A mount of a file of the directory, which is made for the first one.
     fn file(
         &self,
-        made: &mut Option<PathBuf>,
+        made: &mut bool,
         name: &str,
         content: impl FnOnce() -> Vec<u8>,
     ) -> Result<Mount, Error> {
-        let path = made.get_or_insert_with(|| self.directory.join(name)).clone();
+        let path = self.directory.join(name);
         let failed = |source| Error::HostPath { path: path.clone(), source };
-        if !path.exists() {
+        if !std::mem::replace(made, true) {
+            // A run that was killed may have left one.
+            let _ = std::fs::remove_file(&path);
             std::fs::write(&path, content()).map_err(failed)?;
             // The process's umask may let only its own user read it.
             let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o644);

@@ -1,11 +1,9 @@
 //! An allowed host as people write it: `HOST`, or `HOST:PORT`.
 
 use std::fmt;
-use std::str::FromStr;
 
-use super::hint;
 use super::name::as_text;
-use super::{Block, Host, Rule, Target};
+use super::{Block, HOST_LOOPBACK, Host, Name, Rule, Target, is_host_loopback};
 use crate::access::Effect;
 
 /// An allowed host, at one port or at all.
@@ -66,19 +64,7 @@ impl AllowedHost {
     }
 }
 
-/// IPv6 addresses are in brackets if there is a port.
-impl FromStr for AllowedHost {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        parse(text).map_err(|reason| match hint::for_text(text) {
-            Some(hint) => hint,
-            None => reason,
-        })
-    }
-}
-
-/// Parses the exact form.
+/// Parses `HOST` or `HOST:PORT`. IPv6 addresses are in brackets if there is a port.
 pub(super) fn parse(text: &str) -> Result<AllowedHost, String> {
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, "")) => (host, None),
@@ -99,9 +85,24 @@ pub(super) fn parse(text: &str) -> Result<AllowedHost, String> {
     });
     let (target, port) = (host.parse()?, port.transpose()?);
     if let Target::Exact(name) | Target::Subdomains(name) = &target {
-        hint::refuse_loopback(name, port)?;
+        refuse_loopback(name, port)?;
     }
     Ok(AllowedHost { target, port })
+}
+
+/// Refuses the names of the loopback: inside they are the sandbox's own.
+fn refuse_loopback(name: &Name, port: Option<u16>) -> Result<(), String> {
+    let text = name.as_str();
+    if text == "localhost" || text.ends_with(".localhost") {
+        let port = port.map_or_else(|| "PORT".to_owned(), |port| port.to_string());
+        return Err(format!(
+            "inside it is the sandbox's own loopback; for the host's write `--allow {HOST_LOOPBACK}:{port}`"
+        ));
+    }
+    if is_host_loopback(name) && port.is_none() {
+        return Err(format!("its port must be named: write `--allow {HOST_LOOPBACK}:PORT`"));
+    }
+    Ok(())
 }
 
 impl fmt::Display for AllowedHost {

@@ -1,27 +1,24 @@
 //! What to write instead of a text that is no allowed host: for each shape that people paste.
 
-use super::{HOST_LOOPBACK, Host, Name, is_host_loopback};
+use std::str::FromStr;
+
+use super::allowed_host::parse;
+use super::{AllowedHost, HOST_LOOPBACK, Host};
 
 /// The longest text that is repeated.
 const TEXT_BYTES: usize = 300;
 
-/// Refuses the names of the loopback: inside they are the sandbox's own.
-pub(super) fn refuse_loopback(name: &Name, port: Option<u16>) -> Result<(), String> {
-    let text = name.as_str();
-    if text == "localhost" || text.ends_with(".localhost") {
-        let port = port.map_or_else(|| "PORT".to_owned(), |port| port.to_string());
-        return Err(format!(
-            "inside it is the sandbox's own loopback; for the host's write `--allow {HOST_LOOPBACK}:{port}`"
-        ));
+/// As [`parse`]. A text in another shape is refused with the form that is probably meant.
+impl FromStr for AllowedHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse(text).map_err(|reason| for_text(text).unwrap_or(reason))
     }
-    if is_host_loopback(name) && port.is_none() {
-        return Err(format!("its port must be named: write `--allow {HOST_LOOPBACK}:PORT`"));
-    }
-    Ok(())
 }
 
 /// What is wrong with a text, and the arguments that are probably meant.
-pub(super) fn for_text(text: &str) -> Option<String> {
+fn for_text(text: &str) -> Option<String> {
     if text.len() > TEXT_BYTES {
         return None;
     }
@@ -47,7 +44,7 @@ fn valid(text: &str) -> Option<String> {
     if is_loopback {
         return Some(format!("{HOST_LOOPBACK}:{}", port.unwrap_or("PORT")));
     }
-    let allowed = super::allowed_host::parse(text).ok()?;
+    let allowed = parse(text).ok()?;
     Some(allowed.to_string())
 }
 
@@ -179,7 +176,7 @@ fn known_port(name: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use crate::network::AllowedHost;
+    use super::*;
 
     /// Every form that the text suggests is accepted.
     fn suggested(text: &str) -> Vec<String> {
