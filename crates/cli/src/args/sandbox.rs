@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use stockade_core::network::AllowedHost;
 use stockade_core::{parse_bytes, parse_duration};
 
-use super::live::{PublishedPort, published_port};
+use super::ports::{PublishedPort, published_port};
 use super::sandbox_flags::{Pair, SandboxFlags, pair};
 
 /// A time, or `none`.

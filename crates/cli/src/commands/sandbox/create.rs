@@ -9,7 +9,7 @@ use stockade_core::sandbox::{Root, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 
 use super::show;
-use crate::args::live;
+use crate::args::ports;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::commands::print::{escaped, notify, print, print_text};
 use crate::problem::{Failure, caused};
@@ -102,7 +102,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
     })
 }
 
-const fn published_port(port: &live::PublishedPort) -> PublishedPort {
+const fn published_port(port: &ports::PublishedPort) -> PublishedPort {
     PublishedPort { address: port.address, host: port.ports.host, inside: port.ports.inside }
 }
 
