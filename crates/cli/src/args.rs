@@ -6,6 +6,7 @@ pub mod debug;
 #[cfg(test)]
 mod help_tests;
 pub mod live;
+pub mod ports;
 pub mod sandbox;
 pub mod sandbox_flags;
 pub mod snippet;

@@ -17,7 +17,7 @@ use crate::inner::Inner;
 use crate::locks::Locks;
 use crate::operations;
 use crate::options::Options;
-use crate::published::{self, Published};
+use crate::published::Published;
 use crate::reaper;
 use crate::reserve::Reserve;
 use crate::service::Service;
@@ -80,7 +80,7 @@ impl Service {
         let builder = operations::register(builder, &inner);
         let engine = builder.launch().await.map_err(store_problem)?;
         let service = Self { engine, inner };
-        published::resume(&service).await?;
+        operations::publish::resume(&service).await?;
         reaper::spawn(&service.engine, &service.inner);
         Ok(service)
     }

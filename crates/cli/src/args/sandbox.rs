@@ -9,7 +9,7 @@ use stockade_core::network::AllowedHost;
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_duration};
 
-use super::live::{PublishedPort, published_port};
+use super::ports::{PublishedPort, published_port};
 use super::sandbox_flags::{Pair, SandboxFlags, SecretFlags, pair};
 
 /// A time, or `none`.

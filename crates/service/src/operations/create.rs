@@ -9,14 +9,13 @@ use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
 use stockade_runtime::Error;
 
-use super::{lifecycle, record_with_next, watch};
+use super::{lifecycle, publish, record_with_next, watch};
 use crate::clock::{now_ms, timestamp};
 use crate::events;
 use crate::failure::{no_sandbox, runtime_problem, store_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
 use crate::owned_sandbox::OwnedSandbox;
-use crate::published;
 use crate::service::Service;
 use crate::spec;
 use crate::store::json;
@@ -44,7 +43,7 @@ pub(crate) async fn create(
     // Before anything is created: a port that is in use is an error without consequences.
     let listeners = match operation::is_known(&service.engine, caller).await? {
         true => Vec::new(),
-        false => published::bind(&row.request.publish).await?,
+        false => publish::bind(&row.request.publish).await?,
     };
     let start = async |asked: String| {
         let options = StartOptions {
@@ -72,7 +71,7 @@ pub(crate) async fn create(
     let created = handle.get_result().await.map_err(store_problem);
     if created.is_ok() && !row.request.publish.is_empty() {
         let ports = row.request.publish.clone();
-        published::publish(service, &row.id, &row.owner, ports, listeners);
+        publish::publish(service, &row.id, &row.owner, ports, listeners);
     }
     // Its watcher saw it during its creation; only a running sandbox can be idle.
     service.inner.wake(&row.id);

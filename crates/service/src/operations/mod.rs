@@ -20,6 +20,7 @@ pub(crate) mod files;
 pub(crate) mod lifecycle;
 pub(crate) mod network;
 pub(crate) mod output;
+pub(crate) mod publish;
 pub(crate) mod query;
 pub(crate) mod restore;
 pub(crate) mod secrets;

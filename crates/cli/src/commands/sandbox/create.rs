@@ -10,7 +10,7 @@ use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 use stockade_egress_control::Credential;
 
 use super::{secret, show};
-use crate::args::live;
+use crate::args::ports;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::args::sandbox_flags::SecretFlags;
 use crate::commands::print::{escaped, notify, print, print_text};
@@ -138,7 +138,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
     })
 }
 
-const fn published_port(port: &live::PublishedPort) -> PublishedPort {
+const fn published_port(port: &ports::PublishedPort) -> PublishedPort {
     PublishedPort { address: port.address, host: port.ports.host, inside: port.ports.inside }
 }
 

@@ -13,7 +13,8 @@ use tokio::task::JoinSet;
 
 use super::attach::io_failure;
 use super::find;
-use crate::args::live::{Forward, PortPair};
+use crate::args::live::Forward;
+use crate::args::ports::PortPair;
 use crate::commands::print::{notify, print_line, print_text};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};

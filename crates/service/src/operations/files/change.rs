@@ -16,8 +16,7 @@ use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Content, ReadRange, Runtime, SandboxPath, WriteOptions};
 use tokio::io::AsyncReadExt as _;
 
-use super::tree::copied;
-use super::{resolve_allowed, use_sandbox};
+use super::{copied, resolve_allowed, use_sandbox};
 use crate::events;
 use crate::failure::{access_problem, invalid, runtime_problem, store_problem, to_failure};
 use crate::handoff::{Handoff, Once};

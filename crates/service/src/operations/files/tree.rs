@@ -8,12 +8,12 @@ use std::task::{Context as TaskContext, Poll};
 use stockade_api::{Bytes, Caller, FileContent, ReceiveFiles, Result, SendFiles, SentFiles};
 use stockade_core::Problem;
 use stockade_core::access::Level;
-use stockade_core::event::{Direction, FilesCopied, Payload};
+use stockade_core::event::Direction;
 use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Content, SandboxPath, TreeProgress};
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::{resolve_allowed, use_sandbox};
+use super::{copied, resolve_allowed, use_sandbox};
 use crate::events;
 use crate::failure::{runtime_problem, store_problem, to_failure};
 use crate::handoff::{Handoff, Once};
@@ -77,12 +77,6 @@ pub(crate) async fn perform(
     let payload = copied(Direction::In, &request.path, paths, sent.size_bytes);
     context.finish_with(vec![owned.touch(), events::record(&context, &owned, payload)]);
     Ok(sent)
-}
-
-/// The content of the event of copied files.
-pub(crate) fn copied(direction: Direction, path: &Bytes, paths: u64, bytes: u64) -> Payload {
-    let path = String::from_utf8_lossy(&path.0).into_owned();
-    Payload::FilesCopied(FilesCopied { direction, path, paths, bytes })
 }
 
 /// The tree of files in a directory.
