@@ -35,6 +35,7 @@ pub use error::{Error, single_user};
 pub use host_path::{HostPath, HostPaths};
 pub use isolation::{JailStatus, isolation};
 pub use one_shot::{OneShotInput, View};
-pub use persistent::{GIT_CONFIGURATION, LEASE, PersistentInput, TRUSTED_FILE};
+pub use persistent::{LEASE, PersistentInput, TRUSTED_FILE};
 pub use programs::Programs;
 pub use request::{HOSTNAME, Request, check_command};
+pub use skeleton::GIT_CONFIGURATION;

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::layers::{self, Origin};
 use crate::programs::Programs;
 use crate::request::{Parts, Request};
+use crate::skeleton::GIT_CONFIGURATION;
 
 /// The file of the certificates that programs trust ([`TRUSTED_INSIDE`]), in the sandbox's own
 /// directory.
@@ -25,9 +26,6 @@ pub const TRUSTED_FILE: &str = "authorities.pem";
 
 /// How long a jail lives if no keeper renews its lease.
 pub const LEASE: Duration = Duration::from_secs(60);
-
-/// Where git finds what it needs of the user's configuration, as `GIT_CONFIG_SYSTEM`.
-pub const GIT_CONFIGURATION: &str = "/etc/gitconfig";
 
 /// The inputs for the jail of a persistent sandbox, in addition to the request.
 #[derive(Debug)]

@@ -20,11 +20,12 @@ use stockade_jail::system::{self, Account};
 use stockade_jail::{Mount, Source};
 
 use crate::etc;
-use crate::persistent::GIT_CONFIGURATION;
 
 /// The version of the format, which distinguishes the skeletons of different builds of this
 /// program.
 const FORMAT: &[u8] = b"skeleton 2";
+/// Where git finds what it needs of the user's configuration, as `GIT_CONFIG_SYSTEM`.
+pub const GIT_CONFIGURATION: &str = "/etc/gitconfig";
 /// The prefix of the names of incomplete skeletons.
 pub const UNFINISHED: &str = "new-";
 

@@ -132,7 +132,7 @@ mod tests {
 
     fn configuration(files: &[(&str, &str)]) -> String {
         let home = tempfile::tempdir().unwrap();
-        let root = home.path().join("work/project");
+        let root = home.path().join("clients/project");
         std::fs::create_dir_all(root.join(".git")).unwrap();
         for (name, text) in files {
             std::fs::write(
@@ -164,13 +164,13 @@ mod tests {
         let text = configuration(&[
             (
                 ".gitconfig",
-                "[user]\nname = Home\n[includeIf \"gitdir:~/work/\"]\npath = work.inc\n[includeIf \"gitdir:~/else/\"]\npath = else.inc\n[include]\npath = ring.inc\n",
+                "[user]\nname = Home\n[includeIf \"gitdir:~/clients/\"]\npath = clients.inc\n[includeIf \"gitdir:~/else/\"]\npath = else.inc\n[include]\npath = ring.inc\n",
             ),
-            ("work.inc", "[user]\nname = Work\n"),
+            ("clients.inc", "[user]\nname = Clients\n"),
             ("else.inc", "[user]\nname = Else\n"),
             ("ring.inc", "[include]\npath = ~/ring.inc\n[user]\nemail = r@example.com\n"),
         ]);
-        assert!(text.contains("name = \"Work\"\n\temail = \"r@example.com\""), "{text}");
+        assert!(text.contains("name = \"Clients\"\n\temail = \"r@example.com\""), "{text}");
     }
 
     #[test]

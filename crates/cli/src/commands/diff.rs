@@ -21,9 +21,6 @@ const LISTED: usize = 100;
 
 /// Shows the bundle, or its changes in the named paths.
 pub(crate) fn run(arguments: &Diff) -> Result<u8, Problem> {
-    if arguments.commits {
-        return super::commits::diff(arguments);
-    }
     let review = Review::open()?;
     let request = ShowBundle { id: arguments.id.clone(), paths: paths(&arguments.paths) };
     let detail = review.show(request.clone())?;

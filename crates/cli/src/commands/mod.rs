@@ -24,6 +24,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(arguments) => run::run(&arguments).map_err(Failure::for_run),
         Command::Bundles(arguments) => Ok(bundles::run(&arguments)?),
+        Command::Diff(arguments) if arguments.commits => Ok(commits::diff(&arguments)?),
         Command::Diff(arguments) => Ok(diff::run(&arguments)?),
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
         Command::Reject(arguments) => Ok(reject::run(&arguments)?),
