@@ -58,12 +58,12 @@ fn commits_are_shown_and_taken_to_a_branch(world: &World) {
     // A second time it is there already, under another name it is another branch.
     assert!(apply(world, &[]).stderr.contains("already in"));
     apply(world, &["--branch", "review/x"]).succeeds();
-    world.git(&["merge", "-q", "review/x"]);
-    assert_eq!(world.read("a.txt"), "two\n");
     for bad in ["../x", "main", "HEAD", "-x", "a..b", "refs.lock"] {
         let refused = apply(world, &["--branch", bad]);
         assert!(refused.code() != 0, "{bad}: {refused}");
     }
+    world.git(&["merge", "-q", "review/x"]);
+    assert_eq!(world.read("a.txt"), "two\n");
     assert_eq!(branches(world).lines().count(), 3);
 }
 
@@ -150,9 +150,9 @@ print(put(b'tree',b'100644 ../x\\\\0'+blob).hex())\" > /tmp/t; \
          p=$(ls .git/objects/pack/*.pack | tail -1); chmod u+w $p; printf 'XXXXXXXXXXXX' | dd of=$p bs=1 seek=20 conv=notrunc 2> /dev/null"),
 ];
 
-fn hostile_commits_reach_no_branch(world: &World) {
+fn refuse(world: &World, cases: &[(&str, &str)]) {
     let before = branches(world);
-    for (name, script) in HOSTILE {
+    for (name, script) in cases {
         let outcome = world.run(&["--review"], &["sh", "-c", &format!("{IDENTITY}{script}")]);
         outcome.succeeds();
         let refused = apply(world, &["--allow-executed", "--allow-unseen", "--branch", "evil"]);
@@ -162,6 +162,18 @@ fn hostile_commits_reach_no_branch(world: &World) {
         world.git(&["fsck", "--strict"]);
         world.stockade(&["reject", "latest"]).finish().succeeds();
     }
+}
+
+fn hostile_objects_reach_no_branch(world: &World) {
+    refuse(world, &HOSTILE[..4]);
+}
+
+fn hostile_histories_reach_no_branch(world: &World) {
+    refuse(world, &HOSTILE[4..9]);
+}
+
+fn hostile_commits_reach_no_branch(world: &World) {
+    refuse(world, &HOSTILE[9..]);
 }
 
 /// The objects of the host that a command does not see are none that a sandbox can name.
@@ -183,6 +195,8 @@ as_root_and_as_user! {
     commits_are_shown_and_taken_to_a_branch,
     an_amended_commit_and_a_merge_are_taken,
     files_that_tools_execute_need_an_acceptance,
+    hostile_objects_reach_no_branch,
+    hostile_histories_reach_no_branch,
     hostile_commits_reach_no_branch,
     references_that_leave_are_not_followed,
 }

@@ -1,7 +1,7 @@
 //! The new commits between the recorded base and the command's last commit, and what each changes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::object::{Commit, Format, Kind, Mode, ObjectId, TreeEntry, tree};
 use super::{Error, MAX_COMMITS, Objects, reason};
@@ -66,6 +66,34 @@ impl Commits {
         })
     }
 
+    /// The contents before the changes of the new commits, as far as they were not printed with the
+    /// new objects. Large ones need not be there for [`Commits::check`].
+    ///
+    /// # Errors
+    /// As [`Commits::check`].
+    pub fn old_contents(
+        project: &Project,
+        objects: &Objects,
+        tip: &ObjectId,
+        base: Option<&ObjectId>,
+    ) -> Result<Vec<ObjectId>, Error> {
+        let check = Check::new(project, objects, tip);
+        let ancestors = check.ancestors(base)?;
+        let mut wanted = BTreeSet::new();
+        for (_, commit) in check.order(tip, base, &ancestors)? {
+            let Some(parent) = commit.parents.first() else { continue };
+            let mut found = BTreeMap::new();
+            check.compare(Some(&check.parent_tree(parent)?), Some(&commit.tree), &mut found)?;
+            let old = found.into_values().filter_map(|(old, _)| old);
+            let old = old.filter(|entry| entry.mode != Mode::Submodule).map(|entry| entry.id);
+            wanted.extend(old.filter(|id| objects.get(id, Kind::Blob).is_none()));
+            if wanted.len() > MAX_CHANGES {
+                return Err(Error::TooLarge);
+            }
+        }
+        Ok(wanted.into_iter().collect())
+    }
+
     /// Checks what leads from `base`, the commit that the command started with, to `tip`.
     ///
     /// # Errors
@@ -76,13 +104,7 @@ impl Commits {
         tip: &ObjectId,
         base: Option<&ObjectId>,
     ) -> Result<Self, Error> {
-        let check = Check {
-            project,
-            objects,
-            format: tip.format(),
-            contents: RefCell::default(),
-            bytes: Cell::new(0),
-        };
+        let check = Check::new(project, objects, tip);
         let ancestors = check.ancestors(base)?;
         let order = check.order(tip, base, &ancestors)?;
         if order.is_empty() {
@@ -113,7 +135,17 @@ struct Check<'o> {
     bytes: Cell<u64>,
 }
 
-impl Check<'_> {
+impl<'o> Check<'o> {
+    fn new(project: &'o Project, objects: &'o Objects, tip: &ObjectId) -> Self {
+        Self {
+            project,
+            objects,
+            format: tip.format(),
+            contents: RefCell::default(),
+            bytes: Cell::new(0),
+        }
+    }
+
     fn commit(&self, id: &ObjectId) -> Result<Commit, Error> {
         let content = self.objects.get(id, Kind::Commit).ok_or_else(|| missing(id))?;
         Commit::parse(content, self.format).ok_or_else(|| invalid(id))

@@ -17,26 +17,30 @@ const MAX_OBJECTS: usize = 1_000_000;
 
 /// Objects by their names.
 #[derive(Debug, Default)]
-pub struct Objects(HashMap<ObjectId, (Kind, Vec<u8>)>);
+pub struct Objects {
+    objects: HashMap<ObjectId, (Kind, Vec<u8>)>,
+    /// The sizes of all objects together.
+    bytes: u64,
+}
 
 impl Objects {
-    /// Reads all objects.
+    /// Reads more objects.
     ///
     /// # Errors
     /// [`Error::Stream`] for an output that git does not write, an object with another name than its
     /// content has, or more than the limits allow.
-    pub fn read(mut stream: impl BufRead, format: Format) -> Result<Self, Error> {
-        let mut objects = HashMap::new();
-        let mut total = 0;
+    pub fn read(&mut self, mut stream: impl BufRead, format: Format) -> Result<(), Error> {
+        let objects = &mut self.objects;
+        let total = &mut self.bytes;
         loop {
             let mut line = Vec::new();
             let read = (&mut stream).take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
             if read.map_err(Error::Read)? == 0 {
-                return Ok(Self(objects));
+                return Ok(());
             }
             let (id, kind, size) = header(&line).ok_or(Error::Stream("an object has no header"))?;
-            total += size;
-            if size > MAX_OBJECT_BYTES || total > MAX_BYTES || objects.len() >= MAX_OBJECTS {
+            *total = total.saturating_add(size);
+            if size > MAX_OBJECT_BYTES || *total > MAX_BYTES || objects.len() >= MAX_OBJECTS {
                 return Err(Error::TooLarge);
             }
             let mut content = Vec::new();
@@ -62,7 +66,10 @@ impl Objects {
 
     /// The content of an object of this kind.
     pub(super) fn get(&self, id: &ObjectId, kind: Kind) -> Option<&[u8]> {
-        self.0.get(id).filter(|(found, _)| *found == kind).map(|(_, content)| content.as_slice())
+        self.objects
+            .get(id)
+            .filter(|(found, _)| *found == kind)
+            .map(|(_, content)| content.as_slice())
     }
 }
 
@@ -81,7 +88,8 @@ mod tests {
     const ONE: &str = "5626abf0f72e58d7a153368ba57db4c673c0e171";
 
     fn read(text: &str) -> Result<Objects, Error> {
-        Objects::read(text.as_bytes(), Format::Sha1)
+        let mut objects = Objects::default();
+        objects.read(text.as_bytes(), Format::Sha1).map(|()| objects)
     }
 
     #[test]

@@ -22,10 +22,17 @@ pub(crate) fn read(name: &str) -> Result<CheckedCommits, Problem> {
     crate::review::recover(bundles.data())?;
     let stored = bundles.commits(name)?;
     let failed = |error| commits_problem(&error, stored.bundle.id());
-    let printed = reader::print_objects(&stored)?;
     let tip = &stored.harvest.tip;
-    let objects = Objects::read(BufReader::new(printed), tip.format()).map_err(failed)?;
-    let commits = Commits::check(&stored.project, &objects, tip, stored.base.as_ref());
+    let mut objects = Objects::default();
+    let printed = BufReader::new(reader::print_new(&stored)?);
+    objects.read(printed, tip.format()).map_err(failed)?;
+    let (project, base) = (&stored.project, stored.base.as_ref());
+    let old = Commits::old_contents(project, &objects, tip, base).map_err(failed)?;
+    if !old.is_empty() {
+        let printed = BufReader::new(reader::print_old(&stored, &old)?);
+        objects.read(printed, tip.format()).map_err(failed)?;
+    }
+    let commits = Commits::check(project, &objects, tip, base);
     let commits = commits.map_err(failed)?;
     Ok(CheckedCommits { stored, objects, commits })
 }

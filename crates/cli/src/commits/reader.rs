@@ -4,14 +4,14 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::Seek as _;
+use std::io::{Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
 use stockade_bundle::beneath::Stat;
-use stockade_bundle::commits::{MAX_BYTES, MAX_COMMITS};
+use stockade_bundle::commits::{MAX_BYTES, MAX_COMMITS, ObjectId};
 use stockade_core::printable::escaped_lines;
 use stockade_core::{Code, Problem};
 use stockade_jail::rlimits::ResourceLimits;
@@ -38,9 +38,8 @@ const OLD_CONTENT_BYTES: u64 = 1 << 20;
 /// The exit code if there is no git.
 const NO_GIT: u8 = 90;
 
-/// Prints every new object, and the trees and old contents that differences need. A pack of the new
-/// objects must pass `index-pack --strict` first.
-const SCRIPT: &str = r#"
+/// Makes a repository `all` of all objects, and `strict` of those of the project.
+const PRELUDE: &str = r#"
 set -e
 command -v git > /dev/null || exit 90
 cd /tmp
@@ -49,6 +48,12 @@ git init -q --bare --object-format="$FORMAT" strict 2> /dev/null || git init -q 
 for n in $BASES; do echo "/base/$n"; done > strict/objects/info/alternates
 { echo /in; cat strict/objects/info/alternates; } > all/objects/info/alternates
 cd all
+"#;
+
+/// Prints every new object, and the trees that differences need. A pack of the new objects must pass
+/// `index-pack --strict` first. Git compares no trees here: a small tree may have any number of
+/// paths.
+const NEW: &str = r#"
 if [ -n "$BASE" ]; then not="^$BASE"; else not=; fi
 git rev-list --max-count="$COUNT" "$TIP" $not > ../new
 git rev-list --boundary "$TIP" $not | sed -n 's/^-//p' > ../old
@@ -63,29 +68,40 @@ rm ../new.pack
   while read -r commit; do
     if [ "$commit" != "$BASE" ]; then git rev-list --ancestry-path "$commit..$BASE"; fi
   done < ../old
-  git diff-tree --stdin -r -m --root --no-renames --no-abbrev < ../new | head -n 500000 | sed -n 's/^:[0-7]* [0-7]* \([0-9a-f]*\) .*/\1/p'
-} | cut -d' ' -f1 | grep -v '^00*$' | sort -u > ../wanted
-{
-  git rev-list --objects "$TIP" $not | cut -d' ' -f1
-  git cat-file --batch-check='%(objectname) %(objecttype) %(objectsize)' < ../wanted |
-    while read -r name kind size; do
-      case "$kind" in
-        commit | tree) echo "$name" ;;
-        blob) if [ "$size" -le "$OLD" ]; then echo "$name"; fi ;;
-      esac
-    done
-} | sort -u | git cat-file --batch --buffer
+} | cut -d' ' -f1 | sort -u | git cat-file --batch --buffer
 "#;
 
-/// What git prints in the jail.
-pub(super) fn print_objects(stored: &StoredCommits) -> Result<File, Problem> {
+/// Prints the named objects, except for large ones.
+const OLD: &str = r#"
+git cat-file --batch-check='%(objectname) %(objecttype) %(objectsize)' |
+  while read -r name kind size; do
+    if [ "$kind" = blob ] && [ "$size" -le "$OLD" ]; then echo "$name"; fi
+  done | git cat-file --batch --buffer
+"#;
+
+/// The new objects, as git prints them in the jail, with what belongs to them.
+pub(super) fn print_new(stored: &StoredCommits) -> Result<File, Problem> {
+    print(stored, NEW, None)
+}
+
+/// These objects, except for large ones.
+pub(super) fn print_old(stored: &StoredCommits, ids: &[ObjectId]) -> Result<File, Problem> {
+    let io = |error: &dyn std::error::Error| caused(Code::Io, error);
+    let list = rustix::fs::memfd_create("wanted", MemfdFlags::CLOEXEC).map_err(|e| io(&e))?;
+    let mut list = File::from(list);
+    let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    list.write_all(text.as_bytes()).and_then(|()| list.rewind()).map_err(|e| io(&e))?;
+    print(stored, OLD, Some(list.into()))
+}
+
+fn print(stored: &StoredCommits, script: &str, input: Option<OwnedFd>) -> Result<File, Problem> {
     let io = |error: &dyn std::error::Error| caused(Code::Io, error);
     let output = rustix::fs::memfd_create("objects", MemfdFlags::CLOEXEC).map_err(|e| io(&e))?;
     let signals = Signals::block().map_err(|e| caused(Code::LaunchFailed, &e))?;
-    let spec = spec(stored)?;
+    let spec = spec(stored, script)?;
     let jail = jail::launch(spec).map_err(|error| launch_problem(&error))?;
     let supervision = Supervision {
-        input: None,
+        input,
         output: Sink::Descriptor(output.as_fd().try_clone_to_owned().map_err(|e| io(&e))?),
         error: Sink::Capture(MESSAGE_BYTES),
         timeout: Some(TIMEOUT),
@@ -124,7 +140,7 @@ fn launch_problem(error: &jail::Error) -> Problem {
     }
 }
 
-fn spec(stored: &StoredCommits) -> Result<JailSpec, Problem> {
+fn spec(stored: &StoredCommits, script: &str) -> Result<JailSpec, Problem> {
     let io = |error: std::io::Error| caused(Code::Io, &error);
     let identity = crate::run::identity()?;
     let bases = stored.project.object_directories();
@@ -175,7 +191,8 @@ fn spec(stored: &StoredCommits) -> Result<JailSpec, Problem> {
         CString::new(text).map_err(|_| Problem::new(Code::Io, "a variable contains a NUL byte"))
     };
     let environment = variables.into_iter().map(|(name, value)| text(format!("{name}={value}")));
-    let words = ["sh", "-c", SCRIPT].map(|word| text(word.to_owned()));
+    let script = format!("{PRELUDE}{script}");
+    let words = ["sh", "-c", &script].map(|word| text(word.to_owned()));
     let command = Command {
         payload: Payload::Program(words.into_iter().collect::<Result<_, _>>()?),
         environment: environment.collect::<Result<_, _>>()?,

@@ -199,7 +199,7 @@ mod tests {
         std::fs::write(project.join("lost"), "#!/no/such/program\n").unwrap();
         let spec = SandboxSpec {
             workspace: Some(Workspace { host: project.clone(), inside: project.clone() }),
-            working_directory: Some(project.clone()),
+            working_directory: Some(project),
             ..SandboxSpec::default()
         };
         let shown = Shown::new(&spec, None);

@@ -210,6 +210,18 @@ fn ending_hint(arguments: &Run, ending: &Ending) -> Option<String> {
                 .to_owned(),
         );
     }
+    if *ending == Ending::Exited(0) {
+        return None;
+    }
+    match words.first().and_then(|word| word.to_str()) {
+        Some("setarch") => {
+            return Some("a sandbox keeps the randomization of addresses; omit setarch".to_owned());
+        }
+        Some("chrt") => {
+            return Some("a sandbox has no real-time scheduling; omit chrt".to_owned());
+        }
+        _ => {}
+    }
     matches!(ending, Ending::Signaled(SIGBUS)).then(|| {
         "the command ended with SIGBUS; if it uses /dev/shm, choose a larger --shm, such as --shm 1G"
             .to_owned()

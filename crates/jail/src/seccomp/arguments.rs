@@ -178,10 +178,8 @@ const fn message_flags(flags_argument: u32) -> Block {
 
 /// The native personality, and querying it. The others disable address randomisation or make memory
 /// executable without the program's knowledge.
-const NO_RANDOMIZATION: u32 = libc::ADDR_NO_RANDOMIZE.cast_unsigned();
-
 const fn personality() -> Block {
-    load(low_half_of_argument(0)).append(&allow_only(&[0, NO_RANDOMIZATION, 0xffff_ffff], EPERM))
+    load(low_half_of_argument(0)).append(&allow_only(&[0, 0xffff_ffff], EPERM))
 }
 
 /// No device files, not even the 0:0 one that anybody may create: overlays interpret it as a

@@ -121,7 +121,7 @@ const LINK_TARGETS: &[&str] = &[
 ];
 
 /// Marks of keys in the content of a file.
-const KEY_MARKS: &[&[u8]] = &[b"PRIVATE KEY", b"_authToken", b"_password", b"PuTTY-User-Key"];
+const KEY_MARKS: &[&[u8]] = &[b"PRIVATE KEY", b"_authToken", b":_password", b"PuTTY-User-Key"];
 
 /// Ends of the names of variables that hold secrets.
 const SECRET_VARIABLES: &[&[u8]] =
