@@ -38,7 +38,8 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         "execute" | "execute_stream" => json!({"sandboxId": sandbox, "command": ["true"]}),
         "open_session" => json!({"execute": {"sandboxId": sandbox, "command": ["true"]}}),
         "operation" | "wait_operation" | "cancel_operation" => json!(workflow),
-        "read_output" => json!({"workflowId": workflow}),
+        "read_output" | "kill_command" | "attach_command" => json!({"workflowId": workflow}),
+        "commands" => json!({"sandboxId": sandbox}),
         "read_events" => json!({"sandboxId": sandbox}),
         "stat_file" | "list_directory" | "make_directory" | "remove_file" | "read_file"
         | "write_file" => path(json!({})),
