@@ -42,7 +42,8 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         "commands" => json!({"sandboxId": sandbox}),
         "read_events" => json!({"sandboxId": sandbox}),
         "stat_file" | "list_directory" | "make_directory" | "remove_file" | "read_file"
-        | "write_file" => path(json!({})),
+        | "write_file" | "receive_files" => path(json!({})),
+        "send_files" => path(json!({"mode": 0o755})),
         "move_file" => json!({"sandboxId": sandbox, "from": "/w/f", "to": "/w/g"}),
         "set_permissions" => path(json!({"mode": 0})),
         "search_files" => path(json!({"pattern": "*"})),
