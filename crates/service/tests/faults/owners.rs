@@ -89,6 +89,13 @@ async fn call_long(
             let content = FileContent(Box::pin(std::io::Cursor::new(b"other".to_vec())));
             service.write_file(&me, read(request), content).await.map(drop)
         }
+        "send_files" => {
+            // A tree without entries.
+            let content = FileContent(Box::pin(std::io::Cursor::new(b"E".to_vec())));
+            service.send_files(&me, read(request), content).await.map(drop)
+        }
+        "receive_files" => service.receive_files(&me, read(request)).await.map(drop),
+        "attach_command" => service.attach_command(&me, read(request)).await.map(drop),
         "connect" => service.connect(&me, read(request)).await.map(drop),
         "http_stream" => service.http_stream(&me, read(request)).await.map(drop),
         "web_socket" => service.web_socket(&me, read(request)).await.map(drop),
@@ -131,7 +138,13 @@ impl Setup {
         }
         let id = self.own.sandbox.clone().try_into().unwrap();
         all["file"] = json!(self.harness.read(&id, "/w/f").await.unwrap());
-        all["events"] = json!(self.harness.events().await);
+        // Reading the file above is an event itself.
+        let is_copy = |event: &stockade_api::RecordedEvent| {
+            event.payload.kind() == stockade_core::event::Kind::FilesCopied
+        };
+        let mut events = self.harness.events().await;
+        events.retain(|event| !is_copy(event));
+        all["events"] = json!(events);
         all["applied"] = json!(self.temp_dir.path().join("project/new").exists());
         all
     }
