@@ -3,21 +3,18 @@
 //! A sandbox's git directory is hostile: its objects, packs, references and configuration. So when a
 //! bundle is made, [`harvest`] copies object files without reading them. Later git reads these files
 //! in a jail that has nothing else, and prints the objects ([`stream`]); here every object is checked
-//! against its name and by strict parsers ([`object`]), and every change on the way from the recorded
-//! base by the rules for bundles ([`check`]). [`import`] writes the new objects, and one branch.
-//! No reference, configuration or hook of the sandbox is used, and no git runs on the project.
+//! against its name and by strict parsers ([`object`]). [`crate::new_commits`] checks what they change
+//! and takes them to a branch. No reference, configuration or hook of the sandbox is used, and no git
+//! runs on the project.
 
-mod check;
 mod harvest;
-mod import;
 mod object;
 mod stream;
 
 use std::path::PathBuf;
 
-pub use check::{Commits, FileChange, NewCommit};
 pub use harvest::{Harvest, harvest};
-pub use import::{Branch, import};
+pub(crate) use object::{Commit, Kind, Mode, TreeEntry, tree};
 pub use object::{Format, ObjectId};
 pub use stream::{MAX_BYTES, Objects};
 
@@ -86,7 +83,7 @@ pub enum Error {
     },
 }
 
-fn with_operation<T>(
+pub(crate) fn with_operation<T>(
     operation: &'static str,
     result: Result<T, beneath::Error>,
 ) -> Result<T, Error> {
@@ -94,7 +91,7 @@ fn with_operation<T>(
 }
 
 /// Why a refused change is refused, for a message.
-fn reason(refusal: Refusal) -> &'static str {
+pub(crate) fn reason(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::GitDirectory => "it is or contains a git directory",
         Refusal::BareRepository => "git takes its directory for a repository",

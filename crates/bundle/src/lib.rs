@@ -23,6 +23,7 @@ pub mod image;
 pub mod index;
 pub mod layer;
 pub mod manifest;
+pub mod new_commits;
 pub mod patch;
 pub mod path;
 pub mod policy;

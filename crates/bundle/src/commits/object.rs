@@ -201,7 +201,7 @@ fn person(line: &[u8]) -> Option<Vec<u8>> {
 
 /// What a name of a tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// A file.
     File,
     /// A file that may be executed.
@@ -216,17 +216,17 @@ pub(super) enum Mode {
 
 /// One name of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TreeEntry {
+pub(crate) struct TreeEntry {
     /// What it is.
-    pub(super) mode: Mode,
+    pub(crate) mode: Mode,
     /// Its name.
-    pub(super) name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// Its content.
-    pub(super) id: ObjectId,
+    pub(crate) id: ObjectId,
 }
 
 /// Parses a tree: sorted as git sorts, without a name twice, and with none that leaves it.
-pub(super) fn tree(content: &[u8], format: Format) -> Option<Vec<TreeEntry>> {
+pub(crate) fn tree(content: &[u8], format: Format) -> Option<Vec<TreeEntry>> {
     let mut entries: Vec<TreeEntry> = Vec::new();
     let mut names = HashSet::new();
     let mut rest = content;

@@ -65,7 +65,7 @@ impl Objects {
     }
 
     /// The content of an object of this kind.
-    pub(super) fn get(&self, id: &ObjectId, kind: Kind) -> Option<&[u8]> {
+    pub(crate) fn get(&self, id: &ObjectId, kind: Kind) -> Option<&[u8]> {
         self.objects
             .get(id)
             .filter(|(found, _)| *found == kind)

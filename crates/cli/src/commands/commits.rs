@@ -2,7 +2,7 @@
 //! taking them to a branch of the project's repository.
 
 use serde_json::{Value, json};
-use stockade_bundle::commits::{Branch, NewCommit, import};
+use stockade_bundle::new_commits::{Branch, NewCommit, import};
 use stockade_core::printable::escaped_lines;
 use stockade_core::{Code, Problem};
 use stockade_review::commits_problem;
@@ -98,7 +98,7 @@ fn show(output: &mut Output, checked: &CheckedCommits, stat: bool) -> Result<(),
 fn commit_json(new: &NewCommit) -> Value {
     let NewCommit { id, commit, changes } = new;
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let change = |change: &stockade_bundle::commits::FileChange| {
+    let change = |change: &stockade_bundle::new_commits::FileChange| {
         let rendered = change.render();
         let mut value = serde_json::to_value(&change.entry).unwrap_or_default();
         value["added"] = json!(rendered.added);

@@ -4,7 +4,8 @@ mod reader;
 
 use std::io::BufReader;
 
-use stockade_bundle::commits::{Commits, Objects};
+use stockade_bundle::commits::Objects;
+use stockade_bundle::new_commits::Commits;
 use stockade_core::Problem;
 use stockade_review::{Bundles, StoredCommits, commits_problem};
 

@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::object::{Commit, Format, Kind, Mode, ObjectId, TreeEntry, tree};
-use super::{Error, MAX_COMMITS, Objects, reason};
+use crate::commits::{
+    Commit, Error, Format, Kind, MAX_COMMITS, Mode, ObjectId, Objects, TreeEntry, reason, tree,
+};
 use crate::manifest::{Change, ContentHash, Entry, ExecutedBy, Node};
 use crate::patch::{Content, Rendered, Sides, render};
 use crate::path::RelativePath;

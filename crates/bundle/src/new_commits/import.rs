@@ -8,9 +8,8 @@ use flate2::write::ZlibEncoder;
 use rustix::io::Errno;
 
 use super::check::Commits;
-use super::object::{Kind, ObjectId};
-use super::{Error, Objects, with_operation};
 use crate::beneath::{Dir, Rename};
+use crate::commits::{Error, Kind, ObjectId, Objects, with_operation};
 use crate::path::RelativePath;
 use crate::project::Project;
 
