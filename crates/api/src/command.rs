@@ -55,6 +55,12 @@ pub struct Execute {
     /// sandbox when absent.
     #[serde(default)]
     pub output_limit_bytes: Option<u64>,
+    /// A terminal of this size instead of pipes; for `execute_stream` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<Terminal>,
+    /// Whether clients that join it may write to its standard input; for `execute_stream` only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub input: bool,
     /// Whether it waits for its turn in the queue of sandbox operations; for `execute_stream` only.
     /// A command with its own environment or input is not started if its server ends before.
     #[serde(default)]
@@ -75,6 +81,8 @@ impl Execute {
             stdin: None,
             timeout_seconds: None,
             output_limit_bytes: None,
+            terminal: None,
+            input: false,
             queued: false,
         }
     }

@@ -10,6 +10,7 @@
 
 mod bundles;
 mod collect;
+mod commits;
 pub mod current;
 mod decide;
 pub mod groups;
@@ -23,6 +24,7 @@ mod views;
 
 pub use bundles::{Bundles, limits, pending};
 pub use collect::{Collection, GatheredChanges};
+pub use commits::{StoredCommits, commits_problem};
 pub use current::CurrentProject;
 pub use decide::{ApplyDecision, RejectTarget};
 pub use inspect::{Differences, counts, entries};

@@ -90,6 +90,10 @@ fn of_sandboxes(world: &World) {
     let create = [&["create", "--id", "box"], &ACCESS[..]].concat();
     world.stockade(&create).finish().succeeds();
     call("CONFLICT", &["create", "--id", "box"]);
+    // The snapshot contains the number, so it is always the same.
+    let taken = std::net::TcpListener::bind("127.0.0.1:24817").unwrap();
+    call("PORT_IN_USE", &["create", "--id", "other", "--publish", "24817:80"]);
+    drop(taken);
     call("CONFLICT-network", &["allow", "box", "service.example"]);
     let link = ["exec", "box", "--", "ln", "-s", "loop", "/tmp/loop"];
     world.stockade(&link).finish().succeeds();

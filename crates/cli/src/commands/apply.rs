@@ -12,6 +12,9 @@ use crate::review::{Review, paths, text};
 
 /// Applies a bundle. The bundle is removed if nothing in it remains to be decided.
 pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
+    if arguments.commits {
+        return super::commits::apply(arguments);
+    }
     let review = Review::open()?;
     let id = match arguments.id.as_str() {
         LATEST => review.latest_as_shown()?.id,

@@ -40,6 +40,7 @@ const SAMPLES: &[(&str, &[&str])] = &[
     ("access", &["deny:read:/a:b", "allow:readwrite:/"]),
     ("net", &["off"]),
     ("net", &["policy"]),
+    ("allow-internal", &["mirror.test", "*.corp.test:443"]),
     ("allow", &["example.com:443", "*.example.com"]),
     ("max-output", &["1K"]),
 ];

@@ -172,6 +172,7 @@ macro_rules! conformance_list {
             transfer {
                 what_is_shipped_is_collected [];
                 shipped_twice_it_is_the_same [];
+                a_tree_goes_through_a_stream [];
                 what_is_shipped_can_be_used [Shell];
                 what_commands_left_is_collected [Shell];
                 what_is_too_large_leaves_nothing [];

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use stockade_api::{
     Bytes, Caller, CommandLine, Ending, Execute, ExecuteResult, OperationId, OutputEnd, Result,
+    Terminal,
 };
 use stockade_core::access::Level;
 use stockade_core::event::{self, Payload};
@@ -16,7 +17,7 @@ use stockade_core::{Code, ExecId, Problem};
 use stockade_durable::{Context, Failure, Handle, StartOptions, Status, Step, WorkflowId};
 use stockade_runtime::{
     Command, Ending as Ended, Error, Event, Events, Exec, ExecStatus, Offsets, SandboxPath,
-    StandardInput, Stream, WHOLE_INPUT_BYTES,
+    StandardInput, Stream, WHOLE_INPUT_BYTES, WindowSize,
 };
 use tokio::sync::mpsc;
 
@@ -48,11 +49,20 @@ pub(crate) async fn execute(
 ) -> Result<ExecuteResult> {
     let used = service.use_sandbox(caller, &request.sandbox_id).await?;
     command(&used, &request)?;
+    refuse_streams(&request)?;
     if request.queued {
         return Err(invalid("`execute` cannot be queued: use `execute_stream`"));
     }
     let handle = start_workflow(service, NAME, caller, request, used).await?;
     handle.get_result().await.map_err(store_problem)
+}
+
+/// Refuses a terminal and streamed input for an operation that has no streams to join.
+pub(crate) fn refuse_streams(request: &Execute) -> Result<()> {
+    if request.terminal.is_some() || request.input {
+        return Err(invalid("only `execute_stream` takes a command's `terminal` and `input`"));
+    }
+    Ok(())
 }
 
 /// Starts the workflow of a command in a sandbox. The command's input is passed in memory.
@@ -112,7 +122,13 @@ impl ExecuteInput {
             return Ok(None);
         }
         command.environment.extend(secret_variables(inner, owned).await.map_err(to_failure)?);
-        command.input = stdin.map_or(StandardInput::Empty, StandardInput::Whole);
+        command.input = match stdin {
+            Some(bytes) => StandardInput::Whole(bytes),
+            None if self.execute.input || self.execute.terminal.is_some() => {
+                StandardInput::Streamed
+            }
+            None => StandardInput::Empty,
+        };
         command.environment.extend(variables(&environment.unwrap_or_default()));
         Ok(Some(command))
     }
@@ -151,6 +167,9 @@ pub(crate) fn command(owned: &OwnedSandbox, request: &Execute) -> Result<Command
     if arguments.first().is_none_or(|program: &OsString| program.is_empty()) {
         return Err(invalid("the command must name a program"));
     }
+    if request.stdin.is_some() && (request.input || request.terminal.is_some()) {
+        return Err(invalid("a command has either `stdin`, or `input` or a `terminal`"));
+    }
     if request.stdin.as_ref().is_some_and(|bytes| bytes.0.len() > WHOLE_INPUT_BYTES) {
         return Err(invalid(format!("`stdin` may have at most {WHOLE_INPUT_BYTES} bytes")));
     }
@@ -170,12 +189,17 @@ pub(crate) fn command(owned: &OwnedSandbox, request: &Execute) -> Result<Command
         environment: variables(&request.environment).collect(),
         working_directory,
         user: user(owned, request)?,
-        terminal: None,
+        terminal: request.terminal.map(size),
         // The code that starts the command has its input.
         input: StandardInput::Empty,
         timeout: request.timeout_seconds.map(spec::duration).transpose()?,
         output_limit_bytes: request.output_limit_bytes.or(owned.request.output_limit_bytes),
     })
+}
+
+/// The size of a terminal in the form of a runtime.
+pub(crate) const fn size(terminal: Terminal) -> WindowSize {
+    WindowSize { rows: terminal.rows, columns: terminal.columns }
 }
 
 /// The user that a command runs as.
@@ -272,6 +296,9 @@ pub(crate) fn finish(
         if handle.get_result::<serde_json::Value>().await.is_ok()
             && let Ok(runtime) = inner.runtime(&owned.runtime)
         {
+            // Clients that have joined it read its output to the end.
+            let read = inner.attachments.wait_until_free(&exec_id);
+            let _ = tokio::time::timeout(inner.options.deadline, read).await;
             let _ = runtime.acknowledge(&owned.id, &exec_id).await;
         }
     });

@@ -82,6 +82,8 @@ async fn follow(
             let command = input.request.command(inner, &owned, &handoff, &step).await?;
             let known = recorded.offsets;
             let mut running = Running::start(inner, context, &owned, command, known, &step).await?;
+            // Clients that join the command have its input.
+            drop(running.input());
             let mut writer = Writer::new(context.stream_writer(KEY), recorded);
             let end = loop {
                 match running.next().await? {

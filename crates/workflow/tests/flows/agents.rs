@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_api::{
-    Bytes, Caller, CommandLine, Connect, DiffBundle, Duplex, Ending, Execute, ExecuteResult,
-    FileContent, HttpRequest, HttpStream, Items, OpenSession, OpenWebSocket, OperationId,
-    OutputEnd, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
-    Remote, Result, RunStatus, Sandbox, SandboxList, Session, Transport, WebSocket, WriteFile,
-    WriteResult,
+    AttachCommand, Bytes, Caller, CommandLine, Connect, DiffBundle, Duplex, Ending, Execute,
+    ExecuteResult, FileContent, HttpRequest, HttpStream, Items, OpenSession, OpenWebSocket,
+    OperationId, OutputEnd, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput,
+    ReceiveFiles, RecordedEvent, Remote, Result, RunStatus, Sandbox, SandboxList, SendFiles,
+    SentFiles, Session, Transport, WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::{Code, State};
 use stockade_workflow::engine::OuterSandbox;
@@ -141,9 +141,12 @@ macro_rules! unimplemented_calls {
 
 unimplemented_calls! {
     open_session(OpenSession) -> Result<Session>;
+    attach_command(AttachCommand) -> Result<Session>;
     read_output(ReadOutput) -> Result<Items<OutputItem>>;
     read_events(ReadEvents) -> Result<Items<RecordedEvent>>;
     read_file(ReadFile) -> Result<FileContent>;
+    send_files(SendFiles, FileContent) -> Result<SentFiles>;
+    receive_files(ReceiveFiles) -> Result<FileContent>;
     connect(Connect) -> Result<Box<dyn Duplex>>;
     http_stream(HttpRequest) -> Result<HttpStream>;
     web_socket(WebSocket) -> Result<OpenWebSocket>;
