@@ -25,6 +25,7 @@ mod crash;
 mod credentials;
 mod daemons;
 mod data_directory;
+mod decide;
 mod doctor;
 mod documents;
 mod early_end;

@@ -29,6 +29,9 @@ pub struct BundleList {
     pub bundles: Vec<ListedBundle>,
     /// Views of killed runs that could not be turned into a bundle.
     pub views: Vec<StoredView>,
+    /// The bundles that were removed just now, because they were too old.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expired: Vec<Bundle>,
 }
 
 /// A bundle, or why it cannot be read.
@@ -209,10 +212,38 @@ pub struct PathDiff {
     /// How many bytes of the new content are in neither of the two.
     #[serde(default)]
     pub unseen: u64,
+    /// For a path in conflict: what the host has changed there since the command started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Bytes>,
+}
+
+/// What happens where both the bundle and the host have changed a path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Conflicts {
+    /// Nothing is applied.
+    #[default]
+    Refuse,
+    /// The changes of both sides are merged. If both changed the same lines, nothing is applied.
+    Merge,
+    /// The same, but where both changed the same, the host's side is kept.
+    Ours,
+    /// The same, but where both changed the same, the bundle's side is taken.
+    Theirs,
+}
+
+/// The chosen part of the changes of one path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChosenHunks {
+    /// The path, below the project's root.
+    pub path: Bytes,
+    /// The hunks, as a patch of this path in the format of git.
+    pub diff: Bytes,
 }
 
 /// Applies the selected changes of a bundle to its project, all or none.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApplyBundle {
     /// The bundle: an id, a unique prefix of one, or `latest`.
@@ -233,6 +264,18 @@ pub struct ApplyBundle {
     /// otherwise nothing is applied if there is one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip_unaccepted: bool,
+    /// What happens where both the bundle and the host have changed a path.
+    #[serde(default)]
+    pub conflicts: Conflicts,
+    /// Whether conflicts that remain in texts are written to them, between markers.
+    #[serde(default)]
+    pub markers: bool,
+    /// The paths of which only some hunks are applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hunks: Vec<ChosenHunks>,
+    /// The project's present path, if it was moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<Bytes>,
 }
 
 /// The result of applying a bundle.
@@ -250,6 +293,15 @@ pub struct AppliedBundle {
     pub already: Vec<Bytes>,
     /// The paths that were skipped, with one entry for several of one directory.
     pub skipped: Vec<SkippedPath>,
+    /// The changed paths that have the changes of both the host and the bundle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merged: Vec<Bytes>,
+    /// The paths of texts that contain conflicts between markers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marked: Vec<Bytes>,
+    /// The paths in conflict at which the host's side was kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Bytes>,
     /// Whether no change of the bundle is left to decide; the bundle is then deleted.
     pub done: bool,
 }

@@ -34,8 +34,9 @@ mod workflows;
 
 pub use bundle::{
     AppliedBundle, ApplyBundle, Bundle, BundleChanges, BundleDetail, BundleEntry, BundleList,
-    BundleState, CollectChanges, CollectedChanges, DiffBundle, ListBundles, ListedBundle, PathDiff,
-    ProposeChanges, RejectBundle, RejectedBundle, ShowBundle, SkippedPath, StoredView,
+    BundleState, ChosenHunks, CollectChanges, CollectedChanges, Conflicts, DiffBundle, ListBundles,
+    ListedBundle, PathDiff, ProposeChanges, RejectBundle, RejectedBundle, ShowBundle, SkippedPath,
+    StoredView,
 };
 pub use caller::Caller;
 pub use command::{

@@ -204,6 +204,23 @@ impl DataDir {
         self.subdirectory("shown")
     }
 
+    /// The directory of what apply operations have displaced.
+    pub fn undo(&self) -> Result<Dir, Error> {
+        self.subdirectory("undo")
+    }
+
+    /// The directory of the history of decisions.
+    pub fn decisions(&self) -> Result<Dir, beneath::Error> {
+        self.subdirectory("decisions").map_err(|error| match error {
+            Error::Use { source, .. } => source,
+            error => beneath::Error::Io {
+                operation: "open directory",
+                path: "decisions".to_owned(),
+                source: std::io::Error::other(error),
+            },
+        })
+    }
+
     /// The directory of the persistent sandboxes.
     pub fn runtime(&self) -> Result<Dir, Error> {
         self.subdirectory("runtime")

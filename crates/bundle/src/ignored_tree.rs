@@ -137,6 +137,7 @@ fn of_group(
         refused: None,
         executed_by: group.iter().find_map(|entry| entry.executed_by),
         conflict: group.iter().any(|entry| entry.conflict),
+        base_known: false,
         tree: Some(IgnoredTree { listing: hash, paths: group.len() as u64, bytes }),
     };
     Ok((entry, Listing { hash, text, entries: group }))

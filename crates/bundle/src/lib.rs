@@ -16,6 +16,7 @@ pub mod claim;
 pub mod commits;
 pub mod content;
 pub mod data;
+pub mod decisions;
 pub mod history;
 pub mod ignore;
 pub mod ignored_tree;

@@ -135,6 +135,11 @@ pub struct Entry {
     /// The host changed the path after the view was created and before the bundle was created.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
+    /// Whether the old node is that from the start of the view, although the host changed the path
+    /// since. Without it, the old node of a path in conflict is what the host had when the bundle was
+    /// created.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub base_known: bool,
     /// For an ignored directory with many changed paths: the changes in it, which have no entries of
     /// their own here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,6 +181,23 @@ pub struct Manifest {
     pub view: ViewKind,
     /// The changed paths, sorted by path, each at most once.
     pub entries: Vec<Entry>,
+}
+
+impl Entry {
+    /// An entry without marks.
+    pub fn new(path: RelativePath, change: Change) -> Self {
+        Self {
+            path,
+            change,
+            renamed_from: None,
+            ignored: false,
+            refused: None,
+            executed_by: None,
+            conflict: false,
+            base_known: false,
+            tree: None,
+        }
+    }
 }
 
 impl Change {

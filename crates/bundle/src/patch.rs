@@ -3,6 +3,7 @@
 //!
 //! Parsing only checks and splits the text; nothing here changes a file.
 
+mod binary;
 mod code;
 mod error;
 mod header;
@@ -14,6 +15,7 @@ mod parse;
 mod pieces;
 mod render;
 mod sides;
+mod similarity;
 mod source;
 mod unseen;
 
@@ -23,7 +25,13 @@ pub use measure::Encoding;
 pub use parse::{FilePatch, Operation, parse};
 pub use render::{Rendered, rename_sources, render};
 pub use sides::{Content, Sides, Text};
+pub(crate) use similarity::Fingerprint;
 pub use unseen::unseen;
+
+/// A path as git reads it in a diff and in `git fast-import`.
+pub fn quoted(path: &crate::path::RelativePath) -> Vec<u8> {
+    name::quote("", path)
+}
 
 #[cfg(test)]
 mod tests;

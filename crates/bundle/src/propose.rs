@@ -7,6 +7,8 @@
 
 mod hunks;
 
+pub use hunks::apply as apply_hunks;
+
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Read as _, Write as _};
 
@@ -347,16 +349,7 @@ impl Proposal<'_> {
         if !self.seen.insert(path.clone()) {
             return Err(Error::Duplicate { path: path.quoted() });
         }
-        let entry = Entry {
-            path: path.clone(),
-            change,
-            renamed_from: None,
-            ignored: false,
-            refused: None,
-            executed_by: None,
-            conflict,
-            tree: None,
-        };
+        let entry = Entry { conflict, ..Entry::new(path.clone(), change) };
         self.entries.insert(path, entry);
         Ok(())
     }

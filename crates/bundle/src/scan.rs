@@ -110,6 +110,7 @@ pub(crate) fn finish(
         source,
     })?;
     rename::pair(&mut entries);
+    rename::pair_similar(&mut entries, view.changed(), &project.dir);
     Ok(Changes { entries, listings, notes })
 }
 

@@ -5,9 +5,11 @@
 //! `state.json` does. Opening the store removes what killed processes left behind.
 
 mod create;
+mod ledger;
 mod state;
+mod times;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read as _;
 
@@ -15,15 +17,16 @@ use rustix::io::Errno;
 use stockade_core::BundleLimits;
 
 pub use create::Draft;
+pub use ledger::remove_undone;
 pub use state::{State, Status};
 
-use crate::apply::Ledger;
-use crate::beneath::{self, Dir};
+use crate::apply::merge::Bases;
+use crate::beneath::{self, Dir, Timestamp};
 use crate::claim;
 use crate::commits::{self, Harvest};
 use crate::data::{self, DataDir};
 use crate::ignored_tree;
-use crate::manifest::{ContentHash, Entry, Manifest};
+use crate::manifest::{ContentHash, Entry, Manifest, Node};
 use crate::path::RelativePath;
 use crate::validate;
 
@@ -124,16 +127,9 @@ pub enum Cause {
 /// The name prefix of incomplete bundles: those being created and those being removed.
 const UNFINISHED: &str = ".unfinished-";
 
-impl Ledger for DataDir {
-    fn mark(
-        &self,
-        bundle: &str,
-        paths: &[RelativePath],
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        match self.bundles()?.open_dir(&RelativePath::new(bundle)?) {
-            Err(error) if error.errno() == Some(Errno::NOENT) => Ok(()),
-            other => Ok(State::add(&other?, paths)?),
-        }
+impl Bases for Bundle {
+    fn base(&self, hash: ContentHash) -> Option<Vec<u8>> {
+        Self::base(self, hash).ok().flatten()
     }
 }
 
@@ -220,7 +216,8 @@ impl Store {
         if ContentHash::of(&bytes).to_hex() != id {
             return Err(Error::Altered(id.to_owned()));
         }
-        let manifest = Manifest::parse(&bytes, limits)?;
+        let mut manifest = Manifest::parse(&bytes, limits)?;
+        State::read(&dir, &manifest)?.rebase(&mut manifest);
         let bundles = with_operation("open", self.bundles.reopen())?;
         Ok(Bundle { id: id.to_owned(), manifest, bundles, dir })
     }
@@ -284,16 +281,27 @@ impl Bundle {
     }
 
     /// The old content with this hash, verified. It is stored only for small texts that are not
-    /// ignored.
+    /// ignored, and for texts of which a part was applied.
     pub fn base(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error> {
-        let dir = with_operation("open", self.dir.open_dir(&base_name()))?;
-        let file = match dir.open_file(&hash_name(hash)?) {
-            Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
-            other => with_operation("read", other)?,
-        };
-        let mut content = Vec::new();
-        with_operation("read", file.take(create::MAX_BASE_BYTES + 1).read_to_end(&mut content))?;
-        Ok((ContentHash::of(&content) == hash).then_some(content))
+        let is_partial = |node: &Node| matches!(node, Node::File { hash: it, .. } if *it == hash);
+        let mut directories = vec![base_name()];
+        if self.state()?.partial.values().any(is_partial) {
+            directories.push(blobs_name());
+        }
+        for dir in directories {
+            let dir = with_operation("open", self.dir.open_dir(&dir))?;
+            let file = match dir.open_file(&hash_name(hash)?) {
+                Err(error) if error.errno() == Some(Errno::NOENT) => continue,
+                other => with_operation("read", other)?,
+            };
+            let mut content = Vec::new();
+            let file = file.take(create::MAX_BASE_BYTES + 1);
+            with_operation("read", { file }.read_to_end(&mut content))?;
+            if ContentHash::of(&content) == hash {
+                return Ok(Some(content));
+            }
+        }
+        Ok(None)
     }
 
     /// The changes in an ignored directory that has one entry; nothing for another entry.
@@ -323,21 +331,23 @@ impl Bundle {
         Ok(whole)
     }
 
+    /// When the sandbox last modified each file, as far as it is recorded.
+    pub fn times(&self) -> Result<BTreeMap<RelativePath, Timestamp>, Error> {
+        times::read(&self.dir)
+    }
+
     /// Which parts of the bundle were applied.
     pub fn state(&self) -> Result<State, Error> {
         State::read(&self.dir, &self.manifest)
     }
+}
 
-    /// Removes the bundle.
-    pub fn remove(self) -> Result<(), Error> {
-        let id =
-            RelativePath::new(self.id.as_str()).map_err(|_| Error::NotFound(self.id.clone()))?;
-        // The rename makes it impossible to find in one step, whatever happens during the removal.
-        let (gone, held) = with_operation("remove", claim::claim(&self.bundles, UNFINISHED))?;
-        with_operation("remove", self.bundles.rename(&id, &held, &id, beneath::Rename::NoReplace))?;
-        with_operation("remove", self.bundles.remove_tree(&gone))?;
-        with_operation("remove", self.bundles.sync())
-    }
+/// The manifest in a bundle's directory, without any check.
+fn read_manifest(dir: &Dir) -> Result<Manifest, Error> {
+    let mut bytes = Vec::new();
+    let file = with_operation("open", dir.open_file(&manifest_name()))?;
+    with_operation("read", { file }.read_to_end(&mut bytes))?;
+    serde_json::from_slice(&bytes).map_err(|error| Error::State(error.to_string()))
 }
 
 fn manifest_name() -> RelativePath {

@@ -3,6 +3,7 @@
 //! crate of the workspace but `core`.
 
 pub mod debug;
+pub mod decide;
 pub mod examples;
 pub mod help;
 #[cfg(test)]
@@ -103,6 +104,12 @@ pub enum Command {
     /// Delete bundles
     #[command(after_help = examples::REJECT)]
     Reject(Reject),
+    /// Take back the last `apply` to the current project
+    #[command(after_help = examples::UNDO)]
+    Undo(decide::Undo),
+    /// List which bundles were applied, undone or rejected
+    #[command(after_help = examples::HISTORY)]
+    History(decide::History),
     /// Show what the project's stockade.toml asks for, and trust exactly this content
     #[command(after_help = examples::TRUST)]
     Trust(Trust),
@@ -445,12 +452,15 @@ pub struct Apply {
     /// Leave out what needs --allow-executed or --allow-unseen, and apply the rest
     #[arg(long)]
     pub skip_unaccepted: bool,
-    /// Take the commits that the command has made, to a branch of their own
-    #[arg(long)]
+    /// Take the commits that the command has made, to a branch of their own: that of `--branch`, or
+    /// stockade/ID
+    #[arg(
+        long,
+        conflicts_with_all = ["merge", "ours", "theirs", "markers", "interactive", "project"]
+    )]
     pub commits: bool,
-    /// The name of that branch [default: stockade/ID]
-    #[arg(long, value_name = "NAME", requires = "commits")]
-    pub branch: Option<String>,
+    #[command(flatten)]
+    pub decision: decide::Decision,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -498,6 +508,8 @@ impl Command {
             | Self::Diff(Diff { json, .. })
             | Self::Apply(Apply { json, .. })
             | Self::Reject(Reject { json, .. })
+            | Self::Undo(decide::Undo { json, .. })
+            | Self::History(decide::History { json, .. })
             | Self::Doctor(Doctor { json }) => *json,
             Self::Debug(debug) => debug.wants_json(),
             Self::Snippet(snippet) => snippet.wants_json(),

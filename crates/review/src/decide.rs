@@ -9,18 +9,26 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use stockade_api::{AppliedBundle, ApplyBundle, Bytes, RejectedBundle, Result, SkippedPath};
+use stockade_api::{
+    AppliedBundle, ApplyBundle, Bytes, Conflicts, RejectedBundle, Result, SkippedPath,
+};
 use stockade_bundle::RelativePath;
-use stockade_bundle::apply::{self, ApplyOutcome, Error, Recovery, Request, Selection, Skip};
+use stockade_bundle::apply::merge::{self, Favor, Labels};
+use stockade_bundle::apply::{
+    self, ApplyOutcome, Difference, Error, Recovery, Request, Selection, Skip, SkippedChange,
+};
+use stockade_bundle::decisions::Action;
+use stockade_bundle::manifest::Manifest;
 use stockade_bundle::patch;
+use stockade_bundle::project::{Project, mark_programs};
 use stockade_bundle::store::{self, Bundle};
 use stockade_core::{Code, Problem};
 
-use crate::bundles::{Bundles, READ_LIMITS, pending};
+use crate::bundles::{Bundles, READ_LIMITS, pending, project_path};
 use crate::inspect::{DIFF_TIMEOUT, not_in_bundle, project_dir};
 use crate::paths::{paths, to_bytes};
 use crate::problem::{apply_problem, caused, short_id, store_problem};
-use crate::{groups, messages, views};
+use crate::{groups, hunks, messages, views};
 
 /// How long to wait for a process that is ending and still holds the lock of the bundle.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -80,10 +88,13 @@ impl ApplyDecision {
 }
 
 /// Applies the bundle as soon as no other apply operation on the same project is running.
-fn apply_when_free(request: &Request<'_>) -> std::result::Result<ApplyOutcome, Error> {
+pub(crate) fn apply_when_free(
+    request: &Request<'_>,
+    observe: &mut dyn FnMut(apply::Step),
+) -> std::result::Result<ApplyOutcome, Error> {
     let until = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match apply::apply(request) {
+        match apply::apply_observed(request, observe) {
             Err(Error::Busy) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -119,22 +130,24 @@ impl Bundles {
     /// # Errors
     /// The project is then unchanged, unless the problem says otherwise.
     pub fn apply(&self, request: &ApplyBundle, again: bool) -> Result<ApplyDecision> {
-        let bundle = self.find(&request.id)?;
-        lock(&bundle)?;
-        let paths = paths(&bundle.manifest.project, &request.paths)?;
-        let unseen = match request.allow_unseen {
-            true => BTreeMap::new(),
-            false => unseen(&bundle, &paths)?,
-        };
-        let selection = Selection {
-            paths,
-            include_ignored: request.include_ignored,
-            allow_executed: request.allow_executed,
-            unseen,
-            skip_unaccepted: request.skip_unaccepted,
-        };
+        self.apply_observed(request, again, &mut |_| {})
+    }
+
+    /// The same, but calls `observe` after each step.
+    ///
+    /// # Errors
+    /// As [`Bundles::apply`].
+    pub fn apply_observed(
+        &self,
+        request: &ApplyBundle,
+        again: bool,
+        observe: &mut dyn FnMut(apply::Step),
+    ) -> Result<ApplyDecision> {
+        let (bundle, mut manifest, selection) = self.prepare(request, again)?;
         let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project));
-        let manifest = bundle.whole_manifest().map_err(|error| store_problem(&error))?;
+        let is_all = selection.paths.is_empty();
+        let partial = hunks::choose(&bundle, &mut manifest, &request.hunks)?;
+        let merge = merge_options(request, &bundle);
         let apply_request = Request {
             bundle: bundle.id(),
             manifest: &manifest,
@@ -143,11 +156,15 @@ impl Bundles {
             journals: &self.data.journals().map_err(|error| caused(Code::Io, &error))?,
             ledger: &self.data,
             selection: &selection,
+            merge: merge.as_ref(),
+            partial: &partial,
+            times: &bundle.times().map_err(|error| store_problem(&error))?,
         };
-        let mut applied = apply_when_free(&apply_request).map_err(|error| match error {
-            Error::NotInBundle(unknown) => not_in_bundle(&bundle, unknown),
-            error => with_remedy(apply_problem(&error, bundle.id()), &error, request, &bundle),
-        })?;
+        let mut applied = apply_when_free(&apply_request, observe)
+            .map_err(|error| refusal(&error, request, &bundle, None))?;
+        // They were left out, because they are applied.
+        applied.already_present.extend(selection.applied.iter().filter(|_| is_all).cloned());
+        applied.already_present.sort();
         if again && applied.changed.is_empty() {
             applied.changed = std::mem::take(&mut applied.already_present);
         }
@@ -162,6 +179,40 @@ impl Bundles {
         Ok(ApplyDecision { answer: response(&bundle, &applied, is_done)?, nothing })
     }
 
+    /// The bundle of a request, all of its entries, and which of them are selected.
+    pub(crate) fn prepare(
+        &self,
+        request: &ApplyBundle,
+        again: bool,
+    ) -> Result<(Bundle, Manifest, Selection)> {
+        let mut bundle = self.find(&request.id)?;
+        lock(&bundle)?;
+        if let Some(Bytes(project)) = &request.project {
+            bundle.manifest.project = moved_to(project)?;
+            let root = project_path(&bundle).to_owned();
+            mark_programs(&root, &mut bundle.manifest.entries);
+        }
+        let paths = paths(&bundle.manifest.project, &request.paths)?;
+        let unseen = match request.allow_unseen {
+            true => BTreeMap::new(),
+            false => unseen(&bundle, &paths)?,
+        };
+        let selection = Selection {
+            paths,
+            include_ignored: request.include_ignored,
+            allow_executed: request.allow_executed,
+            unseen,
+            skip_unaccepted: request.skip_unaccepted,
+            // An earlier attempt may have applied what is applied now.
+            applied: match again {
+                true => BTreeSet::new(),
+                false => bundle.state().map_err(|error| store_problem(&error))?.applied,
+            },
+        };
+        let manifest = bundle.whole_manifest().map_err(|error| store_problem(&error))?;
+        Ok((bundle, manifest, selection))
+    }
+
     /// Removes a bundle in which nothing remains to be decided. A bundle that no longer exists,
     /// or about which another process is deciding, is left alone.
     ///
@@ -171,7 +222,7 @@ impl Bundles {
         let settled = self.store.find(id, &READ_LIMITS).and_then(|bundle| {
             bundle.lock()?;
             match pending(&bundle).is_ok_and(|left| left.is_empty()) {
-                true => bundle.remove(),
+                true => bundle.retire(&self.data),
                 false => Ok(()),
             }
         });
@@ -186,8 +237,12 @@ impl Bundles {
     ///
     /// # Errors
     /// As [`Bundles::apply`], and if nothing was changed.
-    pub fn apply_at_once(&self, request: &ApplyBundle) -> Result<AppliedBundle> {
-        let outcome = self.apply(request, false)?;
+    pub fn apply_at_once(
+        &self,
+        request: &ApplyBundle,
+        observe: &mut dyn FnMut(apply::Step),
+    ) -> Result<AppliedBundle> {
+        let outcome = self.apply_observed(request, false, observe)?;
         if outcome.is_done() {
             self.remove_if_decided(outcome.id())?;
         }
@@ -255,7 +310,9 @@ impl Bundles {
                 }
                 // A record that remains is only compared with later bundles.
                 let _ = self.forget_shown(&bundle.manifest.project, bundle.id());
-                bundle.remove().map_err(|error| store_problem(&error))
+                let removed =
+                    bundle.record(&self.data, Action::Rejected).and_then(|()| bundle.remove());
+                removed.map_err(|error| store_problem(&error))
             }
             RejectTarget::Damaged(id) => {
                 let bundles = self.data.bundles().map_err(|error| caused(Code::Io, &error))?;
@@ -279,6 +336,34 @@ impl Bundles {
             _ => None,
         }
     }
+}
+
+/// How conflicts are decided; `None` if they are errors.
+fn merge_options<'b>(request: &ApplyBundle, bundle: &'b Bundle) -> Option<merge::Options<'b>> {
+    let favor = match request.conflicts {
+        Conflicts::Refuse if !request.markers => return None,
+        Conflicts::Refuse | Conflicts::Merge => None,
+        Conflicts::Ours => Some(Favor::Ours),
+        Conflicts::Theirs => Some(Favor::Theirs),
+    };
+    let theirs = format!("bundle {}", short_id(bundle.id()));
+    Some(merge::Options {
+        favor,
+        marks_conflicts: request.markers,
+        labels: Labels { ours: "host".to_owned(), theirs },
+        bases: bundle,
+    })
+}
+
+/// The path of a project that was moved.
+fn moved_to(project: &[u8]) -> Result<Vec<u8>> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(project));
+    let real = std::fs::canonicalize(path).map_err(|error| {
+        Problem::new(Code::ProjectRefused, format!("there is no project at {}", path.display()))
+            .because(error.to_string())
+    })?;
+    let found = Project::open(&real, None).map_err(|error| caused(Code::ProjectRefused, &error))?;
+    Ok(found.root.as_os_str().as_bytes().to_vec())
 }
 
 /// The changes at and below these paths, or all, whose new content no diff shows.
@@ -319,15 +404,18 @@ fn response(bundle: &Bundle, applied: &ApplyOutcome, done: bool) -> Result<Appli
         project: Bytes(bundle.manifest.project.clone()),
         applied: all(&applied.changed),
         already: all(&applied.already_present),
-        skipped: skipped_paths(bundle, applied)?,
+        skipped: skipped_paths(bundle, &applied.skipped)?,
+        merged: all(&applied.merged),
+        marked: all(&applied.marked),
+        kept: all(&applied.kept),
         done,
     })
 }
 
 /// What was skipped, with one entry for the paths of one directory that have the same reason.
-fn skipped_paths(bundle: &Bundle, applied: &ApplyOutcome) -> Result<Vec<SkippedPath>> {
+pub(crate) fn skipped_paths(bundle: &Bundle, skips: &[SkippedChange]) -> Result<Vec<SkippedPath>> {
     let mut reasons: BTreeMap<String, BTreeSet<RelativePath>> = BTreeMap::new();
-    for skip in &applied.skipped {
+    for skip in skips {
         reasons.entry(messages::skip(&skip.reason)).or_default().insert(skip.path.clone());
     }
     if reasons.is_empty() {
@@ -354,7 +442,7 @@ fn nothing_changed(bundle: &Bundle, applied: &ApplyOutcome) -> Problem {
         return Problem::new(Code::BundleConflict, "the project already has these changes")
             .remedied_by(format!("stockade reject {id}"));
     }
-    let skipped = skipped_paths(bundle, applied).unwrap_or_default();
+    let skipped = skipped_paths(bundle, &applied.skipped).unwrap_or_default();
     let reasons: Vec<_> = skipped.iter().take(20).map(messages::skipped).collect();
     let is_any = |wanted: fn(&Skip) -> bool| applied.skipped.iter().any(|it| wanted(&it.reason));
     let remedy = if is_any(|reason| *reason == Skip::Ignored) {
@@ -369,40 +457,39 @@ fn nothing_changed(bundle: &Bundle, applied: &ApplyOutcome) -> Problem {
         .remedied_by(remedy)
 }
 
-/// Adds the remedy that depends on the request.
-fn with_remedy(problem: Problem, error: &Error, request: &ApplyBundle, bundle: &Bundle) -> Problem {
+/// The problem for a refused decision, with the remedy that depends on the request. The changes were
+/// to be committed to `branch`, if there is one.
+pub(crate) fn refusal(
+    error: &Error,
+    request: &ApplyBundle,
+    bundle: &Bundle,
+    branch: Option<&str>,
+) -> Problem {
     let id = short_id(bundle.id());
+    let problem = match error {
+        Error::NotInBundle(unknown) => return not_in_bundle(bundle, unknown.clone()),
+        error => apply_problem(error, bundle.id()),
+    };
     match error {
         Error::Executed { .. } | Error::Unseen(_) => {
             let is_executed = request.allow_executed || matches!(error, Error::Executed { .. });
             let is_unseen = request.allow_unseen
                 || matches!(error, Error::Unseen(_) | Error::Executed { has_unseen: true, .. });
-            let flags = [
-                (is_executed, " --allow-executed"),
-                (is_unseen, " --allow-unseen"),
-                (request.include_ignored, " --include-ignored"),
-            ];
-            let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag);
-            let word = |path: &Bytes| format!(" {}", messages::shell_quote(&path.0));
-            let words = flags.map(str::to_owned).chain(request.paths.iter().map(word));
-            let accepting = format!("stockade apply {id}{}", words.collect::<String>());
+            let accepts = ApplyBundle {
+                allow_executed: is_executed,
+                allow_unseen: is_unseen,
+                ..request.clone()
+            };
+            let accepting = command(&accepts, id, branch);
             // The safe way first: to take everything else, if there is anything else.
             if !has_others(bundle, request) {
                 return problem.remedied_by(accepting);
             }
-            let kept = [
-                (request.allow_executed, " --allow-executed"),
-                (request.allow_unseen, " --allow-unseen"),
-                (request.include_ignored, " --include-ignored"),
-            ];
-            let kept = kept.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| *flag);
-            let words = kept.map(str::to_owned).chain(request.paths.iter().map(word));
-            let rest =
-                format!("stockade apply {id} --skip-unaccepted{}", words.collect::<String>());
+            let rest = ApplyBundle { skip_unaccepted: true, ..request.clone() };
             let cause = problem.cause.clone().unwrap_or_default();
             problem
                 .because(format!("{cause}; after a review, `{accepting}` takes all"))
-                .remedied_by(rest)
+                .remedied_by(command(&rest, id, branch))
         }
         Error::NotWritable(paths) => {
             let mut directories: Vec<String> = paths
@@ -420,8 +507,55 @@ fn with_remedy(problem: Problem, error: &Error, request: &ApplyBundle, bundle: &
             directories.dedup();
             problem.remedied_by(format!("chmod u+wx {}", directories.join(" ")))
         }
+        Error::Beneath(error) if error.kind() == Some(std::io::ErrorKind::NotFound) => {
+            let project = String::from_utf8_lossy(&bundle.manifest.project);
+            if Path::new(std::ffi::OsStr::from_bytes(&bundle.manifest.project)).exists() {
+                return problem;
+            }
+            let message = format!("the project {project} no longer exists");
+            Problem::new(Code::ProjectRefused, message)
+                .remedied_by(format!("stockade apply {id} --project ."))
+        }
+        // A branch starts where the command started, so it has no conflicts.
+        Error::Conflicts(conflicts) if branch.is_none() => {
+            let is_text = |difference: Difference| {
+                matches!(difference, Difference::Lines | Difference::BaseUnknown)
+            };
+            // None discards what the host has changed.
+            let (conflicts, markers) = if request.conflicts == Conflicts::Refuse && !request.markers
+            {
+                (Conflicts::Merge, false)
+            } else if conflicts.iter().all(|conflict| is_text(conflict.difference)) {
+                (Conflicts::Merge, true)
+            } else {
+                (Conflicts::Ours, false)
+            };
+            let merging = ApplyBundle { conflicts, markers, ..request.clone() };
+            problem.remedied_by(command(&merging, id, None))
+        }
         _ => problem,
     }
+}
+
+/// The command that makes a request. It does not choose hunks.
+fn command(request: &ApplyBundle, id: &str, branch: Option<&str>) -> String {
+    let flags = [
+        (request.allow_executed, " --allow-executed"),
+        (request.allow_unseen, " --allow-unseen"),
+        (request.skip_unaccepted, " --skip-unaccepted"),
+        (request.include_ignored, " --include-ignored"),
+        (request.conflicts == Conflicts::Merge, " --merge"),
+        (request.conflicts == Conflicts::Ours, " --ours"),
+        (request.conflicts == Conflicts::Theirs, " --theirs"),
+        (request.markers, " --markers"),
+    ];
+    let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned());
+    let word = |word: &[u8]| messages::shell_quote(word);
+    let branch = branch.map(|name| format!(" --branch {}", word(name.as_bytes())));
+    let project = request.project.as_ref().map(|path| format!(" --project {}", word(&path.0)));
+    let paths = request.paths.iter().map(|path| format!(" {}", word(&path.0)));
+    let words: String = flags.chain(branch).chain(project).chain(paths).collect();
+    format!("stockade apply {id}{words}")
 }
 
 /// Whether the request also selects changes that need no acceptance.

@@ -1,5 +1,6 @@
 //! Reading bundles: the list, one bundle with its changes, and differing lines.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use stockade_api::{
@@ -9,7 +10,7 @@ use stockade_api::{
 use stockade_bundle::beneath::Dir;
 use stockade_bundle::patch::{self, Sides};
 use stockade_bundle::store::{Bundle, State, Status, StoredBundle};
-use stockade_bundle::{Entry, Node, RelativePath, apply};
+use stockade_bundle::{Change, Entry, Node, RelativePath, apply};
 use stockade_core::{Code, Problem, Time};
 
 use crate::bundles::{Bundles, READ_LIMITS, limits, pending, project_path};
@@ -30,6 +31,7 @@ impl Bundles {
         let views =
             views::bundle_leftovers(&self.data, &limits(request.limit_bytes, request.limit_paths))?;
         let listed = self.store.list(&READ_LIMITS).map_err(|error| store_problem(&error))?;
+        let (listed, expired) = self.remove_old(listed)?;
         let waiting = listed.into_iter().filter(|listed| !is_done(listed));
         let bundles = waiting.map(|StoredBundle { id, bundle }| {
             let bundle = bundle.and_then(|bundle| Ok(describe(&bundle, &bundle.state()?)));
@@ -38,7 +40,7 @@ impl Bundles {
                 Err(error) => ListedBundle::Unreadable { id, error: store_problem(&error) },
             }
         });
-        Ok(BundleList { bundles: bundles.collect(), views })
+        Ok(BundleList { bundles: bundles.collect(), views, expired })
     }
 
     /// A bundle with its changes, or with those at and below the given paths.
@@ -51,9 +53,15 @@ impl Bundles {
         expand(&mut bundle, paths.iter().map(RelativePath::as_bytes))?;
         let entries = named_entries(&bundle, &paths)?;
         let state = bundle.state().map_err(|error| store_problem(&error))?;
+        let project = project_dir(&bundle);
+        let created = bundle.manifest.created_at_ms;
         let entry = |entry: &&Entry| {
             let applied = state.applied.contains(&entry.path);
-            match serde_json::to_value(entry) {
+            let is_in_conflict = |dir: &Dir| apply::is_in_conflict(dir, entry, created);
+            let conflict = !applied && project.as_ref().map_or(entry.conflict, is_in_conflict);
+            // What the host changed later was the same at the start as in the manifest.
+            let base_known = conflict && (!entry.conflict || entry.base_known);
+            match serde_json::to_value(Entry { conflict, base_known, ..(*entry).clone() }) {
                 Ok(serde_json::Value::Object(change)) => Ok(BundleEntry { applied, change }),
                 _ => Err(Problem::new(
                     Code::BundleInvalid,
@@ -85,7 +93,8 @@ impl Bundles {
             wanted.extend(0..entries.len());
         }
         let project = project_dir(&bundle);
-        Ok(Differences { bundle, project, indices: wanted.into_iter() })
+        let applied = bundle.state().map_err(|error| store_problem(&error))?.applied;
+        Ok(Differences { bundle, project, applied, indices: wanted.into_iter() })
     }
 }
 
@@ -112,6 +121,7 @@ pub struct Differences {
     bundle: Bundle,
     /// The project, which may still have old contents that the bundle does not store.
     project: Option<Dir>,
+    applied: BTreeSet<RelativePath>,
     indices: std::vec::IntoIter<usize>,
 }
 
@@ -133,7 +143,32 @@ impl Iterator for Differences {
             diff: rendered.text.into(),
             readable: rendered.readable.map(Into::into),
             unseen: rendered.unseen,
+            host: self.host(entry),
         }))
+    }
+}
+
+impl Differences {
+    /// What the host has changed at a path in conflict; `None` if there is no conflict, or the common
+    /// base is not known.
+    fn host(&self, entry: &Entry) -> Option<Bytes> {
+        let project = self.project.as_ref()?;
+        if !apply::is_in_conflict(project, entry, self.bundle.manifest.created_at_ms)
+            || (entry.conflict && !entry.base_known)
+            || self.applied.contains(&entry.path)
+        {
+            return None;
+        }
+        let change = match (entry.change.old().cloned(), apply::host_node(project, &entry.path)) {
+            (None, None) => return None,
+            (None, Some(new)) => Change::Add { new },
+            (Some(old), None) => Change::Delete { old },
+            (Some(old), Some(new)) => Change::Modify { old, new },
+        };
+        let host = Entry::new(entry.path.clone(), change);
+        let sides = Sides::of_host(&self.bundle, project, &host).ok()?;
+        let rendered = patch::render(&host, &sides, Some(Instant::now() + DIFF_TIMEOUT));
+        Some(rendered.readable.unwrap_or(rendered.text).into())
     }
 }
 

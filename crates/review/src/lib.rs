@@ -8,20 +8,26 @@
 //! This crate works on files and does not handle owners or records. The service adds those around
 //! each call; a command without a server calls this crate directly, on the files of its own user.
 
+mod age;
+mod branch;
 mod bundles;
 mod collect;
 mod commits;
 pub mod current;
 mod decide;
 pub mod groups;
+mod hunks;
 mod inspect;
 pub mod messages;
 mod paths;
 pub mod problem;
 mod propose;
 mod shown;
+mod undo;
 mod views;
 
+pub use age::MAX_AGE;
+pub use branch::CommittedBranch;
 pub use bundles::{Bundles, limits, pending};
 pub use collect::{Collection, GatheredChanges};
 pub use commits::{StoredCommits, commits_problem};
@@ -29,4 +35,5 @@ pub use current::CurrentProject;
 pub use decide::{ApplyDecision, RejectTarget};
 pub use inspect::{Differences, counts, entries};
 pub use paths::paths;
+pub use undo::UndoOutcome;
 pub use views::bundle_view;

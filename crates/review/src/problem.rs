@@ -121,10 +121,7 @@ pub fn apply_problem(error: &apply::Error, id: &str) -> Problem {
     match error {
         Error::Conflicts(conflicts) => caused(Code::BundleConflict, error)
             .because(lines(conflicts.iter().map(|c| format!("{} {}", c.path, c.difference))))
-            .remedied_by(format!(
-                "stockade diff {id} {}",
-                messages::shell_arguments(conflicts.iter().map(|conflict| &conflict.path), 5)
-            )),
+            .remedied_by(format!("stockade apply {id} --merge")),
         Error::Executed { paths, .. } => caused(Code::ExecutedFile, error)
             .because(lines(
                 paths.iter().map(|(path, by)| format!("{path} is {}", messages::executed_by(*by))),
@@ -187,7 +184,7 @@ pub(crate) fn nearest<'p>(
 }
 
 /// A list for a message, truncated if it is long.
-fn lines(items: impl Iterator<Item = String>) -> String {
+pub(crate) fn lines(items: impl Iterator<Item = String>) -> String {
     let mut text: Vec<_> = items.collect();
     let more = text.len().saturating_sub(MAX_LISTED);
     if more > 0 {

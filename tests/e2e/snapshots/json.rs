@@ -25,6 +25,8 @@ fn of_runs_and_bundles(world: &World) {
     world.review("echo another > c.txt");
     calls.call("reject", &["reject", "latest", "--yes", "--json"]);
     calls.call("bundles-none", &["bundles", "--json"]);
+    calls.call("undo", &["undo", "--json"]);
+    calls.call("history", &["history", "--json"]);
     calls.finish();
 }
 

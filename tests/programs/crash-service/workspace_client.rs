@@ -126,12 +126,11 @@ impl WrittenFiles {
                 continue;
             }
             let request = ApplyBundle {
-                skip_unaccepted: false,
                 id: bundle.id,
-                paths: Vec::new(),
                 include_ignored: true,
                 allow_executed: true,
                 allow_unseen: true,
+                ..ApplyBundle::default()
             };
             match world.call(async |me| server.apply_bundle(me, request.clone()).await).await {
                 // The project may have all of its changes, from another bundle: the files decide.

@@ -133,6 +133,20 @@ pub enum Difference {
     /// A symbolic link's target is different.
     #[error("now points elsewhere")]
     Target,
+    /// Both sides have changed the same lines.
+    #[error("has changes of the same lines on both sides")]
+    Lines,
+    /// Both sides have changed a content that is not text.
+    #[error("is not text and was changed on both sides")]
+    Binary,
+    /// It changed while the command ran, and what was there before is not known.
+    #[error(
+        "changed while the command ran, and its content at the start of the command is not known"
+    )]
+    BaseUnknown,
+    /// The path that it was renamed from no longer exists.
+    #[error("was renamed from a path that no longer exists")]
+    Source,
     /// Its parent is missing, or not a directory, or a symbolic link.
     #[error("its directory no longer exists")]
     Parent,

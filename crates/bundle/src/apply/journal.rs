@@ -21,6 +21,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::AppliedChanges;
 use super::error::Error;
 use crate::beneath::{self, Dir, Rename};
 use crate::manifest::Node;
@@ -83,6 +84,9 @@ pub(super) struct Record {
     /// The id of the bundle, and its paths that are applied once this is committed.
     pub(super) bundle: String,
     pub(super) paths: Vec<RelativePath>,
+    /// The paths of which only a part is applied, with the node after that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) partial: Vec<(RelativePath, Node)>,
     pub(super) steps: Vec<Action>,
 }
 
@@ -139,7 +143,7 @@ impl Journal {
     pub(super) fn start(
         journals: &Dir,
         (path, project): (&Path, &Dir),
-        (bundle, paths): (&str, &[RelativePath]),
+        applied: &AppliedChanges<'_>,
     ) -> Result<Self, Error> {
         let id = unique_id();
         let stage = name(&format!("{STAGE_PREFIX}{id}"))?;
@@ -147,8 +151,9 @@ impl Journal {
             project: path.as_os_str().as_bytes().to_vec(),
             project_inode: project.stat_self()?.inode,
             stage,
-            bundle: bundle.to_owned(),
-            paths: paths.to_vec(),
+            bundle: applied.bundle.to_owned(),
+            paths: applied.paths.to_vec(),
+            partial: applied.partial.to_vec(),
             steps: Vec::new(),
         };
         let journal = Self { directory: journals.try_clone()?, id, state: State::Staging, record };

@@ -25,6 +25,8 @@ pub struct Selection {
     pub unseen: BTreeMap<RelativePath, u64>,
     /// Whether what is executed or unseen, and not accepted, is left out. Otherwise it is an error.
     pub skip_unaccepted: bool,
+    /// The paths that were applied before. They are left out unless they are in `paths`.
+    pub applied: BTreeSet<RelativePath>,
 }
 
 /// Why an entry was left out.
@@ -82,7 +84,10 @@ pub(super) fn select<'a>(
     let mut skipped = Vec::new();
     let wanted: Vec<&Entry> = entries
         .values()
-        .filter(|entry| selection.paths.is_empty() || choice.named.contains_key(&entry.path))
+        .filter(|entry| match selection.paths.is_empty() {
+            true => !selection.applied.contains(&entry.path),
+            false => choice.named.contains_key(&entry.path),
+        })
         .copied()
         .collect();
     for entry in wanted {
@@ -95,6 +100,12 @@ pub(super) fn select<'a>(
     skipped.retain(|skip| !taken.contains(&skip.path));
     let chosen: Vec<&Entry> =
         entries.values().filter(|entry| taken.contains(&entry.path)).copied().collect();
+    check_accepted(&chosen, selection)?;
+    Ok(SelectedChanges { entries: chosen, skipped })
+}
+
+/// Whether all entries that must be accepted were.
+pub(super) fn check_accepted(chosen: &[&Entry], selection: &Selection) -> Result<(), Error> {
     let executed: Vec<_> = chosen
         .iter()
         .filter_map(|entry| entry.executed_by.map(|by| (entry.path.clone(), by)))
@@ -106,10 +117,7 @@ pub(super) fn select<'a>(
     if !selection.allow_executed && !executed.is_empty() {
         return Err(Error::Executed { paths: executed, has_unseen: !unseen.is_empty() });
     }
-    if !unseen.is_empty() {
-        return Err(Error::Unseen(unseen));
-    }
-    Ok(SelectedChanges { entries: chosen, skipped })
+    if unseen.is_empty() { Ok(()) } else { Err(Error::Unseen(unseen)) }
 }
 
 /// The entries that match the given paths, each with whether ignored entries are meant, too.

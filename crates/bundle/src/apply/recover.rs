@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::error::{Error, NotRestored};
 use super::journal::{Journal, Lock, Record, State};
-use super::swap;
-use super::{Ledger, Step};
+use super::{AppliedChanges, Ledger, Step};
+use super::{swap, undo};
 use crate::beneath::{self, Dir, FileKind};
 use crate::path::RelativePath;
 
@@ -135,6 +135,12 @@ fn finish(
         State::Staging => Outcome::NotStarted,
         State::Committed => {
             record(&journal, ledger, observe)?;
+            let stage = match project.open_dir(journal.stage()) {
+                Ok(stage) => Some(stage),
+                Err(error) if error.errno() == Some(Errno::NOENT) => None,
+                Err(error) => return Err(error.into()),
+            };
+            keep_displaced(stage.as_ref(), &journal, ledger)?;
             Outcome::Finished
         }
         State::Undone => Outcome::Undone(Vec::new()),
@@ -148,9 +154,35 @@ fn finish(
             Outcome::Undone(left)
         }
     };
+    if !matches!(outcome, Outcome::Finished) {
+        cancel_undo(&journal, ledger)?;
+    }
     discard(project, &journal, observe)?;
     journal.remove()?;
     Ok(outcome)
+}
+
+/// Keeps what a committed operation has displaced, so that it can be undone.
+pub(super) fn keep_displaced(
+    stage: Option<&Dir>,
+    journal: &Journal,
+    ledger: &dyn Ledger,
+) -> Result<(), Error> {
+    let Record { bundle, .. } = journal.record();
+    let Some(store) = ledger.undo_store().map_err(Error::Record)? else { return Ok(()) };
+    match (bundle.strip_prefix(undo::PREFIX), stage) {
+        (Some(id), Some(stage)) => undo::give_back(&store, id, stage, journal),
+        (Some(_), None) => Ok(()),
+        (None, stage) => undo::complete(&store, stage, journal),
+    }
+}
+
+/// Removes the undo record of an operation that has not changed the project.
+pub(super) fn cancel_undo(journal: &Journal, ledger: &dyn Ledger) -> Result<(), Error> {
+    match ledger.undo_store().map_err(Error::Record)? {
+        Some(store) => undo::cancel(&store, journal.id()),
+        None => Ok(()),
+    }
 }
 
 /// Records what a committed application has applied.
@@ -159,8 +191,8 @@ pub(super) fn record(
     ledger: &dyn Ledger,
     observe: &mut dyn FnMut(Step),
 ) -> Result<(), Error> {
-    let Record { bundle, paths, .. } = journal.record();
-    ledger.mark(bundle, paths).map_err(Error::Record)?;
+    let Record { bundle, paths, partial, .. } = journal.record();
+    ledger.mark(&AppliedChanges { bundle, paths, partial }).map_err(Error::Record)?;
     observe(Step::Recorded);
     Ok(())
 }

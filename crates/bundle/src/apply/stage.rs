@@ -1,7 +1,7 @@
 //! Writing all new content to the private directory, complete with mode and owner, so that the
 //! swap consists only of renames; and the list of those renames.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd;
@@ -13,8 +13,9 @@ use super::Step;
 use super::attributes;
 use super::error::{BlobFault, Error};
 use super::journal::{Action, StagedNode, io_error, name};
+use super::times::ModificationTimes;
 use super::verify::VerifiedChange;
-use crate::beneath::{Dir, FileKind, Stat};
+use crate::beneath::{Dir, FileKind, Stat, Timestamp};
 use crate::manifest::{ContentHash, Node};
 use crate::path::RelativePath;
 
@@ -37,7 +38,7 @@ pub(super) struct Blobs<'b> {
 pub(super) fn stage(
     project: &Dir,
     stage: &Dir,
-    blobs: Blobs<'_>,
+    (blobs, times): (Blobs<'_>, &BTreeMap<RelativePath, Timestamp>),
     changes: &[VerifiedChange<'_>],
     observe: &mut dyn FnMut(Step),
 ) -> Result<Vec<Action>, Error> {
@@ -55,6 +56,7 @@ pub(super) fn stage(
     let mut removals = Vec::new();
     let mut replacements = Vec::new();
     let mut modes = Vec::new();
+    let mut modified = ModificationTimes::new(times);
     for (number, change) in changes.iter().enumerate() {
         let path = change.entry.path.clone();
         let slot = name(&number.to_string())?;
@@ -83,6 +85,10 @@ pub(super) fn stage(
             }
             (host, Some(node)) => {
                 let made = staging.create(change, &slot, node)?;
+                if let Node::File { hash, .. } = node {
+                    let is_unchanged = staging.is_unchanged(change, *hash);
+                    modified.add(&path, &slot, change.host.filter(|_| is_unchanged));
+                }
                 if let (Node::Directory { mode }, Node::Directory { mode: from }) =
                     (node, &made.node)
                 {
@@ -104,6 +110,7 @@ pub(super) fn stage(
         }
         observe(Step::Staged(number + 1));
     }
+    modified.set(stage)?;
     staging.sync()?;
     // Paths are sorted, so in reverse order children come before their parents.
     removals.reverse();

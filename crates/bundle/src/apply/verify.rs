@@ -65,6 +65,7 @@ pub(super) fn verify<'a>(project: &Dir, entries: &[&'a Entry]) -> Result<Verific
             }
         }
     }
+    verifier.check_renames(&report);
     verifier.keep_directories_in_use(&mut report)?;
     for change in &report.changes {
         verifier.check_parent(change)?;
@@ -120,7 +121,7 @@ impl<'a> Verifier<'a, '_> {
         &self,
         entry: &'a Entry,
     ) -> Result<Result<Option<VerifiedChange<'a>>, Difference>, Error> {
-        if entry.conflict {
+        if entry.conflict && !entry.base_known {
             return Ok(Err(Difference::DuringRun));
         }
         let host = match self.project.stat(&entry.path) {
@@ -214,6 +215,18 @@ impl<'a> Verifier<'a, '_> {
                 })
             }
             _ => Ok(Err(Difference::Type)),
+        }
+    }
+
+    /// Reports renames of files that the host has removed or renamed itself.
+    fn check_renames(&mut self, report: &Verification<'a>) {
+        let gone: HashSet<&RelativePath> = report.already_present.iter().collect();
+        for change in &report.changes {
+            let from = change.entry.renamed_from.as_ref();
+            if from.is_some_and(|from| gone.contains(from)) {
+                let path = change.entry.path.clone();
+                self.conflicts.push(Conflict { path, difference: Difference::Source });
+            }
         }
     }
 

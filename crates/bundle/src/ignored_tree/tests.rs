@@ -53,6 +53,9 @@ impl Fixture {
             journals: &self.data.journals().unwrap(),
             ledger: &self.data,
             selection,
+            merge: None,
+            partial: &[],
+            times: &std::collections::BTreeMap::new(),
         };
         apply::apply(&request).unwrap()
     }

@@ -357,6 +357,7 @@ impl<'o> Check<'o> {
             refused: None,
             executed_by: None,
             conflict: false,
+            base_known: false,
             tree: None,
         };
         policy::classify(&mut entry, self.project.root.as_os_str().as_encoded_bytes());
@@ -371,7 +372,7 @@ impl<'o> Check<'o> {
             };
             entry.executed_by = is_executed.then_some(ExecutedBy::Build);
         }
-        let sides = Sides { old: old_side, new: new_side };
+        let sides = Sides { old: old_side, new: new_side, renamed: None };
         Ok(FileChange { entry, sides })
     }
 

@@ -32,7 +32,7 @@ const CODE: &[&str] = &[
 /// has the name of a text.
 pub(super) fn unseen_bytes(entry: &Entry, content: &Content) -> u64 {
     match content {
-        Content::Binary { guess, size } if PROGRAMS.contains(guess) || is_code(entry) => *size,
+        Content::Binary { guess, size, .. } if PROGRAMS.contains(guess) || is_code(entry) => *size,
         Content::Binary { .. } => 0,
         Content::Text(_) | Content::Unknown(_) => content.size(),
     }

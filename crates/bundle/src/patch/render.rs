@@ -14,6 +14,7 @@ use super::name::quote;
 use super::pieces::{self, Stop, Unit};
 use super::sides::{Content, Sides, Text};
 use super::source::Source;
+use super::{binary, similarity};
 use crate::manifest::{Change, Entry, Node};
 use crate::path::RelativePath;
 
@@ -57,15 +58,20 @@ pub fn render(entry: &Entry, sides: &Sides, deadline: Option<Instant>) -> Render
             let (old, new) = (change.old(), change.new_node());
             // An entry that changes its type is deleted and added, as in git.
             if old.is_some() {
-                let only = Sides { old: sides.old.clone(), new: None };
+                let only = Sides { old: sides.old.clone(), new: None, renamed: None };
                 rendering.section(path, path, old, None, &only);
             }
-            if new.is_some() {
+            if let Some(new) = new {
                 match &entry.renamed_from {
-                    Some(from) => rendering.renamed(from, path),
+                    Some(from) => match sides.renamed.as_ref() {
+                        Some(old) if is_same_type(old, new) => {
+                            rendering.section(from, path, Some(old), Some(new), sides);
+                        }
+                        _ => rendering.renamed(from, path),
+                    },
                     None => {
-                        let only = Sides { old: None, new: sides.new.clone() };
-                        rendering.section(path, path, None, new, &only);
+                        let only = Sides { old: None, new: sides.new.clone(), renamed: None };
+                        rendering.section(path, path, None, Some(new), &only);
                     }
                 }
             }
@@ -133,6 +139,18 @@ impl Renderer<'_> {
             }
             _ => {}
         }
+        if from != to {
+            let similarity = match (sides.old.as_ref(), sides.new.as_ref()) {
+                _ if is_same_content(old, new) => 100,
+                (Some(Content::Text(old)), Some(Content::Text(new))) => {
+                    similarity::of(&old.source, &new.source)
+                }
+                _ => similarity::MIN_PERCENT,
+            };
+            self.line(&[format!("similarity index {similarity}%").as_bytes()]);
+            self.line(&[b"rename from ", &quote("", from)]);
+            self.line(&[b"rename to ", &quote("", to)]);
+        }
         if is_same_content(old, new) {
             return;
         }
@@ -150,9 +168,27 @@ impl Renderer<'_> {
         self.rendered.binary = true;
         let a = described(a, old_content, old);
         let b = described(b, new_content, new);
-        self.line(&[b"Binary files ", &a, b" and ", &b, b" differ"]);
+        let sides = (old.map(|_| old_content), new.map(|_| new_content));
+        self.binary(&[b"Binary files ", &a, b" and ", &b, b" differ"], sides);
         if new.is_some() {
             self.show_whole(new_content);
+        }
+    }
+
+    /// Writes a patch of contents that are not compared line by line, and a description for a reader.
+    fn binary(&mut self, description: &[&[u8]], (old, new): (Option<&Content>, Option<&Content>)) {
+        let patch = binary::patch(old, new);
+        let readable = self.readable();
+        for part in description {
+            readable.extend_from_slice(part);
+        }
+        readable.push(b'\n');
+        match patch {
+            Some(patch) => self.rendered.text.extend(patch.bytes()),
+            None => {
+                description.iter().for_each(|part| self.rendered.text.extend_from_slice(part));
+                self.rendered.text.push(b'\n');
+            }
         }
     }
 
@@ -208,8 +244,6 @@ impl Renderer<'_> {
             self.rendered.binary = true;
             (self.rendered.added, self.rendered.removed) =
                 (self.rendered.added + visible.added, self.rendered.removed + visible.removed);
-            self.readable();
-            // No part of the text may pass for a patch.
             let size = |text: &Text| format!(" (text, {} bytes)", text.source.size());
             let (of_old, of_new) = (size(old), size(new));
             let parts: [&[u8]; 7] = [
@@ -221,7 +255,9 @@ impl Renderer<'_> {
                 of_new.as_bytes(),
                 b" differ",
             ];
-            self.line(&parts);
+            let contents = [old, new].map(|text| Content::Text(text.clone()));
+            let sides = (a != b"/dev/null").then_some(&contents[0]);
+            self.binary(&parts, (sides, (b != b"/dev/null").then_some(&contents[1])));
             self.readable().extend(visible.text);
             return true;
         };

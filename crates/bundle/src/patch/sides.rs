@@ -27,10 +27,16 @@ pub enum Content {
         size: u64,
         /// A guess what it is.
         guess: &'static str,
+        /// Its bytes.
+        source: Bytes,
     },
     /// A content of this many bytes that is too large, or not stored, or altered.
     Unknown(u64),
 }
+
+/// The bytes of a content that is not text.
+#[derive(Debug, Clone)]
+pub struct Bytes(pub(super) Arc<Source>);
 
 /// A text.
 #[derive(Debug, Clone)]
@@ -46,6 +52,8 @@ pub struct Sides {
     pub old: Option<Content>,
     /// The new content.
     pub new: Option<Content>,
+    /// For a rename: the node at the path that it was renamed from.
+    pub renamed: Option<Node>,
 }
 
 impl Content {
@@ -60,7 +68,9 @@ impl Content {
         match nature {
             Nature::Text(_) if source.size() > MAX_TEXT_BYTES => Self::Unknown(source.size()),
             Nature::Text(encoding) => Self::Text(Text { source: Arc::new(source), encoding }),
-            Nature::Binary(guess) => Self::Binary { size: source.size(), guess },
+            Nature::Binary(guess) => {
+                Self::Binary { size: source.size(), guess, source: Bytes(Arc::new(source)) }
+            }
         }
     }
 
@@ -109,8 +119,39 @@ impl Content {
 impl Sides {
     /// The contents of an entry, as far as the bundle stores them or the project has them.
     pub fn of(bundle: &Bundle, project: Option<&Dir>, entry: &Entry) -> Result<Self, Error> {
-        Ok(Self { old: old(bundle, project, entry)?, new: new(bundle, entry)? })
+        let new = new(bundle, entry)?;
+        match source(bundle, entry) {
+            None => Ok(Self { old: old(bundle, project, entry)?, new, renamed: None }),
+            Some(source) => Ok(Self {
+                old: old(bundle, project, source)?,
+                new,
+                renamed: source.change.old().cloned(),
+            }),
+        }
     }
+}
+
+impl Sides {
+    /// The contents of a change that the host has made, from the old content of a bundle to what the
+    /// project has now.
+    pub fn of_host(bundle: &Bundle, project: &Dir, entry: &Entry) -> Result<Self, Error> {
+        let new = match entry.change.new_node() {
+            Some(Node::File { hash, size, .. }) if *size > 0 => {
+                let file = project.open_file(&entry.path).ok();
+                let content = file.and_then(|file| Content::read(file, *hash, *size));
+                Some(content.unwrap_or(Content::Unknown(*size)))
+            }
+            node => node.and_then(known),
+        };
+        Ok(Self { old: old(bundle, None, entry)?, new, renamed: None })
+    }
+}
+
+/// The deletion that belongs to a rename.
+pub(super) fn source<'b>(bundle: &'b Bundle, entry: &Entry) -> Option<&'b Entry> {
+    let from = entry.renamed_from.as_ref()?;
+    let entries = &bundle.manifest.entries;
+    entries.binary_search_by(|entry| entry.path.cmp(from)).ok().and_then(|at| entries.get(at))
 }
 
 /// The new content of an entry.

@@ -23,8 +23,8 @@ pub fn unseen(
     deadline: Option<Instant>,
 ) -> Result<u64, Error> {
     let Some(Node::File { hash, size, .. }) = entry.change.new_node() else { return Ok(0) };
-    let is_known = entry.renamed_from.is_some()
-        || matches!(entry.change.old(), Some(Node::File { hash: old, .. }) if old == hash);
+    let source = sides::source(bundle, entry).unwrap_or(entry);
+    let is_known = matches!(source.change.old(), Some(Node::File { hash: old, .. }) if old == hash);
     if is_known || *size == 0 {
         return Ok(0);
     }

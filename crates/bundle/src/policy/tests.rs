@@ -27,6 +27,7 @@ fn added(at: &str, new: Node) -> Entry {
         refused: None,
         executed_by: None,
         conflict: false,
+        base_known: false,
     }
 }
 

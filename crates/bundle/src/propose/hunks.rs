@@ -3,7 +3,7 @@
 use crate::patch::{Hunk, Line, Side};
 
 /// Applies the hunks to `base`; the error says why they do not match it.
-pub(super) fn apply(base: &[u8], hunks: &[Hunk<'_>]) -> Result<Vec<u8>, &'static str> {
+pub fn apply(base: &[u8], hunks: &[Hunk<'_>]) -> Result<Vec<u8>, &'static str> {
     let lines: Vec<&[u8]> = base.split_inclusive(|byte| *byte == b'\n').collect();
     let mut new = Vec::with_capacity(base.len());
     let mut next = 0;

@@ -91,6 +91,9 @@ impl Fixture {
             journals: &self.data.journals().unwrap(),
             ledger: &self.data,
             selection: &apply::Selection::default(),
+            merge: None,
+            partial: &[],
+            times: &std::collections::BTreeMap::new(),
         };
         apply::apply(&request).unwrap();
     }

@@ -1,12 +1,21 @@
-//! Finding renames: a deletion and an addition of the same content.
+//! Finding renames: a deletion and an addition of the same content, or of similar texts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io::Read as _;
 
+use crate::beneath::Dir;
 use crate::manifest::{Change, ContentHash, Entry, Node};
+use crate::patch::Fingerprint;
 use crate::path::RelativePath;
 
 /// The most deletions of the same content that are examined for one addition.
 const CANDIDATES: usize = 64;
+
+/// The most deletions, and the most additions, of which the texts are compared, as in git.
+const MAX_TEXTS: usize = 1000;
+
+/// The longest text that is compared.
+const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 /// What must be equal on both sides, including the mode. Empty files are too similar to be
 /// matched.
@@ -64,4 +73,63 @@ pub(super) fn pair(entries: &mut [Entry]) {
     for (at, from) in pairs {
         entries[at].renamed_from = Some(from);
     }
+}
+
+/// Pairs the additions and deletions that are left, by the similarity of their texts: the most similar
+/// first, of equally similar ones those with the same file name.
+pub(super) fn pair_similar(entries: &mut [Entry], layer: &Dir, project: &Dir) {
+    let taken: HashSet<RelativePath> =
+        entries.iter().filter_map(|entry| entry.renamed_from.clone()).collect();
+    let mut deleted = Vec::new();
+    let mut added = Vec::new();
+    for (at, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.refused.is_none()) {
+        match &entry.change {
+            Change::Delete { old } if is_text_size(old) && !taken.contains(&entry.path) => {
+                deleted.push(at);
+            }
+            Change::Add { new } if is_text_size(new) && entry.renamed_from.is_none() => {
+                added.push(at);
+            }
+            _ => {}
+        }
+    }
+    if deleted.is_empty() || added.is_empty() || deleted.len().max(added.len()) > MAX_TEXTS {
+        return;
+    }
+    let texts = |places: Vec<usize>, dir: &Dir| -> Vec<(usize, Fingerprint)> {
+        let text = |at: usize| Some((at, read(dir, &entries[at].path)?));
+        places.into_iter().filter_map(text).collect()
+    };
+    let (deleted, added) = (texts(deleted, project), texts(added, layer));
+    let mut pairs = Vec::new();
+    for (to, new) in &added {
+        for (from, old) in &deleted {
+            let (one, other) = (&entries[*from], &entries[*to]);
+            let is_alike = one.ignored == other.ignored && one.executed_by == other.executed_by;
+            if is_alike && old.is_rename(new) {
+                let has_other_name = one.path.file_name() != other.path.file_name();
+                pairs.push((std::cmp::Reverse(old.percent(new)), has_other_name, *from, *to));
+            }
+        }
+    }
+    pairs.sort_unstable();
+    let mut used = HashSet::new();
+    for (_, _, from, to) in pairs {
+        if !used.contains(&from) && !used.contains(&to) {
+            used.extend([from, to]);
+            entries[to].renamed_from = Some(entries[from].path.clone());
+        }
+    }
+}
+
+fn is_text_size(node: &Node) -> bool {
+    matches!(node, Node::File { size, .. } if (1..=MAX_TEXT_BYTES).contains(size))
+}
+
+/// What is compared of a text; `None` if it is not one.
+fn read(dir: &Dir, path: &RelativePath) -> Option<Fingerprint> {
+    let mut content = Vec::new();
+    dir.open_file(path).ok()?.take(MAX_TEXT_BYTES + 1).read_to_end(&mut content).ok()?;
+    let is_text = content.len() as u64 <= MAX_TEXT_BYTES && !content.contains(&0);
+    is_text.then(|| Fingerprint::of(&content))
 }

@@ -393,16 +393,7 @@ impl Walk<'_> {
         if count > self.limits.entries.saturating_add(ignored_tree::MAX_PATHS) {
             check_limit(count, "entries", self.limits.entries, self.limits)?;
         }
-        self.entries.push(Entry {
-            path: path.clone(),
-            change,
-            renamed_from: None,
-            ignored: false,
-            refused,
-            executed_by: None,
-            conflict,
-            tree: None,
-        });
+        self.entries.push(Entry { refused, conflict, ..Entry::new(path.clone(), change) });
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use rustix::fs::AtFlags;
 use stockade_core::BundleLimits;
 
 use super::{
-    Bundle, Error, Store, UNFINISHED, base_name, blobs_name, hash_name, manifest_name,
+    Bundle, Error, Store, UNFINISHED, base_name, blobs_name, hash_name, manifest_name, times,
     with_operation,
 };
 use crate::beneath::{Dir, FileKind, Rename};
@@ -24,8 +24,8 @@ use crate::path::RelativePath;
 use crate::project::Project;
 use crate::view::View;
 
-/// The largest old text that is stored, so that the difference can be shown later.
-pub(super) const MAX_BASE_BYTES: u64 = 1 << 20;
+/// The largest old text that is stored, so that the difference can be shown and merged later.
+pub(super) const MAX_BASE_BYTES: u64 = 8 << 20;
 
 /// The total size of the old texts in one bundle.
 const MAX_ALL_BASE_BYTES: u64 = 256 << 20;
@@ -149,6 +149,8 @@ fn write(
         with_operation("write", file.write_all(&listing.text))?;
     }
     commits::harvest(dir, view, project)?;
+    let below = listings.iter().flat_map(|listing| &listing.entries);
+    times::write(dir, view.changed(), manifest.entries.iter().chain(below))?;
     let texts = store_old_texts(&project.dir, &base, &manifest.entries)?;
     let mut file = with_operation("create", dir.create_file(&manifest_name(), 0o600))?;
     with_operation("write", file.write_all(bytes))?;

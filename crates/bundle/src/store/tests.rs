@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::beneath::Timestamp;
-use crate::manifest::{Change, Node, ViewKind};
+use crate::apply::{AppliedChanges, Ledger as _};
+use crate::manifest::{Change, ViewKind};
 use crate::project::Project;
 use crate::scan::{Changes, scan};
 use crate::testing::chmod;
@@ -200,6 +200,10 @@ fn an_altered_manifest_is_refused() {
     assert!(store.list(&LIMITS).unwrap()[0].bundle.is_err());
 }
 
+fn applied<'a>(bundle: &'a str, paths: &'a [RelativePath]) -> AppliedChanges<'a> {
+    AppliedChanges { bundle, paths, partial: &[] }
+}
+
 #[test]
 fn what_was_applied_is_remembered() {
     let fixture = Fixture::new();
@@ -213,9 +217,9 @@ fn what_was_applied_is_remembered() {
     let bundle = bundle.unwrap();
     let path = |name: &str| RelativePath::new(name).unwrap();
     assert_eq!(bundle.state().unwrap().status, Status::Open);
-    fixture.data.mark(bundle.id(), &[path("a")]).unwrap();
+    fixture.data.mark(&applied(bundle.id(), &[path("a")])).unwrap();
     assert_eq!(bundle.state().unwrap().status, Status::Partial);
-    fixture.data.mark(bundle.id(), &[path("b")]).unwrap();
+    fixture.data.mark(&applied(bundle.id(), &[path("b")])).unwrap();
     let state = bundle.state().unwrap();
     assert_eq!(state.status, Status::Applied);
     let again = fixture.store().find("latest", &LIMITS).unwrap();

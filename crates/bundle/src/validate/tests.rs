@@ -19,6 +19,7 @@ fn entry(path: &str, change: Change) -> Entry {
         refused: None,
         executed_by: None,
         conflict: false,
+        base_known: false,
     }
 }
 

@@ -17,10 +17,19 @@ Examples:
 pub const APPLY: &str = "\
 Examples:
   stockade apply latest
-  stockade apply latest src/main.rs";
+  stockade apply latest src/main.rs
+  stockade apply latest --merge
+  stockade apply latest --branch agent-fix";
 pub const REJECT: &str = "\
 Example:
   stockade reject 30e71e1cf474";
+pub const UNDO: &str = "\
+Example:
+  stockade undo";
+pub const HISTORY: &str = "\
+Examples:
+  stockade history
+  stockade history 30e71e1cf474";
 pub const TRUST: &str = "\
 Examples:
   stockade trust
@@ -193,7 +202,7 @@ Example:
 pub const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Run a command and review its changes",
-        &["run", "bundles", "diff", "apply", "reject", "trust"],
+        &["run", "bundles", "diff", "apply", "reject", "undo", "history", "trust"],
     ),
     (
         "Persistent sandboxes",

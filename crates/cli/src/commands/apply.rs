@@ -1,10 +1,13 @@
 //! `stockade apply`: applies a bundle or some of its paths, all or nothing.
 
 use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
-use stockade_api::{AppliedBundle, ApplyBundle, BundleDetail, LATEST, ShowBundle};
-use stockade_core::Problem;
+use stockade_api::{AppliedBundle, ApplyBundle, BundleDetail, Bytes, Conflicts, ShowBundle};
+use stockade_core::{Code, Problem};
 
+use super::{branch, hunks};
 use crate::args::Apply;
 use crate::output;
 use crate::problem::short_id;
@@ -15,19 +18,39 @@ pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
     if arguments.commits {
         return super::commits::apply(arguments);
     }
+    let decision = &arguments.decision;
+    if decision.branch.is_some() {
+        return branch::run(arguments);
+    }
     let review = Review::open()?;
-    let id = match arguments.id.as_str() {
-        LATEST => review.latest_as_shown()?.id,
-        name => name.to_owned(),
-    };
     let request = ApplyBundle {
-        id,
+        id: review.resolve_as_shown(&arguments.id)?,
         paths: paths(&arguments.paths),
         include_ignored: arguments.include_ignored,
         allow_executed: arguments.allow_executed,
         allow_unseen: arguments.allow_unseen,
         skip_unaccepted: arguments.skip_unaccepted,
+        conflicts: match (decision.ours, decision.theirs, decision.merge) {
+            (true, ..) => Conflicts::Ours,
+            (_, true, _) => Conflicts::Theirs,
+            (_, _, true) => Conflicts::Merge,
+            _ => Conflicts::Refuse,
+        },
+        markers: decision.markers,
+        hunks: Vec::new(),
+        project: decision.project.as_deref().map(absolute).transpose()?,
     };
+    if decision.interactive {
+        let Some(request) = hunks::choose(&review, request)? else {
+            eprint_line!("stockade: nothing was chosen");
+            return Ok(0);
+        };
+        let detail = review.show(ShowBundle { id: request.id.clone(), paths: Vec::new() })?;
+        let applied = review.apply(request)?;
+        output::print(&change_lines(&detail, &applied)?)?;
+        print_summary(&applied);
+        return Ok(0);
+    }
     if arguments.json {
         output::print_answer(&review.apply(request)?)?;
         return Ok(0);
@@ -63,6 +86,18 @@ fn print_summary(applied: &AppliedBundle) {
         let already = text::count_paths(applied.already.len());
         eprint_line!("  {already} in the project had these changes already");
     }
+    for (paths, what) in [
+        (&applied.merged, "merged with the host's changes"),
+        (&applied.marked, "contains conflicts between markers; edit it before you use it"),
+        (&applied.kept, "kept as the host has it"),
+    ] {
+        for path in paths.iter().take(SHOWN) {
+            eprint_line!("  {}: {what}", text::path(path));
+        }
+        if paths.len() > SHOWN {
+            eprint_line!("  {} more: {what}", paths.len() - SHOWN);
+        }
+    }
     for skip in applied.skipped.iter().take(SHOWN) {
         eprint_line!("  skipped: {}", text::skipped(skip));
     }
@@ -72,4 +107,11 @@ fn print_summary(applied: &AppliedBundle) {
     if !applied.done {
         eprint_line!("  show the rest: stockade diff {id}; delete it: stockade reject {id}");
     }
+}
+
+/// A path from the command line, for a server with another working directory.
+pub(super) fn absolute(path: &Path) -> Result<Bytes, Problem> {
+    let path = std::path::absolute(path);
+    let path = path.map_err(|error| crate::problem::caused(Code::ProjectRefused, &error))?;
+    Ok(Bytes(path.as_os_str().as_bytes().to_vec()))
 }

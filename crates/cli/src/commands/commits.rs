@@ -126,7 +126,7 @@ pub(super) fn apply(arguments: &Apply) -> Result<u8, Problem> {
     let CheckedCommits { stored, objects, commits } = read(&arguments.id)?;
     let id = short_id(stored.bundle.id());
     refuse_unaccepted(arguments, &commits.list, id)?;
-    let name = arguments.branch.clone().unwrap_or_else(|| format!("{PREFIX}{id}"));
+    let name = arguments.decision.branch.clone().unwrap_or_else(|| format!("{PREFIX}{id}"));
     let failed = |error| commits_problem(&error, stored.bundle.id());
     let branch = Branch::new(&name).map_err(failed)?;
     let is_new = import(&stored.project, &commits, &objects, &branch).map_err(failed)?;

@@ -78,6 +78,9 @@ fn print_json(review: &Review, detail: &BundleDetail) -> Result<u8, Problem> {
         entry["binary"] = json!(diff.binary);
         entry["diff"] = Value::from(diff.diff.lossy());
         entry["unseen"] = json!(diff.unseen);
+        if let Some(host) = &diff.host {
+            entry["host"] = Value::from(host.lossy());
+        }
         if let Some(readable) = &diff.readable {
             entry["readable"] = Value::from(readable.lossy());
         }
@@ -137,7 +140,9 @@ impl Group {
         match self {
             Self::Normal => "applied by default",
             Self::Executed => "executed by tools on the host, applied only with --allow-executed",
-            Self::Conflicting => "changed on the host while the command ran, cannot be applied",
+            Self::Conflicting => {
+                "in conflict, also changed on the host, applied only with --merge, --ours or --theirs"
+            }
             Self::Ignored => "ignored by git, applied only if named or with --include-ignored",
             Self::Refused => "refused, never applied",
         }
@@ -239,7 +244,7 @@ impl<'b> DiffView<'b> {
             for (entry, is_applied) in entries {
                 let diff = next(&mut diffs)?;
                 let mut numbers = match diff.binary {
-                    true if diff.readable.is_none() => "binary".to_owned(),
+                    true if !is_shown_as_text(&diff) => "binary".to_owned(),
                     _ => format!("+{} -{}", diff.added, diff.removed),
                 };
                 if diff.unseen > 0 {
@@ -361,10 +366,23 @@ fn lines(output: &mut Output, diff: &PathDiff) -> Result<(), DiffError> {
         && !output.is_terminal()
         && needs_reader(&diff.diff.0)
     {
-        let heading = format!("# {path}, with hidden bytes made visible:");
-        output.line(Style::Heading, heading.as_bytes())?;
+        if is_shown_as_text(diff) {
+            let heading = format!("# {path}, with hidden bytes made visible:");
+            output.line(Style::Heading, heading.as_bytes())?;
+        }
+        let descriptions = split(&readable.0).filter(|line| line.starts_with(b"Binary files "));
+        for line in descriptions {
+            output.line(Style::Heading, &[b"# ", line].concat())?;
+        }
         let hunks = split(&readable.0).skip_while(|line| !starts_reading(line));
         for line in hunks {
+            output.line(Style::Plain, &[b"# ", line].concat())?;
+        }
+    }
+    if let Some(host) = &diff.host {
+        let heading = format!("# {path}: conflict, the host has changed the same base:");
+        output.line(Style::Heading, heading.as_bytes())?;
+        for line in split(&host.0) {
             output.line(Style::Plain, &[b"# ", line].concat())?;
         }
     }
@@ -386,6 +404,11 @@ fn starts_reading(line: &[u8]) -> bool {
     [&b"@@ "[..], b"decoded from ", b"The whole new content"]
         .iter()
         .any(|start| line.starts_with(start))
+}
+
+/// Whether the lines of a change are shown to a reader, though it is no text for git.
+fn is_shown_as_text(diff: &PathDiff) -> bool {
+    diff.readable.as_ref().is_some_and(|readable| split(&readable.0).any(starts_reading))
 }
 
 /// The lines of a text.
@@ -429,7 +452,7 @@ impl Unseen {
     fn add(&mut self, diff: &PathDiff) {
         self.bytes += diff.unseen;
         self.paths += usize::from(diff.unseen > 0);
-        self.binary += usize::from(diff.binary && diff.unseen == 0 && diff.readable.is_none());
+        self.binary += usize::from(diff.binary && diff.unseen == 0 && !is_shown_as_text(diff));
     }
 
     /// The last lines of a diff.
@@ -455,7 +478,12 @@ fn reason(entry: &Entry) -> Option<String> {
     let mut reasons = Vec::new();
     reasons.extend(entry.refused.map(text::refusal));
     reasons.extend(entry.executed_by.map(text::executed_by));
-    reasons.extend(entry.conflict.then_some("changed on the host"));
+    reasons.extend(entry.conflict.then_some(match entry.base_known {
+        true => "conflict: the host has changed it too",
+        false => {
+            "conflict: changed on the host while the command ran; compared with the host's version"
+        }
+    }));
     let below =
         entry.tree.as_ref().map(|tree| format!("{} paths, {} bytes", tree.paths, tree.bytes));
     reasons.extend(below.as_deref());

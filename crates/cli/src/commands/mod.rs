@@ -1,6 +1,7 @@
 //! One file for each command: its output and its exit codes.
 
 mod apply;
+mod branch;
 mod bundles;
 mod commits;
 mod complete;
@@ -8,6 +9,8 @@ mod df;
 mod diff;
 mod doctor;
 mod explain;
+mod history;
+mod hunks;
 mod manual;
 pub mod print;
 mod reject;
@@ -15,6 +18,7 @@ mod resume;
 mod run;
 pub mod sandbox;
 mod trust;
+mod undo;
 pub mod workflow;
 
 use stockade_core::{Code, Problem};
@@ -31,6 +35,8 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Diff(arguments) => Ok(diff::run(&arguments)?),
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
         Command::Reject(arguments) => reject::run(&arguments),
+        Command::Undo(arguments) => Ok(undo::run(&arguments)?),
+        Command::History(arguments) => Ok(history::run(&arguments)?),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Trust(arguments) => trust::run(&arguments),
         Command::Df(arguments) => df::run(&arguments),

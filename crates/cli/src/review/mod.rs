@@ -5,7 +5,9 @@
 pub(crate) mod text;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use stockade_api::{
     AppliedBundle, ApplyBundle, Bundle, BundleDetail, BundleList, Bytes, DiffBundle, Items, LATEST,
@@ -13,6 +15,7 @@ use stockade_api::{
 };
 use stockade_bundle::apply::{self, Outcome};
 use stockade_bundle::data::DataDir;
+use stockade_bundle::project::Project;
 use stockade_core::{Code, Problem};
 use stockade_review::{Bundles, CurrentProject, Differences};
 
@@ -68,11 +71,13 @@ impl Review {
             ListedBundle::Bundle(bundle) => Some(bundle),
             ListedBundle::Unreadable { .. } => None,
         });
-        let mut others = 0_usize;
-        let found = bundles.by_ref().find(|bundle| {
-            let is_own = self.is_current(bundle);
-            others += usize::from(!is_own);
-            is_own
+        let mut others = Vec::new();
+        let found = bundles.by_ref().find_map(|bundle| {
+            if self.is_current(&bundle) {
+                return Some(bundle);
+            }
+            others.push(bundle);
+            None
         });
         found.ok_or_else(|| {
             let place = match self.current.root() {
@@ -80,15 +85,26 @@ impl Review {
                 None => "there are no bundles: this directory is in no project".to_owned(),
             };
             let problem = Problem::new(Code::BundleNotFound, place);
-            match others {
-                0 => problem.remedied_by("stockade run -- CMD"),
-                count => problem
-                    .because(format!(
-                        "`latest` is a bundle of the current project; {count} of other projects can \
-                         be named by their ids"
-                    ))
-                    .remedied_by("stockade bundles --all"),
+            if others.is_empty() {
+                return problem.remedied_by("stockade run -- CMD");
             }
+            let mut cause = format!(
+                "`latest` is a bundle of the current project; {} of other projects can be named by \
+                 their ids",
+                others.len()
+            );
+            let is_gone = |bundle: &&Bundle| {
+                let project = Path::new(std::ffi::OsStr::from_bytes(&bundle.project.0));
+                matches!(project.try_exists(), Ok(false))
+            };
+            if let Some(left) = others.iter().find(is_gone) {
+                let (old, id) = (text::host_path(&left.project), short_id(&left.id));
+                cause += &format!(
+                    "; {old} no longer exists, and if it was moved here, apply its changes with \
+                     `stockade apply {id} --project .`"
+                );
+            }
+            problem.because(cause).remedied_by("stockade bundles --all")
         })
     }
 
@@ -106,6 +122,14 @@ impl Review {
                     .remedied_by(format!("stockade diff {new}")))
             }
             _ => Ok(latest),
+        }
+    }
+
+    /// The same as [`Self::resolve`], for a decision; see [`Self::latest_as_shown`].
+    pub(crate) fn resolve_as_shown(&self, name: &str) -> Result<String, Problem> {
+        match name {
+            LATEST => Ok(self.latest_as_shown()?.id),
+            name => Ok(name.to_owned()),
         }
     }
 
@@ -143,7 +167,13 @@ impl Review {
     /// Applies a bundle.
     pub(crate) fn apply(&self, request: ApplyBundle) -> Result<AppliedBundle, Problem> {
         match &self.server {
-            None => self.files.apply_at_once(&request),
+            None => {
+                let mut progress = Progress::new();
+                let applied =
+                    self.files.apply_at_once(&request, &mut |step| progress.observe(step));
+                progress.finish();
+                applied
+            }
             Some(server) => server.call(async |remote| {
                 remote.sandboxes.apply_bundle(&remote.idempotent(), request).await
             }),
@@ -167,6 +197,51 @@ pub(crate) fn current_project() -> Result<CurrentProject, Problem> {
         Problem::new(Code::Io, "cannot determine the current directory").because(error.to_string())
     })?;
     Ok(CurrentProject::of(&current))
+}
+
+/// A line on a terminal that shows how far a long apply operation is.
+struct Progress {
+    is_terminal: bool,
+    is_shown: bool,
+}
+
+impl Progress {
+    /// After so many paths the line changes; fewer paths in all have none.
+    const PATHS: usize = 500;
+
+    fn new() -> Self {
+        let is_terminal = rustix::termios::isatty(std::io::stderr());
+        Self { is_terminal, is_shown: false }
+    }
+
+    fn observe(&mut self, step: apply::Step) {
+        let (what, count) = match step {
+            apply::Step::Staged(count) => ("written", count),
+            apply::Step::Swapped(count) => ("applied", count),
+            apply::Step::Discarded(count) => ("replaced files removed", count),
+            _ => return,
+        };
+        if self.is_terminal && count % Self::PATHS == 0 {
+            self.is_shown = true;
+            // Without a terminal there is nothing to report.
+            let _ = write!(std::io::stderr(), "\r\u{1b}[Kstockade: {count} {what}");
+        }
+    }
+
+    fn finish(&self) {
+        if self.is_shown {
+            let _ = write!(std::io::stderr(), "\r\u{1b}[K");
+        }
+    }
+}
+
+/// The project in a directory, or in the current one, for a change of its files.
+pub(crate) fn project_at(directory: Option<&Path>) -> Result<Project, Problem> {
+    let path = std::path::absolute(directory.unwrap_or_else(|| Path::new(".")))
+        .and_then(std::fs::canonicalize);
+    let path = path.map_err(|error| caused(Code::ProjectRefused, &error))?;
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    Project::find(&path, home.as_deref()).map_err(|error| caused(Code::ProjectRefused, &error))
 }
 
 /// Diffs, one after another; each is computed or fetched when the iterator reaches it.

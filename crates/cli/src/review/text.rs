@@ -74,6 +74,11 @@ pub(crate) fn command(words: &[String]) -> String {
     line.chars().take(MAX_CHARS - 1).chain(['…']).collect()
 }
 
+/// A path below the project's root.
+pub(crate) fn path(path: &Bytes) -> String {
+    RelativePath::new(path.0.as_slice()).map(|path| path.to_string()).unwrap_or_default()
+}
+
 /// A path of the host, as bundles record it.
 pub(crate) fn host_path(path: &Bytes) -> String {
     let below = RelativePath::new(path.0.get(1..).unwrap_or_default());

@@ -79,7 +79,7 @@ pub(super) fn conclude(
             let changes = counts(&bundle.manifest.entries);
             let left = !review::pending(&bundle)?.is_empty();
             if !left {
-                bundle.remove().map_err(|e| store_problem(&e))?;
+                bundle.retire(data).map_err(|e| store_problem(&e))?;
             }
             Conclusion::Applied { id, applied, changes, has_skipped: left }
         }
@@ -117,6 +117,9 @@ fn apply_all(
         journals: &data.journals().map_err(|e| caused(Code::Io, &e))?,
         ledger: data,
         selection: &Selection::default(),
+        merge: None,
+        partial: &[],
+        times: &bundle.times().map_err(|e| store_problem(&e))?,
     };
     apply::apply(&request).map_err(|e| apply_problem(&e, bundle.id()))
 }

@@ -46,6 +46,9 @@ fn victim() {
         journals: &open("journals"),
         ledger: &FileLedger(directory.join("notes")),
         selection: &Selection::default(),
+        merge: None,
+        partial: &[],
+        times: &std::collections::BTreeMap::new(),
     };
     let result = apply_observed(&request, &mut observe);
     match action.as_str() {
@@ -369,6 +372,9 @@ fn a_project_that_moved_is_found_by_the_next_apply_to_it() {
         journals: &fixture.journals,
         ledger: &fixture.ledger(),
         selection: &Selection::default(),
+        merge: None,
+        partial: &[],
+        times: &std::collections::BTreeMap::new(),
     };
     apply_observed(&request, &mut |_| {}).unwrap();
     assert_eq!(fixture.tree(), new);

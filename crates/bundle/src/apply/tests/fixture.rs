@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::apply::{ApplyOutcome, Error, Ledger, Request, Selection, Step, apply_observed};
+use crate::apply::{
+    AppliedChanges, ApplyOutcome, Error, Ledger, LedgerError, Request, Selection, Step,
+    apply_observed, undo,
+};
 use crate::beneath::{Dir, FileKind};
 use crate::manifest::{Change, ContentHash, Entry, Manifest, Node, VERSION, ViewKind};
 use crate::path::RelativePath;
@@ -36,15 +39,21 @@ pub(super) struct FileLedger(pub(super) PathBuf);
 pub(super) const BUNDLE: &str = "bundle";
 
 impl Ledger for FileLedger {
-    fn mark(
-        &self,
-        bundle: &str,
-        paths: &[RelativePath],
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn mark(&self, applied: &AppliedChanges<'_>) -> Result<(), LedgerError> {
+        let AppliedChanges { bundle, paths, .. } = *applied;
+        if bundle.starts_with(undo::PREFIX) {
+            return Ok(());
+        }
         assert_eq!(bundle, BUNDLE);
         let mut notes = std::fs::OpenOptions::new().create(true).append(true).open(&self.0)?;
         let lines: String = paths.iter().map(|path| format!("{}\n", path.quoted())).collect();
         Ok(notes.write_all(lines.as_bytes())?)
+    }
+
+    fn undo_store(&self) -> Result<Option<Dir>, LedgerError> {
+        let store = self.0.with_file_name("undo");
+        std::fs::create_dir_all(&store)?;
+        Ok(Some(Dir::open(&store)?))
     }
 }
 
@@ -128,8 +137,33 @@ impl Fixture {
             journals: &self.journals,
             ledger: &self.ledger(),
             selection,
+            merge: None,
+            partial: &[],
+            times: &std::collections::BTreeMap::new(),
         };
         apply_observed(&request, observe)
+    }
+
+    /// Takes the last apply operation back.
+    pub(super) fn undo(&self) -> Result<ApplyOutcome, Error> {
+        let store = self.ledger().undo_store().unwrap().unwrap();
+        let last = undo::list(&store)?.pop().unwrap();
+        let entries = last.record.entries.clone();
+        let request = Request {
+            bundle: &format!("{}{}", undo::PREFIX, last.id),
+            manifest: &Manifest { entries, ..self.manifest.clone() },
+            blobs: &last.blobs,
+            project: &self.at("project"),
+            journals: &self.journals,
+            ledger: &self.ledger(),
+            selection: &Selection::default(),
+            merge: None,
+            partial: &[],
+            times: &BTreeMap::new(),
+        };
+        let undone = apply_observed(&request, &mut |_| {})?;
+        undo::discard(&store, &last.id)?;
+        Ok(undone)
     }
 
     pub(super) fn ledger(&self) -> FileLedger {
@@ -157,6 +191,11 @@ impl Fixture {
             .filter(|(name, _)| name.starts_with(b".stockade-"))
             .collect();
         assert_eq!(left, [], "private directories");
+        let records = std::fs::read_dir(self.at("undo")).into_iter().flatten();
+        let unfinished = records.filter(|it| {
+            it.as_ref().unwrap().path().extension().is_some_and(|extension| extension == "new")
+        });
+        assert_eq!(unfinished.count(), 0, "records of operations that have ended");
     }
 }
 
@@ -200,6 +239,7 @@ fn manifest(old: &Tree, new: &Tree, project: &Path) -> Manifest {
                 refused: None,
                 executed_by: None,
                 conflict: false,
+                base_known: false,
             },
         );
     }

@@ -127,6 +127,7 @@ pub(super) async fn apply(
             allow_executed: decision.allow_executed,
             // The decision is about all changes, with the number of their lines only.
             allow_unseen: true,
+            ..ApplyBundle::default()
         };
         let caller = handle.caller(&format!("apply-{id}-{}", decision.at));
         match handle.sandboxes().apply_bundle(&caller, request).await {

@@ -1,0 +1,4 @@
+//! Merges are compared with those of git.
+
+mod parents;
+mod texts;
