@@ -26,7 +26,7 @@ pub(super) fn give_up(
     channel: &Channel,
     files: &Files,
 ) -> Result<Restrictions, Failure> {
-    let restrictions = restrictions(spec, &files)?;
+    let restrictions = restrictions(spec, files)?;
     if spec.identity.range().is_none() {
         wait_for_go(channel, 0)?;
     }
