@@ -65,6 +65,11 @@ pub struct Execute {
     /// A command with its own environment or input is not started if its server ends before.
     #[serde(default)]
     pub queued: bool,
+    /// Whether its output is left out of the record; for `execute_stream` only. It is read from the
+    /// sandbox while that exists, with [`ReadOutput::from_sandbox`]; the record has its length and its
+    /// end. A sandbox has at most 1024 such commands.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unrecorded: bool,
 }
 
 impl Execute {
@@ -84,6 +89,7 @@ impl Execute {
             terminal: None,
             input: false,
             queued: false,
+            unrecorded: false,
         }
     }
 }
@@ -143,6 +149,10 @@ pub struct ReadOutput {
     /// Whether to wait for further output.
     #[serde(default)]
     pub follow: bool,
+    /// Whether to read the output of a command with [`Execute::unrecorded`] from its sandbox, from the
+    /// first byte that is kept there to its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_sandbox: bool,
 }
 
 /// One item of a command's output, with its number.

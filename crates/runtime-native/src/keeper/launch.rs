@@ -319,6 +319,9 @@ impl Sandbox {
             return;
         }
         context.joined.push(self.key);
+        if self.record.id.is_some() {
+            context.store_soon(&self.name);
+        }
         // A process of an adopted, paused sandbox may have to be ended.
         self.step_pause(context);
         self.watch_usage(context);
@@ -352,6 +355,7 @@ impl Sandbox {
         });
         renamed.map_err(|e| refused(&e))?;
         self.name = id.to_string();
+        context.store_soon(&self.name);
         self.watch_lease(context);
         Ok(())
     }

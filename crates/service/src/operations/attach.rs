@@ -41,8 +41,12 @@ pub(crate) async fn attach(
             tokio::spawn(relay(service, workflow, joined, offsets, events, input));
         }
         None if known.detached => {
-            let read =
-                ReadOutput { workflow_id: request.workflow_id.clone(), from: 0, follow: true };
+            let read = ReadOutput {
+                workflow_id: request.workflow_id.clone(),
+                from: 0,
+                follow: true,
+                from_sandbox: false,
+            };
             let items = output::read(service, caller, read).await?;
             tokio::spawn(replay(items, offsets, events, input));
         }

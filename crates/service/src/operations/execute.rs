@@ -22,7 +22,9 @@ use stockade_runtime::{
 use tokio::sync::mpsc;
 
 use crate::events;
-use crate::failure::{exec_id, invalid, runtime_problem, store_problem, to_failure};
+use crate::failure::{
+    exec_id, invalid, is_unrecorded, runtime_problem, store_problem, to_failure, unrecorded_exec_id,
+};
 use crate::handoff::{Handoff, Once};
 use crate::inner::Inner;
 use crate::operation::Input;
@@ -52,6 +54,9 @@ pub(crate) async fn execute(
     refuse_streams(&request)?;
     if request.queued {
         return Err(invalid("`execute` cannot be queued: use `execute_stream`"));
+    }
+    if request.unrecorded {
+        return Err(invalid("`unrecorded` is for `execute_stream` only"));
     }
     let handle = start_workflow(service, NAME, caller, request, used).await?;
     handle.get_result().await.map_err(store_problem)
@@ -102,6 +107,12 @@ pub(crate) struct ExecuteInput {
 }
 
 impl ExecuteInput {
+    /// The id of the command in the runtime.
+    pub(crate) fn exec_id(&self, step: &Step) -> std::result::Result<ExecId, Failure> {
+        let of_key = if self.execute.unrecorded { unrecorded_exec_id } else { exec_id };
+        of_key(&step.key).map_err(to_failure)
+    }
+
     /// The command with its standard input and environment, which are passed in memory only. After
     /// a restart of the server they are lost: `None` if the command is already running (attach to
     /// it), and an error if it was never started.
@@ -118,7 +129,7 @@ impl ExecuteInput {
         if is_gone(&self.stdin, stdin.is_some())
             || is_gone(&self.environment, environment.is_some())
         {
-            check_started(inner, owned, step).await?;
+            check_started(inner, owned, &self.exec_id(step)?).await?;
             return Ok(None);
         }
         command.environment.extend(secret_variables(inner, owned).await.map_err(to_failure)?);
@@ -233,9 +244,9 @@ pub(crate) async fn perform(
     let (id, executed): (ExecId, ExecuteResult) = context
         .step_with("execute", super::record_with_outcome(), async |step: Step| {
             let command = input.request.command(&inner, &owned, &handoff, &step).await?;
-            let nothing = Offsets::default();
+            let exec = (input.request.exec_id(&step)?, Offsets::default());
             let mut running =
-                Running::start(&inner, &context, &owned, command, nothing, &step).await?;
+                Running::start(&inner, &context, &owned, command, exec, &step).await?;
             let (mut stdout, mut stderr) = (Tail::new(STORED_BYTES), Tail::new(STORED_BYTES));
             let end = loop {
                 match running.next().await? {
@@ -291,9 +302,11 @@ pub(crate) fn finish(
     let (inner, owned) = (inner.clone(), owned.clone());
     let handle = context.engine().handle(context.id());
     let exec_id = exec_id.clone();
-    // Only recorded commands are acknowledged. The reaper finds those that a crash leaves.
+    // Only recorded commands are acknowledged. The reaper finds those that a crash leaves. Output that
+    // is not recorded is read from the sandbox until that ends.
     tokio::spawn(async move {
         if handle.get_result::<serde_json::Value>().await.is_ok()
+            && !is_unrecorded(&exec_id)
             && let Ok(runtime) = inner.runtime(&owned.runtime)
         {
             // Clients that have joined it read its output to the end.
@@ -332,19 +345,18 @@ pub(crate) enum CommandEvent {
 }
 
 impl<'a> Running<'a> {
-    /// Starts the command of a step, or finds it again if the step was started before. Without a
-    /// command it is only found.
+    /// Starts the command of a step under its id, or finds it again if the step was started before.
+    /// Without a command it is only found. `known` is what was received of its output before.
     pub(crate) async fn start(
         inner: &'a Inner,
         context: &'a Context,
         owned: &'a OwnedSandbox,
         command: Option<Command>,
-        known: Offsets,
+        (exec_id, known): (ExecId, Offsets),
         step: &Step,
     ) -> std::result::Result<Self, Failure> {
         let failed = |error| to_failure(runtime_problem(&error));
         let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-        let exec_id = exec_id(&step.key).map_err(to_failure)?;
         let started = Instant::now();
         let text = |text: &OsStr| text.to_string_lossy().into_owned();
         let program = command.as_ref().and_then(|command| command.arguments.first());
@@ -462,9 +474,15 @@ pub(crate) async fn is_cancelled(context: &Context) -> bool {
     info.is_ok_and(|info| info.is_some_and(|info| info.status == Status::Cancelled))
 }
 
-/// The command that a workflow of [`super::COMMANDS`] waits for.
+/// The command that a workflow of [`super::COMMANDS`] waits for; for one with
+/// [`Execute::unrecorded`], see [`unrecorded_exec_id_for`].
 pub(crate) fn exec_id_for(workflow: &WorkflowId) -> Result<ExecId> {
     exec_id(&format!("{workflow}:{STEP}"))
+}
+
+/// The command that a workflow waits for if its output is not recorded.
+pub(crate) fn unrecorded_exec_id_for(workflow: &WorkflowId) -> Result<ExecId> {
+    unrecorded_exec_id(&format!("{workflow}:{STEP}"))
 }
 
 /// Fails unless the command of a step was started before: the values that it needs are lost, so it
@@ -472,12 +490,11 @@ pub(crate) fn exec_id_for(workflow: &WorkflowId) -> Result<ExecId> {
 pub(crate) async fn check_started(
     inner: &Inner,
     owned: &OwnedSandbox,
-    step: &Step,
+    exec: &ExecId,
 ) -> std::result::Result<(), Failure> {
     let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-    let exec = exec_id(&step.key).map_err(to_failure)?;
     let status = runtime.inspect(&owned.id).await.map_err(|e| to_failure(runtime_problem(&e)))?;
-    if status.execs.iter().any(|known: &ExecStatus| known.id == exec) {
+    if status.execs.iter().any(|known: &ExecStatus| known.id == *exec) {
         Ok(())
     } else {
         Err(to_failure(interrupted()))

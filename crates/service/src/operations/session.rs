@@ -97,9 +97,10 @@ pub(crate) async fn perform(
                 let _ = inner.with_deadline(runtime.kill(&owned.id, &exec)).await;
                 return Err(to_failure(abandoned()));
             };
-            let known = Offsets::default();
+            let exec = execute::exec_id_for(context.id()).map_err(to_failure)?;
+            let exec = (exec, Offsets::default());
             let mut running =
-                Running::start(&inner, &context, &owned, Some(command), known, &step).await?;
+                Running::start(&inner, &context, &owned, Some(command), exec, &step).await?;
             let stdin = running.input();
             let forwarding =
                 forward_input(&inner, &owned, running.exec_id().clone(), stdin, live.input, true);

@@ -25,7 +25,8 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
             true => OperationId(arguments.operation.clone()),
             false => find_command(&remote, &arguments.operation).await?.workflow_id,
         };
-        let mut request = ReadOutput { workflow_id, from: 0, follow: arguments.follow };
+        let mut request =
+            ReadOutput { workflow_id, from: 0, follow: arguments.follow, from_sandbox: false };
         let mut output = remote.sandboxes.read_output(remote.caller(), request.clone()).await?;
         let (mut code, mut asked_again_at) = (0, None);
         while let Some(item) = output.next().await {
