@@ -45,15 +45,6 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     for kept in &list.views {
         print_kept_view(kept);
     }
-    for expired in &list.expired {
-        let days = stockade_review::MAX_AGE.as_secs() / (24 * 60 * 60);
-        let mut parts = row(expired, true).to_vec();
-        parts.retain(|part| !part.is_empty());
-        eprint_line!(
-            "stockade: deleted after {days} days without a decision: {}",
-            parts.join("  ")
-        );
-    }
     if let Some(newest) = newest {
         review.record_shown(&newest);
     }

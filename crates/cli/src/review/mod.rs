@@ -40,14 +40,20 @@ impl Review {
         Ok(Self { files, server, current: current_project()? })
     }
 
-    /// The bundles that wait for a decision, of all projects.
+    /// The bundles that wait for a decision, of all projects. Those that waited too long are deleted
+    /// and reported.
     pub(crate) fn list(&self, request: ListBundles) -> Result<BundleList, Problem> {
-        match &self.server {
-            None => self.files.list(&request),
-            Some(server) => {
-                server.call(async |remote| remote.sandboxes.bundles(remote.caller(), request).await)
-            }
+        let list = match &self.server {
+            None => self.files.list(&request)?,
+            Some(server) => server
+                .call(async |remote| remote.sandboxes.bundles(remote.caller(), request).await)?,
+        };
+        for expired in &list.expired {
+            let days = stockade_review::MAX_AGE.as_secs() / (24 * 60 * 60);
+            let shown = text::bundle(expired);
+            eprint_line!("stockade: deleted after {days} days without a decision: {shown}");
         }
+        Ok(list)
     }
 
     /// Whether a bundle is one of the current project.

@@ -1,6 +1,6 @@
 //! Texts for users about the content of a bundle.
 
-use stockade_api::{BundleChanges, Bytes};
+use stockade_api::{Bundle, BundleChanges, Bytes};
 use stockade_bundle::{Change, Entry, Node, RelativePath};
 pub(crate) use stockade_review::messages::{
     executed_by, not_restored, refusal, shell_quote, skipped,
@@ -61,6 +61,18 @@ pub(crate) fn next_steps(changes: &BundleChanges, id: &str) -> String {
     let (changed, id) = (changed(changes), short_id(id));
     format!(
         "{changed}: show with `stockade diff {id}`, apply with `stockade apply {id}`, delete with `stockade reject {id}`"
+    )
+}
+
+/// A bundle on one line.
+pub(crate) fn bundle(bundle: &Bundle) -> String {
+    format!(
+        "{}  {:.0}  {}  {}  {}",
+        short_id(&bundle.id),
+        bundle.created_at,
+        changed(&bundle.changes),
+        host_path(&bundle.project),
+        command(&bundle.command),
     )
 }
 
