@@ -57,6 +57,11 @@ fn of_runs(world: &World) {
     world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
     world.review("echo true > .envrc");
     call("EXECUTED_FILE", &["apply", "latest"]);
+    let bundle = world.bundles()[0]["id"].as_str().unwrap().to_owned();
+    let decided = std::fs::File::open(world.data().join("bundles").join(&bundle)).unwrap();
+    decided.lock().unwrap();
+    call("BUSY", &["reject", &bundle]);
+    drop(decided);
     world.stockade(&["reject", "latest"]).finish().succeeds();
     world.review("cp /bin/true program");
     call("UNSEEN_CONTENT", &["apply", "latest"]);

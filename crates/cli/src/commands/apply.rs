@@ -1,17 +1,15 @@
 //! `stockade apply`: applies a bundle or some of its paths, all or nothing.
 
 use std::collections::HashSet;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
-use stockade_api::{AppliedBundle, ApplyBundle, BundleDetail, Bytes, Conflicts, ShowBundle};
-use stockade_core::{Code, Problem};
+use stockade_api::{AppliedBundle, ApplyBundle, BundleDetail, Conflicts, ShowBundle};
+use stockade_core::Problem;
 
 use super::{branch, hunks};
 use crate::args::Apply;
 use crate::output;
 use crate::problem::short_id;
-use crate::review::{Review, paths, text};
+use crate::review::{Review, absolute, paths, text};
 
 /// Applies a bundle. The bundle is removed if nothing in it remains to be decided.
 pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
@@ -107,11 +105,4 @@ fn print_summary(applied: &AppliedBundle) {
     if !applied.done {
         eprint_line!("  show the rest: stockade diff {id}; delete it: stockade reject {id}");
     }
-}
-
-/// A path from the command line, for a server with another working directory.
-pub(super) fn absolute(path: &Path) -> Result<Bytes, Problem> {
-    let path = std::path::absolute(path);
-    let path = path.map_err(|error| crate::problem::caused(Code::ProjectRefused, &error))?;
-    Ok(Bytes(path.as_os_str().as_bytes().to_vec()))
 }

@@ -4,11 +4,10 @@ use stockade_api::ApplyBundle;
 use stockade_core::Problem;
 use stockade_review::Bundles;
 
-use super::apply::absolute;
 use crate::args::Apply;
 use crate::output;
 use crate::problem::short_id;
-use crate::review::{Review, paths, text};
+use crate::review::{Review, absolute, paths, text};
 
 /// Commits the changes. It works on the files of this user, like `run`: a server has no part in it.
 pub(super) fn run(arguments: &Apply) -> Result<u8, Problem> {
