@@ -94,6 +94,8 @@ fn a_sandbox_can_be_ended_without_any_space(world: &World) {
              stockade stop d; fill
              stockade prune; fill
              : > $STOCKADE_DATA_DIR/reserve; fill
+             stockade stop e > stop.txt 2>&1 && echo was-stopped > stop.txt || true
+             cat stop.txt
              stockade kill e 2>&1 && exit 91 || true
              stockade kill e --discard
              stockade ls
@@ -114,6 +116,8 @@ fn a_sandbox_can_be_ended_without_any_space(world: &World) {
     }
     assert!(has("gone.txt") && !has("work of c") && !has("work of e"), "{outcome}");
     // Without even a reserve, nothing is lost, and the hint helps.
+    let is_told = has("[STORAGE_FULL]") && has("hint: ");
+    assert!(has("was-stopped") || is_told, "{outcome}");
     assert!(has("hint: stockade kill --discard e"), "{outcome}");
 }
 

@@ -14,9 +14,12 @@
 #[macro_use]
 mod harness;
 
+mod allowed_hosts;
+mod authorities;
 mod bundle;
 mod call;
 mod command_line;
+mod commits;
 mod containers;
 mod crash;
 mod credentials;
@@ -35,10 +38,12 @@ mod limits;
 mod mcp;
 mod nested_sandboxes;
 mod network;
+mod no_network;
 mod output;
 mod persistent;
 mod profiles;
 mod programs;
+mod projects;
 mod providers;
 mod references;
 mod run;

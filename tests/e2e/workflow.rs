@@ -144,6 +144,24 @@ fn values_of_variables_are_in_no_record(world: &World) {
             assert!(!is_there, "{ending}: {value} in {told}");
         }
         assert!(told.contains("[redacted]"), "{ending}: {told}");
+        no_file_of_the_database_has(world, &["canary-42", "canary-52", "Y2FuYXJ5LTQy"]);
+    }
+    // Other tasks compute with the output of a task.
+    let input = json!({ "command": "echo \"{\\\"a\\\": \\\"$A\\\"}\"" }).to_string();
+    let up = call(world, &["up", &file, "--input", &input]);
+    up.succeeds();
+    assert!(up.stdout.contains("canary-42"), "{up}");
+}
+
+/// The files of the database contain no text of these, also where rows were removed.
+fn no_file_of_the_database_has(world: &World, texts: &[&str]) {
+    for name in ["stockade.db", "stockade.db-wal"] {
+        let Ok(bytes) = std::fs::read(world.data().join(name)) else { continue };
+        assert!(!bytes.is_empty() || name.ends_with("wal"), "{name} is empty");
+        for text in texts {
+            let is_there = bytes.windows(text.len()).any(|part| part == text.as_bytes());
+            assert!(!is_there, "{text} in {name}");
+        }
     }
 }
 

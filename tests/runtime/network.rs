@@ -103,6 +103,7 @@ impl NetworkFixture {
             action: Effect::Allow,
             target: target.parse().unwrap(),
             ports: ports.clone(),
+            internal: false,
         };
         Policy::new(Effect::Deny, vec![allow("service.test"), allow("127.0.0.1")]).unwrap()
     }

@@ -55,10 +55,21 @@ pub struct Execute {
     /// sandbox when absent.
     #[serde(default)]
     pub output_limit_bytes: Option<u64>,
+    /// A terminal of this size instead of pipes; for `execute_stream` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<Terminal>,
+    /// Whether clients that join it may write to its standard input; for `execute_stream` only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub input: bool,
     /// Whether it waits for its turn in the queue of sandbox operations; for `execute_stream` only.
     /// A command with its own environment or input is not started if its server ends before.
     #[serde(default)]
     pub queued: bool,
+    /// Whether its output is left out of the record; for `execute_stream` only. It is read from the
+    /// sandbox while that exists, with [`ReadOutput::from_sandbox`]; the record has its length and its
+    /// end. A sandbox has at most 1024 such commands.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unrecorded: bool,
 }
 
 impl Execute {
@@ -75,7 +86,10 @@ impl Execute {
             stdin: None,
             timeout_seconds: None,
             output_limit_bytes: None,
+            terminal: None,
+            input: false,
             queued: false,
+            unrecorded: false,
         }
     }
 }
@@ -135,6 +149,10 @@ pub struct ReadOutput {
     /// Whether to wait for further output.
     #[serde(default)]
     pub follow: bool,
+    /// Whether to read the output of a command with [`Execute::unrecorded`] from its sandbox, from the
+    /// first byte that is kept there to its end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_sandbox: bool,
 }
 
 /// One item of a command's output, with its number.

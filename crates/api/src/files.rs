@@ -204,6 +204,45 @@ pub struct SetPermissions {
     pub gid: Option<u32>,
 }
 
+/// Creates a tree of files in a directory; the content is a stream of the tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SendFiles {
+    /// The sandbox.
+    pub sandbox_id: SandboxId,
+    /// The directory, which is created if it is missing.
+    pub path: Bytes,
+    /// The permission bits of a new directory.
+    pub mode: u32,
+}
+
+/// Reads the tree of files in a directory; the content is a stream of the tree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReceiveFiles {
+    /// The sandbox.
+    pub sandbox_id: SandboxId,
+    /// The directory.
+    pub path: Bytes,
+    /// A directory in it that contains this name is skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Bytes>,
+}
+
+/// How much of a tree was created.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SentFiles {
+    /// Files.
+    pub files: u64,
+    /// New directories, without the top one.
+    pub directories: u64,
+    /// Symbolic links.
+    pub links: u64,
+    /// Bytes of the files.
+    pub size_bytes: u64,
+}
+
 /// Searches a directory tree for paths that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -15,9 +15,11 @@ mod command;
 mod endpoint;
 mod event;
 mod files;
+mod live_command;
 pub mod measurement;
 mod network;
 mod operation;
+mod published;
 mod sandbox;
 mod sandboxes;
 mod secrets;
@@ -48,12 +50,14 @@ pub use endpoint::{
 pub use event::{ReadEvents, RecordedEvent};
 pub use files::{
     CollectDirectory, EditFile, FileContent, FileEntry, FileKind, ListDirectory, Listing,
-    MakeDirectory, MoveFile, ReadFile, RemoveFile, ReplaceResult, ReplaceText, SearchFiles,
-    SetPermissions, StatFile, WriteFile, WriteResult,
+    MakeDirectory, MoveFile, ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText,
+    SearchFiles, SendFiles, SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
 };
+pub use live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 pub use measurement::{Measure, Measurements};
 pub use network::{ChangeNetwork, Network, NetworkStatus};
 pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
+pub use published::{Publication, PublishedPort};
 pub use sandbox::{
     CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction, KillSandbox, ListSandboxes,
     Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser,

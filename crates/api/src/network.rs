@@ -18,6 +18,9 @@ pub struct Network {
     /// The allowed hosts, as `HOST` or `HOST:PORT`: a name, `*.NAME` for everything below a name,
     /// an address, or a block of addresses.
     pub allow: Vec<AllowedHost>,
+    /// The names that are allowed also if they lead to a private network, as `NAME` or `NAME:PORT`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_internal: Vec<AllowedHost>,
     /// The effect for other names: `deny` or, for every name with only public addresses, `allow`.
     #[serde(skip_serializing_if = "is_deny")]
     pub default: Effect,
@@ -35,6 +38,7 @@ impl Default for Network {
     fn default() -> Self {
         Self {
             allow: Vec::new(),
+            allow_internal: Vec::new(),
             default: Effect::Deny,
             secrets: Vec::new(),
             strict_secrets: false,
@@ -51,9 +55,16 @@ impl Network {
     /// The same as a policy.
     ///
     /// # Errors
-    /// [`Code::RuleInvalid`] if it exceeds a limit.
+    /// [`Code::RuleInvalid`] if it exceeds a limit, or an internal host is no name.
     pub fn policy(&self) -> Result<Policy> {
-        let rules = self.allow.iter().cloned().map(Rule::from).collect();
+        let mut rules: Vec<_> = self.allow.iter().cloned().map(Rule::from).collect();
+        for host in &self.allow_internal {
+            let rule = host.clone().into_internal_rule().map_err(|reason| {
+                let message = format!("{host} cannot be an internal host");
+                Problem::new(Code::RuleInvalid, message).because(reason)
+            })?;
+            rules.push(rule);
+        }
         Ok(Policy::new(self.default, rules)?)
     }
 
@@ -92,6 +103,9 @@ pub struct ChangeNetwork {
     /// The hosts to add, as in [`Network::allow`].
     #[serde(default)]
     pub allow: Vec<AllowedHost>,
+    /// The internal hosts to add, as in [`Network::allow_internal`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_internal: Vec<AllowedHost>,
     /// The allowed hosts to remove, written as they were added. Secrets are no longer bound to them.
     #[serde(default)]
     pub refuse: Vec<AllowedHost>,
@@ -114,6 +128,7 @@ impl ChangeNetwork {
         Self {
             id,
             allow: Vec::new(),
+            allow_internal: Vec::new(),
             refuse: Vec::new(),
             secrets: Vec::new(),
             remove_secrets: Vec::new(),
@@ -129,23 +144,30 @@ impl Network {
     /// [`Code::InvalidInput`] if a host or secret to remove is not there; as [`Network::policy`] and
     /// [`Network::bindings`].
     pub fn with_changes(&self, change: &ChangeNetwork) -> Result<Self> {
-        let ChangeNetwork { id, allow, refuse, .. } = change;
+        let ChangeNetwork { id, allow, allow_internal, refuse, .. } = change;
         let mut changed = self.clone();
         for host in refuse {
-            let before = changed.allow.len();
+            let count = |network: &Self| network.allow.len() + network.allow_internal.len();
+            let before = count(&changed);
             changed.allow.retain(|own| own != host);
-            if changed.allow.len() == before {
+            changed.allow_internal.retain(|own| own != host);
+            if count(&changed) == before {
                 let message = format!("{host} is not among the allowed hosts");
-                let known: Vec<_> = self.allow.iter().map(ToString::to_string).collect();
+                let known = self.allow.iter().chain(&self.allow_internal);
+                let known: Vec<_> = known.map(ToString::to_string).collect();
                 return Err(Problem::new(Code::InvalidInput, message)
                     .because(format!("allowed hosts: {}", known.join(", "))));
             }
         }
-        for host in allow.iter().filter(|host| !refuse.contains(host)) {
-            if !changed.allow.contains(host) {
-                changed.allow.push(host.clone());
+        let add = |hosts: &mut Vec<AllowedHost>, new: &[AllowedHost]| {
+            for host in new.iter().filter(|host| !refuse.contains(host)) {
+                if !hosts.contains(host) {
+                    hosts.push(host.clone());
+                }
             }
-        }
+        };
+        add(&mut changed.allow, allow);
+        add(&mut changed.allow_internal, allow_internal);
         let policy = changed.policy()?;
         // Who may not connect to a host has no secret for it either.
         if !refuse.is_empty() {
@@ -278,13 +300,21 @@ mod tests {
         for value in [
             json!("a.example"),
             json!({ "allow": "a.example" }),
-            json!({ "allow": ["*"] }),
+            json!({ "allow": ["localhost:80"] }),
             json!({ "allow": ["https://a.example"] }),
             json!({ "deny": [] }),
             json!({ "default": "public" }),
         ] {
             assert!(serde_json::from_value::<Network>(value.clone()).is_err(), "{value}");
         }
+        for refused in ["*", "10.0.0.5", "host.stockade.internal:80"] {
+            let network: Network =
+                serde_json::from_value(json!({ "allowInternal": [refused] })).unwrap();
+            assert_eq!(network.policy().unwrap_err().code, Code::RuleInvalid, "{refused}");
+        }
+        let internal: Network =
+            serde_json::from_value(json!({ "allowInternal": ["mirror.test:80"] })).unwrap();
+        assert!(internal.policy().unwrap().rules()[0].internal);
         let many = Network { allow: vec!["a.example".parse().unwrap(); 513], ..Network::default() };
         assert_eq!(many.policy().unwrap_err().code, Code::RuleInvalid);
     }

@@ -8,6 +8,23 @@ use stockade_core::{Problem, SandboxId};
 #[serde(transparent)]
 pub struct OperationId(pub String);
 
+/// How many characters a short id has.
+const SHORT: usize = 8;
+
+impl OperationId {
+    /// A short id, which follows from this one: the part that differs most.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        let Self(id) = self;
+        let short = match id.strip_prefix("key-") {
+            Some(hash) => hash.get(..SHORT),
+            // The first characters of a generated id are a time.
+            None => id.len().checked_sub(SHORT).and_then(|from| id.get(from..)),
+        };
+        short.unwrap_or(id)
+    }
+}
+
 impl std::fmt::Display for OperationId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
@@ -52,4 +69,19 @@ pub struct OperationInfo {
     pub result: Option<serde_json::Value>,
     /// Why it failed.
     pub error: Option<Problem>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_ids_are_the_part_that_differs() {
+        let short = |id: &str| OperationId(id.to_owned()).short().to_owned();
+        assert_eq!(short("key-0123456789abcdef0123456789abcdef01234567"), "01234567");
+        assert_eq!(short("0199a0b0c0d0700080000000f00dcafe"), "f00dcafe");
+        assert_eq!(short("key-1"), "key-1");
+        assert_eq!(short("one"), "one");
+        assert_eq!(short("ééééé"), "éééé");
+    }
 }

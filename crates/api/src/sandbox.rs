@@ -11,6 +11,7 @@ use stockade_core::{ExecutionId, Isolation, OwnerId, SandboxId, State, Time};
 
 use crate::ById;
 use crate::network::{Network, NetworkStatus};
+use crate::published::{Publication, PublishedPort};
 
 /// Creates a sandbox. The default has the host's own programs and no network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +52,9 @@ pub struct CreateSandbox {
     /// The hosts that it may connect to; when absent, it has no network access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// The ports of the host that lead into it as long as it lives.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<PublishedPort>,
     /// Labels by which it can be found.
     pub metadata: BTreeMap<String, String>,
     /// When it expires.
@@ -213,6 +217,9 @@ pub struct Sandbox {
     /// Its network status; absent if it has no network access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
+    /// The ports of the host that lead into it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Publication>,
     /// When it was requested.
     pub created_at: Time,
     /// When it expires; never when absent.

@@ -23,9 +23,10 @@ use crate::endpoint::{
 use crate::event::{ReadEvents, RecordedEvent};
 use crate::files::{
     CollectDirectory, FileContent, FileEntry, ListDirectory, Listing, MakeDirectory, MoveFile,
-    ReadFile, RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SetPermissions, StatFile,
-    WriteFile, WriteResult,
+    ReadFile, ReceiveFiles, RemoveFile, ReplaceResult, ReplaceText, SearchFiles, SendFiles,
+    SentFiles, SetPermissions, StatFile, WriteFile, WriteResult,
 };
+use crate::live_command::{AttachCommand, CommandInfo, CommandList, KillCommand, ListCommands};
 use crate::network::ChangeNetwork;
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
@@ -187,6 +188,11 @@ operations! {
         wait_operation(OperationId) -> OperationInfo;
         /// Cancels a recorded operation; its command is killed.
         cancel_operation(OperationId) -> OperationInfo;
+        /// Lists the commands of sandboxes.
+        commands(ListCommands) -> CommandList;
+        /// Ends a command with all processes that it has started. Has no effect on one that has
+        /// ended.
+        kill_command(KillCommand) -> CommandInfo;
         /// Gets the properties of a file.
         stat_file(StatFile) -> FileEntry;
         /// Lists a directory.
@@ -237,6 +243,8 @@ operations! {
     long {
         /// Runs a command whose streams the caller controls.
         open_session(caller, request: OpenSession) -> Result<Session>;
+        /// Joins a command that was started before. It continues when the caller disconnects.
+        attach_command(caller, request: AttachCommand) -> Result<Session>;
         /// Reads the output of `execute_stream`, beginning at an offset; ends after the command's
         /// end.
         read_output(caller, request: ReadOutput) -> Result<Items<OutputItem>>;
@@ -246,6 +254,10 @@ operations! {
         read_file(caller, request: ReadFile) -> Result<FileContent>;
         /// Writes a file, completely or not at all.
         write_file(caller, request: WriteFile, content: FileContent) -> Result<WriteResult>;
+        /// Creates a tree of files. What was created before an error stays.
+        send_files(caller, request: SendFiles, content: FileContent) -> Result<SentFiles>;
+        /// Reads a tree of files.
+        receive_files(caller, request: ReceiveFiles) -> Result<FileContent>;
         /// Connects to a port inside.
         connect(caller, request: Connect) -> Result<Box<dyn Duplex>>;
         /// Sends a request to a port inside, and streams the response body.

@@ -18,6 +18,8 @@ use crate::{SessionEvent, SessionInput};
 pub const CALL: &str = "/v0/call/";
 /// Opens a session; the response is `101`, then frames.
 pub const SESSION: &str = "/v0/session";
+/// Joins a command; the response is `101`, then frames as in a session.
+pub const ATTACH: &str = "/v0/attach";
 /// Connects to a port; the response is `101`, then its bytes.
 pub const CONNECT: &str = "/v0/connect";
 /// Sends a request to a port; the response body is streamed, its head is in [`RESPONSE_HEADER`].
@@ -35,6 +37,10 @@ pub const DIFF: &str = "/v0/diff";
 pub const READ: &str = "/v0/read";
 /// Writes a file: the body is its content, the request is in [`REQUEST_HEADER`].
 pub const WRITE: &str = "/v0/write";
+/// Creates a tree of files: the body is the stream, the request is in [`REQUEST_HEADER`].
+pub const SEND: &str = "/v0/send";
+/// Reads a tree of files; the response is the stream.
+pub const RECEIVE: &str = "/v0/receive";
 /// Identifies the server.
 pub const HEALTH: &str = "/v0/health";
 

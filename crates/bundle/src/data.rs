@@ -172,6 +172,11 @@ impl DataDir {
         format!("/proc/self/fd/{}/{name}", self.dir.as_fd().as_raw_fd()).into()
     }
 
+    /// The directory of the copies of the host's `/etc`.
+    pub fn etc(&self) -> Result<Dir, Error> {
+        self.subdirectory("etc")
+    }
+
     /// The directory of the views.
     pub fn views(&self) -> Result<Dir, Error> {
         let views = self.subdirectory("views")?;

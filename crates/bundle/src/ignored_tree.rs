@@ -155,6 +155,7 @@ pub(crate) fn parse(
     path: &RelativePath,
     tree: &IgnoredTree,
     text: &[u8],
+    project: &[u8],
 ) -> Result<Vec<Entry>, Error> {
     let altered = || Error::Altered(path.clone());
     if ContentHash::of(text) != tree.listing {
@@ -167,7 +168,7 @@ pub(crate) fn parse(
     if entries.len() as u64 != tree.paths || !is_sorted || !entries.iter().all(is_below) {
         return Err(altered());
     }
-    entries.iter_mut().for_each(policy::classify);
+    entries.iter_mut().for_each(|entry| policy::classify(entry, project));
     Ok(entries)
 }
 

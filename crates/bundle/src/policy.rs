@@ -24,12 +24,15 @@ use names::folded;
 ///
 /// A link into a `.git` is refused like the `.git` itself: a later write through it by a host
 /// tool would change the `.git`.
-pub fn refusal(path: &RelativePath, new: Option<&Node>) -> Option<Refusal> {
+///
+/// `project` is the path of the project. A link to a program of the system, or by an absolute path
+/// into the project, is not refused: a sandbox shows both.
+pub fn refusal(path: &RelativePath, new: Option<&Node>, project: &[u8]) -> Option<Refusal> {
     if path.components().any(is_git_directory) {
         return Some(Refusal::GitDirectory);
     }
     let Some(Node::Symlink { target }) = new else { return None };
-    if link_leaves(path, target) {
+    if link_leaves(path, target) && !leads_to_shown(path, target, project) {
         return Some(Refusal::LinkLeaves);
     }
     target.split(|b| *b == b'/').any(is_git_directory).then_some(Refusal::GitDirectory)
@@ -37,10 +40,10 @@ pub fn refusal(path: &RelativePath, new: Option<&Node>) -> Option<Refusal> {
 
 /// Sets the marks that follow from an entry's own path and node, [`refusal`] and [`executed_by`].
 /// Never removes a mark.
-pub fn classify(entry: &mut Entry) {
+pub fn classify(entry: &mut Entry, project: &[u8]) {
     let new = entry.change.new_node();
     let is_link = matches!(new, Some(Node::Symlink { .. }));
-    entry.refused = entry.refused.or_else(|| refusal(&entry.path, new));
+    entry.refused = entry.refused.or_else(|| refusal(&entry.path, new, project));
     if entry.refused.is_none() {
         entry.executed_by = entry.executed_by.or_else(|| executed_by(&entry.path, is_link));
     }
@@ -67,6 +70,46 @@ pub fn link_leaves(path: &RelativePath, target: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// Directories of programs and libraries, which every user of the host may read and only root may
+/// change.
+const SYSTEM_PROGRAMS: [&[u8]; 8] =
+    [b"/bin", b"/lib", b"/lib32", b"/lib64", b"/libx32", b"/nix/store", b"/sbin", b"/usr"];
+
+/// Whether a link leads below a directory of the system's programs, or into the project by the
+/// project's own path. A `..` is resolved by its text only before the first name.
+fn leads_to_shown(path: &RelativePath, target: &[u8], project: &[u8]) -> bool {
+    if target.contains(&0) {
+        return false;
+    }
+    let parts = |text: &[u8]| -> Vec<Vec<u8>> {
+        text.split(|b| *b == b'/')
+            .filter(|p| !matches!(*p, b"" | b"."))
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let mut whole = Vec::new();
+    if target.first() != Some(&b'/') {
+        whole = parts(project);
+        whole.extend(parts(path.parent().as_ref().map_or(&b""[..], RelativePath::as_bytes)));
+    }
+    let mut is_named = false;
+    for part in parts(target) {
+        if part == b".." {
+            if is_named || whole.pop().is_none() {
+                return false;
+            }
+        } else {
+            is_named = true;
+            whole.push(part);
+        }
+    }
+    let is_below = |top: &[u8]| {
+        let top = parts(top);
+        !top.is_empty() && whole.len() > top.len() && whole.starts_with(&top)
+    };
+    is_below(project) || SYSTEM_PROGRAMS.iter().any(|top| is_below(top))
 }
 
 /// Refuses every entry that lies in a directory which git takes for a repository without a

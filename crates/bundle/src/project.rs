@@ -7,11 +7,14 @@
 mod commands;
 mod config;
 mod git;
+mod identity;
 mod keys;
 mod programs;
 mod repository;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::beneath::{self, Dir, FileKind, Stat};
@@ -20,6 +23,11 @@ use crate::path::RelativePath;
 
 pub use git::Git;
 pub(crate) use repository::Repository;
+
+/// A longer configuration of a repository is not read.
+const MAX_CONFIG_BYTES: u64 = 4 << 20;
+/// The most other directories with objects.
+const MAX_ALTERNATES: usize = 8;
 
 /// A project's directory on the host.
 #[derive(Debug)]
@@ -124,6 +132,41 @@ impl Project {
             return Err(Error::Home(self.root.clone()));
         }
         Ok(())
+    }
+
+    /// The git directory that all worktrees share, if there is a repository.
+    pub(crate) fn common_git_directory(&self) -> Option<Dir> {
+        self.git.common_directory(&self.dir)
+    }
+
+    /// The value of an extension that the repository uses (`extensions.NAME`, in lower case).
+    pub(crate) fn git_extension(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let content = self.git_common_file(&RelativePath::literal("config"), MAX_CONFIG_BYTES)?;
+        let found = config::parse(&content).into_iter().rfind(|variable| {
+            variable.section == b"extensions"
+                && variable.subsection.is_none()
+                && variable.name == name
+        });
+        found?.value
+    }
+
+    /// The directories in which the repository has its objects: its own, and those of its
+    /// `alternates`, from which it was cloned with `--shared` or `--reference`.
+    pub fn object_directories(&self) -> Vec<PathBuf> {
+        let git_dir = match &self.git {
+            Git::None | Git::Unverified => return Vec::new(),
+            Git::Directory => self.root.join(".git"),
+            Git::Worktree { common_dir, .. } => common_dir.clone(),
+        };
+        let objects = git_dir.join("objects");
+        let list = RelativePath::literal("objects/info/alternates");
+        let content = self.git_common_file(&list, MAX_CONFIG_BYTES).unwrap_or_default();
+        let lines = content
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty() && !line.starts_with(b"#") && !line.starts_with(b"\""));
+        let others = lines.take(MAX_ALTERNATES).map(|line| objects.join(OsStr::from_bytes(line)));
+        let all: Vec<_> = others.filter_map(|path| path.canonicalize().ok()).collect();
+        std::iter::once(objects.clone()).chain(all).collect()
     }
 
     /// The content of a file in the git directory (such as `index`), if the project has one and

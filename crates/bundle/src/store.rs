@@ -23,6 +23,7 @@ pub use state::{State, Status};
 use crate::apply::merge::Bases;
 use crate::beneath::{self, Dir, Timestamp};
 use crate::claim;
+use crate::commits::{self, Harvest};
 use crate::data::{self, DataDir};
 use crate::ignored_tree;
 use crate::manifest::{ContentHash, Entry, Manifest, Node};
@@ -98,6 +99,9 @@ pub enum Error {
     /// A file changed while the bundle was being created.
     #[error("{0} changed while the bundle was made")]
     Changed(RelativePath),
+    /// The commits of the command could not be copied.
+    #[error(transparent)]
+    Commits(#[from] commits::Error),
     /// A file operation failed.
     #[error("cannot {operation} the bundle")]
     Io {
@@ -256,6 +260,14 @@ impl Bundle {
         }
     }
 
+    /// The files of the commits that the command has made.
+    ///
+    /// # Errors
+    /// [`commits::Error::None`].
+    pub fn harvest(&self) -> Result<Harvest, commits::Error> {
+        Harvest::of(&self.dir)
+    }
+
     /// The directory of the new contents, each named by its hash.
     pub fn blobs(&self) -> Result<Dir, Error> {
         with_operation("open", self.dir.open_dir(&blobs_name()))
@@ -298,7 +310,7 @@ impl Bundle {
         let mut text = Vec::new();
         let file = self.blob(tree.listing)?.take(ignored_tree::MAX_LISTING_BYTES);
         with_operation("read", { file }.read_to_end(&mut text))?;
-        Ok(ignored_tree::parse(&entry.path, tree, &text)?)
+        Ok(ignored_tree::parse(&entry.path, tree, &text, &self.manifest.project)?)
     }
 
     /// The manifest with an entry for each path in ignored directories.

@@ -63,7 +63,7 @@ impl Manifest {
         let mut manifest: Self = serde_json::from_slice(bytes).map_err(Error::Form)?;
         manifest.validate(limits)?;
         for entry in &mut manifest.entries {
-            policy::classify(entry);
+            policy::classify(entry, &manifest.project);
         }
         Ok(manifest)
     }

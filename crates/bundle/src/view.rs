@@ -8,6 +8,7 @@ mod collected;
 mod copy;
 mod pool;
 mod record;
+mod repository;
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 pub use collected::{LayerChanges, LayerCollector};
 pub use copy::{copy_whole, later_stamp};
 pub use record::{Record, Summary, ViewPurpose};
+pub use repository::DIRECTORY as REPOSITORY;
 
 use crate::beneath::{self, Dir, Timestamp};
 use crate::claim;
@@ -43,6 +45,8 @@ pub struct View {
     /// Locked as long as it is open.
     dir: Dir,
     layers: Layers,
+    /// The layer of the git directory, where that lies outside of the project.
+    repository: Option<Dir>,
     record: Record,
 }
 
@@ -104,8 +108,9 @@ pub enum Error {
 impl Ownership {
     /// The host id for what belongs to `id` on disk.
     fn host_id(self, id: u32) -> Result<u32, Error> {
-        let host = (id < self.count).then(|| self.host_start.checked_add(id)).flatten();
-        host.ok_or(Error::Unmapped { owner: id, count: self.count })
+        // Ids that have no counterpart inside become root there.
+        let inside = if id < self.count { id } else { 0 };
+        self.host_start.checked_add(inside).ok_or(Error::Unmapped { owner: id, count: self.count })
     }
 }
 
@@ -129,7 +134,9 @@ impl View {
         let (name, dir, spare) = claim_dir(&views, &prefix, kind)?;
         let view = Self::fill(project, kind, ownership, about.into(), started, &dir);
         match view {
-            Ok((layers, record)) => Ok(Self { name, pool_name: spare, views, dir, layers, record }),
+            Ok((layers, repository, record)) => {
+                Ok(Self { name, pool_name: spare, views, dir, layers, repository, record })
+            }
             Err(error) => {
                 // If this fails, an unlocked view without a description remains, which `sweep`
                 // removes.
@@ -146,7 +153,7 @@ impl View {
         about: ViewPurpose,
         started: Timestamp,
         dir: &Dir,
-    ) -> Result<(Layers, Record), Error> {
+    ) -> Result<(Layers, Option<Dir>, Record), Error> {
         let root = RelativePath::literal(match kind {
             ViewKind::Overlay => "upper",
             ViewKind::Copy => "copy",
@@ -164,6 +171,7 @@ impl View {
             }
         }
         set_mode(&layer, project.stat.mode)?;
+        let repository = repository::create(&project.git, kind, ownership, dir)?;
         let mut record = Record::new(project, kind, about, started);
         record.started = record.started.max(boundary_time(&layer, project.stat.mode)?);
         let layers = match work {
@@ -176,7 +184,7 @@ impl View {
             }
         };
         record.write(dir)?;
-        Ok((layers, record))
+        Ok((layers, repository, record))
     }
 
     /// Stores the exit code of the command, for a later bundle.
@@ -211,7 +219,8 @@ impl View {
             ViewKind::Overlay => Layers::Overlay { upper: open("upper")?, work: open("work")? },
             ViewKind::Copy => Layers::Copy { copy: open("copy")? },
         };
-        Ok(Self { name, pool_name: None, views, dir, layers, record })
+        let repository = repository::find(&dir, record.kind);
+        Ok(Self { name, pool_name: None, views, dir, layers, repository, record })
     }
 
     /// All views, oldest first, including those in use.
@@ -296,6 +305,11 @@ impl View {
         }
     }
 
+    /// The layer with what git has written to a git directory outside of the project.
+    pub fn repository(&self) -> Option<&Dir> {
+        self.repository.as_ref()
+    }
+
     /// The file descriptor that holds the lock: the view is in use as long as any copy of it is
     /// open.
     pub fn lock(&self) -> BorrowedFd<'_> {
@@ -322,6 +336,9 @@ impl View {
     /// Ends a view whose command has changed nothing. Its directories are stored for reuse unless
     /// the use left something in them.
     pub fn release(self) -> Result<(), Error> {
+        if self.repository.is_some() {
+            return self.remove();
+        }
         pool::put(self)
     }
 

@@ -10,6 +10,8 @@ pub mod help;
 mod help_tests;
 #[cfg(test)]
 mod hint_tests;
+pub mod live;
+pub mod ports;
 pub mod sandbox;
 pub mod sandbox_flags;
 pub mod snippet;
@@ -22,9 +24,10 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stockade_core::{OrNone, parse_bytes_or_none, parse_duration_or_none};
 
 use self::debug::Debug;
+use self::live::{Attach, Forward, Ps, Wait};
 use self::sandbox::{
     Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox, Prune,
-    Remove, Renew, Restore, Secret, Shell, Snapshot, Snapshots, Tool, ToolCommand,
+    Remove, Renew, Restore, Sandboxes, Secret, Shell, Snapshot, Snapshots, Tool, ToolCommand,
 };
 use self::sandbox_flags::{Pair, SandboxFlags, SecretFlags, pair};
 use crate::programs::FRONT;
@@ -131,21 +134,33 @@ pub enum Command {
     /// Remove files and directories from a sandbox
     #[command(after_help = examples::RM)]
     Rm(Remove),
+    /// List the commands in sandboxes
+    #[command(after_help = examples::PS)]
+    Ps(Ps),
+    /// Join a command in a sandbox: its output, its input, and its terminal
+    #[command(after_help = examples::ATTACH)]
+    Attach(Attach),
+    /// Wait until commands in sandboxes end; the exit code is the command's
+    #[command(after_help = examples::WAIT)]
+    Wait(Wait),
+    /// Make ports inside a sandbox reachable on this host until interrupted
+    #[command(after_help = examples::FORWARD)]
+    Forward(Forward),
     /// Print the output of a detached command
     #[command(after_help = examples::LOGS)]
     Logs(Logs),
     /// Print the events of sandboxes
     #[command(after_help = examples::EVENTS)]
     Events(Events),
-    /// Start a stopped or failed sandbox
+    /// Start stopped or failed sandboxes
     #[command(after_help = examples::START)]
-    Start(OneSandbox),
-    /// End a sandbox's processes and keep its files
+    Start(Sandboxes),
+    /// End the processes of sandboxes and keep their files
     #[command(after_help = examples::STOP)]
-    Stop(OneSandbox),
-    /// Freeze all processes of a sandbox
+    Stop(Sandboxes),
+    /// Freeze all processes of sandboxes
     #[command(after_help = examples::PAUSE)]
-    Pause(OneSandbox),
+    Pause(Sandboxes),
     /// Resume a failed or interrupted workflow run, or a paused sandbox
     #[command(after_help = examples::RESUME)]
     Resume(workflow::Resume),
@@ -173,7 +188,7 @@ pub enum Command {
     /// Create a sandbox from a snapshot
     #[command(after_help = examples::RESTORE)]
     Restore(Box<Restore>),
-    /// Terminate sandboxes and delete their files
+    /// Terminate sandboxes and delete their files, or end commands in them
     #[command(after_help = examples::KILL)]
     Kill(Kill),
     /// Terminate failed and stopped sandboxes
@@ -227,6 +242,9 @@ pub enum Command {
     /// Print the manual page of this program or of a command
     #[command(after_help = examples::MAN)]
     Man(Man),
+    /// Print the ids that complete a command line, for completion scripts
+    #[command(hide = true)]
+    Complete(Complete),
     /// Test which isolation mechanisms and limits this host supports
     #[command(after_help = examples::DOCTOR)]
     Doctor(Doctor),
@@ -282,6 +300,13 @@ pub struct Trust {
 }
 
 #[derive(Debug, Args)]
+pub struct Complete {
+    /// The words of the command line up to the cursor, with the program
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub struct Man {
     /// A command, such as `run` or `snippet check`
     pub command: Vec<String>,
@@ -298,10 +323,17 @@ pub struct Run {
     /// Delete the changes
     #[arg(long, group = "fate")]
     pub discard: bool,
+    /// How the project is shown: as an overlay, or as a copy, in which directories can be renamed and
+    /// hard links stay together
+    #[arg(long, value_enum, value_name = "KIND", default_value_t, hide_default_value = true)]
+    pub view: View,
     #[command(flatten)]
     pub sandbox: SandboxFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
+    /// Maximum number of connections at a time; needs a network policy [default: 256]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16_384))]
+    pub max_connections: Option<u16>,
     /// Time limit of the command, such as 30s, 1h30m or 2d, or `none`
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
     pub timeout: Option<OrNone<Duration>>,
@@ -324,6 +356,16 @@ pub struct Run {
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// How a run shows the project.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum View {
+    /// An overlay, or a copy where that is not possible
+    #[default]
+    Overlay,
+    /// A copy
+    Copy,
 }
 
 impl Run {
@@ -387,6 +429,9 @@ pub struct Diff {
     /// When to use colours; `auto` means on a terminal
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = ColorWhen::Auto)]
     pub color: ColorWhen,
+    /// Show the commits that the command has made
+    #[arg(long)]
+    pub commits: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -411,6 +456,13 @@ pub struct Apply {
     /// Leave out what needs --allow-executed or --allow-unseen, and apply the rest
     #[arg(long)]
     pub skip_unaccepted: bool,
+    /// Take the commits that the command has made, to a branch of their own: that of `--branch`, or
+    /// stockade/ID
+    #[arg(
+        long,
+        conflicts_with_all = ["merge", "ours", "theirs", "markers", "interactive", "project"]
+    )]
+    pub commits: bool,
     #[command(flatten)]
     pub decision: decide::Decision,
     /// Print JSON
@@ -471,6 +523,9 @@ impl Command {
             Self::Ls(List { json, .. })
             | Self::Cp(Copy { json, .. })
             | Self::Rm(Remove { json, .. })
+            | Self::Forward(Forward { json, .. })
+            | Self::Ps(Ps { json, .. })
+            | Self::Wait(Wait { json, .. })
             | Self::Logs(Logs { json, .. })
             | Self::Events(Events { json, .. })
             | Self::Renew(Renew { json, .. })
@@ -483,7 +538,8 @@ impl Command {
             | Self::Prune(Prune { json, .. })
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
             Self::Secret(secret) => secret.what.wants_json(),
-            Self::Show(one) | Self::Start(one) | Self::Stop(one) | Self::Pause(one) => one.json,
+            Self::Show(one) => one.json,
+            Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,
             Self::Resume(resume) => resume.json,
             Self::Runs(runs) => runs.json,
@@ -495,6 +551,7 @@ impl Command {
             Self::Signal(signal) => signal.json,
             Self::Tool(_) => true,
             Self::Shell(_)
+            | Self::Attach(_)
             | Self::Mcp(_)
             | Self::Init(_)
             | Self::Serve
@@ -503,6 +560,7 @@ impl Command {
             | Self::Df(_)
             | Self::Explain(_)
             | Self::Help(_)
+            | Self::Complete(_)
             | Self::Man(_) => false,
         }
     }

@@ -14,10 +14,12 @@ macro_rules! eprint_line {
 #[expect(missing_docs, reason = "the help of each argument is its documentation")]
 pub mod args;
 pub mod commands;
+mod commits;
 pub mod data_dir;
 mod doctor;
 mod egress;
 pub mod json;
+mod network_stub;
 pub mod output;
 pub mod problem;
 pub mod processes;

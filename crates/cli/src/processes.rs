@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use stockade_runtime_native::keeper::{self, Options, helpers};
 
+use crate::network_stub;
 use crate::programs::{OWN_EXECUTABLE, check_build};
 
 /// The first argument of the keeper; the build may follow, then the data directory and the size of the
@@ -22,6 +23,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     let (first, rest) = arguments.split_first()?;
     if first == helpers::ARGUMENT {
         return Some(helpers::run(rest));
+    }
+    if first == network_stub::ARGUMENT {
+        return Some(network_stub::process());
     }
     (first == KEEPER).then(|| keeper(rest))
 }

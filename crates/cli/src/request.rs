@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -11,7 +12,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
-use stockade_core::network::AllowedHost;
+use stockade_core::network::{AllowedHost, HOST_LOOPBACK, Target};
 use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspace};
 use stockade_core::{Bytes, Code, OrNone, Problem};
 
@@ -38,7 +39,7 @@ pub(crate) struct SandboxRequest {
     /// The rules as separate values, so that an invalid one is reported by its index.
     pub(crate) access_rules: Vec<Value>,
     /// The allowed hosts; `None` if there is no network access at all.
-    pub(crate) allowed: Option<Vec<AllowedHost>>,
+    pub(crate) network: Option<stockade_api::Network>,
 }
 
 impl SandboxRequest {
@@ -53,14 +54,20 @@ impl SandboxRequest {
         current: &Path,
     ) -> Result<Self, Problem> {
         let label = |Pair(name, value): &Pair| (name.clone(), value.clone());
+        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+        let tools = tools::find(&flags.tools, home.as_deref(), std::env::var_os("PATH"))?;
+        let shown = tools.variables.into_iter().map(|(name, value)| (name, value.into()));
+        let mut environment: BTreeMap<String, Bytes> = shown.collect();
+        environment.extend(variables::read(&flags.variables)?);
         Ok(Self {
             root: flags.image.as_deref().map_or(Root::Host, |image| root(image, current)),
             mounts: flags
                 .mount
                 .iter()
                 .map(|text| mount(text, current))
+                .chain(tools.mounts.into_iter().map(Ok))
                 .collect::<Result<_, _>>()?,
-            environment: variables::read(&flags.variables)?,
+            environment,
             labels: flags.label.iter().map(label).collect(),
             user: flags.user.map(|id| User { user: id.user, group: id.group }),
             working_directory: working_directory(flags.cwd.as_deref(), workspace, current)?,
@@ -70,30 +77,57 @@ impl SandboxRequest {
                 // Without a number, the default of a runtime would apply.
                 processes: flags.pids.map(|limit| limit.0.unwrap_or(MAX_PROCESSES)),
                 disk_bytes: flags.disk.and_then(|limit| limit.0),
+                shm_bytes: flags.shm,
             },
             output_limit_bytes: flags.max_output.and_then(|limit| limit.0),
             best_effort: flags.best_effort.iter().map(|named| (*named).into()).collect(),
             access_rules: flags.access.iter().map(|text| rule(text)).collect::<Result<_, _>>()?,
-            allowed: allowed(flags.net, &flags.allow)?.map(<[_]>::to_vec),
+            network: network(flags.net, &flags.allow, &flags.allow_internal)?,
         })
     }
 }
 
-/// The hosts that `--net` and `--allow` permit; `None` if there is no network access at all.
+/// The hosts that `--net`, `--allow` and `--allow-internal` permit; `None` if there is no network
+/// access at all.
 ///
 /// # Errors
-/// [`Code::InvalidInput`] when the two exclude each other.
-pub(crate) fn allowed(
+/// [`Code::InvalidInput`] when they exclude each other, or have no effect.
+pub(crate) fn network(
     net: Option<Network>,
     allow: &[AllowedHost],
-) -> Result<Option<&[AllowedHost]>, Problem> {
-    match (net, allow) {
-        (None | Some(Network::Off), []) => Ok(None),
-        (Some(Network::Off), _) => {
-            Err(Problem::new(Code::InvalidInput, "`--net off` and `--allow` exclude each other")
-                .remedied_by("omit `--net off`: `--allow` permits the named hosts only"))
+    allow_internal: &[AllowedHost],
+) -> Result<Option<stockade_api::Network>, Problem> {
+    if net != Some(Network::Policy) && allow.is_empty() && allow_internal.is_empty() {
+        return Ok(None);
+    }
+    if net == Some(Network::Off) {
+        let message = "`--net off` and `--allow` exclude each other";
+        return Err(Problem::new(Code::InvalidInput, message)
+            .remedied_by("omit `--net off`: `--allow` permits the named hosts only"));
+    }
+    Ok(Some(stockade_api::Network {
+        allow: allow.to_vec(),
+        allow_internal: allow_internal.to_vec(),
+        ..stockade_api::Network::default()
+    }))
+}
+
+/// Refuses a loopback address that nothing can lead to: by itself it is the sandbox's own. Beside an
+/// allowed name it lets this name lead to the host's. A persistent sandbox may get the name later.
+pub(crate) fn refuse_own_loopback(allow: &[AllowedHost]) -> Result<(), Problem> {
+    let loopback = allow.iter().find(|host| match host.target() {
+        Target::Block(block) => block.single().is_some_and(|address| address.is_loopback()),
+        _ => false,
+    });
+    match loopback {
+        Some(host) if allow.iter().all(AllowedHost::is_addresses) => {
+            let port = host.port().map_or_else(|| "PORT".to_owned(), |port| port.to_string());
+            let message = format!("`--allow {host}` has no effect");
+            Err(Problem::new(Code::InvalidInput, message)
+                .because("inside, this address is the sandbox's own loopback")
+                .remedied_by(format!("--allow {HOST_LOOPBACK}:{port}")))
         }
-        (None | Some(Network::Policy), allow) => Ok(Some(allow)),
+        _ => Ok(()),
     }
 }
 

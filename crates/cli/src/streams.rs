@@ -26,6 +26,60 @@ pub fn stdin_chunks() -> mpsc::Receiver<Vec<u8>> {
     receiver
 }
 
+/// A stream that a thread writes and an asynchronous task reads. It ends when the writer is dropped.
+pub fn piped() -> (PipeWriter, impl AsyncRead + Send + 'static) {
+    let (sender, chunks) = mpsc::channel(4);
+    (PipeWriter(sender), Input { chunks, rest: Vec::new() })
+}
+
+/// The end of a stream that a thread writes.
+#[derive(Debug)]
+pub struct PipeWriter(mpsc::Sender<Vec<u8>>);
+
+impl io::Write for PipeWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.0.blocking_send(bytes.to_vec());
+        sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The content of an asynchronous stream, for a thread. A task reads it ahead.
+pub fn pulled(mut content: Pin<Box<dyn AsyncRead + Send>>) -> impl io::Read + Send + 'static {
+    let (sender, chunks) = mpsc::channel(4);
+    tokio::spawn(async move {
+        loop {
+            let mut piece = Vec::with_capacity(CHUNK_BYTES);
+            let read = content.read_buf(&mut piece).await;
+            let is_last = !matches!(read, Ok(1..));
+            if sender.send(read.map(|_| piece)).await.is_err() || is_last {
+                return;
+            }
+        }
+    });
+    PulledReader { chunks, rest: io::Cursor::default() }
+}
+
+struct PulledReader {
+    chunks: mpsc::Receiver<io::Result<Vec<u8>>>,
+    rest: io::Cursor<Vec<u8>>,
+}
+
+impl io::Read for PulledReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = io::Read::read(&mut self.rest, buffer)?;
+        if length > 0 || buffer.is_empty() {
+            return Ok(length);
+        }
+        self.rest = io::Cursor::new(self.chunks.blocking_recv().unwrap_or(Ok(Vec::new()))?);
+        io::Read::read(&mut self.rest, buffer)
+    }
+}
+
 /// Standard input as an asynchronous reader.
 pub fn input() -> impl AsyncRead + Send {
     Input { chunks: stdin_chunks(), rest: Vec::new() }

@@ -16,12 +16,14 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stockade_api::body::BodyReader;
 use stockade_api::wire::{
-    CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, SESSION, WEB_SOCKET, WRITE,
+    ATTACH, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, RECEIVE, SEND, SESSION,
+    WEB_SOCKET, WRITE,
 };
 use stockade_api::{
-    Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
-    OpenWebSocket, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
-    Remote, Result, Session, Transport, WebSocket, WriteFile, WriteResult,
+    AttachCommand, Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream,
+    Items, OpenSession, OpenWebSocket, OutputItem, PathDiff, Problem, ReadEvents, ReadFile,
+    ReadOutput, ReceiveFiles, RecordedEvent, Remote, Result, SendFiles, SentFiles, Session,
+    Transport, WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::Code;
 use tokio::sync::mpsc;
@@ -65,6 +67,15 @@ impl Client {
         request::json(request.send(&self.socket).await?).await
     }
 
+    async fn session(&self, request: Request) -> Result<Session> {
+        let request = request.with_upgrade();
+        let (head, connection) =
+            request::upgraded_connection(request.send(&self.socket).await?).await?;
+        let id = head.get("stockade-workflow-id").and_then(|id| id.to_str().ok());
+        let id = id.ok_or_else(|| unreadable("it does not name the session"))?.to_owned();
+        Ok(session::open(id, connection))
+    }
+
     async fn lines<T: DeserializeOwned + Send + 'static>(
         &self,
         caller: &Caller,
@@ -87,12 +98,11 @@ impl Transport for Client {
     }
 
     async fn open_session(&self, caller: &Caller, request: OpenSession) -> Result<Session> {
-        let request = Request::post(SESSION, caller).json(&request)?.with_upgrade();
-        let (head, connection) =
-            request::upgraded_connection(request.send(&self.socket).await?).await?;
-        let id = head.get("stockade-workflow-id").and_then(|id| id.to_str().ok());
-        let id = id.ok_or_else(|| unreadable("it does not name the session"))?.to_owned();
-        Ok(session::open(id, connection))
+        self.session(Request::post(SESSION, caller).json(&request)?).await
+    }
+
+    async fn attach_command(&self, caller: &Caller, request: AttachCommand) -> Result<Session> {
+        self.session(Request::post(ATTACH, caller).json(&request)?).await
     }
 
     async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {
@@ -126,6 +136,23 @@ impl Transport for Client {
         let request = Request::post(WRITE, caller).json_header(&request)?;
         let request = request.content(request::stream_body(content));
         request::json(request.send(&self.socket).await?).await
+    }
+
+    async fn send_files(
+        &self,
+        caller: &Caller,
+        request: SendFiles,
+        content: FileContent,
+    ) -> Result<SentFiles> {
+        let request = Request::post(SEND, caller).json_header(&request)?;
+        let request = request.content(request::stream_body(content));
+        request::json(request.send(&self.socket).await?).await
+    }
+
+    async fn receive_files(&self, caller: &Caller, request: ReceiveFiles) -> Result<FileContent> {
+        let request = Request::post(RECEIVE, caller).json(&request)?;
+        let answer = request::check_status(request.send(&self.socket).await?).await?;
+        Ok(FileContent(Box::pin(BodyReader::new(answer))))
     }
 
     async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {

@@ -47,6 +47,8 @@ names! {
         /// It conflicts with existing state: the name is taken, or the object exists with other
         /// properties.
         Conflict = "CONFLICT",
+        /// Another process listens on that port of the host.
+        PortInUse = "PORT_IN_USE",
         /// The owner has reached a quota.
         QuotaExceeded = "QUOTA_EXCEEDED",
         /// The operation was cancelled before it ended.
@@ -121,6 +123,7 @@ impl Code {
             | Self::EgressUnreadable
             | Self::SecretMissing
             | Self::Conflict
+            | Self::PortInUse
             | Self::QuotaExceeded
             | Self::Cancelled
             | Self::BundleNotFound
@@ -167,6 +170,7 @@ impl Code {
             | Self::Conflict
             | Self::Cancelled
             | Self::BundleConflict
+            | Self::PortInUse
             | Self::Busy => 409,
             Self::SandboxTerminated => 410,
             Self::BundleTooLarge => 413,

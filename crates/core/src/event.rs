@@ -39,6 +39,8 @@ names! {
         /// The placeholder of a secret was sent, or was to be sent, to a host that the secret is not
         /// bound to, for the first time.
         SecretMisdirected = "SECRET_MISDIRECTED",
+        /// Files were copied between the host and a sandbox.
+        FilesCopied = "FILES_COPIED",
     }
 }
 
@@ -117,6 +119,8 @@ pub enum Payload {
     SandboxStarted(Empty),
     /// [`Kind::SecretMisdirected`].
     SecretMisdirected(Misdirection),
+    /// [`Kind::FilesCopied`].
+    FilesCopied(FilesCopied),
 }
 
 impl Payload {
@@ -136,6 +140,7 @@ impl Payload {
             Self::SandboxStopped(_) => Kind::SandboxStopped,
             Self::SandboxStarted(_) => Kind::SandboxStarted,
             Self::SecretMisdirected(_) => Kind::SecretMisdirected,
+            Self::FilesCopied(_) => Kind::FilesCopied,
         }
     }
 }
@@ -249,6 +254,30 @@ pub struct Sync {
     pub commit_id: Option<String>,
 }
 
+/// The content of the event of files that were copied between the host and a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FilesCopied {
+    /// Where they were copied.
+    pub direction: Direction,
+    /// The path inside.
+    pub path: String,
+    /// How many paths were copied: files, directories and links.
+    pub paths: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
+
+/// The direction in which files are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Direction {
+    /// Into the sandbox.
+    In,
+    /// Out of the sandbox.
+    Out,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,6 +324,12 @@ mod tests {
                 port: 80,
                 blocked: false,
                 times: 1,
+            }),
+            Payload::FilesCopied(FilesCopied {
+                direction: Direction::In,
+                path: "/tmp".into(),
+                paths: 2,
+                bytes: 3,
             }),
         ]
     }

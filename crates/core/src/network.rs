@@ -8,15 +8,20 @@
 //!   only.
 //! - An address literal instead of a name needs a rule with that address, whatever the default is:
 //!   otherwise it would bypass every rule about a name.
+//! - `*` stands for every name and every public address.
 //! - A name that resolves to an address of the local machine or of a private network is refused
 //!   even if the name is allowed, unless a rule allows exactly that address, or a block within the
-//!   addresses of its class.
+//!   addresses of its class, or the rule that allows the name is *internal*: then this name may lead
+//!   to a private network, and no other name and no address is opened.
+//! - [`HOST_LOOPBACK`] is the loopback of the machine that Stockade runs on. Only a rule that names it
+//!   and its ports allows it.
 
 mod allowed_host;
 pub mod binding;
 mod block;
 mod coverage;
 mod denied;
+mod hint;
 mod misdirected;
 mod name;
 mod refusal;
@@ -25,6 +30,7 @@ pub mod secret;
 mod tests;
 mod trust;
 pub mod variables;
+mod wanted;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -41,10 +47,14 @@ pub(crate) use name::escaped;
 pub use name::{Host, InvalidName, Name};
 pub use refusal::{Evidence, Reason, Refusal};
 pub use trust::{TRUSTED_INSIDE, trust_variables};
+pub use wanted::{MAX_WANTED, WantedHost, WantedHosts};
 
 use crate::access::Effect;
 use crate::address::{Class, classify};
 use crate::error::{Code, Problem};
+
+/// The name of the loopback of the machine that Stockade runs on.
+pub const HOST_LOOPBACK: &str = "host.stockade.internal";
 
 /// The most rules of a policy.
 pub const MAX_RULES: usize = 512;
@@ -63,6 +73,8 @@ pub const AUTHORITIES: &[&str] = &[
 /// The hosts that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
+    /// Every name and every public address.
+    Any,
     /// The host with that name.
     Exact(Name),
     /// Every host below that name, but not the host with that name.
@@ -76,7 +88,7 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "*" {
-            return Err("`*` is not a host: set the default instead".to_owned());
+            return Ok(Self::Any);
         }
         if let Some(parent) = text.strip_prefix("*.") {
             return Name::parse(parent).map(Self::Subdomains).map_err(|error| error.to_string());
@@ -95,6 +107,7 @@ impl FromStr for Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Any => f.write_str("*"),
             Self::Exact(name) => name.fmt(f),
             Self::Subdomains(name) => write!(f, "*.{name}"),
             Self::Block(block) => block.fmt(f),
@@ -115,9 +128,33 @@ pub struct Rule {
     /// The ports; all if it names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
+    /// Whether the names that it allows may lead to a private network.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub internal: bool,
 }
 
 impl Rule {
+    /// What is wrong with the rule by itself.
+    fn fault(&self) -> Option<String> {
+        if self.ports.len() > MAX_PORTS {
+            return Some(format!("a rule has at most {MAX_PORTS} ports"));
+        }
+        if self.ports.contains(&0) {
+            return Some("0 is not a port".to_owned());
+        }
+        let is_name = matches!(self.target, Target::Exact(_) | Target::Subdomains(_));
+        if self.internal && (self.action == Effect::Deny || !is_name) {
+            return Some("only a rule that allows a name can be internal".to_owned());
+        }
+        let is_host = matches!(&self.target, Target::Exact(name) if is_host_loopback(name));
+        if is_host && self.action == Effect::Allow && self.ports.is_empty() {
+            return Some(format!("a rule that allows {HOST_LOOPBACK} must name its ports"));
+        }
+        if is_host && self.internal {
+            return Some(format!("{HOST_LOOPBACK} needs no internal rule"));
+        }
+        None
+    }
     fn matches_port(&self, port: u16) -> bool {
         self.ports.is_empty() || self.ports.contains(&port)
     }
@@ -133,9 +170,12 @@ impl Rule {
     }
 
     fn matches_name(&self, name: &Name) -> bool {
+        // What allows much does not allow the host's own loopback by accident.
+        let is_wide = self.action == Effect::Allow && is_host_loopback(name);
         match &self.target {
+            Target::Any => !is_wide,
             Target::Exact(own) => own == name,
-            Target::Subdomains(parent) => name.is_below(parent),
+            Target::Subdomains(parent) => !is_wide && name.is_below(parent),
             Target::Block(_) => false,
         }
     }
@@ -143,9 +183,29 @@ impl Rule {
     const fn block(&self) -> Option<&Block> {
         match &self.target {
             Target::Block(block) => Some(block),
-            Target::Exact(_) | Target::Subdomains(_) => None,
+            Target::Any | Target::Exact(_) | Target::Subdomains(_) => None,
         }
     }
+
+    /// Whether it applies to an address of this class.
+    fn matches_address(&self, address: IpAddr, class: Class) -> bool {
+        match &self.target {
+            Target::Any => class.is_public(),
+            Target::Block(block) => block.contains_address(address),
+            Target::Exact(_) | Target::Subdomains(_) => false,
+        }
+    }
+}
+
+/// Whether a name is [`HOST_LOOPBACK`].
+pub fn is_host_loopback(name: &Name) -> bool {
+    name.as_str() == HOST_LOOPBACK
+}
+
+/// Whether an internal rule lets names lead to addresses of this class. Those of one link are not
+/// among them, nor are services that give credentials to machines: they need a rule for the address.
+const fn is_internal_network(class: Class) -> bool {
+    matches!(class, Class::Private | Class::Carrier)
 }
 
 /// A rule that is refused; the code is `RULE_INVALID`.
@@ -189,11 +249,8 @@ impl Policy {
             if index >= MAX_RULES {
                 return invalid(format!("a policy has at most {MAX_RULES} rules"));
             }
-            if rule.ports.len() > MAX_PORTS {
-                return invalid(format!("a rule has at most {MAX_PORTS} ports"));
-            }
-            if rule.ports.contains(&0) {
-                return invalid("0 is not a port".to_owned());
+            if let Some(fault) = rule.fault() {
+                return invalid(fault);
             }
         }
         Ok(Self { default, rules })
@@ -247,7 +304,7 @@ impl Policy {
     fn check_name(&self, name: &Name, port: Option<u16>) -> Result<(), Refusal> {
         let host = || Host::Name(name.clone());
         let mut is_known = false;
-        let mut is_allowed = self.default == Effect::Allow;
+        let mut is_allowed = self.default == Effect::Allow && !is_host_loopback(name);
         for rule in self.rules.iter().filter(|rule| rule.matches_name(name)) {
             match rule.action {
                 Effect::Deny if rule.denies_port(port) => {
@@ -278,7 +335,7 @@ impl Policy {
             return Err(Refusal::PortNotAllowed { host, port });
         }
         if self.allow_rules_for(address).next().is_some() {
-            return Err(Refusal::InternalAddress { host, address, class });
+            return Err(Refusal::InternalAddress { host, port: Some(port), address, class });
         }
         Err(Refusal::AddressNotAllowed { address })
     }
@@ -295,11 +352,18 @@ impl Policy {
         addresses: &[IpAddr],
     ) -> Result<(), Refusal> {
         let host = Host::Name(name.clone());
+        if is_host_loopback(name) && addresses.iter().all(|address| address.is_loopback()) {
+            return self.check_name(name, port);
+        }
         for address in addresses {
             let (address, class) = (address.to_canonical(), classify(*address));
             self.check_denied(&host, port, address)?;
-            if !class.is_public() && !self.grants(address, port, class) {
-                return Err(Refusal::InternalAddress { host, address, class });
+            let is_granted = || {
+                self.grants(address, port, class)
+                    || is_internal_network(class) && self.allows_internal(name, port)
+            };
+            if !class.is_public() && !is_granted() {
+                return Err(Refusal::InternalAddress { host, port, address, class });
             }
         }
         Ok(())
@@ -311,11 +375,17 @@ impl Policy {
         self.allow_rules_for(address).any(|rule| is_exact(rule) && rule.matches_port(port))
     }
 
-    /// The rules that allow a block that contains an address.
+    /// Whether a name may lead to a private network, at a port or, without one, at any.
+    pub fn allows_internal(&self, name: &Name, port: Option<u16>) -> bool {
+        let allows = |rule: &&Rule| rule.action == Effect::Allow && rule.matches_name(name);
+        self.rules.iter().filter(allows).any(|rule| rule.internal && rule.allows_port(port))
+    }
+
+    /// The rules that allow an address, or a block that contains it.
     fn allow_rules_for(&self, address: IpAddr) -> impl Iterator<Item = &Rule> {
+        let class = classify(address);
         let is_about = move |rule: &&Rule| {
-            rule.action == Effect::Allow
-                && rule.block().is_some_and(|block| block.contains_address(address))
+            rule.action == Effect::Allow && rule.matches_address(address, class)
         };
         self.rules.iter().filter(is_about)
     }
@@ -335,7 +405,10 @@ impl Policy {
         let denies = |rule: &&Rule| {
             rule.action == Effect::Deny
                 && rule.denies_port(port)
-                && rule.block().is_some_and(|block| block.matches(address))
+                && match &rule.target {
+                    Target::Any => true,
+                    _ => rule.block().is_some_and(|block| block.matches(address)),
+                }
         };
         match self.rules.iter().find(denies) {
             Some(rule) => {

@@ -115,6 +115,9 @@ pub struct Limits {
     /// Bytes on disk of the sandbox's own files.
     #[serde(alias = "disk_bytes")]
     pub disk_bytes: Option<u64>,
+    /// The size of `/dev/shm` in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shm_bytes: Option<u64>,
 }
 
 /// One of the limits, by name.

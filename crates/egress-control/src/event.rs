@@ -42,6 +42,9 @@ pub enum Outcome {
         code: Code,
         /// The refusal in words.
         message: String,
+        /// The argument that allows it, if the reason alone does not say which.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        allow: Option<String>,
     },
 }
 
@@ -70,9 +73,10 @@ pub struct Event {
 impl Event {
     /// The denied connection, if it was denied.
     pub fn denied_connection(&self) -> Option<DeniedConnection> {
-        let Outcome::Refused { reason, code, message } = &self.outcome else { return None };
+        let Outcome::Refused { reason, code, message, allow } = &self.outcome else { return None };
         let why = (*reason, *code, message.clone());
-        Some(DeniedConnection::new((self.host.clone(), self.port), self.way, why))
+        let denied = DeniedConnection::new((self.host.clone(), self.port), self.way, why);
+        Some(denied.with_allow(allow.clone()))
     }
 }
 
@@ -91,6 +95,7 @@ impl From<&Refusal> for Outcome {
             reason: refusal.reason(),
             code: refusal.code(),
             message: refusal.to_string(),
+            allow: refusal.allow(),
         }
     }
 }

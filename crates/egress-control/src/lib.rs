@@ -29,6 +29,7 @@ mod running;
 mod socket;
 mod source;
 
+pub use authorities::Authorities;
 pub use credential::{Credential, Values};
 pub use error::{Error, not_served};
 pub use event::{Event, Outcome};

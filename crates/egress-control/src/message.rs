@@ -58,6 +58,13 @@ pub enum Request {
         /// Its new network policy.
         policy: Policy,
     },
+    /// Set how many connections a sandbox may have at a time.
+    LimitConnections {
+        /// The sandbox.
+        sandbox: SandboxId,
+        /// The number.
+        limit: u16,
+    },
     /// Replace a sandbox's policy and its credentials, which the process puts into requests to the
     /// hosts that they are bound to. With this message comes the file of certificate authorities
     /// (PEM) that verifies those hosts.

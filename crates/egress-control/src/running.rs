@@ -93,11 +93,11 @@ impl Step {
         credentials: Vec<Credential>,
     ) -> Result<Self, Error> {
         let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
-        let authorities =
-            Authorities::read().map_err(|error| Error::Authorities(error.to_string()))?;
+        let authorities = Authorities::of_caller();
+        let file = authorities.file().map_err(|error| Error::Authorities(error.to_string()))?;
         Ok(Self {
             request: Request::Credentials { sandbox: sandbox.clone(), policy, credentials },
-            descriptors: vec![authorities.file.into()],
+            descriptors: vec![file.into()],
             host_authorities: Some(authorities.text),
         })
     }
@@ -108,6 +108,10 @@ pub(crate) fn add_steps(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<
     let policy = source.policy(sandbox).ok_or(Error::Withdrawn)?;
     let credentials = source.credentials(sandbox).map_err(Error::Credentials)?;
     let mut steps = vec![Step::new(Request::Add { sandbox: sandbox.clone(), policy }, Vec::new())];
+    if let Some(limit) = source.connection_limit(sandbox) {
+        let request = Request::LimitConnections { sandbox: sandbox.clone(), limit };
+        steps.push(Step::new(request, Vec::new()));
+    }
     if !credentials.is_empty() {
         steps.push(Step::credentials(sandbox, source, credentials)?);
     }

@@ -1,7 +1,7 @@
 //! Intercepts connections to hosts that have credentials: terminates TLS with the sandbox's own
 //! authority, puts the credentials into the one request, and makes a TLS connection to the host.
 
-use std::io::Cursor;
+use std::io::{self, Cursor};
 use std::sync::Arc;
 
 use stockade_core::network::{Host, Name, Refusal};
@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::credentials::Credentials;
@@ -45,8 +46,8 @@ impl Interception {
         let (from, to) = inside.split();
         let inside = tokio::io::join(Cursor::new(hello).chain(from), to);
         let accepting = TlsAcceptor::from(server).accept(inside);
-        let mut inside =
-            timeout(limits.first_bytes, accepting).await.map_err(|_| RelayError::Io)??;
+        let accepted = timeout(limits.first_bytes, accepting).await.map_err(|_| RelayError::Io)?;
+        let mut inside = accepted.map_err(|error| self.handshake_failure(&error))?;
 
         let read = match timeout(limits.first_bytes, http::head(&mut inside)).await {
             // The client sent nothing, or has disconnected.
@@ -79,6 +80,23 @@ impl Interception {
         let (from_outside, to_outside) = tokio::io::split(outside);
         let halves = Halves { from_inside, to_inside, from_outside, to_outside };
         round_trip(halves, (outgoing, search), limits, traffic).await
+    }
+
+    /// Why a handshake with a program inside failed, if the user can do something about it.
+    fn handshake_failure(&self, error: &io::Error) -> RelayError {
+        let host = self.host();
+        RelayError::Reported(match tls_error(error) {
+            Some(rustls::Error::NoApplicationProtocol) => Refusal::ProtocolUnsupported { host },
+            Some(rustls::Error::AlertReceived(
+                alert @ (AlertDescription::BadCertificate
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::UnknownCA),
+            )) => Refusal::CertificateRefused { host, alert: format!("{alert:?}") },
+            _ => return RelayError::Io,
+        })
     }
 
     fn host(&self) -> Host {
@@ -118,6 +136,18 @@ impl Interception {
         let server = server.map_err(|error| error.to_string())?;
         let connecting = TlsConnector::from(self.trust.config()).connect(server, outside);
         let connected = timeout(limits.connect, connecting).await;
-        connected.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())
+        connected.map_err(|_| "no answer in time".to_owned())?.map_err(|error| {
+            let is_unknown = matches!(
+                tls_error(&error),
+                Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))
+            );
+            let remedy = if is_unknown { "; SSL_CERT_FILE=FILE adds its authority" } else { "" };
+            format!("{error}{remedy}")
+        })
     }
+}
+
+/// The TLS error in an I/O error.
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
 }

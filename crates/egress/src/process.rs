@@ -37,6 +37,10 @@ const MAX_SANDBOXES: usize = 4096;
 /// How long an owner may take to receive the remaining messages.
 const DRAIN: Duration = Duration::from_secs(2);
 
+/// How long connections may take to end when the owner has ended, and how often that is checked.
+const SETTLE: Duration = Duration::from_millis(150);
+const SETTLE_STEP: Duration = Duration::from_millis(2);
+
 /// Why the process ended before its owner.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -77,6 +81,7 @@ pub async fn serve(owner: OwnedFd) -> Result<(), Error> {
                 let (envelope, descriptors) = match received {
                     Ok(Some(received)) => received,
                     Ok(None) => {
+                        served.settle().await;
                         served.sandboxes.clear();
                         send_rest(&owner, outbox, &mut events).await;
                         return Ok(());
@@ -162,6 +167,17 @@ impl Drop for AbortOnDrop {
 }
 
 impl ProcessState {
+    /// Waits a moment for connections that are ending: a command may end as soon as it has read why
+    /// its request was refused, which is recorded after that.
+    async fn settle(&self) {
+        let settled = async {
+            while self.sandboxes.values().any(|(sandbox, _)| sandbox.has_connections()) {
+                tokio::time::sleep(SETTLE_STEP).await;
+            }
+        };
+        let _ = tokio::time::timeout(SETTLE, settled).await;
+    }
+
     /// Carries out a request. Returns the state of the credentials, in response to
     /// [`Request::Credentials`].
     fn handle(
@@ -181,6 +197,9 @@ impl ProcessState {
             Request::Change { sandbox, policy } => {
                 let refused = self.find(&sandbox)?.set_policy(policy);
                 refused.map_err(|error| invalid("the policy is invalid", &error))?;
+            }
+            Request::LimitConnections { sandbox, limit } => {
+                self.find(&sandbox)?.limit_connections(limit.into());
             }
             Request::Credentials { sandbox, policy, credentials } => {
                 self.find(&sandbox)?;

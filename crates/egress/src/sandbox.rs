@@ -1,14 +1,16 @@
 //! The state of one sandbox: its policy, the names that it has looked up, and its limits. All
 //! connections from inside are checked and made through it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use stockade_core::SandboxId;
 use stockade_core::address::{Class, classify};
 use stockade_core::network::binding::InvalidBinding;
-use stockade_core::network::{Host, Name, Policy, Refusal, Transport};
+use stockade_core::network::{Host, Name, Policy, Refusal, Transport, is_host_loopback};
 use stockade_egress_control::{Credential, Event, Installed, Outcome};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -26,6 +28,9 @@ use crate::trust::Trust;
 /// The most addresses of a name that are used. If there are more, only these are checked and
 /// connected to.
 const MAX_ADDRESSES: usize = 16;
+
+/// How long the addresses of the host's loopback are kept; they never change.
+const LOOPBACK_VALID: Duration = Duration::from_secs(60 * 60);
 
 /// The options of a sandbox.
 #[derive(Debug, Clone)]
@@ -52,6 +57,7 @@ pub struct Sandbox {
     record: Arc<dyn Record>,
     limits: Limits,
     connections: Arc<Semaphore>,
+    connection_limit: AtomicUsize,
     lookups: Arc<Semaphore>,
     credentials: RwLock<Option<(Arc<Credentials>, Trust)>>,
 }
@@ -67,6 +73,7 @@ impl Sandbox {
             resolve,
             record,
             connections: Arc::new(Semaphore::new(limits.connections)),
+            connection_limit: AtomicUsize::new(limits.connections),
             lookups: Arc::new(Semaphore::new(limits.lookups)),
             credentials: RwLock::new(None),
             limits,
@@ -84,6 +91,16 @@ impl Sandbox {
         }
         self.policy.send_replace(Arc::new(policy));
         Ok(())
+    }
+
+    /// Sets how many connections the sandbox may have at a time. Connections that are open stay open.
+    pub fn limit_connections(&self, limit: usize) {
+        let old = self.connection_limit.swap(limit, Ordering::Relaxed);
+        if limit > old {
+            self.connections.add_permits(limit - old);
+        } else {
+            self.connections.forget_permits(old - limit);
+        }
     }
 
     /// Replaces the policy and all credentials of the sandbox. Returns the certificate of the
@@ -164,9 +181,15 @@ impl Sandbox {
 
     /// A permit for one connection.
     pub(crate) fn admit_connection(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        let limit = self.limits.connections;
+        let limit = self.connection_limit.load(Ordering::Relaxed);
         let permit = Arc::clone(&self.connections).try_acquire_owned();
         permit.map_err(|_| Refusal::TooMany { what: "connections", limit })
+    }
+
+    /// Whether a connection is open.
+    pub(crate) fn has_connections(&self) -> bool {
+        let limit = self.connection_limit.load(Ordering::Relaxed);
+        self.connections.available_permits() < limit
     }
 
     /// A permit for one DNS query.
@@ -201,6 +224,12 @@ impl Sandbox {
         let pinned = self.names().pinned(name);
         if let Some(addresses) = pinned {
             policy.check_resolved(name, port, &addresses)?;
+            return Ok(addresses);
+        }
+        if is_host_loopback(name) {
+            let addresses = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            policy.check_resolved(name, port, &addresses)?;
+            self.names().pin(name, addresses.clone(), LOOPBACK_VALID)?;
             return Ok(addresses);
         }
         let unresolved = |cause: NotFound| Refusal::Unresolved {
@@ -262,11 +291,13 @@ impl Sandbox {
     ) -> Result<(), Refusal> {
         if classify(address) == Class::Loopback
             || self.current_policy().allows_exactly(address, port)
+            || matches!(host, Host::Name(name) if self.current_policy().allows_internal(name, Some(port)))
             || !is_local_address(address).await
         {
             return Ok(());
         }
-        Err(Refusal::InternalAddress { host: host.clone(), address, class: Class::Loopback })
+        let (host, class) = (host.clone(), Class::Loopback);
+        Err(Refusal::InternalAddress { host, port: Some(port), address, class })
     }
 
     /// Records an outcome.
@@ -313,5 +344,66 @@ mod tests {
     async fn the_machines_own_addresses_are_known() {
         assert!(is_local_address("127.0.0.1".parse().unwrap()).await);
         assert!(!is_local_address("192.0.2.1".parse().unwrap()).await);
+    }
+
+    #[derive(Debug)]
+    struct Fixed(Vec<IpAddr>);
+
+    #[async_trait::async_trait]
+    impl Resolve for Fixed {
+        async fn resolve(&self, _: &Name) -> Result<crate::resolve::Resolution, NotFound> {
+            let valid = std::time::Duration::from_secs(60);
+            Ok(crate::resolve::Resolution { addresses: self.0.clone(), valid })
+        }
+    }
+
+    fn sandbox(rules: serde_json::Value, address: &str) -> Arc<Sandbox> {
+        let policy = serde_json::json!({ "default": "deny", "rules": rules });
+        Sandbox::new(Options {
+            id: SandboxId::new("a").unwrap(),
+            policy: serde_json::from_value(policy).unwrap(),
+            limits: Limits::default(),
+            resolve: Arc::new(Fixed(vec![address.parse().unwrap()])),
+            record: Arc::new(crate::record::Queue::new(16).0),
+        })
+    }
+
+    #[tokio::test]
+    async fn an_internal_name_is_resolved_and_pinned() {
+        let rule = |internal| serde_json::json!([{ "action": "allow", "target": "mirror.example", "internal": internal }]);
+        let name = Name::parse("mirror.example").unwrap();
+        let address: IpAddr = "10.0.0.5".parse().unwrap();
+        let internal = sandbox(rule(true), "10.0.0.5");
+        assert_eq!(internal.lookup(&name, Some(443)).await, Ok(vec![address]));
+        assert_eq!(internal.names().pinned(&name), Some(vec![address]));
+        for (internal, address) in
+            [(false, "10.0.0.5"), (true, "169.254.169.254"), (true, "127.0.0.1")]
+        {
+            let refused = sandbox(rule(internal), address).lookup(&name, Some(443)).await;
+            assert!(matches!(refused, Err(Refusal::InternalAddress { .. })), "{refused:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_loopback_of_the_host_is_not_resolved() {
+        let rules = serde_json::json!([
+            { "action": "allow", "target": "host.stockade.internal", "ports": [9801] },
+        ]);
+        let own = sandbox(rules, "93.184.216.34");
+        let name = Name::parse("host.stockade.internal").unwrap();
+        let found = own.lookup(&name, Some(9801)).await.unwrap();
+        assert!(found.iter().all(IpAddr::is_loopback) && found.len() == 2, "{found:?}");
+        assert!(own.lookup(&name, Some(9802)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_number_of_connections_can_be_changed() {
+        let own = sandbox(serde_json::json!([]), "93.184.216.34");
+        own.limit_connections(2);
+        let held = [own.admit_connection(), own.admit_connection()].map(Result::unwrap);
+        assert!(matches!(own.admit_connection(), Err(Refusal::TooMany { limit: 2, .. })));
+        own.limit_connections(3);
+        assert!(own.admit_connection().is_ok());
+        drop(held);
     }
 }

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// The longest file of authorities that is read, in bytes.
-const FILE_BYTES: u64 = 4 << 20;
+const FILE_BYTES: u64 = 8 << 20;
 
 /// The trusted authorities.
 #[derive(Debug, Clone)]

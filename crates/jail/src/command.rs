@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::landlock::Ruleset;
 use crate::rlimits::ResourceLimits;
@@ -48,6 +49,10 @@ pub(crate) struct Prepared {
     pub(crate) become_ids: Option<(u32, u32)>,
     pub(crate) working_directory: CString,
     pub(crate) rlimits: ResourceLimits,
+    /// The permission bits that new files do not get.
+    pub(crate) umask: u32,
+    /// The processors on which it starts, if not all.
+    pub(crate) processors: Option<CpuSet>,
     /// A time of the coarse clock that must have passed before the program starts.
     pub(crate) not_before: Option<(i64, u32)>,
     /// The failed step, if any.
@@ -88,6 +93,26 @@ impl Pointers {
             .collect();
         Self { pointers, _strings: strings }
     }
+}
+
+/// The first `count` of the processors that this process may use, counted from one that differs
+/// from process to process; `None` if there are no more than that.
+pub(crate) fn processors(count: usize) -> Option<CpuSet> {
+    let all = rustix::thread::sched_getaffinity(None).ok()?;
+    let usable: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect();
+    if count == 0 || usable.len() <= count {
+        return None;
+    }
+    let mut chosen = CpuSet::new();
+    // Inside, every init has the number 1, so the clock makes the difference.
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let start = usize::try_from(now.tv_nsec / 1000).unwrap_or(0);
+    for offset in 0..count {
+        if let Some(cpu) = usable.get((start + offset) % usable.len()) {
+            chosen.set(*cpu);
+        }
+    }
+    Some(chosen)
 }
 
 /// The step of a command's start that failed, and the kernel's error number.
@@ -241,7 +266,11 @@ fn confine(
         become_ids(user, group).map_err(at(Step::Ids))?;
         capabilities::drop_all().map_err(|error| (Step::Capabilities, error))?;
     }
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(prepared.umask));
+    if let Some(processors) = &prepared.processors {
+        // It saves threads only: the limit holds without it.
+        let _ = sched_setaffinity(None, processors);
+    }
     rustix::process::chdir(prepared.working_directory.as_c_str()).map_err(at(Step::Directory))?;
     if let Some(ruleset) = landlock {
         ruleset.restrict().map_err(|error| (Step::Landlock, error))?;

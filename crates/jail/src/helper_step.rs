@@ -17,6 +17,7 @@ pub(crate) enum Step {
     Network = 1,
     Route,
     Listen,
+    ListenStub,
     Rules,
     Ids,
     Content,
@@ -32,10 +33,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Network,
         Self::Route,
         Self::Listen,
+        Self::ListenStub,
         Self::Rules,
         Self::Ids,
         Self::Content,
@@ -53,7 +55,9 @@ impl Step {
     /// The wall that could not be enabled.
     pub(crate) const fn wall(self) -> Wall {
         match self {
-            Self::Network | Self::Route | Self::Listen | Self::Rules => Wall::Network,
+            Self::Network | Self::Route | Self::Listen | Self::ListenStub | Self::Rules => {
+                Wall::Network
+            }
             Self::Ids => Wall::User,
             Self::Content | Self::HostRoot => Wall::Root,
             Self::Proc | Self::Mask => Wall::Proc,
@@ -67,6 +71,7 @@ impl Step {
             Self::Network => "make the network",
             Self::Route => ROUTE,
             Self::Listen => LISTEN,
+            Self::ListenStub => "listen on the loopback",
             Self::Rules => RULES,
             Self::Ids => "switch to the inside ids",
             Self::Content => "populate the root",

@@ -5,7 +5,7 @@
 //! allocation is not allowed, and three calls need no builder. Networks are left to namespaces: TCP
 //! rules would also block the jail's own loopback.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
@@ -100,7 +100,9 @@ impl From<Error> for io::Error {
 }
 
 /// The newest interface version that is used; features of newer versions are not.
-pub const NEWEST_ABI: u32 = 7;
+pub const NEWEST_ABI: u32 = 9;
+/// The first interface version that restricts connections to sockets by their path.
+pub const SOCKETS_ABI: u32 = 9;
 
 const EXECUTE: u64 = 1 << 0;
 const WRITE_FILE: u64 = 1 << 1;
@@ -116,8 +118,11 @@ const REFER: u64 = 1 << 13;
 const TRUNCATE: u64 = 1 << 14;
 /// Since ABI 5; checked when a device is opened, so an inherited open terminal works.
 const IOCTL_DEVICE: u64 = 1 << 15;
+/// Connecting and sending to a socket by its path, since ABI 9. A socket that was made under the same
+/// ruleset can be reached anyway.
+const RESOLVE_UNIX: u64 = 1 << 16;
 /// The rights that a rule on a file that is no directory may grant.
-const FILE_RIGHTS: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE;
+const FILE_RIGHTS: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE | RESOLVE_UNIX;
 
 const SCOPE_ABSTRACT_SOCKET: u64 = 1 << 0;
 const SCOPE_SIGNAL: u64 = 1 << 1;
@@ -220,8 +225,23 @@ impl Ruleset {
     /// # Errors
     /// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
     pub fn new(rules: &[(Target<'_>, Access)], scope: Scope) -> Result<Self, Error> {
+        Self::with_sockets(rules, scope, None)
+    }
+
+    /// The same. With `sockets`, and where the kernel can restrict it (since [`SOCKETS_ABI`]), a socket
+    /// is reached by its path only at or below these paths, or if it was made under this ruleset. A
+    /// path that does not exist is ignored.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the kernel has no Landlock, else the step that failed.
+    pub fn with_sockets(
+        rules: &[(Target<'_>, Access)],
+        scope: Scope,
+        sockets: Option<&[CString]>,
+    ) -> Result<Self, Error> {
         let abi = abi()?;
-        let handled = handled_rights(abi);
+        let sockets = sockets.filter(|_| abi >= SOCKETS_ABI);
+        let handled = handled_rights(abi) | if sockets.is_some() { RESOLVE_UNIX } else { 0 };
         let scoped = abi >= 6 && scope == Scope::Own;
         let attribute = RulesetAttribute {
             handled_files: handled,
@@ -252,6 +272,15 @@ impl Ruleset {
                         .map_err(|errno| Error::Open { index, source: errno.into() })?;
                     add_rule(&file, open.as_fd(), rights)
                 }
+            }
+            .map_err(|source| Error::Rule { index, source })?;
+        }
+        for (index, path) in (rules.len()..).zip(sockets.unwrap_or_default()) {
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            match rustix::fs::openat(CWD, path.as_c_str(), flags, Mode::empty()) {
+                Err(rustix::io::Errno::NOENT) => continue,
+                Err(errno) => return Err(Error::Open { index, source: errno.into() }),
+                Ok(open) => add_rule(&file, open.as_fd(), RESOLVE_UNIX),
             }
             .map_err(|source| Error::Rule { index, source })?;
         }
@@ -313,7 +342,6 @@ pub(crate) fn deny_all_ruleset() -> Result<(Ruleset, u32), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CString;
     use std::fs;
     use std::io::Write as _;
     use std::os::unix::fs::symlink;
@@ -407,6 +435,36 @@ mod tests {
         trees.holds(|| link().is_err_and(|e| e.raw_os_error() == Some(libc::EXDEV)));
         trees.holds(|| refused(fs::rename(&hidden, trees.path("one/moved"))));
         assert_eq!(fs::read(hidden).unwrap(), b"hidden");
+    }
+
+    #[test]
+    fn sockets_of_others_are_reached_only_where_a_path_is_given() {
+        let Some(version) = abi().ok().filter(|abi| *abi >= SOCKETS_ABI) else {
+            skipped("this kernel's Landlock cannot restrict sockets by their path");
+            return;
+        };
+        let trees = Trees::new();
+        let _listeners: Vec<_> = ["one", "two"]
+            .map(|name| UnixListener::bind(trees.path(name).join("socket")).unwrap())
+            .into();
+        let rules = [(c"/".to_owned(), Access::Write)];
+        let rules: Vec<_> =
+            rules.iter().map(|(path, access)| (Target::Path(path), *access)).collect();
+        let connect =
+            |name: &str| std::os::unix::net::UnixStream::connect(trees.path(name).join("socket"));
+        for sockets in [vec![c(&trees.path("one"))], vec![c(&trees.path("one/socket"))]] {
+            let ended = in_child(|| {
+                set_no_new_privs();
+                let sockets = [sockets.as_slice(), &[c(&trees.path("missing"))]].concat();
+                let ruleset =
+                    Ruleset::with_sockets(&rules, Scope::Own, Some(sockets.as_slice())).unwrap();
+                ruleset.restrict().unwrap();
+                let _own = UnixListener::bind(trees.path("two").join("own")).unwrap();
+                let own = std::os::unix::net::UnixStream::connect(trees.path("two").join("own"));
+                i32::from(connect("one").is_err() || !refused(connect("two")) || own.is_err())
+            });
+            assert_eq!(ended, ChildExit::Exited(0), "{version}");
+        }
     }
 
     #[test]

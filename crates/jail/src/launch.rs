@@ -16,9 +16,9 @@ use crate::deferred_close::DeferredClose;
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams};
 use crate::mounts::{self, Mapping};
-use crate::network::Listeners;
+use crate::network::{Listeners, StubListeners};
 use crate::read_only;
-use crate::spec::{JailSpec, Source, Streams, Task};
+use crate::spec::{JailSpec, Network, Source, Streams, Task};
 use crate::sys::{self, ForkResult, KillOnDrop};
 use crate::vm_helper::RootPlan;
 use crate::walls::Wall;
@@ -93,6 +93,8 @@ pub struct Jail {
     pub upper: Option<OwnedFd>,
     /// The network listeners, if the spec requested them.
     pub listeners: Option<Listeners>,
+    /// The listeners of a network without access, if the spec requested them.
+    pub stub: Option<StubListeners>,
     /// `/proc` had to be omitted, because the caller's own is partly covered.
     pub proc_missing: bool,
     /// Landlock's version; 0 where the kernel has none.
@@ -193,7 +195,11 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
     let upper = if ready.upper { Some(descriptors.next().ok_or(Error::Lost)?) } else { None };
     // Without it only the end of the jail takes longer.
     let mounts = ready.mounts.then(|| descriptors.next()).flatten().map(DeferredClose::new);
-    let listeners = listeners(ready.listeners, descriptors)?;
+    let (listeners, stub) = if ready.listeners && spec.network == Network::Stub {
+        (None, Some(StubListeners::take_from(descriptors).ok_or(Error::Lost)?))
+    } else {
+        (listeners(ready.listeners, descriptors)?, None)
+    };
     let JailSpec { identity, .. } = spec;
     Ok(Jail {
         init: guard.disarm().ok_or(Error::Lost)?,
@@ -202,6 +208,7 @@ pub fn launch(mut spec: JailSpec) -> Result<Jail, Error> {
         cgroup,
         upper,
         listeners,
+        stub,
         proc_missing: ready.proc_missing,
         landlock: ready.landlock,
         init_process: process,

@@ -70,6 +70,8 @@ pub use spec::{
     Access, AccessMount, AccessMounts, Command, HostTree, JailSpec, Mount, Network, Overlay,
     Owners, Payload, Rights, Scratch, Serve, Source, Streams, Task, WindowSize, ZygoteTask,
 };
-pub use supervise::{Ending, Outcome, Signals, Supervision, Teardown, Watch, supervise};
+pub use supervise::{
+    Ending, FirstRequest, Outcome, Signals, Supervision, Teardown, Watch, supervise,
+};
 pub use walls::Wall;
 pub use zygote_messages::{Confinement, WorkerExit, decode_exit};

@@ -438,7 +438,12 @@ fn attach_content(mount_point: &MountPoint, content: Content) -> Result<(), Fail
     match content {
         Content::Directory => make_directory(target).at(Wall::Root, step("make a directory")),
         Content::Link(to) => make_link(&to, target).at(Wall::Root, step("make a link")),
-        Content::File(content) => write_file(target, &content).at(Wall::Root, step("write a file")),
+        Content::File(content) => match write_file(target, &content) {
+            // It lies in a mount of the host.
+            Err(error) if error.raw_os_error() == Some(libc::EROFS) => cover_file(target, &content),
+            written => written,
+        }
+        .at(Wall::Root, step("write a file")),
         Content::Scratch(scratch) => {
             if !mount_point.exists {
                 make_directory(target).at(Wall::Root, step("make a mount point"))?;
@@ -564,6 +569,19 @@ fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
         made => made,
     }?;
     io::Write::write_all(&mut fs::File::from(file), content)
+}
+
+/// Covers a file of a read-only mount by one with another content. That is made in the root, and
+/// has no name any more once it is mounted.
+fn cover_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    const MADE: &str = "/.new-file";
+    write_file(Path::new(MADE), content)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let mount = open_tree(CWD, MADE, flags)?;
+    sys::mount_setattr(mount.as_fd(), false, libc::MOUNT_ATTR_RDONLY, None)?;
+    // A file without a name cannot be mounted.
+    attach_at(&mount, path)?;
+    Ok(rustix::fs::unlink(MADE)?)
 }
 
 fn new_file(parent: &OwnedFd, name: &OsStr, mode: u32) -> rustix::io::Result<OwnedFd> {

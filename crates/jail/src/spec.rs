@@ -51,6 +51,9 @@ pub enum Network {
     /// None.
     #[default]
     Off,
+    /// None, but a process that holds the jail's [`crate::network::StubListeners`] can refuse lookups
+    /// and requests, so that programs do not wait.
+    Stub,
     /// What the process that holds the jail's [`crate::network::Listeners`] allows.
     Egress,
 }
@@ -265,6 +268,11 @@ pub struct Command {
     pub user: u32,
     /// The group id inside.
     pub group: u32,
+    /// The permission bits that new files do not get (`umask(2)`).
+    pub umask: u32,
+    /// On how many of the caller's processors the command starts. It may choose others; this tells
+    /// runtimes how many threads are useful.
+    pub processors: Option<usize>,
     /// A time of the coarse clock (seconds and nanoseconds) that must have passed before the
     /// command starts, so that everything the command sees is older than any change stamped later.
     pub not_before: Option<(i64, u32)>,

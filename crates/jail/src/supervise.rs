@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::channel::{FromInit, ToInit};
 use crate::deferred_close::DeferredClose;
 use crate::launch::{self, Error, Jail, OuterStreams};
+use crate::network::StubListeners;
 use crate::pty;
 use crate::relay::{self, Captured, Pump, Sink};
 use crate::spec::WindowSize;
@@ -62,6 +63,22 @@ pub struct Supervision {
     pub terminal: Option<OwnedFd>,
     /// Periodic checks of the jail from outside.
     pub watches: Vec<Watch>,
+    /// What happens when a program inside first uses one of the jail's listeners.
+    pub first_request: Option<FirstRequest>,
+}
+
+/// Listeners that no process serves yet.
+pub struct FirstRequest {
+    /// The listeners.
+    pub listeners: StubListeners,
+    /// Called once, with the listeners.
+    pub serve: Box<dyn FnOnce(StubListeners)>,
+}
+
+impl std::fmt::Debug for FirstRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FirstRequest").field("listeners", &self.listeners).finish_non_exhaustive()
+    }
 }
 
 /// A periodic check that may end the jail.
@@ -154,6 +171,7 @@ pub fn supervise(
     while session.ending.is_none() {
         session.turn(&jail, Some(signals.as_fd()))?;
     }
+    session.serve_late_request();
     // Init has seen everything else end, or must be killed.
     if session.killed {
         sys::kill_and_reap(&jail.init);
@@ -199,6 +217,7 @@ struct Session {
     terminal: Option<OwnedFd>,
     deadlines: Deadlines,
     watches: Vec<(Instant, Watch)>,
+    first_request: Option<FirstRequest>,
     output_limit_bytes: u64,
     grace: Duration,
     stopping: Option<i32>,
@@ -225,6 +244,7 @@ impl Session {
             grace,
             terminal,
             watches,
+            first_request,
         } = supervision;
         let now = Instant::now();
         let input_source = match input {
@@ -262,6 +282,7 @@ impl Session {
             terminal,
             deadlines: Deadlines { timeout: timeout.map(|t| now + t), grace: None },
             watches: watches.into_iter().map(|watch| (now + watch.interval, watch)).collect(),
+            first_request,
             output_limit_bytes: output_limit_bytes.unwrap_or(u64::MAX),
             grace,
             stopping: None,
@@ -284,11 +305,14 @@ impl Session {
                 Some((Event::Init, jail.channel.as_fd(), PollFlags::IN)),
                 signals.map(|signals| (Event::Signal, signals, PollFlags::IN)),
             ];
-            self.poll(sources.into_iter().flatten().collect(), timeout)?
+            let requests = self.first_request.iter().flat_map(|first| first.listeners.each());
+            let requests = requests.map(|listener| (Event::Request, listener, PollFlags::IN));
+            self.poll(sources.into_iter().flatten().chain(requests).collect(), timeout)?
         };
         for event in ready {
             match event {
                 Event::Init => self.recv_from_init(jail)?,
+                Event::Request => self.serve_request(),
                 Event::Signal => self.take_signals(jail, signals),
                 Event::Read(stream) => self.read(stream),
                 Event::Ended(stream) => self.pump(stream).end_source(),
@@ -328,7 +352,7 @@ impl Session {
             let events = self.poll(vec![(Event::Signal, signals, PollFlags::IN)], timeout)?;
             for event in events {
                 match event {
-                    Event::Init => {}
+                    Event::Init | Event::Request => {}
                     // A user who does not read the output but requests the end, gets the end.
                     Event::Signal => match sys::next_signal(signals) {
                         Ok(Some(signal)) if TERMINATION_SIGNALS.contains(&signal) => return Ok(()),
@@ -376,6 +400,22 @@ impl Session {
                 event => *event,
             })
             .collect())
+    }
+
+    fn serve_request(&mut self) {
+        if let Some(FirstRequest { listeners, serve }) = self.first_request.take() {
+            serve(listeners);
+        }
+    }
+
+    /// Serves a request that arrived together with the end of the command.
+    fn serve_late_request(&mut self) {
+        let Some(first) = &self.first_request else { return };
+        let listeners = first.listeners.each();
+        let mut waiting = listeners.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        if matches!(poll(&mut waiting, Some(&Timespec::default())), Ok(count) if count > 0) {
+            self.serve_request();
+        }
     }
 
     fn read(&mut self, stream: Stream) {
@@ -505,6 +545,7 @@ impl Session {
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Init,
+    Request,
     Signal,
     Read(Stream),
     Ended(Stream),

@@ -1,9 +1,8 @@
-//! The parts of the host that every jail may see: the system's own programs and the few files of
-//! `/etc` that they need. Nothing personal, nothing that identifies a user.
+//! The parts of the host that every jail may see, the system's own programs, and the files that
+//! name a jail's own accounts and hosts. Nothing personal, nothing that identifies a user.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::spec::{Access, HostTree, Mount, Owners, Source};
@@ -11,30 +10,6 @@ use crate::spec::{Access, HostTree, Mount, Owners, Source};
 /// Directories of programs and libraries. On a system with merged `/usr` most are links.
 const PROGRAMS: [&str; 8] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
-
-/// Files and directories of `/etc` that programs need and that contain no secret, no user and no
-/// address. Links are copied, all others are mounted read-only.
-const ETC: [&str; 16] = [
-    "alternatives",
-    "bash.bashrc",
-    "debian_version",
-    "inputrc",
-    "ld.so.cache",
-    "ld.so.conf",
-    "localtime",
-    "mime.types",
-    "os-release",
-    "pki/ca-trust",
-    "pki/tls/certs",
-    "protocols",
-    "services",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "timezone",
-];
-
-/// Up to this size, copying a file into one jail is cheaper than mounting it there: a page.
-pub const COPIED_BYTES: u64 = 4 << 10;
 
 /// The user of the command, for `/etc/passwd` and similar files.
 #[derive(Debug, Clone)]
@@ -53,24 +28,7 @@ pub struct Account {
 pub fn programs() -> io::Result<Vec<(PathBuf, Mount)>> {
     let mut mounts = Vec::new();
     for directory in PROGRAMS.map(Path::new) {
-        mounts.extend(visible(directory, 0)?.map(|mount| (directory.to_owned(), mount)));
-    }
-    Ok(mounts)
-}
-
-/// The allowlisted `/etc`, with the jail's own accounts and host names. Files up to `copied_bytes`
-/// are copied.
-pub fn configuration(
-    account: &Account,
-    hostname: &str,
-    copied_bytes: u64,
-) -> io::Result<Vec<(PathBuf, Mount)>> {
-    let etc = Path::new("/etc");
-    let mut mounts = identity_files(account, hostname);
-    mounts.push((etc.join("nsswitch.conf"), text("passwd: files\ngroup: files\nhosts: files\n")));
-    for name in ETC {
-        let path = etc.join(name);
-        mounts.extend(visible(&path, copied_bytes)?.map(|mount| (path, mount)));
+        mounts.extend(visible(directory)?.map(|mount| (directory.to_owned(), mount)));
     }
     Ok(mounts)
 }
@@ -80,7 +38,12 @@ pub fn resolver() -> (PathBuf, Mount) {
     (PathBuf::from("/etc/resolv.conf"), text("nameserver 127.0.0.1\n"))
 }
 
-/// The configuration of name lookups where there is a resolver; replaces that of [`configuration`].
+/// The configuration of name lookups where there is no resolver.
+pub fn local_name_services() -> (PathBuf, Mount) {
+    (PathBuf::from("/etc/nsswitch.conf"), text("passwd: files\ngroup: files\nhosts: files\n"))
+}
+
+/// The configuration of name lookups where there is a resolver.
 pub fn name_services() -> (PathBuf, Mount) {
     let content = "passwd: files\ngroup: files\nhosts: files dns\n";
     (PathBuf::from("/etc/nsswitch.conf"), text(content))
@@ -116,7 +79,7 @@ fn text(content: &str) -> Mount {
 }
 
 /// The mount for a path of the host; `None` where the path does not exist.
-fn visible(path: &Path, copied_bytes: u64) -> io::Result<Option<Mount>> {
+fn visible(path: &Path) -> io::Result<Option<Mount>> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -126,9 +89,6 @@ fn visible(path: &Path, copied_bytes: u64) -> io::Result<Option<Mount>> {
     };
     if metadata.is_symlink() {
         return Ok(Some(Mount::Link(fs::read_link(path)?)));
-    }
-    if metadata.is_file() && metadata.size() <= copied_bytes {
-        return Ok(Some(Mount::File(fs::read(path)?)));
     }
     Ok(Some(Mount::Tree(Source::Host {
         tree: HostTree::open(path)?,
@@ -159,8 +119,8 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_not_mounted() {
-        assert!(visible(Path::new("/etc/no-such-file"), 1).unwrap().is_none());
-        assert!(visible(Path::new("/etc/hostname/below"), 1).unwrap().is_none());
+        assert!(visible(Path::new("/etc/no-such-file")).unwrap().is_none());
+        assert!(visible(Path::new("/etc/hostname/below")).unwrap().is_none());
         assert!(!programs().unwrap().is_empty());
     }
 }

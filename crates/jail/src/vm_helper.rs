@@ -26,7 +26,7 @@ pub(crate) use self::root_content::{RootContent, RootPlan};
 use crate::dev_proc::{self, DevProc};
 use crate::helper_step::Step;
 use crate::mounts::{self, At as _, Failure};
-use crate::network::{self, Listeners, egress};
+use crate::network::{self, Listeners, StubListeners, egress, stub};
 use crate::spec::Network;
 use crate::walls::Wall;
 
@@ -211,11 +211,24 @@ impl VmHelper {
 
     /// The network listeners, where they were requested. Must be called after [`VmHelper::finish`].
     pub(crate) fn listeners(&self) -> Option<Listeners> {
+        let is_egress = self.0.shared().network_content == Network::Egress;
+        is_egress.then(|| Listeners::take_from(self.opened())).flatten()
+    }
+
+    /// The listeners of a network without access, where they were requested. Must be called after
+    /// [`VmHelper::finish`].
+    pub(crate) fn stub_listeners(&self) -> Option<StubListeners> {
+        let is_stub = self.0.shared().network_content == Network::Stub;
+        is_stub.then(|| StubListeners::take_from(self.opened())).flatten()
+    }
+
+    /// The sockets that the helper has opened.
+    fn opened(&self) -> impl Iterator<Item = OwnedFd> {
         let slots = self.0.shared().listeners.iter();
         let opened = slots.map(|slot| slot.swap(NONE, Ordering::Relaxed));
         // SAFETY: the helper has opened these descriptors for us and no longer uses them.
         let owned = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
-        Listeners::take_from(opened.filter(|descriptor| *descriptor != NONE).map(owned))
+        opened.filter(|descriptor| *descriptor != NONE).map(owned)
     }
 
     /// Waits until the helper has done all its work; returns the error of the step that failed. The
@@ -256,9 +269,15 @@ fn run(shared: &Shared) {
 }
 
 fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
-    if shared.root_content.is_none() {
-        make_network(shared)?;
-    }
+    // Later the host's root may be left at any time.
+    let settings = network::host_settings();
+    let settings = match shared.root_content {
+        Some(_) => settings,
+        None => {
+            make_network(shared, settings)?;
+            None
+        }
+    };
     shared.ids_mapped.wait();
     if shared.take_ids.load(Ordering::Relaxed) != 0 {
         crate::command::become_ids(0, 0).map_err(|errno| (Step::Ids, errno))?;
@@ -270,12 +289,20 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
         content.make(root.as_fd()).map_err(|errno| (Step::Content, errno))?;
         shared.root.store(root.into_raw_fd(), Ordering::Relaxed);
         shared.root_made.set();
-        make_network(shared)?;
+        make_network(shared, settings)?;
     }
-    if shared.network_content == Network::Egress {
-        for (slot, listener) in shared.listeners.iter().zip(egress::open()?) {
+    let keep = |opened: &mut dyn Iterator<Item = OwnedFd>| {
+        for (slot, listener) in shared.listeners.iter().zip(opened) {
             slot.store(listener.into_raw_fd(), Ordering::Relaxed);
         }
+    };
+    match shared.network_content {
+        Network::Off => {}
+        Network::Stub => {
+            let opened = stub::open().map_err(|errno| (Step::ListenStub, errno))?;
+            keep(&mut opened.into_iter());
+        }
+        Network::Egress => keep(&mut egress::open()?.into_iter()),
     }
     let terminals = if shared.has_mount_points() { Some(DevProc::new_terminals()?) } else { None };
     shared.root_entered.wait();
@@ -291,8 +318,11 @@ fn work(shared: &Shared) -> Result<(), (Step, Errno)> {
 }
 
 /// Creates the network namespace and its content.
-fn make_network(shared: &Shared) -> Result<(), (Step, Errno)> {
+fn make_network(shared: &Shared, settings: Option<OwnedFd>) -> Result<(), (Step, Errno)> {
     let network = network::make(0).map_err(|errno| (Step::Network, errno))?;
+    if let Some(settings) = settings {
+        network::open_low_ports(&settings);
+    }
     shared.network.store(network, Ordering::Relaxed);
     shared.network_made.set();
     Ok(())

@@ -40,6 +40,22 @@ pub fn make(
     Ok(directory.to_owned())
 }
 
+/// Creates the directory with the layers over `lower`, or uses its upper layer again.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_again(directory: &Path, lower: &Path, identity: &Identity) -> Result<PathBuf, Error> {
+    let work = directory.join("work");
+    match std::fs::remove_dir_all(&work) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(Error::HostPath { path: work, source });
+        }
+        _ => {}
+    }
+    let origin = if directory.join("upper").is_dir() { Origin::Snapshot } else { Origin::New };
+    make(directory, lower, identity, origin)
+}
+
 fn try_make(directory: &Path, lower: &Path, identity: &Identity, origin: Origin) -> io::Result<()> {
     let start = identity.range().map(|range| range.start);
     let root = std::fs::metadata(lower)?;

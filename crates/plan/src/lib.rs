@@ -10,9 +10,11 @@
 
 pub mod access;
 pub mod account;
+mod authority_files;
 pub mod ending;
 pub mod environment;
 mod error;
+mod etc;
 pub mod host_path;
 pub mod image;
 mod inside_path;
@@ -20,6 +22,7 @@ mod isolation;
 pub mod layers;
 pub mod limits;
 mod one_shot;
+pub mod owners;
 mod persistent;
 mod programs;
 mod request;
@@ -27,6 +30,7 @@ pub mod skeleton;
 pub mod wipe;
 
 pub use account::Users;
+pub use authority_files::AuthorityFiles;
 pub use error::{Error, single_user};
 pub use host_path::{HostPath, HostPaths};
 pub use isolation::{JailStatus, isolation};
@@ -34,3 +38,4 @@ pub use one_shot::{OneShotInput, View};
 pub use persistent::{LEASE, PersistentInput, TRUSTED_FILE};
 pub use programs::Programs;
 pub use request::{HOSTNAME, Request, check_command};
+pub use skeleton::GIT_CONFIGURATION;

@@ -193,6 +193,7 @@ mod tests {
             cpu_millis: Some(500),
             processes: Some(10),
             disk_bytes: Some(1 << 30),
+            shm_bytes: None,
         };
         let parent = ParentGroup::prepare();
         let spec = self::spec(limits, &[BestEffort::Memory, BestEffort::Cpus]);

@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use stockade_bundle::view;
 use stockade_core::network::{TRUSTED_INSIDE, trust_variables};
 use stockade_jail::cgroup::Group;
 use stockade_jail::system::{self, Account};
@@ -14,9 +15,13 @@ use stockade_jail::{
 };
 
 use crate::account::account;
+use crate::authority_files::AuthorityFiles;
 use crate::error::Error;
+use crate::etc;
 use crate::request::{HOSTNAME, Parts, Request};
 
+/// Where git finds what it needs of the user's configuration: `GIT_CONFIG_SYSTEM`.
+const GIT_CONFIGURATION: &str = "/run/stockade/gitconfig";
 /// The size in memory of an image's root, which is only for mount points.
 const ROOT_BYTES: u64 = 16 << 20;
 
@@ -46,12 +51,18 @@ pub struct OneShotInput<'a> {
     pub working_directory: CString,
     /// How its streams are made.
     pub streams: Streams,
+    /// See [`Command::umask`].
+    pub umask: u32,
     /// See [`Command::not_before`].
     pub not_before: Option<(i64, u32)>,
-    /// The certificates (PEM) that programs trust, if they are not the system's.
-    pub authorities: Option<&'a str>,
+    /// The certificates that programs trust, if they are not the system's.
+    pub authorities: Option<AuthorityFiles<'a>>,
     /// The control groups.
     pub group: Option<Group>,
+    /// The configuration of git, in addition to the project's.
+    pub git: Vec<u8>,
+    /// Where copies of the host's `/etc` are made.
+    pub etc: &'a Path,
     /// The lock of the view, held as long as the jail lives.
     pub lock: OwnedFd,
 }
@@ -62,8 +73,10 @@ pub(crate) fn network_variables(
     has_authorities: bool,
 ) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
-    if network == Network::Egress {
-        variables.extend(network::variables());
+    match network {
+        Network::Off => {}
+        Network::Stub => variables.extend(network::variables(network::STUB_PROXY_PORT)),
+        Network::Egress => variables.extend(network::variables(network::PROXY_PORT)),
     }
     if has_authorities {
         variables.extend(trust_variables());
@@ -72,9 +85,19 @@ pub(crate) fn network_variables(
 }
 
 impl Request {
-    /// The variables of each command that the network requires.
-    pub fn network_variables(&self, has_authorities: bool) -> Vec<(&'static str, String)> {
-        network_variables(self.network, has_authorities)
+    /// Lets the jail, if it has no network access, refuse what programs ask for instead of leaving
+    /// them to wait: its listeners are for a process outside.
+    pub fn add_stub(&mut self) {
+        if self.network == Network::Off {
+            self.network = Network::Stub;
+        }
+    }
+
+    /// The variables of the command that its network and git require.
+    pub fn one_shot_variables(&self, has_authorities: bool) -> Vec<(&'static str, String)> {
+        let mut variables = network_variables(self.network, has_authorities);
+        variables.push(("GIT_CONFIG_SYSTEM", GIT_CONFIGURATION.to_owned()));
+        variables
     }
 
     /// The jail of one command.
@@ -93,8 +116,18 @@ impl Request {
             None => Source::Empty,
         };
         let has_host_programs = matches!(root, Source::Empty);
-        let mut mounts =
-            system_files(&account, self.network, input.authorities, has_host_programs)?;
+        let mut locks = vec![input.lock];
+        let mut mounts = self.system_files(
+            &account,
+            input.authorities,
+            has_host_programs,
+            (input.etc, &mut locks),
+        )?;
+        mounts.push((GIT_CONFIGURATION.into(), Mount::File(input.git)));
+        // The upper layer in memory that is found afterwards is that of the last view.
+        if let Some(host) = self.repository.take() {
+            mounts.push((host.real, Mount::Tree(repository(host.tree, input.view)?)));
+        }
         if let Some((inside, host)) = self.workspace.take() {
             mounts.push((inside, Mount::Tree(workspace(host.tree, input.view)?)));
         }
@@ -104,6 +137,8 @@ impl Request {
             working_directory: input.working_directory,
             user: account.user,
             group: account.group,
+            umask: input.umask,
+            processors: self.processors(),
             not_before: input.not_before,
         };
         Ok(self.jail(Parts {
@@ -115,42 +150,74 @@ impl Request {
             task: Task::Once { command, streams: input.streams },
             open_files: None,
             cgroup: input.group,
-            locks: vec![input.lock],
+            locks,
         }))
+    }
+
+    /// The copy of the host's `/etc`, with the files of this sandbox and mount points for `over`.
+    fn etc(
+        &self,
+        account: &Account,
+        directory: &Path,
+        over: &[(PathBuf, Mount)],
+    ) -> Result<etc::Copy, Error> {
+        let mut own = system::identity_files(account, HOSTNAME);
+        if self.network != Network::Off {
+            own.extend([system::name_services(), system::resolver()]);
+        } else {
+            own.push(system::local_name_services());
+        }
+        let mut entries = etc::entries();
+        let points = over.iter().map(|(path, _)| path.as_path());
+        etc::add_own(&mut entries, own, points.chain([Path::new(TRUSTED_INSIDE)]));
+        etc::ensure(directory, &entries)
+            .map_err(|source| Error::HostPath { path: directory.to_owned(), source })
+    }
+
+    /// Everything below the workspace and the requested mounts, in the order in which it is
+    /// mounted.
+    fn system_files(
+        &self,
+        account: &Account,
+        authorities: Option<AuthorityFiles<'_>>,
+        has_host_programs: bool,
+        (directory, locks): (&Path, &mut Vec<OwnedFd>),
+    ) -> Result<Vec<(PathBuf, Mount)>, Error> {
+        let failed = |source| Error::HostPath { path: "/usr".into(), source };
+        let over_etc = match authorities.filter(|_| has_host_programs) {
+            Some(authorities) => authorities.over_the_system()?,
+            None => Vec::new(),
+        };
+        let mut mounts = Vec::new();
+        if has_host_programs {
+            mounts = system::programs().map_err(failed)?;
+            let copy = self.etc(account, directory, &over_etc)?;
+            mounts.push(("/etc".into(), Mount::Tree(etc_source(copy.tree))));
+            locks.push(copy.lock);
+            mounts.push(("/run".into(), Mount::Directory));
+            mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
+        }
+        if self.network != Network::Off && !has_host_programs {
+            // An image configures name lookups itself.
+            mounts.push(system::resolver());
+        }
+        if let Some(authorities) = authorities {
+            mounts.push((TRUSTED_INSIDE.into(), Mount::File(authorities.text.as_bytes().to_vec())));
+        }
+        mounts.extend(over_etc);
+        let size_bytes = self.scratch_bytes().unwrap_or(u64::MAX).min(quarter_of_memory());
+        let scratch = |mode| {
+            Mount::Scratch(Scratch { mode, size_bytes, user: account.user, group: account.group })
+        };
+        mounts.push(("/tmp".into(), scratch(0o1777)));
+        mounts.push((account.home.clone(), scratch(0o700)));
+        Ok(mounts)
     }
 }
 
-/// Everything below the workspace and the requested mounts, in the order in which it is mounted.
-fn system_files(
-    account: &Account,
-    network: Network,
-    authorities: Option<&str>,
-    has_host_programs: bool,
-) -> Result<Vec<(PathBuf, Mount)>, Error> {
-    let failed = |source| Error::HostPath { path: "/usr".into(), source };
-    let mut mounts = Vec::new();
-    if has_host_programs {
-        mounts = system::programs().map_err(failed)?;
-        mounts.extend(
-            system::configuration(account, HOSTNAME, system::COPIED_BYTES).map_err(failed)?,
-        );
-        mounts.push(("/run".into(), Mount::Directory));
-        mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
-    }
-    if network == Network::Egress {
-        // An image configures name lookups itself.
-        mounts.extend(has_host_programs.then(system::name_services));
-        mounts.push(system::resolver());
-    }
-    let authorities = authorities.map(|text| Mount::File(text.as_bytes().to_vec()));
-    mounts.extend(authorities.map(|file| (TRUSTED_INSIDE.into(), file)));
-    let size_bytes = quarter_of_memory();
-    let scratch = |mode| {
-        Mount::Scratch(Scratch { mode, size_bytes, user: account.user, group: account.group })
-    };
-    mounts.push(("/tmp".into(), scratch(0o1777)));
-    mounts.push((account.home.clone(), scratch(0o700)));
-    Ok(mounts)
+/// The mount of a copy: every user inside may read it, and none owns it.
+fn etc_source(tree: HostTree) -> Source {
+    Source::Host { tree, access: Access::Read, owners: Owners::Range }
 }
 
 fn workspace(lower: HostTree, view: &View) -> Result<Source, Error> {
@@ -163,6 +230,18 @@ fn workspace(lower: HostTree, view: &View) -> Result<Source, Error> {
             Source::Host { tree: open(copy)?, access: Access::Write, owners: Owners::Range }
         }
     })
+}
+
+/// The git directory of a workspace outside of it, in a view of its own.
+fn repository(lower: HostTree, view: &View) -> Result<Source, Error> {
+    match view {
+        View::Overlay(layers) => workspace(lower, &View::Overlay(layers.join(view::REPOSITORY))),
+        View::InMemory(size_bytes) => workspace(lower, &View::InMemory(*size_bytes)),
+        View::Copy(copy) => {
+            let beside = copy.parent().unwrap_or(copy).join(view::REPOSITORY);
+            workspace(lower, &View::Copy(beside.join("copy")))
+        }
+    }
 }
 
 fn open(path: &Path) -> Result<HostTree, Error> {

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use stockade_bundle::project::Project;
 use stockade_core::network::TRUSTED_INSIDE;
 use stockade_jail::cgroup::Group;
 use stockade_jail::{
@@ -17,6 +18,7 @@ use crate::error::Error;
 use crate::layers::{self, Origin};
 use crate::programs::Programs;
 use crate::request::{Parts, Request};
+use crate::skeleton::GIT_CONFIGURATION;
 
 /// The file of the certificates that programs trust ([`TRUSTED_INSIDE`]), in the sandbox's own
 /// directory.
@@ -79,6 +81,13 @@ impl Request {
         if self.network == Network::Egress {
             mounts.extend(name_files(directory, is_image)?);
         }
+        if let Some((_, host)) = self.workspace.as_ref().filter(|_| !is_image) {
+            mounts.extend(git_file(directory, &host.real)?);
+        }
+        if let Some(host) = self.repository.take() {
+            let layers = layers::make_again(&directory.join("repository"), &host.real, &identity)?;
+            mounts.push((host.real.clone(), Mount::Tree(view(&host.real, &layers, Origin::New)?)));
+        }
         if let Some((inside, host)) = self.workspace.take() {
             let workspace_dir = directory.join("workspace");
             let layers = layers::make(&workspace_dir, &host.real, &identity, origin)?;
@@ -106,6 +115,13 @@ impl Request {
     }
 }
 
+/// The configuration of git for a workspace, in the sandbox's own directory.
+fn git_file(directory: &Path, workspace: &Path) -> Result<Option<(PathBuf, Mount)>, Error> {
+    let Ok(project) = Project::open(workspace, None) else { return Ok(None) };
+    let file = Mount::File(project.git_configuration());
+    own_file(directory, (GIT_CONFIGURATION.into(), file)).map(Some)
+}
+
 /// The files that configure name lookups where there is a resolver, and the file of the certificates
 /// to trust, which is empty until the sandbox has a secret. They are in the sandbox's own directory
 /// and are mounted, so that no layer contains them.
@@ -113,22 +129,26 @@ fn name_files(directory: &Path, is_image: bool) -> Result<Vec<(PathBuf, Mount)>,
     // An image configures name lookups itself.
     let trusted = (PathBuf::from(TRUSTED_INSIDE), Mount::File(Vec::new()));
     let files = [(!is_image).then(system::name_services), Some(system::resolver()), Some(trusted)];
-    let shown = |(inside, mount): (PathBuf, Mount)| {
-        let (Mount::File(content), Some(name)) = (&mount, inside.file_name()) else {
-            return Ok((inside, mount));
-        };
-        let path = directory.join(name);
-        let write = || -> io::Result<()> {
-            std::fs::write(&path, content)?;
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))
-        };
-        write().map_err(|source| Error::HostPath { path: path.clone(), source })?;
-        // Every user inside may read it, and none owns it.
-        let source =
-            Source::Host { tree: open(&path)?, access: Access::Read, owners: Owners::Range };
-        Ok((inside, Mount::Tree(source)))
+    files.into_iter().flatten().map(|file| own_file(directory, file)).collect()
+}
+
+/// A file of the sandbox's own, written to its directory and mounted from there.
+fn own_file(
+    directory: &Path,
+    (inside, mount): (PathBuf, Mount),
+) -> Result<(PathBuf, Mount), Error> {
+    let (Mount::File(content), Some(name)) = (&mount, inside.file_name()) else {
+        return Ok((inside, mount));
     };
-    files.into_iter().flatten().map(shown).collect()
+    let path = directory.join(name);
+    let write = || -> io::Result<()> {
+        std::fs::write(&path, content)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))
+    };
+    write().map_err(|source| Error::HostPath { path: path.clone(), source })?;
+    // Every user inside may read it, and none owns it.
+    let source = Source::Host { tree: open(&path)?, access: Access::Read, owners: Owners::Range };
+    Ok((inside, Mount::Tree(source)))
 }
 
 /// How many file descriptors a command may have: the keeper's limit must be higher by more than one

@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 
 use stockade_bundle::project::{Git, Project};
 use stockade_core::access::SYSTEM;
-use stockade_core::sandbox::{BestEffort, HostMount, Root, User, Workspace};
+use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspace};
 use stockade_core::{Bytes, SandboxSpec};
 use stockade_jail::rlimits::ResourceLimits;
 use stockade_jail::{
-    Access, AccessMounts, HostTree, Identity, JailSpec, Mount, Network, Owners, Source, Task,
+    Access, AccessMounts, HostTree, Identity, JailSpec, Mount, Network, Owners, Scratch, Source,
+    Task,
 };
 
 use crate::access;
@@ -25,6 +26,11 @@ use crate::error::Error;
 use crate::host_path::{HostPath, HostPaths};
 use crate::inside_path::{absolute, mount_point};
 use crate::limits::PROCESSES;
+
+/// The size of `/dev/shm` that every jail has.
+const SHARED_MEMORY_BYTES: u64 = 256 << 20;
+/// The least size of a file system in memory.
+const SMALLEST_SCRATCH: u64 = 1 << 20;
 
 /// The host name inside.
 pub const HOSTNAME: &str = "stockade";
@@ -35,12 +41,15 @@ pub struct Request {
     /// The directory of the root; `None` for the host's own programs.
     pub(crate) root: Option<HostPath>,
     pub(crate) workspace: Option<(PathBuf, HostPath)>,
+    /// The git directory of the workspace, where it lies outside of it.
+    pub(crate) repository: Option<HostPath>,
     /// The sandbox's own user.
     pub(crate) own: User,
     mounts: Vec<(PathBuf, Mount)>,
     access_mounts: Option<AccessMounts>,
     pub(crate) network: Network,
     processes: u64,
+    limits: Limits,
     landlock_optional: bool,
     /// Whether the jail will have a range of ids.
     has_range: bool,
@@ -87,11 +96,13 @@ impl Request {
         let mut request = Self {
             root,
             workspace: None,
+            repository: None,
             own,
             mounts: Vec::new(),
             access_mounts: access::access_mounts(&spec.access, own)?,
             network: if spec.network.is_some() { Network::Egress } else { Network::Off },
             processes: spec.limits.processes.unwrap_or(PROCESSES),
+            limits: spec.limits,
             landlock_optional: spec.best_effort.contains(&BestEffort::Landlock),
             has_range: users.has_range(),
         };
@@ -125,9 +136,7 @@ impl Request {
             && let Ok(project) = Project::open(&host.real, None)
             && let Git::Worktree { common_dir, .. } = &project.git
         {
-            let common = paths.open(common_dir)?;
-            let tree = self.read_only(common, paths, &[])?;
-            self.mounts.push((common_dir.clone(), tree));
+            self.repository = Some(paths.open(common_dir)?);
         }
         self.workspace = Some((workspace.inside.clone(), host));
         Ok(())
@@ -171,13 +180,15 @@ impl Request {
     /// provides.
     fn host_path(&self, inside: &Path) -> Option<PathBuf> {
         let workspace = self.workspace.as_ref().map(|(top, host)| (top, &host.real));
+        let repository = self.repository.as_ref().map(|host| (&host.real, &host.real));
+        let workspace = workspace.into_iter().chain(repository);
         let mounts = self.mounts.iter().filter_map(|(top, mount)| match mount {
             Mount::Tree(Source::Host { tree, .. } | Source::ReadOnly(tree)) => {
                 Some((top, &tree.path))
             }
             _ => None,
         });
-        let around = workspace.into_iter().chain(mounts).filter(|(top, _)| inside.starts_with(top));
+        let around = workspace.chain(mounts).filter(|(top, _)| inside.starts_with(top));
         if let Some((top, host)) = around.max_by_key(|(top, _)| top.components().count()) {
             return Some(host.join(inside.strip_prefix(top).ok()?));
         }
@@ -199,9 +210,34 @@ impl Request {
         Ok(())
     }
 
+    /// The largest size of one file system in memory, so that programs are out of room before the
+    /// sandbox is out of memory.
+    pub(crate) fn scratch_bytes(&self) -> Option<u64> {
+        self.limits.memory_bytes.map(|bytes| (bytes / 4).max(SMALLEST_SCRATCH))
+    }
+
+    /// How many processors the limit is worth, rounded up.
+    pub(crate) fn processors(&self) -> Option<usize> {
+        let millis = self.limits.cpu_millis?;
+        usize::try_from(millis.div_ceil(1000)).ok()
+    }
+
+    /// `/dev/shm`, where its size is not the usual one.
+    fn shared_memory(&self) -> Option<(PathBuf, Mount)> {
+        let size_bytes = match (self.limits.shm_bytes, self.scratch_bytes()) {
+            (Some(requested), _) => requested,
+            (None, Some(most)) if most < SHARED_MEMORY_BYTES => most,
+            (None, _) => return None,
+        };
+        let User { user, group } = self.own;
+        let mount = Mount::Scratch(Scratch { mode: 0o1777, size_bytes, user, group });
+        Some((PathBuf::from("/dev/shm"), mount))
+    }
+
     /// Completes the jail.
     pub(crate) fn jail(self, parts: Parts) -> JailSpec {
-        let mut mounts = parts.mounts;
+        let mut mounts: Vec<_> = self.shared_memory().into_iter().collect();
+        mounts.extend(parts.mounts);
         mounts.extend(self.mounts);
         JailSpec {
             identity: parts.identity,

@@ -19,12 +19,13 @@ use stockade_bundle::manifest::ContentHash;
 use stockade_jail::system::{self, Account};
 use stockade_jail::{Mount, Source};
 
+use crate::etc;
+
 /// The version of the format, which distinguishes the skeletons of different builds of this
 /// program.
-const FORMAT: &[u8] = b"skeleton 1";
-/// The size up to which files are copied. A copy exists once for many sandboxes, each of which
-/// would otherwise have to mount the file.
-const COPIED_BYTES: u64 = 256 << 10;
+const FORMAT: &[u8] = b"skeleton 2";
+/// Where git finds what it needs of the user's configuration, as `GIT_CONFIG_SYSTEM`.
+pub const GIT_CONFIGURATION: &str = "/etc/gitconfig";
 /// The prefix of the names of incomplete skeletons.
 pub const UNFINISHED: &str = "new-";
 
@@ -57,18 +58,24 @@ impl Skeleton {
 pub fn ensure(directory: &Path, account: &Account, hostname: &str) -> io::Result<Skeleton> {
     let mut items = base_items(account);
     let mut mounts = Vec::new();
-    let configuration = system::configuration(account, hostname, COPIED_BYTES)?;
-    for (path, mount) in system::programs()?.into_iter().chain(configuration) {
+    let mut shown = etc::entries();
+    let mut own = system::identity_files(account, hostname);
+    own.push(system::local_name_services());
+    // If there is a resolver, a file that names it is mounted there; with a workspace, a
+    // configuration of git.
+    etc::add_own(&mut shown, own, ["/etc/resolv.conf", GIT_CONFIGURATION].map(Path::new));
+    for (path, mount) in system::programs()? {
         items.insert(path.clone(), Item::new(&mount)?);
         if matches!(mount, Mount::Tree(_)) {
             mounts.push((path, mount));
         }
     }
     add_parents(&mut items);
-    let name = RelativePath::new(&digest(&items, account)[..32]).map_err(io::Error::other)?;
+    let name =
+        RelativePath::new(&digest(&items, &shown, account)[..32]).map_err(io::Error::other)?;
     let skeletons = Dir::open(directory)?;
     if skeletons.stat(&name)?.is_none() {
-        make(&skeletons, &name, &items, account)?;
+        make(&skeletons, &name, (&items, &shown), account)?;
     }
     Ok(Skeleton { path: directory.join(name.as_os_str()), mounts })
 }
@@ -120,8 +127,7 @@ fn base_items(account: &Account) -> BTreeMap<PathBuf, Item> {
         items.insert(place.into(), Item::Directory(0o755));
     }
     items.insert("/root".into(), Item::Directory(0o700));
-    // If there is a resolver, a file that names it is mounted there.
-    items.insert("/etc/resolv.conf".into(), Item::MountPoint);
+    items.insert("/etc".into(), Item::Directory(0o755));
     items.insert("/tmp".into(), Item::Directory(0o1777));
     items.insert("/var/tmp".into(), Item::Link(b"/tmp".to_vec()));
     items.insert("/work".into(), Item::UserDirectory);
@@ -140,7 +146,11 @@ fn add_parents(items: &mut BTreeMap<PathBuf, Item>) {
 }
 
 /// A hash of everything that determines the content.
-fn digest(items: &BTreeMap<PathBuf, Item>, account: &Account) -> String {
+fn digest(
+    items: &BTreeMap<PathBuf, Item>,
+    shown: &BTreeMap<PathBuf, etc::Entry>,
+    account: &Account,
+) -> String {
     let mut bytes = FORMAT.to_vec();
     for id in [account.user, account.group] {
         bytes.extend_from_slice(&id.to_le_bytes());
@@ -154,6 +164,14 @@ fn digest(items: &BTreeMap<PathBuf, Item>, account: &Account) -> String {
             bytes.extend_from_slice(part);
         }
     }
+    for (path, entry) in shown {
+        let (kind, content) = entry.identity();
+        bytes.push(kind);
+        for part in [path.as_os_str().as_bytes(), content] {
+            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(part);
+        }
+    }
     ContentHash::of(&bytes).to_hex()
 }
 
@@ -161,12 +179,14 @@ fn digest(items: &BTreeMap<PathBuf, Item>, account: &Account) -> String {
 fn make(
     skeletons: &Dir,
     name: &RelativePath,
-    items: &BTreeMap<PathBuf, Item>,
+    (items, shown): (&BTreeMap<PathBuf, Item>, &BTreeMap<PathBuf, etc::Entry>),
     account: &Account,
 ) -> io::Result<()> {
     sweep(skeletons)?;
     let (unfinished, dir) = claim(skeletons, UNFINISHED)?;
-    let made = fill(&dir, items, account).and_then(|()| {
+    let etc = RelativePath::new("etc").map_err(io::Error::other)?;
+    let made = fill(&dir, items, account).and_then(|()| etc::write(&dir.open_dir(&etc)?, shown));
+    let made = made.and_then(|()| {
         // Every user inside may create files in the root, and remove their own.
         skeletons.chmod(&unfinished, 0o1777)?;
         dir.sync_file_system()?;
@@ -339,13 +359,15 @@ mod tests {
             Item::File(b"x".to_vec()),
             Item::Link(b"x".to_vec()),
         ];
-        let digests: Vec<_> =
-            kinds.into_iter().map(|item| digest(&items(item), &account())).collect();
+        let digests: Vec<_> = kinds
+            .into_iter()
+            .map(|item| digest(&items(item), &BTreeMap::new(), &account()))
+            .collect();
         let mut different = digests.clone();
         different.sort();
         different.dedup();
         assert_eq!(different.len(), digests.len());
         let renamed = Account { user: 7, ..account() };
-        assert_ne!(digest(&items(Item::UserDirectory), &renamed), digests[2]);
+        assert_ne!(digest(&items(Item::UserDirectory), &BTreeMap::new(), &renamed), digests[2]);
     }
 }

@@ -86,7 +86,10 @@ pub fn store_problem(error: &store::Error) -> Problem {
         | store::Error::Listing(_)
         | store::Error::State(_) => Code::BundleInvalid,
         store::Error::Busy(_) => Code::Busy,
-        store::Error::Data(_) | store::Error::Changed(_) | store::Error::Io { .. } => Code::Io,
+        store::Error::Data(_)
+        | store::Error::Changed(_)
+        | store::Error::Commits(_)
+        | store::Error::Io { .. } => Code::Io,
     };
     let problem = caused(code, error);
     match error {

@@ -51,8 +51,9 @@ use super::wire::{
 };
 use stockade_runtime::{
     Capability, ChangesInPlace, Command, Connection, Content, EgressListeners, Error, Exec,
-    FileInfo, Offsets, ReadRange, Result, Runtime, SandboxPath, SnapshotInfo, StandardInput, State,
-    Status, Target, Unsupported, Usage, WindowSize, WorkspaceChanges, WriteOptions,
+    FileInfo, Offsets, PackedTree, ReadRange, Result, Runtime, SandboxPath, SnapshotInfo,
+    StandardInput, State, Status, Target, TreeSize, Unsupported, Usage, WindowSize,
+    WorkspaceChanges, WriteOptions,
 };
 
 /// How long a server inside may take to accept a connection.
@@ -228,6 +229,25 @@ impl Runtime for Native {
     async fn ship(&self, id: &SandboxId, from: &Path, to: &SandboxPath) -> Result<()> {
         let (from, to) = (from.to_owned(), to.clone());
         files::with_root(&self.0, id, move |root| root.ship(&from, &to)).await
+    }
+
+    async fn unpack(
+        &self,
+        id: &SandboxId,
+        to: &SandboxPath,
+        mode: u32,
+        content: Content,
+    ) -> Result<TreeSize> {
+        files::unpack(&self.0, id, to.clone(), mode, content).await
+    }
+
+    async fn pack(
+        &self,
+        id: &SandboxId,
+        from: &SandboxPath,
+        mark: Option<Vec<u8>>,
+    ) -> Result<PackedTree> {
+        files::pack(&self.0, id, from.clone(), mark).await
     }
 
     async fn execute(&self, id: &SandboxId, exec: &ExecId, command: &Command) -> Result<Exec> {

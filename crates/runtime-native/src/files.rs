@@ -10,6 +10,7 @@ mod access;
 mod collect;
 mod directories;
 mod entry;
+mod pack;
 mod rights;
 mod ship;
 mod special;
@@ -17,6 +18,7 @@ mod special;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod unpack;
 mod write;
 
 use std::fs::File;
@@ -32,8 +34,11 @@ use stockade_core::access::{Level, Rules};
 use stockade_core::sandbox::User;
 
 use self::entry::{DirEntryRef, Scope};
+pub use self::pack::OpenTree;
 use self::rights::Ids;
-use stockade_runtime::{Error, FileInfo, FileKind, ReadRange, Result, SandboxPath, WriteOptions};
+use stockade_runtime::{
+    Error, FileInfo, FileKind, ReadRange, Result, SandboxPath, TreeSize, WriteOptions,
+};
 
 /// How many names of one directory are listed.
 const MAX_LISTED: u64 = 100_000;
@@ -264,6 +269,35 @@ impl Root {
         };
         let (dir, stat) = look().map_err(failed("collect", from))?;
         collect::collect(self.ids, &dir, &stat, from, to, limit_bytes)
+    }
+
+    /// Creates a tree of files in a directory from a stream, with exactly the rights of the ordinary
+    /// user, who owns the copies. See [`Runtime::unpack`](stockade_runtime::Runtime::unpack).
+    ///
+    /// # Errors
+    /// [`Error::File`], with `InvalidData` for a stream that is no tree.
+    pub fn unpack(
+        &self,
+        to: &SandboxPath,
+        mode: u32,
+        content: &mut (dyn io::Read + Send),
+    ) -> Result<TreeSize> {
+        unpack::unpack(self.scope(), self.ids, to, mode, content)
+    }
+
+    /// Opens a directory whose content is to be written to a stream. Symbolic links are followed,
+    /// inside only.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn open_tree(&self, from: &SandboxPath) -> Result<OpenTree> {
+        let open = || {
+            let (found, stat) = self.inspect(Level::Read, from.as_path(), OFlags::DIRECTORY)?;
+            special::refuse_kernel(found.as_fd())?;
+            let dir = self.ids.reading(&stat, || Ok(Dir::from_fd(found).reopen()?))?;
+            Ok(OpenTree { dir, stat, ids: self.ids, rules: self.rules.clone() })
+        };
+        open().map_err(failed("copy", from))
     }
 
     /// Resolves a path with the rights of reading. The returned descriptor is `O_PATH`.

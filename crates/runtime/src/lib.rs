@@ -19,6 +19,7 @@ pub mod fake;
 mod files;
 mod runtime;
 mod state;
+mod tree;
 mod usage;
 
 pub use capability::{Capability, Unsupported};
@@ -32,4 +33,8 @@ pub use exec::{
 pub use files::{Content, FileInfo, FileKind, ReadRange, SandboxPath, WriteOptions};
 pub use runtime::{Connection, EndCause, Runtime, SnapshotInfo, Status, Target};
 pub use state::State;
+pub use tree::{
+    PackedTree, Record, SkipReason, TREE_DEPTH, TreeProgress, TreeReader, TreeSize, TreeWriter,
+    stays_inside,
+};
 pub use usage::Usage;

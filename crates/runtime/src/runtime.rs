@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Command, Exec, ExecStatus, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
 use crate::state::State;
+use crate::tree::{PackedTree, TreeSize};
 use crate::usage::Usage;
 
 /// A backend that holds sandboxes.
@@ -250,6 +251,41 @@ pub trait Runtime: Debug + Send + Sync {
         content: Content,
         options: WriteOptions,
     ) -> Result<u64>;
+
+    /// Creates a tree of files in a directory, from a stream of [`TreeWriter`](crate::TreeWriter). A
+    /// new directory gets these permission bits. Existing directories are filled; files keep their
+    /// owner and permissions; symbolic links in the way are replaced. What was created before an
+    /// error stays.
+    ///
+    /// # Errors
+    /// [`Error::File`]; [`Error::Invalid`] where trees cannot be copied at once.
+    async fn unpack(
+        &self,
+        id: &SandboxId,
+        to: &SandboxPath,
+        mode: u32,
+        content: Content,
+    ) -> Result<TreeSize> {
+        drop((mode, content));
+        self.inspect(id).await?;
+        Err(Error::Invalid(format!("the runtime `{}` cannot copy a tree to {to}", self.name())))
+    }
+
+    /// The content of a directory as a stream for [`TreeReader`](crate::TreeReader). A directory in
+    /// it that contains the name `mark` is skipped.
+    ///
+    /// # Errors
+    /// As [`Runtime::unpack`].
+    async fn pack(
+        &self,
+        id: &SandboxId,
+        from: &SandboxPath,
+        mark: Option<Vec<u8>>,
+    ) -> Result<PackedTree> {
+        drop(mark);
+        self.inspect(id).await?;
+        Err(Error::Invalid(format!("the runtime `{}` cannot copy the tree {from}", self.name())))
+    }
 
     /// Creates a directory with missing parents. An existing one is no error.
     async fn make_directory(

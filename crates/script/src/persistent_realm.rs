@@ -87,6 +87,8 @@ pub fn serve<S: Serve>() -> Result<u8, Error> {
         working_directory: CString::from(c"/"),
         user,
         group,
+        umask: 0o022,
+        processors: None,
         not_before: None,
     };
     let task = Task::Once { command, streams: Streams::Pipes };
@@ -102,6 +104,7 @@ pub fn serve<S: Serve>() -> Result<u8, Error> {
         grace: GRACE,
         terminal: None,
         watches: Vec::new(),
+        first_request: None,
     };
     let outcome = jail::supervise(jail, supervision, signals).map_err(Error::Jail)?;
     Ok(match outcome.ending {

@@ -149,10 +149,27 @@ pub(crate) fn invalid(message: impl Into<String>) -> Problem {
     Problem::new(Code::InvalidInput, message)
 }
 
+/// The prefix of the exec ids of commands whose output is not recorded.
+const UNRECORDED: &str = "u-";
+
 /// The exec id of a step, from the step's own key.
 pub(crate) fn exec_id(key: &str) -> Result<ExecId, Problem> {
+    exec_id_with("x-", key)
+}
+
+/// The exec id of a step whose output is not recorded. The reaper recognizes it.
+pub(crate) fn unrecorded_exec_id(key: &str) -> Result<ExecId, Problem> {
+    exec_id_with(UNRECORDED, key)
+}
+
+/// Whether the output of a command is not recorded, and is read from its sandbox.
+pub(crate) fn is_unrecorded(id: &ExecId) -> bool {
+    id.as_str().starts_with(UNRECORDED)
+}
+
+fn exec_id_with(prefix: &str, key: &str) -> Result<ExecId, Problem> {
     let hash = blake3::hash(key.as_bytes()).to_hex();
-    ExecId::new(format!("x-{}", &hash[..24])).map_err(|error| invalid(error.to_string()))
+    ExecId::new(format!("{prefix}{}", &hash[..24])).map_err(|error| invalid(error.to_string()))
 }
 
 /// Whether an operating system's message means that a disk or quota is full.

@@ -9,6 +9,7 @@ use stockade_runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::activity::Activity;
+use crate::attachments::Attachments;
 use crate::egress::Egress;
 use crate::failure::store_problem;
 use crate::handoff::Handoffs;
@@ -16,6 +17,7 @@ use crate::inner::Inner;
 use crate::locks::Locks;
 use crate::operations;
 use crate::options::Options;
+use crate::published::Published;
 use crate::reaper;
 use crate::reserve::Reserve;
 use crate::service::Service;
@@ -52,10 +54,12 @@ impl Service {
             terminations: Terminations::default(),
             key_locks: Locks::default(),
             activity: Activity::default(),
+            attachments: Attachments::default(),
             handoffs: Handoffs::default(),
             wakers: Wakers::default(),
             tools: Tools::built_in(),
             egress: Egress::new(options.egress.clone(), &store, stop.subscribe()),
+            published: Published::default(),
             stop,
             default_runtime: default,
             reserve: options.home.as_ref().map(|home| Reserve::of(&home.path)),
@@ -76,6 +80,7 @@ impl Service {
         let builder = operations::register(builder, &inner);
         let engine = builder.launch().await.map_err(store_problem)?;
         let service = Self { engine, inner };
+        operations::publish::resume(&service).await?;
         reaper::spawn(&service.engine, &service.inner);
         Ok(service)
     }

@@ -12,6 +12,7 @@
 //! systems.
 
 mod activity;
+mod attachments;
 mod clock;
 mod connection;
 mod egress;
@@ -29,6 +30,7 @@ mod options;
 pub mod orbiter;
 mod owned_sandbox;
 mod paths;
+mod published;
 mod reaper;
 mod reserve;
 mod row;

@@ -84,7 +84,7 @@ pub(crate) async fn info(
     Ok(to_info(own.ok_or_else(unknown)?))
 }
 
-fn to_info(info: WorkflowInfo) -> OperationInfo {
+pub(crate) fn to_info(info: WorkflowInfo) -> OperationInfo {
     OperationInfo {
         workflow_id: OperationId(info.id.as_str().to_owned()),
         status: match info.status {

@@ -9,7 +9,7 @@ use stockade_core::{ExecId, SandboxId, State};
 use stockade_durable::{Engine, Filter, Status as WorkflowStatus, WorkflowId};
 use stockade_runtime::{Runtime, SnapshotInfo, Status};
 
-use crate::failure::store_problem;
+use crate::failure::{is_unrecorded, store_problem};
 use crate::inner::Inner;
 use crate::operations::{self, execute, lifecycle, watch};
 use crate::row::SERVICE_LABEL;
@@ -102,6 +102,9 @@ async fn end_commands(
         for exec in status.execs.iter().filter(|exec| !awaited.contains(&exec.id)) {
             if exec.ending.is_none() {
                 let _ = inner.with_deadline(runtime.kill(&status.id, &exec.id)).await;
+            } else if is_unrecorded(&exec.id) {
+                // Only the sandbox has its output.
+                continue;
             }
             let _ = inner.with_deadline(runtime.acknowledge(&status.id, &exec.id)).await;
         }
@@ -117,6 +120,7 @@ async fn awaited_commands(engine: &Engine) -> stockade_api::Result<BTreeSet<Exec
                 Filter { name: Some(name.to_owned()), status: Some(status), ..Filter::default() };
             for info in engine.list(filter).await.map_err(store_problem)? {
                 awaited.insert(execute::exec_id_for(&info.id)?);
+                awaited.insert(execute::unrecorded_exec_id_for(&info.id)?);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stockade_api::{Network, NetworkStatus, Result, Sandbox};
+use stockade_api::{Network, NetworkStatus, Publication, Result, Sandbox};
 use stockade_core::event::Reason;
 use stockade_core::network::binding::{Binding, CredentialSlot};
 use stockade_core::network::trust_variables;
@@ -120,6 +120,11 @@ impl SandboxRow {
                 .as_ref()
                 .and_then(|it| it.policy().ok())
                 .map(NetworkStatus::new),
+            published: request
+                .publish
+                .iter()
+                .map(|port| Publication { port: *port, problem: None })
+                .collect(),
             created_at: timestamp(self.created_at),
             expires_at: self.expires_at.map(timestamp),
             terminated_at: self.terminated_at.map(timestamp),

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    Ack, AppliedBundle, ApplyBundle, BundleDetail, BundleList, ById, Caller, ChangeNetwork,
-    CollectChanges, CollectDirectory, CollectedChanges, Connect, CreateSandbox, DiffBundle, Duplex,
-    Empty, Endpoint, Execute, ExecuteResult, FileContent, FileEntry, GetSandbox, HttpRequest,
-    HttpResponse, HttpStream, Items, KillSandbox, ListBundles, ListDirectory, ListSandboxes,
-    Listing, MakeDirectory, MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo,
-    OutputItem, PathDiff, ProposeChanges, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
-    RejectBundle, RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint,
-    Restore, Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, Session,
+    Ack, AppliedBundle, ApplyBundle, AttachCommand, BundleDetail, BundleList, ById, Caller,
+    ChangeNetwork, CollectChanges, CollectDirectory, CollectedChanges, CommandInfo, CommandList,
+    Connect, CreateSandbox, DiffBundle, Duplex, Empty, Endpoint, Execute, ExecuteResult,
+    FileContent, FileEntry, GetSandbox, HttpRequest, HttpResponse, HttpStream, Items, KillCommand,
+    KillSandbox, ListBundles, ListCommands, ListDirectory, ListSandboxes, Listing, MakeDirectory,
+    MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff,
+    ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, RejectBundle,
+    RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore,
+    Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SendFiles, SentFiles, Session,
     SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult,
     WebSocket, WriteFile, WriteResult,
 };
@@ -22,8 +23,9 @@ use crate::failure::store_problem;
 use crate::operation;
 use crate::operations::files::Change;
 use crate::operations::{
-    bundles, cancel, collect, create, directory, endpoint, events, exchange, execute, files,
-    lifecycle, network, output, query, restore, secrets, session, snapshot, tool, watch,
+    attach, bundles, cancel, collect, commands, create, directory, endpoint, events, exchange,
+    execute, files, lifecycle, network, output, query, restore, secrets, session, snapshot, tool,
+    watch,
 };
 use crate::service::Service;
 
@@ -43,7 +45,10 @@ impl Sandboxes for Service {
     }
 
     async fn stop(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
-        lifecycle::change_state(self, caller, request, Operation::Stop).await
+        let id = request.id.clone();
+        let stopped = lifecycle::change_state(self, caller, request, Operation::Stop).await?;
+        self.inner.published.wait_until_free(&id).await;
+        Ok(stopped)
     }
 
     async fn pause(&self, caller: &Caller, request: ById) -> Result<Sandbox> {
@@ -67,7 +72,10 @@ impl Sandboxes for Service {
     }
 
     async fn kill(&self, caller: &Caller, request: KillSandbox) -> Result<Sandbox> {
-        lifecycle::kill(self, caller, request).await
+        let id = request.id.clone();
+        let killed = lifecycle::kill(self, caller, request).await?;
+        self.inner.published.wait_until_free(&id).await;
+        Ok(killed)
     }
 
     async fn get_status(&self, caller: &Caller, request: GetSandbox) -> Result<Sandbox> {
@@ -105,6 +113,14 @@ impl Sandboxes for Service {
         request: OperationId,
     ) -> Result<OperationInfo> {
         cancel::cancel(self, caller, &request).await
+    }
+
+    async fn commands(&self, caller: &Caller, request: ListCommands) -> Result<CommandList> {
+        commands::list(self, caller, request).await
+    }
+
+    async fn kill_command(&self, caller: &Caller, request: KillCommand) -> Result<CommandInfo> {
+        commands::kill(self, caller, request).await
     }
 
     async fn stat_file(&self, caller: &Caller, request: StatFile) -> Result<FileEntry> {
@@ -219,6 +235,10 @@ impl Sandboxes for Service {
         session::open(self, caller, request).await
     }
 
+    async fn attach_command(&self, caller: &Caller, request: AttachCommand) -> Result<Session> {
+        attach::attach(self, caller, request).await
+    }
+
     async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {
         output::read(self, caller, request).await
     }
@@ -242,6 +262,19 @@ impl Sandboxes for Service {
         content: FileContent,
     ) -> Result<WriteResult> {
         files::write(self, caller, request, content).await
+    }
+
+    async fn send_files(
+        &self,
+        caller: &Caller,
+        request: SendFiles,
+        content: FileContent,
+    ) -> Result<SentFiles> {
+        files::send(self, caller, request, content).await
+    }
+
+    async fn receive_files(&self, caller: &Caller, request: ReceiveFiles) -> Result<FileContent> {
+        files::receive(self, caller, request).await
     }
 
     async fn connect(&self, caller: &Caller, request: Connect) -> Result<Box<dyn Duplex>> {

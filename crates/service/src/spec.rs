@@ -46,6 +46,18 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
         network.check_secrets()?;
         check_secret_names(network, &request.environment)?;
     }
+    let ports: BTreeSet<_> = request.publish.iter().map(|port| (port.address, port.host)).collect();
+    if ports.len() < request.publish.len() {
+        return Err(invalid("a port of the host can be published only once"));
+    }
+    if request.publish.len() > PUBLISHED_PORTS {
+        return Err(invalid(format!("at most {PUBLISHED_PORTS} ports can be published")));
+    }
+    if request.publish.iter().any(|port| port.host == 0 || port.inside == 0) {
+        return Err(invalid("a published port must be a number from 1 to 65535")
+            .because("it is the same each time that the sandbox starts")
+            .remedied_by("for any free port, use `stockade forward ID 0:PORT`"));
+    }
     for name in request.environment.keys() {
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(invalid(format!("{name:?} is not a valid variable name")));
@@ -77,6 +89,9 @@ fn rules(request: &CreateSandbox) -> Result<Rules> {
             .because(error.reason)
     })
 }
+
+/// How many ports of the host one sandbox may have.
+const PUBLISHED_PORTS: usize = 64;
 
 /// The TTL of a sandbox, from now on.
 pub(crate) fn ttl(expiry: Expiry, default: Option<Duration>) -> Result<Option<Duration>> {

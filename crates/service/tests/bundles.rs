@@ -105,11 +105,13 @@ async fn on_a_full_disk_nothing_is_done_but_to_reject() {
     let scene = Setup::new().await;
     let (first, second) = (scene.bundle(&["one"]), scene.bundle(&["two"]));
     let sandbox = json!({"id": scene.harness.sandbox().await});
+    // A kill removes the files of what has nothing to lose, also when it cannot be recorded.
+    let doomed = json!({"id": scene.harness.sandbox().await});
     scene.fill_disk().await;
     for (operation, request) in [
         ("apply_bundle", json!({"id": first})),
         ("pause", sandbox.clone()),
-        ("kill", sandbox.clone()),
+        ("kill", doomed.clone()),
     ] {
         let problem = scene.call("u1", "", operation, request).await.unwrap_err();
         assert_eq!(problem.code, Code::StorageFull, "{operation}");
@@ -128,7 +130,9 @@ async fn on_a_full_disk_nothing_is_done_but_to_reject() {
     scene.call("u1", "", "apply_bundle", json!({"id": second})).await.unwrap();
     scene.call("u1", "", "pause", sandbox.clone()).await.unwrap();
     scene.call("u1", "", "resume", sandbox.clone()).await.unwrap();
-    scene.call("u1", "", "kill", sandbox).await.unwrap();
+    for killed in [sandbox, doomed] {
+        scene.call("u1", "", "kill", killed).await.unwrap();
+    }
 }
 
 /// Work that started before the disk was full is completed automatically when there is room.

@@ -26,8 +26,6 @@ calls_are_refused! {
     userfaultfd: Anyone ["userfaultfd"];
     keyctl: Anyone ["keyctl"];
     add_key_and_request_key: Anyone ["add_key", "request_key"];
-    ptrace_traceme: Anyone ["ptrace-traceme"];
-    process_vm: Anyone ["process_vm_readv", "process_vm_writev"];
     kcmp: Anyone ["kcmp"];
     kexec: Root ["kexec_load", "kexec_file_load"];
     kernel_modules: Root ["init_module", "finit_module", "delete_module"];

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{call, create, refused, sh};
 use crate::call::Outcome;
-use crate::daemons::kill_server;
+use crate::daemons::{kill_server, wait_until};
 use crate::harness::{Identity, World};
 use crate::host::Tree;
 use crate::tty::Terminal;
@@ -517,7 +517,153 @@ fn a_file_whose_server_dies_is_written_again(world: &World) {
     call(world, &["kill", &id]).succeeds();
 }
 
+/// Links whose targets are in the copied tree are copied, in both directions; others are reported.
+fn links_that_stay_in_the_tree_are_copied(world: &World) {
+    let id = create(world, &[]);
+    let tree = world.path("tree");
+    world.plant(&tree.join("x"), "x\n");
+    world.plant(&tree.join("deep/er/y"), "y\n");
+    let links = [
+        ("near", "x"),
+        ("down", "deep/er/y"),
+        ("deep/er/up", "../../x"),
+        ("dangling", "nothing"),
+        ("directory", "deep"),
+    ];
+    let outside = [
+        ("absolute", "/etc/passwd"),
+        ("above", "../x"),
+        ("deep/far", "../../x"),
+        ("through", "directory/../../x"),
+    ];
+    for (link, target) in links.iter().chain(&outside) {
+        std::os::unix::fs::symlink(target, tree.join(link)).unwrap();
+    }
+    let into = cp(world, &tree, inside(&id, "/tmp/tree"));
+    into.succeeds();
+    assert!(into.stderr.contains("4 links, special files"), "{into}");
+    assert!(into.stderr.contains("leads out of the copied tree"), "{into}");
+    assert!(outside.iter().any(|(link, _)| into.stderr.contains(link)), "{into}");
+    for (link, target) in links {
+        let read = sh(world, &id, &format!("readlink /tmp/tree/{link}"));
+        assert_eq!(read.stdout.trim_end(), target, "{read}");
+    }
+    for (link, target) in outside {
+        sh(world, &id, &format!("test ! -L /tmp/tree/{link} && ln -s {target} /tmp/tree/{link}"))
+            .succeeds();
+    }
+    let target = world.outside().join("target");
+    let words = ["cp", "--json", &inside(&id, "/tmp/tree"), target.to_str().unwrap()];
+    let out = call(world, &words);
+    out.succeeds();
+    assert_eq!(out.json()["links"], 5, "{out}");
+    assert_eq!(out.json()["leftOut"], 4, "{out}");
+    for (link, text) in links {
+        assert_eq!(fs::read_link(target.join(link)).unwrap(), Path::new(text), "{link}");
+    }
+    for (link, _) in outside {
+        assert!(fs::symlink_metadata(target.join(link)).is_err(), "{link}");
+    }
+    // Once more: links and files are replaced.
+    let again = cp(world, inside(&id, "/tmp/tree/."), &target);
+    again.succeeds();
+    let twice = cp(world, &tree, inside(&id, "/tmp"));
+    twice.succeeds();
+    assert_eq!(sh(world, &id, "readlink /tmp/tree/near").stdout, "x\n");
+}
+
+/// Files keep the time of their last change, in both directions.
+fn files_keep_their_times(world: &World) {
+    let id = create(world, &[]);
+    let tree = world.path("tree");
+    world.plant(&tree.join("old"), "old\n");
+    let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 5);
+    let file = fs::File::options().write(true).open(tree.join("old")).unwrap();
+    file.set_modified(time).unwrap();
+    cp(world, &tree, inside(&id, "/tmp/tree")).succeeds();
+    assert_eq!(sh(world, &id, "stat -c %Y /tmp/tree/old").stdout, "1000000000\n");
+    let target = world.outside().join("target");
+    cp(world, inside(&id, "/tmp/tree"), &target).succeeds();
+    assert_eq!(fs::metadata(target.join("old")).unwrap().modified().unwrap(), time);
+}
+
+/// Thousands of files are one operation, with one event; an error in the middle is reported.
+fn many_files_are_one_operation(world: &World) {
+    let id = create(world, &[]);
+    let tree = world.path("tree");
+    fs::create_dir_all(&tree).unwrap();
+    for number in 0..3000 {
+        fs::write(tree.join(number.to_string()), number.to_string()).unwrap();
+    }
+    world.chown_tree(&tree, |_| world.identity.uid());
+    let into = cp(world, &tree, inside(&id, "/tmp/tree"));
+    into.succeeds();
+    assert!(into.stderr.contains("3000 files, 10890 bytes"), "{into}");
+    let counted = sh(world, &id, "ls /tmp/tree | wc -l; cat /tmp/tree/2999");
+    assert_eq!(counted.stdout, "3000\n2999", "{counted}");
+    let target = world.outside().join("target");
+    let out = cp(world, inside(&id, "/tmp/tree"), &target);
+    out.succeeds();
+    assert!(out.stderr.contains("3000 files, 10890 bytes"), "{out}");
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 3000);
+    assert_eq!(fs::read_to_string(target.join("2999")).unwrap(), "2999");
+    let copies = copies(world, &id);
+    assert_eq!(copies.len(), 2, "{copies:?}");
+    // A directory is in the way of a file.
+    sh(world, &id, "cd /tmp/tree && rm 1500 && mkdir 1500").succeeds();
+    let blocked = cp(world, &tree, inside(&id, "/tmp"));
+    assert_ne!(blocked.code(), 0, "{blocked}");
+    assert!(blocked.stderr.contains("1500"), "{blocked}");
+    let left = sh(world, &id, "ls -a /tmp/tree | grep -c '^[.]stockade'");
+    assert_eq!(left.stdout, "0\n", "{left}");
+}
+
+/// The events of copies of a sandbox.
+fn copies(world: &World, id: &str) -> Vec<serde_json::Value> {
+    let events = call(world, &["events", "--json", "--type", "FILES_COPIED", id]);
+    events.succeeds();
+    events.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Each way in which files cross leaves an event with its direction, paths and bytes.
+fn copies_leave_events(world: &World) {
+    let id = create(world, &[]);
+    let tree = world.path("tree");
+    for (name, text) in [("a", "1"), ("deep/b", "22")] {
+        world.plant(&tree.join(name), text);
+    }
+    let file = tree.join("a");
+    let target = world.outside().join("target");
+    cp(world, &file, inside(&id, "/tmp/file")).succeeds();
+    let stdin = world.stockade(&["cp", "-", &inside(&id, "/tmp/stdin")]).input("123").finish();
+    stdin.succeeds();
+    cp(world, &tree, inside(&id, "/tmp/tree")).succeeds();
+    cp(world, inside(&id, "/tmp/file"), &target).succeeds();
+    cp(world, inside(&id, "/tmp/stdin"), "-").succeeds();
+    cp(world, inside(&id, "/tmp/tree"), world.outside().join("tree")).succeeds();
+    let expected = [
+        ("in", "/tmp/file", 1, 1),
+        ("in", "/tmp/stdin", 1, 3),
+        ("in", "/tmp/tree", 3, 3),
+        ("out", "/tmp/file", 1, 1),
+        ("out", "/tmp/stdin", 1, 3),
+        ("out", "/tmp/tree", 3, 3),
+    ];
+    wait_until("all of them are recorded", || copies(world, &id).len() == expected.len());
+    let found = copies(world, &id);
+    for (event, (direction, path, paths, bytes)) in found.iter().zip(expected) {
+        let data = serde_json::json!({
+            "direction": direction, "path": path, "paths": paths, "bytes": bytes,
+        });
+        assert_eq!(event["data"], data, "{event}");
+    }
+}
+
 as_root_and_as_user![
+    links_that_stay_in_the_tree_are_copied,
+    files_keep_their_times,
+    many_files_are_one_operation,
+    copies_leave_events,
     a_file_goes_to_standard_output,
     a_file_whose_server_dies_is_written_again,
     files_arrive_as_they_are_both_ways,

@@ -1,9 +1,10 @@
 //! Persistent sandboxes: the commands on them, and the local server that executes their requests.
 //!
 //! `lifecycle` follows a sandbox from its creation to its end, `kept` ends sandboxes in every way and
-//! looks for what is lost, `exec` runs commands in it, `copy` moves files, `bundles` decides about
-//! changes and `collect` collects them, `copied_workspace` tests hosts without overlays, `network`
-//! connects to what the policy allows, `credentials` is about `--secret`, `secrets` looks for values that must not be stored, `server`
+//! looks for what is lost, `exec` runs commands in it, `live_commands` lists, ends and joins them,
+//! `copy` moves files, `bundles` decides about changes and `collect` collects them,
+//! `copied_workspace` tests hosts without overlays, `network` connects to what the policy allows,
+//! `ports` leads from the host inside, `credentials` is about `--secret`, `secrets` looks for values that must not be stored, `server`
 //! kills, overloads and deceives the server, `without_server` is about `--in-process`, completions
 //! and manual pages, and `words` about ids, answers and names.
 
@@ -15,7 +16,9 @@ mod credentials;
 mod exec;
 mod kept;
 mod lifecycle;
+mod live_commands;
 mod network;
+mod ports;
 mod secrets;
 mod server;
 mod without_server;

@@ -49,6 +49,44 @@ fn completions_are_ones_of_the_shell(world: &World) {
     call(world, &["completions", "no-shell"]).ends_with(2);
 }
 
+fn completions_know_ids(world: &World) {
+    let script = world.path("bash");
+    world.plant(&script, &call(world, &["completions", "bash"]).stdout);
+    let complete = |line: &str| {
+        let offered = "_init_completion() { :; }; . \"$0\"; COMP_WORDS=($1 $2); \
+            [[ $2 == *' ' ]] && COMP_WORDS+=(''); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+            of=$(complete -p stockade | sed 's/.*-F \\([^ ]*\\).*/\\1/'); \
+            $of stockade \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\"; \
+            echo ${COMPREPLY[*]}";
+        let binary = world.binary();
+        let words = ["-c", offered, script.to_str().unwrap(), binary.to_str().unwrap(), line];
+        let bash = world.on_host("/bin/bash".as_ref(), &words).finish();
+        bash.succeeds();
+        bash.stdout.trim_end().to_owned()
+    };
+    // No server is started only to complete a word.
+    assert_eq!(complete("kill web"), "");
+    assert!(servers(&world.data()).is_empty(), "there is a server");
+    world.review("echo two > a.txt");
+    let bundle = world.bundles()[0]["id"].as_str().unwrap()[..12].to_owned();
+    assert_eq!(complete(&format!("apply {}", &bundle[..3])), bundle);
+    create(world, &["--id", "webby"]);
+    create(world, &["--id", "other"]);
+    let started = call(world, &["exec", "--detach", "webby", "--", "sleep", "1000"]);
+    let command = started.stdout.trim_end();
+    call(world, &["snapshot", "other", "--as", "clean"]).succeeds();
+    assert_eq!(complete("stop we"), "webby");
+    assert_eq!(complete("kill we"), format!("webby {command}"));
+    assert_eq!(complete("attach webby/"), command);
+    assert_eq!(complete("restore cl"), "clean");
+    assert_eq!(complete("snapshots --remove cl"), "clean");
+    assert_eq!(complete("cp we"), "webby:/");
+    let both = complete("exec --tty ");
+    assert!(both.contains("webby") && both.contains("other"), "{both}");
+    assert_eq!(complete("exec webby we"), "");
+    assert_eq!(complete("exec --env we"), "");
+}
+
 fn manual_pages_name_every_option(world: &World) {
     let page = call(world, &["man"]);
     page.succeeds();
@@ -70,5 +108,6 @@ fn manual_pages_name_every_option(world: &World) {
 as_root_and_as_user![
     a_command_can_do_without_a_server,
     completions_are_ones_of_the_shell,
+    completions_know_ids,
     manual_pages_name_every_option,
 ];

@@ -57,6 +57,11 @@ fn of_runs(world: &World) {
     world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
     world.review("echo true > .envrc");
     call("EXECUTED_FILE", &["apply", "latest"]);
+    let bundle = world.bundles()[0]["id"].as_str().unwrap().to_owned();
+    let decided = std::fs::File::open(world.data().join("bundles").join(&bundle)).unwrap();
+    decided.lock().unwrap();
+    call("BUSY", &["reject", &bundle]);
+    drop(decided);
     world.stockade(&["reject", "latest", "--yes"]).finish().succeeds();
     world.review("cp /bin/true program");
     call("UNSEEN_CONTENT", &["apply", "latest"]);
@@ -90,6 +95,10 @@ fn of_sandboxes(world: &World) {
     let create = [&["create", "--id", "box"], &ACCESS[..]].concat();
     world.stockade(&create).finish().succeeds();
     call("CONFLICT", &["create", "--id", "box"]);
+    // The snapshot contains the number, so it is always the same.
+    let taken = std::net::TcpListener::bind("127.0.0.1:24817").unwrap();
+    call("PORT_IN_USE", &["create", "--id", "other", "--publish", "24817:80"]);
+    drop(taken);
     call("CONFLICT-network", &["allow", "box", "service.example"]);
     let link = ["exec", "box", "--", "ln", "-s", "loop", "/tmp/loop"];
     world.stockade(&link).finish().succeeds();

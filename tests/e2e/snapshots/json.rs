@@ -53,6 +53,19 @@ fn of_sandboxes(world: &World) {
     let operation = started.json()["workflowId"].as_str().unwrap().to_owned();
     world.stockade(&["logs", "--follow", &operation]).finish().succeeds();
     call("logs", &["logs", "--json", &operation]);
+    call("wait", &["wait", &operation, "--json"]);
+    call("ps", &["ps", "--all", "box", "--json"]);
+    let words = ["forward", "box", "0:80", "--json"];
+    let mut forward = world.stockade(&words).start();
+    forward.wait_for_output("\n");
+    let printed = forward.stdout();
+    forward.signal(rustix::process::Signal::INT);
+    forward.finish().succeeds();
+    // Whether the host has IPv6 is its own: the names are compared.
+    let names = redact::names(&serde_json::from_str(&printed).unwrap());
+    let line = format!("$ stockade {}\n{names:#}\n", words.join(" "));
+    calls.snapshots.assert("forward", &line);
+    let mut call = |name: &str, words: &[&str]| calls.call(name, words);
     call("cp", &["cp", "--json", "a.txt", "box:/tmp/a.txt"]);
     call("rm", &["rm", "--json", "box:/tmp/a.txt"]);
     call("tools", &["tool", "ls", "--json"]);

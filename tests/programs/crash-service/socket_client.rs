@@ -176,7 +176,12 @@ impl<'a> SocketClient<'a> {
         let workflow_id = ask.await?.workflow_id;
         let (mut from, mut seen, mut end) = (0, Vec::new(), None);
         loop {
-            let request = ReadOutput { workflow_id: workflow_id.clone(), from, follow: true };
+            let request = ReadOutput {
+                workflow_id: workflow_id.clone(),
+                from,
+                follow: true,
+                from_sandbox: false,
+            };
             let ask = self.world.call(async |me| server.read_output(me, request.clone()).await);
             let mut items = ask.await?;
             let broken = loop {

@@ -34,12 +34,48 @@ fn added(at: &str, new: Node) -> Entry {
 #[test]
 fn paths_in_a_git_directory_are_refused() {
     for at in [".git", ".git/config", "sub/.git/hooks/x", "a/.GIT/b", "git~1/x", "x/.git. /y"] {
-        assert_eq!(refusal(&path(at), Some(&file())), Some(Refusal::GitDirectory), "{at}");
-        assert_eq!(refusal(&path(at), None), Some(Refusal::GitDirectory), "{at}");
+        assert_eq!(
+            refusal(&path(at), Some(&file()), b"/home/me/p"),
+            Some(Refusal::GitDirectory),
+            "{at}"
+        );
+        assert_eq!(refusal(&path(at), None, b"/home/me/p"), Some(Refusal::GitDirectory), "{at}");
     }
     for at in [".gitignore", "git/config", "a/x.git/config"] {
-        assert_eq!(refusal(&path(at), Some(&file())), None, "{at}");
+        assert_eq!(refusal(&path(at), Some(&file()), b"/home/me/p"), None, "{at}");
     }
+}
+
+#[test]
+fn links_to_programs_and_into_the_project_do_not_leave() {
+    for (at, target) in [
+        ("bin/env", "/usr/bin/env"),
+        (".venv/bin/python", "/usr//bin/./python3"),
+        ("a", "/lib64/ld.so"),
+        ("a", "/home/me/p/src/x"),
+        ("d/a", "/home/me/p/d"),
+        ("d/a", "../../p/x"),
+    ] {
+        assert_eq!(refusal(&path(at), Some(&link(target)), b"/home/me/p"), None, "{at} {target}");
+    }
+    for (at, target) in [
+        ("a", "/usr"),
+        ("a", "/usr/"),
+        ("a", "/usr/../etc/passwd"),
+        ("a", "/usr/bin/../../root"),
+        ("a", "/usrx/bin"),
+        ("a", "/home/me/p"),
+        ("a", "/home/me/px/y"),
+        ("a", "/home/me/p/../q"),
+        ("a", "../q/x"),
+        ("a", "../../../../../../usr/bin/env"),
+    ] {
+        let refused = refusal(&path(at), Some(&link(target)), b"/home/me/p");
+        assert_eq!(refused, Some(Refusal::LinkLeaves), "{at} {target}");
+    }
+    let hooks = link("/home/me/p/.git/hooks");
+    let refused = refusal(&path("a"), Some(&hooks), b"/home/me/p");
+    assert_eq!(refused, Some(Refusal::GitDirectory));
 }
 
 #[test]
@@ -57,7 +93,7 @@ fn links_may_not_leave() {
         ("a", ""),
     ] {
         assert_eq!(
-            refusal(&path(at), Some(&link(target))),
+            refusal(&path(at), Some(&link(target)), b"/home/me/p"),
             Some(Refusal::LinkLeaves),
             "{at} {target}"
         );
@@ -70,10 +106,16 @@ fn links_may_not_leave() {
         ("d/e/a", "../../b/c"),
         ("a", "..."),
     ] {
-        assert_eq!(refusal(&path(at), Some(&link(target))), None, "{at} {target}");
+        assert_eq!(refusal(&path(at), Some(&link(target)), b"/home/me/p"), None, "{at} {target}");
     }
-    assert_eq!(refusal(&path("a"), Some(&link(".git/hooks"))), Some(Refusal::GitDirectory));
-    assert_eq!(refusal(&path("a"), Some(&link("sub/.GIT"))), Some(Refusal::GitDirectory));
+    assert_eq!(
+        refusal(&path("a"), Some(&link(".git/hooks")), b"/home/me/p"),
+        Some(Refusal::GitDirectory)
+    );
+    assert_eq!(
+        refusal(&path("a"), Some(&link("sub/.GIT")), b"/home/me/p"),
+        Some(Refusal::GitDirectory)
+    );
 }
 
 #[test]

@@ -49,6 +49,15 @@ impl Surroundings {
         Self { home, files }
     }
 
+    pub(super) fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+
+    /// The files, from the weakest to the strongest.
+    pub(super) fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
     #[cfg(test)]
     pub(crate) fn new(home: &Path, files: Vec<PathBuf>) -> Self {
         Self { home: Some(home.to_owned()), files }
@@ -365,7 +374,7 @@ fn normal(path: &Path) -> PathBuf {
 }
 
 /// The content of a regular file of the host, links followed.
-fn read(path: &Path) -> Option<Vec<u8>> {
+pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let real = path.canonicalize().ok()?;
     let name = RelativePath::new(real.file_name()?.as_bytes()).ok()?;
     let file = Dir::open(real.parent()?).ok()?.open_file(&name).ok()?;

@@ -2,6 +2,7 @@
 //! them.
 
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 
 use super::{Error, ignored};
 use crate::beneath::Dir;
@@ -18,7 +19,8 @@ pub(super) fn mark(
     project: &Project,
     notes: &mut Vec<String>,
 ) -> Result<(), Error> {
-    entries.iter_mut().for_each(policy::classify);
+    let root = project.root.as_os_str().as_bytes();
+    entries.iter_mut().for_each(|entry| policy::classify(entry, root));
     project.mark_programs(entries);
     for entry in entries.iter_mut().filter(|entry| is_executed_in_part(entry, view, project)) {
         entry.executed_by = Some(ExecutedBy::Build);

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::beneath::{Dir, FileKind, Rename};
 use crate::claim;
+use crate::commits;
 use crate::ignored_tree::Listing;
 use crate::manifest::{ContentHash, Entry, Manifest, Node, Refusal, VERSION};
 use crate::path::RelativePath;
@@ -147,6 +148,7 @@ fn write(
             with_operation("create", blobs.create_file(&hash_name(listing.hash)?, 0o600))?;
         with_operation("write", file.write_all(&listing.text))?;
     }
+    commits::harvest(dir, view, project)?;
     let below = listings.iter().flat_map(|listing| &listing.entries);
     times::write(dir, view.changed(), manifest.entries.iter().chain(below))?;
     let texts = store_old_texts(&project.dir, &base, &manifest.entries)?;

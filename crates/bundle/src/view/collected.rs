@@ -90,6 +90,7 @@ impl LayerCollector {
         record.base_ref = None;
         let (views, dir) = (self.views.try_clone(), self.dir.try_clone());
         let view = View {
+            repository: None,
             name: self.name.clone(),
             pool_name: None,
             views: with_operation("open", views)?,

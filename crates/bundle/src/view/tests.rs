@@ -207,10 +207,15 @@ fn layers_belong_to_the_ids_inside() {
             assert_eq!(owner(at.join("copy/file")), (7, 8));
         }
     }
+    // What has no id inside belongs to root there.
     let few = Ownership { host_start: 0x7000_0000, count: 10 };
-    let refused =
+    let made =
         View::create(&scratch.data, &scratch.project(), ViewKind::Overlay, Some(few), &[], NOW);
-    assert!(matches!(refused, Err(Error::Unmapped { owner: 1000, count: 10 })), "{refused:?}");
+    assert_eq!(made.unwrap().upper().unwrap().stat_self().unwrap().uid, 0x7000_0000);
+    let none = Ownership { host_start: u32::MAX, count: 2000 };
+    let refused =
+        View::create(&scratch.data, &scratch.project(), ViewKind::Overlay, Some(none), &[], NOW);
+    assert!(matches!(refused, Err(Error::Unmapped { owner: 1000, .. })), "{refused:?}");
     assert!(View::list(&scratch.data).unwrap().iter().all(|view| view.record.is_some()));
 }
 

@@ -256,6 +256,7 @@ impl Spec {
                 cpu_millis: self.cpus,
                 processes: self.pids,
                 disk_bytes: self.disk,
+                ..Limits::default()
             },
             best_effort: self.best_effort.into_iter().map(Into::into).collect(),
             labels: self.label.into_iter().collect(),

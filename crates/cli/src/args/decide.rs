@@ -22,7 +22,8 @@ pub struct Decision {
     /// Ask for each hunk whether to apply it
     #[arg(long, short, conflicts_with_all = ["json", "branch"])]
     pub interactive: bool,
-    /// Commit the changes to this new branch, and leave the work tree as it is
+    /// Commit the changes to this new branch, or take the commits to it with --commits, and leave the
+    /// work tree as it is
     #[arg(
         long,
         value_name = "NAME",

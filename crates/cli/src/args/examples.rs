@@ -59,6 +59,20 @@ Examples:
 pub const RM: &str = "\
 Example:
   stockade rm demo:/tmp/src";
+pub const PS: &str = "\
+Examples:
+  stockade ps
+  stockade ps demo --all";
+pub const ATTACH: &str = "\
+Example:
+  stockade attach demo/3f9c";
+pub const WAIT: &str = "\
+Example:
+  stockade wait demo/3f9c --timeout 5m";
+pub const FORWARD: &str = "\
+Examples:
+  stockade forward demo 8080:3000
+  stockade forward demo 0:3000 --json";
 pub const LOGS: &str = "\
 Example:
   stockade logs -f key-0f8e";
@@ -218,8 +232,12 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
             "rm",
             "ls",
             "show",
+            "ps",
+            "attach",
+            "wait",
             "logs",
             "events",
+            "forward",
             "stop",
             "start",
             "pause",

@@ -9,6 +9,7 @@ use stockade_core::network::AllowedHost;
 use stockade_core::network::secret::BoundSecret;
 use stockade_core::{OrNone, State, parse_bytes_or_none, parse_duration, parse_duration_or_none};
 
+use super::ports::{PublishedPort, published_port};
 use super::sandbox_flags::{Pair, SandboxFlags, SecretFlags, UserArgument, VariableFlags, pair};
 
 fn state(text: &str) -> Result<State, String> {
@@ -16,6 +17,33 @@ fn state(text: &str) -> Result<State, String> {
         let known: Vec<_> = State::ALL.iter().map(|state| state.as_str()).collect();
         format!("there is no such state; it is one of: {}", known.join(", "))
     })
+}
+
+/// A signal by its name, with or without `SIG`, or by its number.
+fn signal(text: &str) -> Result<i32, String> {
+    const NAMES: [(&str, i32); 14] = [
+        ("HUP", 1),
+        ("INT", 2),
+        ("QUIT", 3),
+        ("ABRT", 6),
+        ("KILL", 9),
+        ("USR1", 10),
+        ("USR2", 12),
+        ("PIPE", 13),
+        ("ALRM", 14),
+        ("TERM", 15),
+        ("CONT", 18),
+        ("STOP", 19),
+        ("TSTP", 20),
+        ("WINCH", 28),
+    ];
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    if let Some((_, number)) = NAMES.iter().find(|(known, _)| *known == name) {
+        return Ok(*number);
+    }
+    let number = text.parse().ok().filter(|number| (1..=64).contains(number));
+    number.ok_or_else(|| "expected a signal, such as TERM, INT or 15".to_owned())
 }
 
 // Which process executes the operations. (clap would use a doc comment here as that of every
@@ -32,6 +60,19 @@ pub struct ServerMode {
 pub struct OneSandbox {
     /// The sandbox's id, a unique prefix of it, or `latest`
     pub id: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which server executes it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct Sandboxes {
+    /// Ids of sandboxes, unique prefixes of them, or `latest`
+    #[arg(required = true)]
+    pub id: Vec<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -59,6 +100,16 @@ pub struct Create {
     pub sandbox: SandboxFlags,
     #[command(flatten)]
     pub secrets: SecretFlags,
+    /// Publish a port: connections to HOST on this host reach the port INSIDE as long as the sandbox
+    /// lives. Only processes of this user may connect, unless ADDRESS is not of the loopback
+    #[arg(
+        long,
+        short,
+        value_name = "[ADDRESS:]HOST:INSIDE",
+        value_parser = published_port,
+        conflicts_with = "in_process"
+    )]
+    pub publish: Vec<PublishedPort>,
     /// Time to live, such as 30m or 7d, or `none` [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
     pub ttl: Option<OrNone<Duration>>,
@@ -101,12 +152,14 @@ pub struct Exec {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
     pub max_output: Option<OrNone<u64>>,
     /// Give the command a terminal
-    #[arg(long, short, conflicts_with_all = ["json", "detach"])]
+    #[arg(long, short, conflicts_with = "json")]
     pub tty: bool,
-    /// Connect standard input to the command (the default)
-    #[arg(long, short, conflicts_with_all = ["json", "detach"])]
+    /// Connect standard input to the command (the default, unless it is detached: then
+    /// `stockade attach` can write to it)
+    #[arg(long, short, conflicts_with = "json")]
     pub interactive: bool,
-    /// Run the command in the background and print the operation's id; see `stockade logs`
+    /// Run the command in the background and print its id; see `stockade ps`, `logs`, `attach`,
+    /// `wait` and `kill`
     #[arg(long, short)]
     pub detach: bool,
     /// Capture the command's output and print one JSON object
@@ -188,7 +241,7 @@ pub struct Remove {
 
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// The operation that `stockade exec --detach` printed; or a workflow run, or `latest`
+    /// A command, as `stockade ps` prints it; or a workflow run, or `latest`
     pub operation: String,
     /// Wait for more output, and exit with the command's exit code
     #[arg(long, short)]
@@ -313,9 +366,13 @@ pub struct Renew {
 
 #[derive(Debug, Args)]
 pub struct Kill {
-    /// Ids of sandboxes, unique prefixes of them, or `latest`
-    #[arg(required = true)]
+    /// Ids of sandboxes, unique prefixes of them, or `latest`; or commands, as `stockade ps` prints
+    /// them. A command is ended with everything that it has started
+    #[arg(required = true, value_name = "ID|ID/COMMAND")]
     pub id: Vec<String>,
+    /// Send this signal to commands instead, such as TERM
+    #[arg(long, short, value_name = "SIGNAL", value_parser = signal)]
+    pub signal: Option<i32>,
     /// Delete the changes in their workspaces instead of making bundles of them
     #[arg(long)]
     pub discard: bool,

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use stockade_core::network::AllowedHost;
+use stockade_core::access::Effect;
 use stockade_core::network::secret::BoundSecret;
+use stockade_core::network::{AllowedHost, HOST_LOOPBACK, Policy};
 use stockade_core::{
-    OrNone, parse_bytes_or_none, parse_count_or_none, parse_cpus_or_none, sandbox,
+    OrNone, parse_bytes, parse_bytes_or_none, parse_count_or_none, parse_cpus_or_none, sandbox,
 };
 
 // The secrets of commands. (clap would use a doc comment here as that of every command.)
@@ -38,6 +39,10 @@ pub struct SandboxFlags {
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
     #[arg(long, short = 'v', alias = "volume", value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,
+    /// Show a toolchain of your home directory, read-only: its programs and libraries, never its
+    /// configuration or credentials
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub tools: Vec<Tool>,
     #[command(flatten)]
     pub variables: VariableFlags,
     /// Add a label, which lists can be filtered by
@@ -63,6 +68,9 @@ pub struct SandboxFlags {
     /// memory
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
     pub disk: Option<OrNone<u64>>,
+    /// Size of /dev/shm, such as 1G [default: 256M, or a quarter of --memory if that is less]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub shm: Option<u64>,
     /// Maximum size of standard output and standard error of each command together, or `none`
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes_or_none)]
     pub max_output: Option<OrNone<u64>>,
@@ -76,9 +84,43 @@ pub struct SandboxFlags {
     #[arg(long, value_enum)]
     pub net: Option<Network>,
     /// Allow connections to a host, on one port or on all: a name, `*.example.com` for all names
-    /// below it, an address or an address block. Can be repeated; everything else is denied
+    /// below it, `*` for every public host, an address or an address block;
+    /// `host.stockade.internal:PORT` is the loopback of this machine. Can be repeated; everything else is
+    /// denied
     #[arg(long, value_name = "HOST[:PORT]")]
     pub allow: Vec<AllowedHost>,
+    /// Allow connections to a name also if it leads to a private network; no other name and no address
+    /// is opened. Can be repeated
+    #[arg(long, value_name = "NAME[:PORT]", value_parser = internal_host)]
+    pub allow_internal: Vec<AllowedHost>,
+}
+
+/// The value of `--allow-internal`.
+fn internal_host(text: &str) -> Result<AllowedHost, String> {
+    let host: AllowedHost = text.parse().map_err(|error: String| {
+        let is_loopback = error.contains(HOST_LOOPBACK);
+        if is_loopback { error } else { error.replace("--allow ", "--allow-internal ") }
+    })?;
+    let rule = host.clone().into_internal_rule()?;
+    Policy::new(Effect::Deny, vec![rule]).map_err(|error| error.reason)?;
+    Ok(host)
+}
+
+/// A toolchain that is often installed in a home directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Tool {
+    /// Node and npm, also of nvm, fnm and Volta
+    Node,
+    Deno,
+    Bun,
+    /// Rust, of rustup
+    Cargo,
+    /// uv and its Pythons
+    Uv,
+    Pyenv,
+    Go,
+    /// Java, also of SDKMAN
+    Jvm,
 }
 
 // The environment variables of commands. (clap would use a doc comment here as that of every command.)

@@ -13,6 +13,9 @@ use crate::review::{Review, absolute, paths, text};
 
 /// Applies a bundle. The bundle is removed if nothing in it remains to be decided.
 pub(crate) fn run(arguments: &Apply) -> Result<u8, Problem> {
+    if arguments.commits {
+        return super::commits::apply(arguments);
+    }
     let decision = &arguments.decision;
     if decision.branch.is_some() {
         return branch::run(arguments);

@@ -92,7 +92,7 @@ fn print_json(review: &Review, detail: &BundleDetail) -> Result<u8, Problem> {
 }
 
 /// Why the output ended early.
-enum DiffError {
+pub(super) enum DiffError {
     Write(io::Error),
     Problem(Problem),
 }
@@ -419,7 +419,7 @@ fn split(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Writes lines of a diff, each in its style.
-fn styled(output: &mut Output, text: &[u8]) -> Result<(), DiffError> {
+pub(super) fn styled(output: &mut Output, text: &[u8]) -> Result<(), DiffError> {
     // In a hunk each line starts with a sign, so content is never mistaken for a header.
     let mut in_hunks = false;
     for line in split(text) {

@@ -4,6 +4,7 @@
 use std::io::Write as _;
 
 use clap::CommandFactory as _;
+use clap_complete::Shell;
 use stockade_core::{Code, Problem};
 
 use crate::args::{Arguments, Completions, Man};
@@ -14,8 +15,62 @@ use crate::problem::{Failure, caused};
 pub(crate) fn completions(arguments: &Completions) -> Result<u8, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "stockade", &mut script);
-    print(&script)
+    print(&with_ids(arguments.shell, &String::from_utf8_lossy(&script)).into_bytes())
 }
+
+/// A completion script that also offers ids, which `stockade complete` prints.
+fn with_ids(shell: Shell, script: &str) -> String {
+    match shell {
+        Shell::Bash => {
+            let ends = script.rfind("\nif [[").map_or(script.len(), |at| at + 1);
+            let (functions, registration) = script.split_at(ends);
+            let registration = registration.replace("-F _stockade ", "-F _stockade_with_ids ");
+            format!("{functions}{BASH}{registration}")
+        }
+        Shell::Zsh => match script.split_once('\n') {
+            Some((head, rest)) => {
+                format!("{head}\n{ZSH}{}", rest.replace(":_default'", ":_stockade_ids'"))
+            }
+            None => script.to_owned(),
+        },
+        Shell::Fish => format!("{script}{FISH}"),
+        _ => script.to_owned(),
+    }
+}
+
+/// Adds the ids to what the generated function offers.
+const BASH: &str = r#"
+_stockade_with_ids() {
+    _stockade "$@"
+    local id word="${COMP_WORDS[COMP_CWORD]}"
+    [[ "$word" == -* ]] && return 0
+    while IFS= read -r id; do
+        COMPREPLY+=("$id")
+    done < <("${COMP_WORDS[0]}" complete -- "${COMP_WORDS[@]:0:COMP_CWORD+1}" 2>/dev/null)
+    return 0
+}
+
+"#;
+
+/// Offers ids for arguments, and files where there are none.
+const ZSH: &str = r#"
+_stockade_ids() {
+    local -a typed ids
+    typed=("${(@Q)${(z)LBUFFER}}")
+    [[ "$LBUFFER" == *[[:space:]] ]] && typed+=('')
+    ids=("${(@f)$(command stockade complete -- "${typed[@]}" 2>/dev/null)}")
+    if [[ -n "${ids[*]}" ]]; then
+        compadd -a ids
+    else
+        _default
+    fi
+}
+"#;
+
+/// Offers ids beside what the generated script offers.
+const FISH: &str = r#"
+complete -c stockade -a '(command stockade complete -- (commandline -opc) (commandline -ct) 2>/dev/null)'
+"#;
 
 /// Prints a manual page, to be read with `man -l -`.
 pub(crate) fn page(arguments: &Man) -> Result<u8, Failure> {

@@ -3,6 +3,8 @@
 mod apply;
 mod branch;
 mod bundles;
+mod commits;
+mod complete;
 mod df;
 mod diff;
 mod doctor;
@@ -29,6 +31,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(arguments) => run::run(&arguments).map_err(Failure::for_run),
         Command::Bundles(arguments) => Ok(bundles::run(&arguments)?),
+        Command::Diff(arguments) if arguments.commits => Ok(commits::diff(&arguments)?),
         Command::Diff(arguments) => Ok(diff::run(&arguments)?),
         Command::Apply(arguments) => Ok(apply::run(&arguments)?),
         Command::Reject(arguments) => reject::run(&arguments),
@@ -46,6 +49,10 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Show(arguments) => sandbox::show::run(arguments),
         Command::Cp(arguments) => sandbox::copy::run(arguments),
         Command::Rm(arguments) => sandbox::remove::run(arguments),
+        Command::Forward(arguments) => sandbox::forward::run(arguments),
+        Command::Ps(arguments) => sandbox::ps::run(arguments),
+        Command::Attach(arguments) => sandbox::rejoin::run(arguments).map_err(Failure::for_run),
+        Command::Wait(arguments) => sandbox::ps::wait(arguments).map_err(Failure::for_run),
         Command::Logs(arguments) => sandbox::logs::run(arguments),
         Command::Events(arguments) => sandbox::events::run(arguments),
         Command::Start(arguments) => sandbox::lifecycle::start(arguments),
@@ -72,6 +79,7 @@ pub(crate) fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Snapshots(arguments) => sandbox::snapshot::list(arguments),
         Command::Tool(arguments) => sandbox::tool::run(arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
+        Command::Complete(arguments) => complete::run(&arguments),
         Command::Man(arguments) => manual::page(&arguments),
         // The parser has replaced it, unless it has flags.
         Command::Help(_) => {

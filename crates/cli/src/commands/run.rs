@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use stockade_api::BundleChanges;
 use stockade_bundle::store::Bundle;
 use stockade_core::network::binding::Binding;
-use stockade_core::network::{AllowedHost, DeniedConnections, Misdirection, Reason};
-use stockade_core::{Ending, Problem};
+use stockade_core::network::{
+    AllowedHost, DeniedConnections, Misdirection, Reason, WantedHost, WantedHosts,
+};
+use stockade_core::{Code, Ending, Problem};
 use stockade_review::counts;
 
 use crate::args::Run;
@@ -64,6 +66,7 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
             "lost": lost,
         })
     });
+    let network = network.or_else(|| wanted(&report.wanted));
     let answer = json!({
         "exitCode": report.exit_code,
         "signal": report.ending.signal(),
@@ -90,6 +93,14 @@ fn print(arguments: &Run, report: &Report) -> Result<(), Problem> {
     output::print_json(&answer)
 }
 
+/// What was asked for without network access; `None` if nothing was.
+fn wanted(wanted: &WantedHosts) -> Option<Value> {
+    let host =
+        |one: &WantedHost| json!({ "host": one.host, "port": one.port, "allow": one.allow() });
+    let hosts: Vec<_> = wanted.listed().map(host).collect();
+    (!wanted.is_empty()).then(|| json!({ "wanted": hosts, "unlisted": wanted.unlisted() }))
+}
+
 fn print_report(arguments: &Run, report: &Report) {
     for reason in report.isolation.reasons.iter().chain(&report.notes) {
         eprint_line!("stockade: note: {reason}");
@@ -108,6 +119,7 @@ fn print_report(arguments: &Run, report: &Report) {
         print_misdirected(heard);
         print_denied(heard);
     }
+    print_wanted(&report.wanted);
     match &report.conclusion {
         Conclusion::Nothing => {}
         Conclusion::Stored(bundle) => {
@@ -115,6 +127,12 @@ fn print_report(arguments: &Run, report: &Report) {
                 "stockade: {}",
                 text::next_steps(&counts(&bundle.manifest.entries), bundle.id())
             );
+            if bundle.harvest().is_ok() {
+                let id = short_id(bundle.id());
+                eprint_line!(
+                    "stockade: its commits: show with `stockade diff {id} --commits`, take to a branch with `stockade apply {id} --commits`"
+                );
+            }
         }
         Conclusion::Applied { id, applied, changes, has_skipped: left } => {
             let (changed, id) = (text::count_paths(applied.changed.len()), short_id(id));
@@ -160,6 +178,27 @@ fn print_misdirected(heard: &DeniedConnections) {
     }
 }
 
+/// The hosts that programs asked for without network access: one line of arguments that would allow
+/// them. They are the sandbox's own words, which the line says.
+fn print_wanted(wanted: &WantedHosts) {
+    if wanted.is_empty() {
+        return;
+    }
+    let arguments: Vec<_> = wanted.listed().map(WantedHost::allow).collect();
+    let others = arguments.len().saturating_sub(MAX_LISTED);
+    let others = wanted.unlisted().saturating_add(others as u64);
+    let more = match others {
+        0 => String::new(),
+        others => format!("; {others} more are not listed here"),
+    };
+    eprint_line!(
+        "stockade: the sandbox has no network access [{}]; its programs asked for these hosts, which you can allow{more}",
+        Code::EgressDenied
+    );
+    let shown: Vec<_> = arguments.into_iter().take(MAX_LISTED).collect();
+    eprint_line!("  hint: {}", shown.join(" "));
+}
+
 /// The most denied connections that are printed as text.
 const MAX_LISTED: usize = 16;
 
@@ -173,7 +212,12 @@ fn print_denied(denied: &DeniedConnections) {
             Reason::Unresolved | Reason::Unreachable => "not reached",
             _ => "refused",
         };
-        eprint_line!("stockade: {what}{times}: {} [{}]", refused.message, refused.reason);
+        eprint_line!(
+            "stockade: {what}{times}: {} [{}] [{}]",
+            refused.message,
+            refused.reason,
+            refused.code
+        );
         if let Some(allow) = &refused.allow {
             eprint_line!("  hint: {allow}");
         }

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use stockade_core::{Code, Enforcement, Problem};
 use stockade_jail::cgroup::{self, Group, Limit, Limits};
-use stockade_jail::{Identity, Network, Payload, Wall};
+use stockade_jail::{Identity, Network, Payload, Wall, landlock};
 
 use crate::run;
 
@@ -150,6 +150,7 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         notes: Vec::new(),
     };
     let project = TemporaryProject::new()?;
+    let sockets = socket_note();
     match run::probe(&project.0, identity, Network::Off, Payload::Function(inside::probe)) {
         Ok(probed) => {
             diagnosis.policy = Some(policy_proof(&project)?);
@@ -158,6 +159,7 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
             if probed.view == "copy" {
                 diagnosis.notes.push(SANDBOXES_ARE_COPIES.to_owned());
             }
+            diagnosis.notes.extend(sockets);
             let text = String::from_utf8_lossy(&probed.output.bytes).into_owned();
             let untouched = std::fs::read(project.0.join("canary")).is_ok_and(|now| now == CANARY);
             diagnosis.walls =
@@ -172,6 +174,19 @@ pub(crate) fn diagnose() -> Result<Diagnosis, Problem> {
         }
     }
     Ok(diagnosis)
+}
+
+/// What this kernel cannot restrict about sockets in a writable mount, if anything.
+fn socket_note() -> Option<String> {
+    let version = match landlock::abi() {
+        Ok(version) if version >= landlock::SOCKETS_ABI => return None,
+        Ok(version) => format!("version {version}"),
+        Err(_) => "none".to_owned(),
+    };
+    Some(format!(
+        "through a directory that `--mount` shows writable, a command can connect to a socket that the host makes there after the start; Landlock restricts that from version {} of its interface on, and this kernel has {version}",
+        landlock::SOCKETS_ABI
+    ))
 }
 
 /// Tests a network with a policy.

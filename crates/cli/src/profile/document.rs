@@ -253,7 +253,7 @@ mod tests {
             ("[profile.a]\nnetwork = 'all'", "known keys"),
             ("[profile.a.limits]\nmem = '1G'", "in [profile.a.limits]"),
             ("[profile.a.limits]\nmemory = '1X'", "profile.a.limits.memory"),
-            ("[profile.a]\nallow = ['*']", "profile.a.allow"),
+            ("[profile.a]\nallow = ['https://']", "profile.a.allow"),
             ("[profile.a]\nsecret = ['TOKEN']", "profile.a.secret"),
             ("[profile.a]\nmount = '/a:/b'", "not a list"),
             ("[profile.a]\nenv = { 'A=B' = 'x' }", "not the name of a variable"),

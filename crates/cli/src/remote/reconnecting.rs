@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use serde_json::Value;
 use stockade_api::{
-    Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream, Items, OpenSession,
-    OpenWebSocket, OutputItem, PathDiff, ReadEvents, ReadFile, ReadOutput, RecordedEvent, Result,
-    Session, Transport, WebSocket, WriteFile, WriteResult,
+    AttachCommand, Caller, Connect, DiffBundle, Duplex, FileContent, HttpRequest, HttpStream,
+    Items, OpenSession, OpenWebSocket, OutputItem, PathDiff, ReadEvents, ReadFile, ReadOutput,
+    ReceiveFiles, RecordedEvent, Result, SendFiles, SentFiles, Session, Transport, WebSocket,
+    WriteFile, WriteResult,
 };
 use stockade_client::{Client, ServerDirectory};
 use stockade_core::{Code, Problem};
@@ -66,6 +67,10 @@ impl Transport for Reconnecting {
         self.client.open_session(caller, request).await
     }
 
+    async fn attach_command(&self, caller: &Caller, request: AttachCommand) -> Result<Session> {
+        self.with_retry(|| self.client.attach_command(caller, request.clone())).await
+    }
+
     async fn read_output(&self, caller: &Caller, request: ReadOutput) -> Result<Items<OutputItem>> {
         self.with_retry(|| self.client.read_output(caller, request.clone())).await
     }
@@ -95,6 +100,21 @@ impl Transport for Reconnecting {
         // The content may have been sent in part, and cannot be read twice here.
         self.with_retry(|| self.client.health()).await?;
         self.client.write_file(caller, request, content).await
+    }
+
+    async fn send_files(
+        &self,
+        caller: &Caller,
+        request: SendFiles,
+        content: FileContent,
+    ) -> Result<SentFiles> {
+        // As with a file.
+        self.with_retry(|| self.client.health()).await?;
+        self.client.send_files(caller, request, content).await
+    }
+
+    async fn receive_files(&self, caller: &Caller, request: ReceiveFiles) -> Result<FileContent> {
+        self.with_retry(|| self.client.receive_files(caller, request.clone())).await
     }
 
     async fn http_stream(&self, caller: &Caller, request: HttpRequest) -> Result<HttpStream> {

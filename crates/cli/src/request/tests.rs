@@ -13,13 +13,10 @@ use crate::args::{Arguments, Command};
 use crate::commands::sandbox::create;
 use crate::run;
 
-/// Flags of both commands that affect the output, not the sandbox.
-const PRESENTATION: [&str; 2] = ["json", "help"];
-
-/// A flag whose values are added to the others before a request is made from them.
-const PROFILE: &str = "profile";
-/// Their values are those of the caller's variables, and go to the egress process beside the request.
-const SECRETS: [&str; 2] = ["secret", "strict-secrets"];
+/// Flags of both commands that are not part of the request: those of the output, those of secrets, whose
+/// values go to the egress process, the profile, whose values are added to the other flags before, and
+/// toolchains, which this host need not have.
+const NOT_REQUESTED: [&str; 6] = ["json", "help", "profile", "secret", "strict-secrets", "tools"];
 
 /// A value for each flag that both have; `@` stands for an existing directory.
 const SAMPLES: &[(&str, &[&str])] = &[
@@ -39,11 +36,13 @@ const SAMPLES: &[(&str, &[&str])] = &[
     ("cpus", &["0.5"]),
     ("pids", &["7"]),
     ("disk", &["1G"]),
+    ("shm", &["8M"]),
     ("best-effort", &["pids"]),
     ("best-effort", &["processes", "landlock", "memory", "cpus", "disk"]),
     ("access", &["deny:read:/a:b", "allow:readwrite:/"]),
     ("net", &["off"]),
     ("net", &["policy"]),
+    ("allow-internal", &["mirror.test", "*.corp.test:443"]),
     ("allow", &["example.com:443", "*.example.com"]),
     ("max-output", &["1K"]),
 ];
@@ -114,11 +113,7 @@ fn shared_flags() -> BTreeSet<String> {
         command.get_arguments().filter_map(|it| it.get_long().map(str::to_owned)).collect()
     };
     let shared: BTreeSet<_> = of("run").intersection(&of("create")).cloned().collect();
-    shared
-        .into_iter()
-        .filter(|name| !PRESENTATION.contains(&name.as_str()) && name != PROFILE)
-        .filter(|name| !SECRETS.contains(&name.as_str()))
-        .collect()
+    shared.into_iter().filter(|name| !NOT_REQUESTED.contains(&name.as_str())).collect()
 }
 
 #[test]

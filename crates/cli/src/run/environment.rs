@@ -8,9 +8,21 @@ use stockade_core::sandbox::User;
 use stockade_core::{Code, Problem, SandboxSpec};
 use stockade_plan::environment::{self, Account, RESERVED};
 
-/// Variables of the caller that affect presentation, and give access to nothing.
-const INHERITED: [&str; 7] =
-    ["COLORTERM", "FORCE_COLOR", "LANG", "LANGUAGE", "NO_COLOR", "TERM", "TZ"];
+/// Variables of the caller that affect presentation or name the author of commits, and give access
+/// to nothing.
+const INHERITED: [&str; 11] = [
+    "COLORTERM",
+    "FORCE_COLOR",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_AUTHOR_NAME",
+    "GIT_COMMITTER_EMAIL",
+    "GIT_COMMITTER_NAME",
+    "LANG",
+    "LANGUAGE",
+    "NO_COLOR",
+    "TERM",
+    "TZ",
+];
 
 /// The whole environment, as `NAME=VALUE` strings.
 ///

@@ -4,14 +4,15 @@
 use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
-use stockade_bundle::project::Project;
+use stockade_bundle::project::{Git, Project};
 use stockade_bundle::view::{self, Ownership, View, ViewPurpose};
+use stockade_core::network::WantedHosts;
 use stockade_core::network::binding::Binding;
 use stockade_core::{Code, Ending, Isolation, LimitReport, Problem, SandboxSpec};
 use stockade_jail::{
@@ -19,15 +20,20 @@ use stockade_jail::{
     Teardown, Wall,
 };
 use stockade_plan::limits::{Disk, EnforcedLimits, Groups, WatchedLimits, enforce};
-use stockade_plan::{self as plan, HostPaths, JailStatus, OneShotInput, Users};
+use stockade_plan::{
+    self as plan, AuthorityFiles, HostPaths, JailStatus, OneShotInput, Users, owners,
+};
 
 use super::network::placeholders;
 use super::{environment, limits};
 use crate::args::Run;
 use crate::egress::{Egress, RunningEgress};
+use crate::network_stub::NetworkStub;
 use crate::problem::caused;
 use crate::terminal::{self, RawMode};
 
+/// Why there is no overlay where none was wanted.
+const COPY_REQUESTED: &str = "--view copy was given";
 /// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
 /// How many bytes of each stream, from its end, a JSON report contains; as for `exec`.
@@ -56,6 +62,8 @@ pub(super) struct Finished {
     pub(super) teardown: Teardown,
     pub(super) view: View,
     pub(super) isolation: Isolation,
+    /// The hosts that were asked for without network access.
+    pub(super) wanted: WantedHosts,
 }
 
 impl RunningJail {
@@ -80,6 +88,8 @@ pub(super) struct LaunchSpec<'a> {
     pub(super) command: &'a [OsString],
     /// Whether the command has a terminal.
     pub(super) tty: bool,
+    /// Whether the project is copied instead of shown through an overlay.
+    pub(super) copied: bool,
     /// The secrets that the egress proxy inserts into requests.
     pub(super) secrets: &'a [Binding],
     /// The certificates (PEM) that programs must trust, if they differ from the system's.
@@ -101,7 +111,15 @@ pub(super) fn launch(
         _ => None,
     };
     let again = || function.map(Payload::Function);
-    match attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)) {
+    let unrepresentable = || unrepresentable(&identity, wanted.project);
+    let first = match wanted.copied {
+        true => Err(AttemptError::NoOverlay(COPY_REQUESTED.to_owned())),
+        false => match unrepresentable() {
+            Some(path) => Err(AttemptError::NoOverlay(owners::reason(&path, &identity))),
+            None => attempt(wanted, data, identity, started, (ViewKind::Overlay, payload)),
+        },
+    };
+    match first {
         Err(AttemptError::NoOverlay(reason)) => {
             if wanted.spec.limits.disk_bytes.is_some() {
                 return Err(Problem::new(
@@ -116,6 +134,9 @@ pub(super) fn launch(
             let mut launched = attempt(wanted, data, identity, started, (ViewKind::Copy, again()))
                 .map_err(AttemptError::into_launch_error)?;
             launched.isolation.limits.extend(reports);
+            if wanted.copied {
+                return Ok(launched);
+            }
             launched
                 .isolation
                 .reasons
@@ -128,6 +149,17 @@ pub(super) fn launch(
             Ok(launched)
         }
     }
+}
+
+/// A file of the project or of its git directory that an overlay cannot change.
+fn unrepresentable(identity: &Identity, project: &Project) -> Option<PathBuf> {
+    let outside = match &project.git {
+        Git::Worktree { common_dir, .. } => Some(common_dir),
+        Git::None | Git::Directory | Git::Unverified => None,
+    };
+    std::iter::once(&project.root)
+        .chain(outside)
+        .find_map(|path| owners::unrepresentable(identity, path, owners::ENTRIES_OF_A_RUN))
 }
 
 /// Why there is no jail.
@@ -186,8 +218,13 @@ fn attempt(
     let spec = wanted.spec;
     let refused = |error: plan::Error| AttemptError::from(limits::plan_problem(&error));
     let paths = || HostPaths::new(data.path());
-    let request = plan::Request::check(spec, &spec.root, Users::for_identity(&identity), &paths)
-        .map_err(refused)?;
+    let mut request =
+        plan::Request::check(spec, &spec.root, Users::for_identity(&identity), &paths)
+            .map_err(refused)?;
+    // A payload is a test of the walls, which asks for nothing.
+    if payload.is_none() {
+        request.add_stub();
+    }
     let EnforcedLimits { group, reports } =
         enforce(Groups::Own, spec, Disk::Memory).map_err(refused)?;
     let watched = WatchedLimits::new(spec, &reports);
@@ -200,17 +237,23 @@ fn attempt(
         .map_err(|e| view_problem(&e))?;
     let path = data.path().join("views").join(view.id());
     let shown = match (kind, spec.limits.disk_bytes) {
-        (ViewKind::Overlay, None) => plan::View::Overlay(path),
+        (ViewKind::Overlay, None) => plan::View::Overlay(path.clone()),
         (ViewKind::Overlay, Some(size_bytes)) => plan::View::InMemory(size_bytes),
         (ViewKind::Copy, _) => plan::View::Copy(path.join("copy")),
     };
-    let launched = jail_spec(wanted, request, identity, &shown, &view, payload)
-        .map_err(AttemptError::from)
-        .and_then(|mut jail_spec| {
-            jail_spec.cgroup =
-                (spec.limits.memory_bytes.or(spec.limits.cpu_millis)).is_some().then_some(group);
-            jail::launch(jail_spec).map_err(|e| self::launch_error(&e, wanted.project))
-        });
+    let authorities = wanted.authorities.map(|text| AuthorityFiles { text, directory: &path });
+    let launched =
+        jail_spec(wanted, request, identity, (&shown, &view, authorities), payload, data)
+            .map_err(AttemptError::from)
+            .and_then(|mut jail_spec| {
+                jail_spec.cgroup = (spec.limits.memory_bytes.or(spec.limits.cpu_millis))
+                    .is_some()
+                    .then_some(group);
+                jail::launch(jail_spec).map_err(|e| self::launch_error(&e, wanted.project))
+            });
+    if let Some(authorities) = authorities {
+        authorities.remove();
+    }
     match launched {
         Ok(jail) => {
             let standing = JailStatus {
@@ -234,9 +277,9 @@ fn jail_spec(
     wanted: &LaunchSpec<'_>,
     request: plan::Request,
     identity: Identity,
-    shown: &plan::View,
-    view: &View,
+    (shown, view, authorities): (&plan::View, &View, Option<AuthorityFiles<'_>>),
     payload: Option<Payload>,
+    data: &DataDir,
 ) -> Result<JailSpec, Problem> {
     let text = |bytes: &[u8], what: &str| {
         CString::new(bytes)
@@ -255,14 +298,18 @@ fn jail_spec(
     let placeholders: Vec<_> = placeholders(wanted.secrets).collect();
     let environment = environment::build(
         std::env::vars_os(),
-        &request.network_variables(wanted.authorities.is_some()),
+        &request.one_shot_variables(wanted.authorities.is_some()),
         &placeholders,
         wanted.spec,
         request.own(),
     )?;
     let directory = wanted.spec.working_directory.as_deref().unwrap_or_else(|| Path::new("/"));
     let seen = view.record().started;
+    data.etc().map_err(|error| caused(Code::Io, &error))?;
+    let etc = data.path().join("etc");
     let once = OneShotInput {
+        etc: &etc,
+        git: wanted.project.git_configuration(),
         identity,
         view: shown,
         payload,
@@ -272,12 +319,21 @@ fn jail_spec(
             true => Streams::Terminal(terminal::window_size()),
             false => Streams::Pipes,
         },
+        umask: umask(),
         not_before: Some((seen.seconds, seen.nanoseconds)),
-        authorities: wanted.authorities,
+        authorities,
         group: None,
         lock: view.lock().try_clone_to_owned().map_err(|e| caused(Code::Io, &e))?,
     };
     request.one_shot_jail(once).map_err(|error| limits::plan_problem(&error))
+}
+
+/// The permission bits that new files of this process do not get. Reading them sets them, which
+/// affects no other thread: there is none.
+fn umask() -> u32 {
+    let own = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(own);
+    own.as_raw_mode()
 }
 
 fn view_problem(error: &view::Error) -> Problem {
@@ -317,6 +373,7 @@ pub(super) fn supervise(
     data: &DataDir,
 ) -> Result<Finished, Problem> {
     let RunningJail { mut jail, mut view, isolation, watched } = launched;
+    let stub = NetworkStub::default();
     // The command has just been started, so removing old directories does not delay it.
     jail.close_with_mounts(view.tidy());
     let io = |e: std::io::Error| {
@@ -346,6 +403,7 @@ pub(super) fn supervise(
         grace: GRACE,
         terminal: raw.as_ref().map(RawMode::descriptor).transpose().map_err(io)?,
         watches: limits::watches(arguments, watched, &jail, data),
+        first_request: jail.stub.take().map(|listeners| stub.start_at(listeners)),
     };
     let outcome = jail::supervise(jail, supervision, signals);
     drop(raw);
@@ -360,6 +418,7 @@ pub(super) fn supervise(
             teardown: outcome.teardown,
             view,
             isolation,
+            wanted: stub.end(),
         }),
         Err(error) => {
             let problem = match &error {

@@ -3,6 +3,7 @@
 
 mod ending;
 mod environment;
+mod hidden;
 mod launch;
 mod limits;
 mod missing_program;
@@ -30,12 +31,15 @@ pub(crate) use limits::{shell_word, wall_remedy};
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
-use crate::args::Run;
+use crate::args::{Run, View};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
 use crate::profile;
-use crate::request::SandboxRequest;
+use crate::request::{SandboxRequest, refuse_own_loopback};
+
+/// The signal for a file in memory that has no room left.
+const SIGBUS: i32 = 7;
 
 /// Runs the command, and stores, applies or discards its changes.
 pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
@@ -71,17 +75,20 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let spec = &requested;
     let secrets = network::secrets(arguments, spec)?;
     // The egress process starts in parallel with the jail.
-    let mut egress = spec.network.clone().map(Egress::start).transpose()?;
+    let limit = network::connection_limit(arguments, spec)?;
+    let start = |policy| Egress::start(policy, limit);
+    let mut egress = spec.network.clone().map(start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
-    let authorities = match &mut egress {
-        Some(egress) if !secrets.is_empty() => Some(egress.set_credentials(secrets)?),
-        _ => None,
+    let (authorities, unreadable) = match &mut egress {
+        Some(egress) => network::authorities(egress, secrets)?,
+        None => (None, Vec::new()),
     };
     let wanted = launch::LaunchSpec {
         project: &project,
         spec,
         command: &arguments.command,
         tty: arguments.tty,
+        copied: arguments.view == View::Copy,
         secrets: &bound,
         authorities: authorities.as_deref(),
     };
@@ -94,13 +101,18 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
     let mut notes = chosen.notes;
     notes.extend(more_notes);
+    notes.extend(unreadable);
+    let shown = hidden::Shown::new(spec, home.as_deref());
+    notes.extend(shown.note(&arguments.command, &ended.ending));
     let policy = spec.network.clone();
     let network = policy.zip(refusals).map(|(policy, (refusals, ended_early))| {
         notes.extend(ended_early);
         (policy, bound, refusals)
     });
     Ok(Report {
-        hint: hint(arguments, &ended.ending, &project, home.as_deref()),
+        hint: hint(arguments, &ended.ending, &project, home.as_deref())
+            .or_else(|| shown.hint(&arguments.command, &ended.ending))
+            .or_else(|| ending_hint(arguments, &ended.ending)),
         exit_code: ended.ending.process_exit_code(),
         ending: ended.ending,
         output: ended.output,
@@ -111,6 +123,7 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
         notes,
         isolation: ended.isolation,
         network,
+        wanted: ended.wanted,
         memory_peak_bytes: ended.memory_peak_bytes,
         out_of_memory_kills: ended.out_of_memory_kills,
         _teardown: ended.teardown,
@@ -127,6 +140,7 @@ pub(crate) fn request(
 ) -> Result<SandboxSpec, Problem> {
     let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
     let requested = SandboxRequest::read(&arguments.sandbox, Some(&workspace), current)?;
+    refuse_own_loopback(&arguments.sandbox.allow)?;
     let root = match requested.root {
         Root::Directory(path) => Root::Directory(
             stockade_plan::image::directory(&path, data.path())
@@ -148,7 +162,7 @@ pub(crate) fn request(
         limits: requested.limits,
         best_effort: requested.best_effort,
         access,
-        network: requested.allowed.map(network::policy).transpose()?,
+        network: requested.network.map(|network| network.policy()).transpose()?,
         labels: requested.labels,
         lease: None,
     })
@@ -216,6 +230,34 @@ fn hint(
         name,
         &missing_program::Host { path: &path, home, project: &project.root },
     )
+}
+
+/// What the user can do about a command that ended for a reason that its sandbox has.
+fn ending_hint(arguments: &Run, ending: &Ending) -> Option<String> {
+    let words: Vec<_> = arguments.command.iter().take(2).map(|word| word.as_os_str()).collect();
+    let is_rename = matches!(words.as_slice(), [git, verb] if *git == "git" && *verb == "mv");
+    if is_rename && arguments.view == View::Overlay && *ending != Ending::Exited(0) {
+        return Some(
+            "directories of the project cannot be renamed in an overlay; add --view copy"
+                .to_owned(),
+        );
+    }
+    if *ending == Ending::Exited(0) {
+        return None;
+    }
+    match words.first().and_then(|word| word.to_str()) {
+        Some("setarch") => {
+            return Some("a sandbox keeps the randomization of addresses; omit setarch".to_owned());
+        }
+        Some("chrt") => {
+            return Some("a sandbox has no real-time scheduling; omit chrt".to_owned());
+        }
+        _ => {}
+    }
+    matches!(ending, Ending::Signaled(SIGBUS)).then(|| {
+        "the command ended with SIGBUS; if it uses /dev/shm, choose a larger --shm, such as --shm 1G"
+            .to_owned()
+    })
 }
 
 /// The home directory that `passwd(5)` lists for a user id.

@@ -1,21 +1,16 @@
 //! The network access of the command: only its own loopback, or the hosts that `--allow` names; and
 //! the secrets that the egress proxy inserts into its requests.
 
-use stockade_core::access::Effect;
 use stockade_core::network::binding::{Binding, CredentialSlot, check_bindings};
-use stockade_core::network::{AllowedHost, Policy, Rule, secret};
+use stockade_core::network::secret;
 use stockade_core::{Code, Problem, SandboxSpec};
-use stockade_egress_control::Credential;
+use stockade_egress_control::{Authorities, Credential};
 use uuid::Uuid;
 
 use crate::args::Run;
 use crate::args::sandbox_flags::SecretFlags;
+use crate::egress::Egress;
 use crate::secrets;
-
-/// The policy that allows only these hosts.
-pub(super) fn policy(allowed: Vec<AllowedHost>) -> Result<Policy, Problem> {
-    Ok(Policy::new(Effect::Deny, allowed.into_iter().map(Rule::from).collect())?)
-}
 
 /// The secrets of a run with their values, which are those of the caller's variables of the same
 /// names.
@@ -37,6 +32,41 @@ pub(super) fn secrets(arguments: &Run, spec: &SandboxSpec) -> Result<Vec<Credent
     check_bindings(&bindings, policy)?;
     secrets::refuse_set_twice(bound, |name| spec.environment.contains_key(name))?;
     secrets::with_values(bindings)
+}
+
+/// How many connections there may be at a time, if that was requested.
+///
+/// # Errors
+/// [`Code::InvalidInput`] without network access.
+pub(super) fn connection_limit(
+    arguments: &Run,
+    spec: &SandboxSpec,
+) -> Result<Option<u16>, Problem> {
+    if arguments.max_connections.is_some() && spec.network.is_none() {
+        let message = "`--max-connections` needs a network policy";
+        return Err(Problem::new(Code::InvalidInput, message).remedied_by("--allow HOST"));
+    }
+    Ok(arguments.max_connections)
+}
+
+/// The certificates that programs must trust, if they are not those of the system, and which of the
+/// caller's cannot be read.
+///
+/// # Errors
+/// As [`Egress::set_credentials`].
+pub(super) fn authorities(
+    egress: &mut Egress,
+    secrets: Vec<Credential>,
+) -> Result<(Option<String>, Vec<String>), Problem> {
+    if secrets.is_empty() && !Authorities::has_variables() {
+        return Ok((None, Vec::new()));
+    }
+    let Authorities { text, has_own, unreadable } = Authorities::of_caller();
+    let text = match secrets.is_empty() {
+        true => has_own.then_some(text),
+        false => Some(egress.set_credentials(secrets)?),
+    };
+    Ok((text, unreadable))
 }
 
 /// The placeholders that the command sees instead of secrets, in variables of the same names.

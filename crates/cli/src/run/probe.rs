@@ -76,6 +76,7 @@ pub(crate) fn probe(
         spec: &spec,
         command: &["true".into()],
         tty: false,
+        copied: false,
         secrets: &[],
         authorities: None,
     };
@@ -116,6 +117,7 @@ fn supervision() -> Supervision {
         grace: DEADLINE,
         terminal: None,
         watches: Vec::new(),
+        first_request: None,
     }
 }
 

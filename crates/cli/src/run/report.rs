@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stockade_core::network::binding::Binding;
-use stockade_core::network::{DeniedConnections, Policy};
+use stockade_core::network::{DeniedConnections, Policy, WantedHosts};
 use stockade_core::{Ending, Isolation};
 use stockade_jail::{Captured, Teardown};
 
@@ -28,6 +28,8 @@ pub(crate) struct Report {
     /// The network policy, the secrets that were inserted into requests, and the denied
     /// connections, if there was an egress process.
     pub(crate) network: Option<(Policy, Vec<Binding>, DeniedConnections)>,
+    /// The hosts that programs asked for, if there was no network access.
+    pub(crate) wanted: WantedHosts,
     pub(crate) memory_peak_bytes: Option<u64>,
     pub(crate) out_of_memory_kills: u64,
     /// The teardown of the jail; its completion is awaited after everything was printed.

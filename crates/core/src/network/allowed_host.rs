@@ -1,10 +1,9 @@
 //! An allowed host as people write it: `HOST`, or `HOST:PORT`.
 
 use std::fmt;
-use std::str::FromStr;
 
 use super::name::as_text;
-use super::{Block, Host, Rule, Target};
+use super::{Block, HOST_LOOPBACK, Host, Name, Rule, Target, is_host_loopback};
 use crate::access::Effect;
 
 /// An allowed host, at one port or at all.
@@ -42,34 +41,68 @@ impl AllowedHost {
 
 impl From<AllowedHost> for Rule {
     fn from(AllowedHost { target, port }: AllowedHost) -> Self {
-        Self { action: Effect::Allow, target, ports: port.into_iter().collect() }
+        let ports = port.into_iter().collect();
+        Self { action: Effect::Allow, target, ports, internal: false }
     }
 }
 
-/// IPv6 addresses are in brackets if there is a port.
-impl FromStr for AllowedHost {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, "")) => (host, None),
-            Some((host, port)) => {
-                let port = port
-                    .strip_prefix(':')
-                    .ok_or("after `]` there must be nothing, or a colon and a port")?;
-                (host, Some(port))
+impl AllowedHost {
+    /// The rule that lets the name lead to a private network.
+    ///
+    /// # Errors
+    /// It is no name.
+    pub fn into_internal_rule(self) -> Result<Rule, String> {
+        match self.target {
+            Target::Exact(_) | Target::Subdomains(_) => {
+                Ok(Rule { internal: true, ..Rule::from(self) })
             }
-            None => match text.split_once(':') {
-                Some((host, port)) if !port.contains(':') => (host, Some(port)),
-                _ => (text, None),
-            },
-        };
-        let port = port.map(|port| {
-            let number = port.parse().ok().filter(|port: &u16| *port > 0);
-            number.ok_or_else(|| format!("`{port}` is not a port"))
-        });
-        Ok(Self { port: port.transpose()?, target: host.parse()? })
+            Target::Any => Err("name the host that may lead to a private network".to_owned()),
+            Target::Block(_) => {
+                Err(format!("it is an address, not a name: write `--allow {self}`"))
+            }
+        }
     }
+}
+
+/// Parses `HOST` or `HOST:PORT`. IPv6 addresses are in brackets if there is a port.
+pub(super) fn parse(text: &str) -> Result<AllowedHost, String> {
+    let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, port)) => {
+            let port = port
+                .strip_prefix(':')
+                .ok_or("after `]` there must be nothing, or a colon and a port")?;
+            (host, Some(port))
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) if !port.contains(':') => (host, Some(port)),
+            _ => (text, None),
+        },
+    };
+    let port = port.map(|port| {
+        let number = port.parse().ok().filter(|port: &u16| *port > 0);
+        number.ok_or_else(|| format!("`{port}` is not a port"))
+    });
+    let (target, port) = (host.parse()?, port.transpose()?);
+    if let Target::Exact(name) | Target::Subdomains(name) = &target {
+        refuse_loopback(name, port)?;
+    }
+    Ok(AllowedHost { target, port })
+}
+
+/// Refuses the names of the loopback: inside they are the sandbox's own.
+fn refuse_loopback(name: &Name, port: Option<u16>) -> Result<(), String> {
+    let text = name.as_str();
+    if text == "localhost" || text.ends_with(".localhost") {
+        let port = port.map_or_else(|| "PORT".to_owned(), |port| port.to_string());
+        return Err(format!(
+            "inside it is the sandbox's own loopback; for the host's write `--allow {HOST_LOOPBACK}:{port}`"
+        ));
+    }
+    if is_host_loopback(name) && port.is_none() {
+        return Err(format!("its port must be named: write `--allow {HOST_LOOPBACK}:PORT`"));
+    }
+    Ok(())
 }
 
 impl fmt::Display for AllowedHost {
@@ -103,6 +136,10 @@ mod tests {
             ("[2001:db8::1]", "2001:db8::1", vec![]),
             ("[2001:db8::1]:443", "2001:db8::1", vec![443]),
             ("[2001:db8::/32]:443", "2001:db8::/32", vec![443]),
+            ("*", "*", vec![]),
+            ("*:443", "*", vec![443]),
+            ("a.example.", "a.example", vec![]),
+            ("host.stockade.internal:80", "host.stockade.internal", vec![80]),
         ] {
             let allowed: AllowedHost = text.parse().unwrap();
             assert_eq!(allowed.to_string().parse(), Ok(allowed.clone()), "{text}");
@@ -111,8 +148,7 @@ mod tests {
             let rule = Rule::from(allowed);
             assert_eq!((rule.target.to_string(), rule.ports), (target.to_owned(), ports), "{text}");
         }
-        for text in ["", "*", ":443", "a.example:", "a.example:0", "a.example:65536", "a.example:x"]
-        {
+        for text in ["", ":443", "a.example:", "a.example:0", "a.example:65536", "a.example:x"] {
             assert!(text.parse::<AllowedHost>().is_err(), "{text}");
         }
         for text in ["https://a.example", "a.example/path", "[2001:db8::1]443", "a b", "0x7f.1"] {

@@ -128,7 +128,7 @@ impl Binding {
         let is_host = |host: &Target| match host {
             Target::Exact(own) => own == name,
             Target::Subdomains(parent) => name.is_below(parent),
-            Target::Block(_) => false,
+            Target::Any | Target::Block(_) => false,
         };
         self.ports.contains(&port) && self.hosts.iter().any(is_host)
     }
@@ -168,8 +168,10 @@ impl Binding {
         if self.hosts.is_empty() || self.hosts.len() > MAX_HOSTS {
             return Err("it has no hosts, or too many");
         }
-        if self.hosts.iter().any(|host| matches!(host, Target::Block(_))) {
-            return Err("a credential can be bound to names only, not to addresses");
+        if self.hosts.iter().any(|host| matches!(host, Target::Any | Target::Block(_))) {
+            return Err(
+                "a credential can be bound to names only, not to addresses or to all hosts",
+            );
         }
         if self.ports.is_empty() || self.ports.len() > MAX_PORTS {
             return Err("it has no ports, or too many");
@@ -211,7 +213,7 @@ fn overlap(one: &Target, other: &Target) -> bool {
         (Target::Subdomains(one), Target::Subdomains(other)) => {
             one == other || one.is_below(other) || other.is_below(one)
         }
-        (Target::Block(_), _) | (_, Target::Block(_)) => false,
+        (Target::Any | Target::Block(_), _) | (_, Target::Any | Target::Block(_)) => false,
     }
 }
 

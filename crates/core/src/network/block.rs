@@ -56,6 +56,11 @@ impl Block {
         self.is_exactly(self.first)
     }
 
+    /// The address of a block of one.
+    pub fn single(&self) -> Option<IpAddr> {
+        self.is_single().then_some(self.first)
+    }
+
     /// Whether this block contains all addresses of another one.
     pub fn contains(&self, other: &Self) -> bool {
         self.bits <= other.bits && self.contains_address(other.first)

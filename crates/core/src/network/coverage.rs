@@ -1,6 +1,6 @@
 //! Whether one policy allows no more than another one. If in doubt, the answer is no.
 
-use super::{Policy, Rule, Target};
+use super::{Policy, Rule, Target, is_host_loopback};
 use crate::access::Effect;
 use crate::address::Class;
 
@@ -20,15 +20,20 @@ impl Policy {
     }
 
     fn covers(&self, rule: &Rule) -> bool {
-        if self.default == Effect::Allow && !matches!(rule.target, Target::Block(_)) {
+        let is_host = matches!(&rule.target, Target::Exact(name) if is_host_loopback(name));
+        let is_names = !matches!(rule.target, Target::Any | Target::Block(_));
+        if self.default == Effect::Allow && is_names && !rule.internal && !is_host {
             return true;
         }
         let is_at = |own: &Rule| {
             own.ports.is_empty()
                 || !rule.ports.is_empty() && rule.ports.iter().all(|port| own.matches_port(*port))
         };
-        let allows = |own: &&Rule| own.action == Effect::Allow && is_at(own);
-        self.rules.iter().filter(allows).any(|own| own.target.covers(&rule.target))
+        let allows = |own: &&Rule| {
+            own.action == Effect::Allow && is_at(own) && (own.internal || !rule.internal)
+        };
+        let mut allowing = self.rules.iter().filter(allows);
+        allowing.any(|own| own.target == rule.target || !is_host && own.target.covers(&rule.target))
     }
 }
 
@@ -37,6 +42,7 @@ impl Target {
     /// applies to.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
+            (Self::Any, Self::Any | Self::Exact(_) | Self::Subdomains(_)) => true,
             (Self::Exact(own), Self::Exact(name)) => own == name,
             (Self::Subdomains(parent), Self::Exact(name)) => name.is_below(parent),
             (Self::Subdomains(parent), Self::Subdomains(name)) => {
@@ -100,6 +106,12 @@ mod tests {
             (policy("deny", &["127.0.0.1"]), Some("127.0.0.1"), Some("127.0.0.1")),
             (policy("deny", &["2606:4700::/32"]), Some("2606:4700::/32"), None),
             (policy("deny", &["0.0.0.0/0"]), Some("0.0.0.0/0"), None),
+            (policy("deny", &["*"]), Some("*"), Some("*")),
+            (
+                policy("deny", &["host.stockade.internal at 80"]),
+                Some("host.stockade.internal"),
+                Some("host.stockade.internal"),
+            ),
             (policy("allow", &[]), Some("*"), None),
             (policy("allow", &["not api.example"]), Some("*"), None),
         ] {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::misdirected::{MAX_MISDIRECTED, Misdirection};
-use super::{AllowedHost, Host, Reason};
+use super::{AllowedHost, Host, Reason, is_host_loopback};
 use crate::error::Code;
 use crate::names::names;
 
@@ -62,6 +62,12 @@ impl DeniedConnection {
         Self { host, port, way: transport, reason, code, message, times: 1, allow }
     }
 
+    /// The same, with the argument that allows it, if its reason alone does not say which.
+    #[must_use]
+    pub fn with_allow(self, allow: Option<String>) -> Self {
+        Self { allow: allow.or(self.allow), ..self }
+    }
+
     fn key(&self) -> Key {
         let words = self.host.is_none().then(|| self.message.clone());
         (self.host.clone(), self.port, self.reason, words)
@@ -69,6 +75,13 @@ impl DeniedConnection {
 }
 
 fn allow_argument(host: &Host, port: Option<u16>, reason: Reason) -> Option<String> {
+    // A name that stands for addresses is no host: a query for it tells about the sandbox's own
+    // addresses. The host's loopback is allowed at a port only.
+    if let Host::Name(name) = host
+        && (name.as_str().ends_with(".arpa") || is_host_loopback(name) && port.is_none())
+    {
+        return None;
+    }
     let can_be_allowed =
         matches!(reason, Reason::NotAllowed | Reason::PortNotAllowed | Reason::AddressNotAllowed);
     can_be_allowed.then(|| format!("--allow {}", AllowedHost::new(host, port)))

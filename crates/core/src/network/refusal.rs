@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use super::name::{Host, InvalidName, Name, escaped};
+use super::{AllowedHost, HOST_LOOPBACK, is_internal_network};
 use crate::address::Class;
 use crate::error::{Code, Problem};
 use crate::names::names;
@@ -13,6 +14,8 @@ names! {
     pub enum Reason: "reason" {
         /// No rule allows the host.
         NotAllowed = "not-allowed",
+        /// The sandbox has no network access.
+        NoNetwork = "no-network",
         /// A rule denies it.
         Denied = "denied",
         /// The host is allowed, but not that port of it.
@@ -33,6 +36,10 @@ names! {
         Unreachable = "unreachable",
         /// The response to a request with a credential cannot be redacted.
         Unreadable = "unreadable",
+        /// A program offers no protocol by which requests with a secret can be sent.
+        ProtocolUnsupported = "protocol-unsupported",
+        /// A program does not trust the certificate that stands for a host with a secret.
+        CertificateRefused = "certificate-refused",
         /// The traffic contains the placeholder of a secret that is not bound to the host.
         SecretMisdirected = "secret-misdirected",
         /// The value of the secret whose placeholder the request contains must be given again.
@@ -50,6 +57,14 @@ pub enum Refusal {
     NotAllowed {
         /// The requested host.
         host: Host,
+    },
+    /// [`Reason::NoNetwork`].
+    #[error("the sandbox has no network access, so {host} cannot be reached")]
+    NoNetwork {
+        /// The requested host.
+        host: Host,
+        /// The port, if it is known.
+        port: Option<u16>,
     },
     /// [`Reason::Denied`].
     #[error("the sandbox's network policy denies {host}: rule `{rule}`")]
@@ -78,6 +93,8 @@ pub enum Refusal {
     InternalAddress {
         /// The requested host.
         host: Host,
+        /// The port, if one was requested.
+        port: Option<u16>,
         /// The address that it resolves to.
         address: IpAddr,
         /// The class of the address.
@@ -138,6 +155,24 @@ pub enum Refusal {
         /// What is wrong with the response.
         what: &'static str,
     },
+    /// [`Reason::ProtocolUnsupported`].
+    #[error(
+        "a program offers HTTP/2 to {host}, or another protocol than HTTP/1.1, and requests to a host with a secret are sent by HTTP/1.1: let it use HTTP/1.1, or omit the secret"
+    )]
+    ProtocolUnsupported {
+        /// The host.
+        host: Host,
+    },
+    /// [`Reason::CertificateRefused`].
+    #[error(
+        "a program refused the certificate of {host} ({alert}): it has its own list of authorities, and for a host with a secret it must trust those in the file that SSL_CERT_FILE names"
+    )]
+    CertificateRefused {
+        /// The host.
+        host: Host,
+        /// How the program said so.
+        alert: String,
+    },
     /// [`Reason::SecretMisdirected`].
     #[error(
         "what is sent to {host} contains the placeholder of the secret {secret}, which is not bound to it"
@@ -188,6 +223,7 @@ impl Refusal {
     pub const fn reason(&self) -> Reason {
         match self {
             Self::NotAllowed { .. } => Reason::NotAllowed,
+            Self::NoNetwork { .. } => Reason::NoNetwork,
             Self::Denied { .. } => Reason::Denied,
             Self::PortNotAllowed { .. } => Reason::PortNotAllowed,
             Self::AddressNotAllowed { .. } => Reason::AddressNotAllowed,
@@ -198,6 +234,8 @@ impl Refusal {
             Self::Unresolved { .. } => Reason::Unresolved,
             Self::Unreachable { .. } => Reason::Unreachable,
             Self::Unreadable { .. } => Reason::Unreadable,
+            Self::ProtocolUnsupported { .. } => Reason::ProtocolUnsupported,
+            Self::CertificateRefused { .. } => Reason::CertificateRefused,
             Self::SecretMisdirected { .. } => Reason::SecretMisdirected,
             Self::SecretMissing { .. } => Reason::SecretMissing,
             Self::TooMany { .. } => Reason::TooMany,
@@ -208,6 +246,7 @@ impl Refusal {
     pub const fn code(&self) -> Code {
         match self.reason() {
             Reason::NotAllowed
+            | Reason::NoNetwork
             | Reason::Denied
             | Reason::PortNotAllowed
             | Reason::AddressNotAllowed
@@ -216,10 +255,24 @@ impl Refusal {
             Reason::NameMismatch | Reason::NameHidden => Code::EgressMismatch,
             Reason::InvalidRequest => Code::InvalidInput,
             Reason::Unresolved | Reason::Unreachable => Code::EgressUnreachable,
-            Reason::Unreadable => Code::EgressUnreadable,
+            Reason::Unreadable | Reason::ProtocolUnsupported | Reason::CertificateRefused => {
+                Code::EgressUnreadable
+            }
             Reason::SecretMissing => Code::SecretMissing,
             Reason::TooMany => Code::QuotaExceeded,
         }
+    }
+
+    /// The argument of `stockade run` and `stockade create` that allows it, if its reason alone does
+    /// not say which.
+    pub fn allow(&self) -> Option<String> {
+        let Self::InternalAddress { host, port, class, .. } = self else { return None };
+        let argument = match host {
+            Host::Name(_) if is_internal_network(*class) => "--allow-internal",
+            Host::Address(_) => "--allow",
+            Host::Name(_) => return None,
+        };
+        Some(format!("{argument} {}", AllowedHost::new(host, *port)))
     }
 
     /// What the client can do about it, if there is something.
@@ -227,6 +280,10 @@ impl Refusal {
         let text = match self {
             Self::NotAllowed { host } => format!(
                 "do without {host}, or ask the owner of this sandbox for a rule that allows it"
+            ),
+            Self::NoNetwork { host, port } => format!(
+                "do without {host}, or ask the owner of this sandbox to start it with `--allow {}`",
+                AllowedHost::new(host, *port)
             ),
             Self::PortNotAllowed { host, port } => format!(
                 "use an allowed port of {host}, or ask the owner of this sandbox to allow port {port}"
@@ -236,9 +293,13 @@ impl Refusal {
                 "connect by the host's name, or ask the owner of this sandbox for a rule with the address"
                     .to_owned()
             }
-            Self::InternalAddress { address, .. } => {
-                format!("if this is intended, the policy must allow {address} itself")
-            }
+            Self::InternalAddress { address, class: Class::Loopback, .. } => format!(
+                "if this is intended, use the name {HOST_LOOPBACK} and ask the owner of this sandbox for `--allow {HOST_LOOPBACK}:PORT`, or for a rule that allows {address} itself"
+            ),
+            Self::InternalAddress { address, .. } => match self.allow() {
+                Some(allow) => format!("if this is intended, ask the owner of this sandbox for `{allow}`"),
+                None => format!("if this is intended, the policy must allow {address} itself"),
+            },
             Self::NameMismatch { .. } => {
                 "send the name of the host that the connection was made to".to_owned()
             }
@@ -253,6 +314,15 @@ impl Refusal {
             ),
             Self::SecretMissing { secret, .. } => format!(
                 "ask the owner of this sandbox to give the value of {secret} again, with `stockade secret set`"
+            ),
+            Self::ProtocolUnsupported { host } => format!(
+                "use HTTP/1.1 for {host}, as with `curl --http1.1`; gRPC needs a run without a secret for that host"
+            ),
+            Self::CertificateRefused { .. } => {
+                "let the program trust the authorities in $SSL_CERT_FILE".to_owned()
+            }
+            Self::TooMany { what: what @ "connections", .. } => format!(
+                "use fewer {what} at a time, or ask the owner of this sandbox for `--max-connections NUMBER`"
             ),
             Self::TooMany { what, .. } => format!("use fewer {what} at a time"),
             Self::Unresolved { .. }
@@ -288,10 +358,16 @@ mod tests {
         let address = || "10.0.0.1".parse().unwrap();
         vec![
             Refusal::NotAllowed { host: host() },
+            Refusal::NoNetwork { host: host(), port: Some(443) },
             Refusal::Denied { host: host(), rule: "*.example".to_owned() },
             Refusal::PortNotAllowed { host: host(), port: 80 },
             Refusal::AddressNotAllowed { address: address() },
-            Refusal::InternalAddress { host: host(), address: address(), class: Class::Private },
+            Refusal::InternalAddress {
+                host: host(),
+                port: Some(443),
+                address: address(),
+                class: Class::Private,
+            },
             Refusal::mismatch(&host(), Evidence::ServerName, "other.example"),
             Refusal::NameHidden { host: host(), protocol: "HTTP/2" },
             Refusal::InvalidName(Name::parse("no name").unwrap_err()),
@@ -303,6 +379,8 @@ mod tests {
                 cause: "connection refused".to_owned(),
             },
             Refusal::Unreadable { host: host(), what: "it has a content encoding" },
+            Refusal::ProtocolUnsupported { host: host() },
+            Refusal::CertificateRefused { host: host(), alert: "UnknownCA".to_owned() },
             Refusal::SecretMisdirected { secret: "API_KEY".to_owned(), host: host() },
             Refusal::SecretMissing { secret: "API_KEY".to_owned(), host: host() },
             Refusal::TooMany { what: "connections", limit: 64 },

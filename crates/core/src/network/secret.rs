@@ -6,10 +6,10 @@ pub mod value;
 use std::fmt;
 use std::str::FromStr;
 
-use super::AllowedHost;
 use super::binding::{Binding, CredentialSlot, PORT};
 use super::name::as_text;
 use super::variables;
+use super::{AllowedHost, Target};
 
 /// The longest name, in bytes.
 const NAME_BYTES: usize = 128;
@@ -80,9 +80,12 @@ impl FromStr for BoundSecret {
                 family.program
             ));
         }
-        let host: AllowedHost = host.parse()?;
-        if host.is_addresses() {
-            return Err("a secret can be bound to a name only, not to an address".to_owned());
+        let host: AllowedHost = host
+            .parse()
+            .map_err(|error: String| error.replace("--allow ", &format!("--secret {name}@")))?;
+        if host.is_addresses() || *host.target() == Target::Any {
+            return Err("a secret can be bound to a name only, not to an address or to all hosts"
+                .to_owned());
         }
         Ok(Self { name: name.to_owned(), host })
     }

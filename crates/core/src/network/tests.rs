@@ -98,6 +98,7 @@ fn a_target_is_a_name_what_is_below_it_or_a_block() {
     for (text, expected) in [
         ("Example.com.", "example.com"),
         ("*.Example.com", "*.example.com"),
+        ("*", "*"),
         ("10.0.0.0/8", "10.0.0.0/8"),
         ("10.0.0.1", "10.0.0.1"),
         ("10.0.0.1/32", "10.0.0.1"),
@@ -113,7 +114,6 @@ fn a_target_is_a_name_what_is_below_it_or_a_block() {
     }
     for text in [
         "",
-        "*",
         "*.",
         "*.*.com",
         "a.*.com",
@@ -329,7 +329,12 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     ];
     let action = prop_oneof![Just(Effect::Allow), Just(Effect::Deny)];
     let ports = prop::collection::vec(1_u16..5, 0..3);
-    (action, target, ports).prop_map(|(action, target, ports)| Rule { action, target, ports })
+    (action, target, ports).prop_map(|(action, target, ports)| Rule {
+        action,
+        target,
+        ports,
+        internal: false,
+    })
 }
 
 proptest! {
@@ -351,7 +356,7 @@ proptest! {
     fn a_deny_beats_everything(
         rules in prop::collection::vec(any_rule(), 0..8), text in any_name(), port in 1_u16..5,
     ) {
-        let deny = Rule { action: Effect::Deny, target: Target::Exact(name(&text)), ports: vec![] };
+        let deny = Rule { action: Effect::Deny, target: Target::Exact(name(&text)), ports: vec![], internal: false };
         let rules = rules.into_iter().chain([deny]).collect();
         let policy = Policy::new(Effect::Allow, rules).unwrap();
         prop_assert_eq!(answer(policy.check(&host(&text), port)), "denied");
@@ -389,4 +394,109 @@ proptest! {
         let outside: std::net::Ipv4Addr = other.into();
         prop_assert_eq!(block.contains_address(outside.into()), other & mask == bits & mask);
     }
+}
+
+fn policy_of(rules: serde_json::Value) -> Policy {
+    serde_json::from_value(json!({ "default": "deny", "rules": rules })).unwrap()
+}
+
+#[test]
+fn an_internal_rule_opens_a_private_network_for_its_names_alone() {
+    let policy = policy_of(json!([
+        { "action": "allow", "target": "mirror.example", "ports": [443], "internal": true },
+        { "action": "allow", "target": "*.corp.example", "internal": true },
+        { "action": "allow", "target": "other.example" },
+    ]));
+    let resolved = |host: &str, port, addresses: &[&str]| {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        policy.check_resolved(&name(host), port, &addresses).map_err(|refusal| refusal.allow())
+    };
+    for (host, port, address) in [
+        ("mirror.example", Some(443), "10.0.0.5"),
+        ("mirror.example", None, "192.168.1.1"),
+        ("mirror.example", Some(443), "fd00::5"),
+        ("mirror.example", Some(443), "::ffff:10.0.0.5"),
+        ("a.corp.example", Some(80), "100.64.0.1"),
+        ("mirror.example", Some(443), "93.184.216.34"),
+    ] {
+        assert_eq!(resolved(host, port, &[address]), Ok(()), "{host} {address}");
+    }
+    for (host, port, address, allow) in [
+        ("mirror.example", Some(80), "10.0.0.5", Some("--allow-internal mirror.example:80")),
+        ("other.example", Some(443), "10.0.0.5", Some("--allow-internal other.example:443")),
+        ("other.example", None, "10.0.0.5", Some("--allow-internal other.example")),
+        ("corp.example", Some(80), "100.64.0.1", Some("--allow-internal corp.example:80")),
+        // These need a rule for the address.
+        ("mirror.example", Some(443), "169.254.169.254", None),
+        ("mirror.example", Some(443), "100.100.100.200", None),
+        ("mirror.example", Some(443), "fd00:ec2::254", None),
+        ("mirror.example", Some(443), "169.254.1.1", None),
+        ("mirror.example", Some(443), "127.0.0.1", None),
+        ("mirror.example", Some(443), "::1", None),
+        ("mirror.example", Some(443), "0.0.0.0", None),
+        ("mirror.example", Some(443), "224.0.0.1", None),
+    ] {
+        let expected = Err(allow.map(str::to_owned));
+        assert_eq!(resolved(host, port, &[address]), expected, "{host} {address}");
+    }
+    // One address that is not allowed is enough.
+    assert!(resolved("mirror.example", Some(443), &["10.0.0.5", "127.0.0.1"]).is_err());
+    // The address itself is opened to no one.
+    assert!(policy.check(&Host::parse("10.0.0.5").unwrap(), 443).is_err());
+    for rule in [
+        json!({ "action": "deny", "target": "a.example", "internal": true }),
+        json!({ "action": "allow", "target": "10.0.0.0/8", "internal": true }),
+        json!({ "action": "allow", "target": "*", "internal": true }),
+        json!({ "action": "allow", "target": HOST_LOOPBACK, "ports": [80], "internal": true }),
+    ] {
+        let policy = json!({ "default": "deny", "rules": [rule] });
+        assert!(serde_json::from_value::<Policy>(policy.clone()).is_err(), "{policy}");
+    }
+}
+
+#[test]
+fn the_loopback_of_the_host_needs_a_rule_that_names_it_and_its_ports() {
+    let host = || Host::parse(HOST_LOOPBACK).unwrap();
+    let loopback = ["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
+    let own = policy_of(json!([{ "action": "allow", "target": HOST_LOOPBACK, "ports": [9801] }]));
+    assert_eq!(own.check(&host(), 9801), Ok(()));
+    assert_eq!(own.check_lookup(&name(HOST_LOOPBACK)), Ok(()));
+    assert_eq!(own.check_resolved(&name(HOST_LOOPBACK), Some(9801), &loopback), Ok(()));
+    assert!(own.check(&host(), 9802).is_err());
+    assert!(own.check_resolved(&name(HOST_LOOPBACK), Some(9802), &loopback).is_err());
+    let elsewhere = ["10.0.0.5".parse().unwrap()];
+    assert!(own.check_resolved(&name(HOST_LOOPBACK), Some(9801), &elsewhere).is_err());
+    for wide in [
+        json!({ "default": "allow" }),
+        json!({ "default": "deny", "rules": [{ "action": "allow", "target": "*" }] }),
+        json!({ "default": "deny", "rules": [{ "action": "allow", "target": "*.internal" }] }),
+        json!({ "default": "deny", "rules": [{ "action": "allow", "target": "*.stockade.internal" }] }),
+    ] {
+        let policy: Policy = serde_json::from_value(wide.clone()).unwrap();
+        assert!(policy.check(&host(), 9801).is_err(), "{wide}");
+    }
+    let all_ports =
+        json!({ "default": "deny", "rules": [{ "action": "allow", "target": HOST_LOOPBACK }] });
+    assert!(serde_json::from_value::<Policy>(all_ports).is_err());
+}
+
+#[test]
+fn an_asterisk_is_every_public_host() {
+    let all = policy_of(json!([{ "action": "allow", "target": "*", "ports": [443] }]));
+    let check = |host: &str, port| all.check(&Host::parse(host).unwrap(), port).is_ok();
+    assert!(check("a.example", 443) && check("93.184.216.34", 443) && check("2606:2800::1", 443));
+    assert!(!check("a.example", 80) && !check("93.184.216.34", 80));
+    for address in ["10.0.0.5", "127.0.0.1", "169.254.169.254", "::1", "fd00::1"] {
+        assert!(!check(address, 443), "{address}");
+        let address = address.parse().unwrap();
+        assert!(
+            all.check_resolved(&name("a.example"), Some(443), &[address]).is_err(),
+            "{address}"
+        );
+    }
+    let without = policy_of(json!([
+        { "action": "allow", "target": "*" },
+        { "action": "deny", "target": "b.example" },
+    ]));
+    assert!(without.check(&Host::parse("b.example").unwrap(), 443).is_err());
 }

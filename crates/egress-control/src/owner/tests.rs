@@ -151,7 +151,7 @@ fn the_next_process_is_given_what_holds_then() {
     assert!(matches!(&refused[..], [Report::Answered { outcome: Err(Error::Ended(_)), .. }]));
 
     source.set(Some(&["a.example", "b.example"]));
-    let has_authorities = Authorities::read().is_ok();
+    let has_authorities = Authorities::of_caller().file().is_ok();
     *source.secret.lock().unwrap() = has_authorities.then_some("value");
     owner.tick(owner.deadline().unwrap());
     assert!(matches!(owner.next_report(), Some(Report::Started)));

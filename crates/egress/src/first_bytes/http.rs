@@ -413,7 +413,12 @@ pub(crate) async fn head(
             Ok(Some((head, length))) => {
                 return Ok(Some((head, bytes.split_off(length))));
             }
-            Err(what) => return Err(Refusal::InvalidRequest { what }),
+            Err(what) => {
+                let is_2 = guess(&bytes) == Guess::Version2;
+                let what =
+                    if is_2 { "it is HTTP/2, and only HTTP/1.1 is possible here" } else { what };
+                return Err(Refusal::InvalidRequest { what });
+            }
         }
     }
 }

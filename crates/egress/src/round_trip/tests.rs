@@ -100,6 +100,12 @@ impl Received {
         String::from_utf8_lossy(&self.bytes()).into_owned()
     }
 
+    fn body_bytes(&self) -> Vec<u8> {
+        let bytes = self.bytes();
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        end.map(|end| bytes[end + 4..].to_vec()).unwrap_or_default()
+    }
+
     fn body(&self) -> String {
         let text = self.text();
         text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
@@ -174,7 +180,8 @@ fn all_of_an_honest_response_arrives() {
         );
         for ending in [Ending::Clean, Ending::Abrupt, Ending::Never] {
             let received = run(&[VALUE], exchange(false), &at_once(&chunked), ending);
-            assert_eq!(decoded(&received.body()), (body.to_owned(), "X-T: y\r\n".to_owned()));
+            let (content, trailers) = decoded(&received.body_bytes());
+            assert_eq!((content.as_slice(), trailers.as_str()), (body.as_bytes(), "X-T: y\r\n"));
             assert!(received.is_shut && received.result.is_ok(), "{body} {ending:?}");
         }
         let close = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
@@ -195,16 +202,18 @@ fn all_of_an_honest_response_arrives() {
 }
 
 /// The content and the trailers of a chunked body.
-fn decoded(mut body: &str) -> (String, String) {
-    let mut content = String::new();
+fn decoded(mut body: &[u8]) -> (Vec<u8>, String) {
+    let mut content = Vec::new();
     loop {
-        let (size, rest) = body.split_once("\r\n").unwrap();
-        let size = usize::from_str_radix(size, 16).unwrap();
+        let end = body.windows(2).position(|pair| pair == b"\r\n").unwrap();
+        let size = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap(), 16).unwrap();
+        let rest = &body[end + 2..];
         if size == 0 {
-            return (content, rest.strip_suffix("\r\n").unwrap().to_owned());
+            let trailers = String::from_utf8_lossy(rest.strip_suffix(b"\r\n").unwrap());
+            return (content, trailers.into_owned());
         }
-        content += &rest[..size];
-        body = rest[size..].strip_prefix("\r\n").unwrap();
+        content.extend_from_slice(&rest[..size]);
+        body = rest[size..].strip_prefix(b"\r\n").unwrap();
     }
 }
 
@@ -446,9 +455,11 @@ proptest! {
         let received = run(&[ONE, LONGER], script.exchange(), &script.pieces(), script.ending);
         prop_assert!(!received.text().contains(other), "{}", received.text());
         if script.kind == Kind::Chunked {
-            let (content, _) = decoded(&received.body());
-            prop_assert!(!content.contains(other), "{}", content);
+            // A character may be split between chunks, and a cut value replaced within one.
+            let (content, _) = decoded(&received.body_bytes());
             prop_assert_eq!(content.len(), script.content().len());
+            let content = String::from_utf8_lossy(&content);
+            prop_assert!(!content.contains(other), "{}", content);
         }
         if script.kind == Kind::Messages {
             let content = unframed(&received.bytes(), script.content().len());

@@ -14,7 +14,7 @@ use crate::command::{self, Prepared, Program};
 use crate::identity::Identity;
 use crate::landlock::Ruleset;
 use crate::mounts::{At as _, Failure};
-use crate::network::Listeners;
+use crate::network::{Listeners, StubListeners};
 use crate::rlimits::ResourceLimits;
 use crate::spec::ZygoteTask;
 use crate::spec::{self, JailSpec, Streams, Task};
@@ -66,6 +66,7 @@ pub(super) fn start(
         root: files.root,
         mounts: files.mounts,
         listeners: helper.listeners(),
+        stub: helper.stub_listeners(),
     };
     let ready = handed_out.ready(files.proc_missing, landlock);
     let report_ready = |handed_out: &SentDescriptors| {
@@ -161,6 +162,8 @@ fn start_command(
         become_ids: None,
         working_directory: command.working_directory.clone(),
         rlimits,
+        umask: command.umask,
+        processors: command.processors.and_then(command::processors),
         not_before: command.not_before,
         failure: command::Failure::default(),
     };
@@ -191,6 +194,7 @@ struct SentDescriptors {
     root: Option<OwnedFd>,
     mounts: Option<OwnedFd>,
     listeners: Option<Listeners>,
+    stub: Option<StubListeners>,
 }
 
 impl SentDescriptors {
@@ -200,21 +204,23 @@ impl SentDescriptors {
             upper: self.upper.is_some(),
             root: self.root.is_some(),
             mounts: self.mounts.is_some(),
-            listeners: self.listeners.is_some(),
+            listeners: self.listeners.is_some() || self.stub.is_some(),
             proc_missing,
             landlock,
         }
     }
 
     fn each(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let Self { terminal, upper, root, mounts, listeners } = self;
+        let Self { terminal, upper, root, mounts, listeners, stub } = self;
         let descriptors = terminal.iter().chain(upper).chain(root).chain(mounts);
-        descriptors.map(|fd| fd.as_fd()).chain(listeners.iter().flat_map(Listeners::each))
+        let listeners = listeners.iter().flat_map(Listeners::each);
+        let listeners = listeners.chain(stub.iter().flat_map(StubListeners::each));
+        descriptors.map(|fd| fd.as_fd()).chain(listeners)
     }
 
     /// Closes what was sent. A persistent jail keeps its root and its listeners for a later keeper.
     fn close(&mut self, task: &Task) {
-        (self.terminal, self.upper, self.mounts) = (None, None, None);
+        (self.terminal, self.upper, self.mounts, self.stub) = (None, None, None, None);
         if !matches!(task, Task::Serve { .. }) {
             self.listeners = None;
         }

@@ -4,9 +4,9 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::access_mounts;
 use crate::dev_proc::DevProc;
@@ -29,6 +29,8 @@ pub(super) struct Files {
     pub(super) proc_missing: bool,
     /// The paths with their Landlock rights, except `/dev`.
     pub(super) landlock_targets: Vec<(CString, LandlockAccess)>,
+    /// Where commands may connect to sockets that they did not make, if that is to be restricted.
+    pub(super) socket_targets: Option<Vec<CString>>,
     /// Whether files may become set-id programs.
     pub(super) set_id_bits: SetIdBits,
 }
@@ -45,6 +47,8 @@ pub(super) fn assemble(
     let words = |text: &'static str| move || text.to_owned();
     let writable =
         writable_targets(spec).at(Wall::Landlock, words("resolve the writable paths"))?;
+    let socket_targets =
+        socket_targets(spec).at(Wall::Landlock, words("list the places of sockets"))?;
     let access_mounts = spec.access_mounts.take();
     let set_id_bits = set_id_bits(spec);
     let root = std::mem::replace(&mut spec.root, Source::Empty);
@@ -85,7 +89,15 @@ pub(super) fn assemble(
         Task::Once { .. } | Task::Fork(_) => None,
         Task::Serve { .. } => Some(open_root().at(Wall::Root, words("open the root"))?),
     };
-    Ok(Files { upper, mounts: own_mounts, root, proc_missing, landlock_targets, set_id_bits })
+    Ok(Files {
+        upper,
+        mounts: own_mounts,
+        root,
+        proc_missing,
+        landlock_targets,
+        socket_targets,
+        set_id_bits,
+    })
 }
 
 fn open_mounts() -> rustix::io::Result<OwnedFd> {
@@ -114,6 +126,45 @@ fn writable_targets(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)
     let fixed =
         [(c"/", root), (c"/dev/shm", Write)].map(|(path, access)| Ok((path.to_owned(), access)));
     fixed.into_iter().chain(mounts).collect()
+}
+
+/// Directories of a writable root in which commands of one sandbox reach each other's sockets.
+const SOCKET_DIRECTORIES: [&str; 7] = ["/run", "/var", "/tmp", "/home", "/root", "/opt", "/srv"];
+
+/// Where commands may connect to sockets that another command or the host made. `None` if no directory
+/// of the host is mounted writable: then every socket that is seen is one of the sandbox, or was
+/// mounted by its own name. In a writable directory of the host a program may listen later.
+fn socket_targets(spec: &JailSpec) -> io::Result<Option<Vec<CString>>> {
+    let mut of_host = Vec::new();
+    let mut places = vec![Path::new("/dev/shm")];
+    for (target, mount) in &spec.mounts {
+        match mount {
+            Mount::Tree(Source::Host { tree, access, owners }) if *owners != Owners::Range => {
+                let mode = rustix::fs::fstat(&tree.file)?.st_mode;
+                match FileType::from_raw_mode(mode) {
+                    FileType::Socket => places.push(target.as_path()),
+                    FileType::Directory if *access == Access::Write => of_host.push(target),
+                    _ => {}
+                }
+            }
+            Mount::Tree(Source::Host { .. } | Source::Overlay(_)) | Mount::Scratch(_) => {
+                places.push(target.as_path());
+            }
+            Mount::Tree(Source::Empty | Source::ReadOnly(_))
+            | Mount::File(_)
+            | Mount::Link(_)
+            | Mount::Directory => {}
+        }
+    }
+    if of_host.is_empty() {
+        return Ok(None);
+    }
+    if spec.root_writable {
+        places.extend(SOCKET_DIRECTORIES.map(Path::new));
+    }
+    // A rule also grants what it says below other mounts.
+    let is_own = |place: &&Path| !of_host.iter().any(|target| target.starts_with(place));
+    places.into_iter().filter(is_own).map(mounts::c_path).collect::<io::Result<_>>().map(Some)
 }
 
 /// The Landlock rights in areas. Every path also has the rights of the paths above it, so Landlock

@@ -1,6 +1,5 @@
 //! The fifth phase of the inner half: this process gives up what neither init nor a command needs.
 
-use std::ffi::CString;
 use std::io;
 
 use super::bind_to_supervisor;
@@ -27,7 +26,7 @@ pub(super) fn give_up(
     channel: &Channel,
     files: &Files,
 ) -> Result<Restrictions, Failure> {
-    let restrictions = restrictions(spec, &files.landlock_targets)?;
+    let restrictions = restrictions(spec, files)?;
     if spec.identity.range().is_none() {
         wait_for_go(channel, 0)?;
     }
@@ -37,7 +36,7 @@ pub(super) fn give_up(
     Ok(restrictions)
 }
 
-fn restrictions(spec: &JailSpec, targets: &[(CString, Access)]) -> Result<Restrictions, Failure> {
+fn restrictions(spec: &JailSpec, files: &Files) -> Result<Restrictions, Failure> {
     let landlock = match landlock::abi() {
         Ok(version) => version.cast_signed(),
         Err(_) if spec.landlock_optional => 0,
@@ -54,19 +53,20 @@ fn restrictions(spec: &JailSpec, targets: &[(CString, Access)]) -> Result<Restri
     };
     let ruleset = match spec.task {
         Task::Fork(_) => Some(landlock::deny_all_ruleset()?.0),
-        _ if landlock > 0 => Some(rules(targets, scope)?),
+        _ if landlock > 0 => Some(rules(files, scope)?),
         _ => None,
     };
     Ok(Restrictions { landlock, ruleset })
 }
 
 /// The Landlock rules for every command: these paths, and `/dev`.
-fn rules(targets: &[(CString, Access)], scope: Scope) -> Result<Ruleset, Failure> {
+fn rules(files: &Files, scope: Scope) -> Result<Ruleset, Failure> {
+    let targets = &files.landlock_targets;
     let rules: Vec<_> = [(Target::Path(c"/dev"), Access::Devices)]
         .into_iter()
         .chain(targets.iter().map(|(path, access)| (Target::Path(path.as_c_str()), *access)))
         .collect();
-    Ruleset::new(&rules, scope)
+    Ruleset::with_sockets(&rules, scope, files.socket_targets.as_deref())
         .map_err(io::Error::from)
         .at(Wall::Landlock, || "create the Landlock rules".to_owned())
 }

@@ -27,6 +27,8 @@ fn launch(network: Network, payload: fn() -> u8) -> Result<Jail, Error> {
         working_directory: c"/".to_owned(),
         user,
         group,
+        umask: 0o022,
+        processors: None,
         not_before: None,
     };
     crate::launch(JailSpec {
@@ -71,6 +73,7 @@ fn output_of<T>(
         grace: Duration::from_secs(1),
         terminal: None,
         watches: Vec::new(),
+        first_request: None,
     };
     let outcome = crate::supervise(jail, supervision, signals).unwrap();
     let output = String::from_utf8_lossy(&outcome.output.bytes).into_owned();

@@ -12,16 +12,19 @@ mod live_tests;
 mod netlink;
 mod proof;
 mod rules;
+pub(crate) mod stub;
 
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 pub use listeners::Listeners;
 pub use proof::{Unavailable, probe};
+pub use stub::StubListeners;
 
-use crate::helper_step::{LISTEN, ROUTE, RULES};
+use crate::helper_step::{LISTEN, ROUTE, RULES, Step};
 use crate::raw;
 
 /// The port of the listener for all connections. Clients need not know it: connections to any
@@ -29,11 +32,14 @@ use crate::raw;
 const TRANSPARENT_PORT: u16 = 1022;
 /// The port of the proxy, at 127.0.0.1.
 pub const PROXY_PORT: u16 = 1023;
+/// The port of the proxy of a network without access, at 127.0.0.1: another one, so that programs
+/// inside can tell whether they have network access.
+pub const STUB_PROXY_PORT: u16 = 1021;
 /// The port of the resolver, at every address.
 pub const RESOLVER_PORT: u16 = 53;
 
-/// The addresses that are reached without the proxy: the jail's own loopback.
-const NO_PROXY: &str = "localhost,127.0.0.1,::1";
+/// The hosts that are reached without the proxy: the jail's own loopback, as programs name it.
+const NO_PROXY: &str = "localhost,127.0.0.1,::1,0.0.0.0,.localhost,127.0.0.0/8";
 
 /// The command that enables a step of the wall `network` on this host, for the step's text in a
 /// launch error.
@@ -41,13 +47,15 @@ pub fn remedy(step: &str) -> Option<&'static str> {
     match step {
         RULES => Some("sudo modprobe -a nf_tables nft_tproxy nf_tproxy_ipv4 nf_tproxy_ipv6"),
         ROUTE | LISTEN | proof::REDIRECT => None,
+        step if step == Step::ListenStub.as_str() => None,
         _ => Some("sudo sysctl -w user.max_net_namespaces=65536"),
     }
 }
 
-/// The variables by which programs inside find the proxy, and bypass it for the loopback.
-pub fn variables() -> impl Iterator<Item = (&'static str, String)> {
-    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+/// The variables by which programs inside find the proxy at this port, and bypass it for the
+/// loopback.
+pub fn variables(proxy_port: u16) -> impl Iterator<Item = (&'static str, String)> {
+    let proxy = format!("http://127.0.0.1:{proxy_port}");
     let proxies =
         ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
     let proxies = proxies.into_iter().map(move |name| (name, proxy.clone()));
@@ -65,6 +73,22 @@ const SIOCSIFFLAGS: usize = 0x8914;
 pub(crate) fn make(others: i32) -> rustix::io::Result<RawFd> {
     call(libc::SYS_unshare, [raw::signed(libc::CLONE_NEWNET | others), 0, 0])?;
     bring_up()
+}
+
+/// `/proc/sys` of the host, for [`open_low_ports`]; `None` where there is none.
+pub(crate) fn host_settings() -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, c"/proc/sys", flags, Mode::empty()).ok()
+}
+
+/// Lets every process use the ports below 1024 of the calling process's network (`ip_sysctl`), which
+/// no other network shares. Where `/proc/sys` is read-only, as in containers, they stay closed.
+pub(crate) fn open_low_ports(settings: &OwnedFd) {
+    const START: &std::ffi::CStr = c"net/ipv4/ip_unprivileged_port_start";
+    // The kernel finds the file of the network in which it is opened.
+    if let Ok(file) = openat(settings, START, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::io::write(&file, b"0");
+    }
 }
 
 /// Brings up the loopback of the calling process's network (`netdevice(7)`), and returns a file

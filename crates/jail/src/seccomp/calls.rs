@@ -7,7 +7,10 @@
 //! Allowed on purpose: `landlock_*` and `seccomp`, which can only remove rights; set-user-id and
 //! set-group-id bits where no file of the host is writable, since no_new_privs and nosuid mounts
 //! make them ineffective inside; `pidfd_open` and `pidfd_send_signal`, which reach the same
-//! processes as `kill`; calls that change ids and need capabilities, which no command has.
+//! processes as `kill`; `ptrace` and `process_vm_*`, for debuggers, tracers and the leak sanitizer:
+//! they reach dumpable processes of the same user in the same process id namespace and Landlock
+//! domain, and init and its helpers are none of these; calls that change ids and need
+//! capabilities, which no command has.
 
 use libc::c_long;
 
@@ -215,6 +218,9 @@ const PROCESSES: &[c_long] = &[
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal,
     libc::SYS_prctl,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
     libc::SYS_arch_prctl,
     libc::SYS_set_tid_address,
     libc::SYS_futex,

@@ -2,7 +2,7 @@
 
 use libc::{c_long, sock_filter};
 
-use super::{SetIdBits, program, rules, traffic_program};
+use super::{SetIdBits, program, rules, stub_program, traffic_program};
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
@@ -303,6 +303,42 @@ fn few_instructions_are_run_for_each_call() {
         let call = Call { architecture: 0xc000_003e, number, arguments: [u64::MAX; 6] };
         let steps = run(program, &call).1;
         assert!(steps <= 18, "{steps} instructions for call {number}");
+    }
+}
+
+#[test]
+fn a_stub_answers_its_sockets_and_makes_none() {
+    let decide = |number: c_long, arguments: [u64; 6]| {
+        let number = u32::try_from(number).unwrap();
+        run(stub_program(), &Call { architecture: 0xc000_003e, number, arguments }).0
+    };
+    for number in [
+        libc::SYS_accept4,
+        libc::SYS_recvfrom,
+        libc::SYS_sendto,
+        libc::SYS_shutdown,
+        libc::SYS_ppoll,
+        libc::SYS_exit_group,
+    ] {
+        assert_eq!(decide(number, [0; 6]), ALLOW, "{number}");
+    }
+    for number in [
+        libc::SYS_socket,
+        libc::SYS_connect,
+        libc::SYS_bind,
+        libc::SYS_sendmsg,
+        libc::SYS_recvmsg,
+        libc::SYS_openat,
+        libc::SYS_execve,
+        libc::SYS_clone,
+        libc::SYS_kill,
+        libc::SYS_ioctl,
+        libc::SYS_setsockopt,
+    ] {
+        assert_eq!(decide(number, [0; 6]), errno(libc::EPERM), "{number}");
+    }
+    for number in [libc::SYS_mmap, libc::SYS_mprotect] {
+        assert_eq!(decide(number, [0, 0, 4, 0, 0, 0]), errno(libc::EPERM), "{number}");
     }
 }
 

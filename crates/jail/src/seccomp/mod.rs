@@ -8,6 +8,7 @@ mod arguments;
 mod calls;
 mod names;
 mod rules;
+mod stub;
 mod traffic;
 mod tree;
 mod worker;
@@ -72,6 +73,13 @@ pub const fn worker_program() -> &'static [sock_filter] {
 pub const fn traffic_program() -> &'static [sock_filter] {
     static TRAFFIC: Block = build(&traffic::verdicts());
     TRAFFIC.program()
+}
+
+/// The filter for a process that refuses what a sandbox without network access asks for, in addition
+/// to that for commands: only the calls in `stub` are allowed; all others fail as in a worker.
+pub const fn stub_program() -> &'static [sock_filter] {
+    static STUB: Block = build(&stub::verdicts());
+    STUB.program()
 }
 
 const fn build(verdicts: &[Verdict; KNOWN]) -> Block {

@@ -60,18 +60,8 @@ pub(super) const REFUSED: &[(i32, &[c_long])] = &[
     // memory, which a filter cannot read; glibc falls back to clone, whose flags the filter sees.
     (EPERM, &[libc::SYS_unshare, libc::SYS_setns]),
     (ENOSYS, &[libc::SYS_clone3]),
-    // Other processes: their memory, file descriptors and kernel objects.
-    (
-        EPERM,
-        &[
-            libc::SYS_ptrace,
-            libc::SYS_process_vm_readv,
-            libc::SYS_process_vm_writev,
-            libc::SYS_process_madvise,
-            libc::SYS_pidfd_getfd,
-            libc::SYS_kcmp,
-        ],
-    ),
+    // Descriptors and kernel objects of other processes.
+    (EPERM, &[libc::SYS_process_madvise, libc::SYS_pidfd_getfd, libc::SYS_kcmp]),
     // Large kernel subsystems with a long list of exploits. io_uring also acts without making
     // system calls, so it bypasses this filter. EPERM is the error of their sysctls when they are
     // off.

@@ -47,7 +47,7 @@ pub(super) const ALLOWED: &[c_long] = &[
 ];
 
 /// Calls that are decided by an argument.
-const FILTERED: &[(c_long, Block)] =
+pub(super) const FILTERED: &[(c_long, Block)] =
     &[(libc::SYS_mmap, not_executable(2)), (libc::SYS_mprotect, not_executable(2))];
 
 pub(super) const fn not_executable(access_argument: u32) -> Block {

@@ -6,7 +6,6 @@ use std::fs::File;
 
 use stockade_core::access::Rules;
 use stockade_core::network::Policy;
-use stockade_core::sandbox::Limits;
 use stockade_jail::cgroup::Group;
 use stockade_jail::{Payload, Rights, Streams};
 
@@ -56,6 +55,9 @@ impl Scene {
             environment: Vec::new(),
             working_directory: CString::from(c"/"),
             streams: Streams::Pipes,
+            umask: 0o022,
+            git: Vec::new(),
+            etc: &self.path("data/view"),
             not_before: None,
             authorities: None,
             group: None,
@@ -191,7 +193,12 @@ fn a_run_and_a_persistent_sandbox_get_the_same_of_one_request() {
     assert_eq!(reaches(&once), reaches(&persistent));
     // Whether programs find a resolver is the same too, however its file is mounted.
     for jail in [&once, &persistent] {
-        assert!(jail.mounts.iter().any(|(path, _)| path == Path::new("/etc/resolv.conf")));
+        assert!(jail.mounts.iter().any(|(path, mount)| match mount {
+            Mount::Tree(Source::Host { tree, .. }) if path == Path::new("/etc") => {
+                tree.path.join("resolv.conf").exists()
+            }
+            _ => path == Path::new("/etc/resolv.conf"),
+        }));
     }
 }
 

@@ -3,16 +3,22 @@
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use stockade_core::SandboxId;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::task::JoinError;
 
 use super::call::{Client, unexpected_answer};
 use crate::files::Root;
 use crate::wire::{Answer, Request};
-use stockade_runtime::{Content, Error, ReadRange, Result, SandboxPath, WriteOptions};
+use stockade_runtime::{
+    Content, Error, PackedTree, ReadRange, Result, SandboxPath, TreeProgress, TreeSize,
+    WriteOptions,
+};
 
 /// The size of one piece of a file, and how many such pieces wait to be written.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -58,6 +64,90 @@ pub(super) async fn write(
         () = send(content, sender) => {}
     }
     work.await.map_err(lost)?
+}
+
+/// Creates a tree of files from a stream.
+pub(super) async fn unpack(
+    client: &Client,
+    id: &SandboxId,
+    to: SandboxPath,
+    mode: u32,
+    content: Content,
+) -> Result<TreeSize> {
+    let root = root(client, id).await?;
+    let (sender, receiver) = mpsc::channel(PIECES);
+    let mut pieces = Pieces { receiver, piece: io::Cursor::default() };
+    let mut work = tokio::task::spawn_blocking(move || root.unpack(&to, mode, &mut pieces));
+    tokio::select! {
+        // The rest of the content is not needed after the end of the tree, or a failure.
+        done = &mut work => return done.map_err(lost)?,
+        () = send(content, sender) => {}
+    }
+    work.await.map_err(lost)?
+}
+
+/// The content of a directory as a stream.
+pub(super) async fn pack(
+    client: &Client,
+    id: &SandboxId,
+    from: SandboxPath,
+    mark: Option<Vec<u8>>,
+) -> Result<PackedTree> {
+    let tree = with_root(client, id, move |root| root.open_tree(&from)).await?;
+    let progress = Arc::new(TreeProgress::default());
+    let (sender, receiver) = mpsc::channel(PIECES);
+    let written = progress.clone();
+    tokio::task::spawn_blocking(move || {
+        let to = PieceWriter(sender.clone());
+        if let Err(error) = tree.pack(mark.as_deref(), to, &written) {
+            // The reader may have stopped.
+            let _ = sender.blocking_send(Err(error));
+        }
+    });
+    Ok(PackedTree {
+        content: Box::pin(PieceReader { receiver, rest: io::Cursor::default() }),
+        progress,
+    })
+}
+
+/// The writing end of a content, for a thread that may block.
+struct PieceWriter(mpsc::Sender<io::Result<Vec<u8>>>);
+
+impl io::Write for PieceWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sent = self.0.blocking_send(Ok(bytes.to_vec()));
+        sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A content whose pieces a thread writes. It ends when the thread has ended.
+struct PieceReader {
+    receiver: mpsc::Receiver<io::Result<Vec<u8>>>,
+    rest: io::Cursor<Vec<u8>>,
+}
+
+impl AsyncRead for PieceReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let at = usize::try_from(self.rest.position()).unwrap_or(usize::MAX);
+        if at >= self.rest.get_ref().len() {
+            match ready!(self.receiver.poll_recv(context)) {
+                None => return Poll::Ready(Ok(())),
+                Some(piece) => self.rest = io::Cursor::new(piece?),
+            }
+        }
+        let length = Read::read(&mut self.rest, buffer.initialize_unfilled())?;
+        buffer.advance(length);
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// Runs a blocking function on a thread for blocking work.

@@ -3,6 +3,7 @@
 mod attack;
 mod refusal;
 mod transfer;
+mod tree;
 
 use std::fs;
 use std::io::{self, Read as _};

@@ -103,7 +103,7 @@ impl Drop for Writing {
 
 /// The metadata of the entry if it is a regular file that this thread's user may write to. The file
 /// is not opened: an overlay would copy all of it.
-fn writable(entry: &DirEntryRef) -> io::Result<Stat> {
+pub(super) fn writable(entry: &DirEntryRef) -> io::Result<Stat> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let name = entry.name.as_os_str();
     let found = rustix::fs::openat(entry.parent.as_fd(), name, flags, Mode::empty())?;

@@ -2,9 +2,10 @@
 //! ended ones the output is kept, and those that no client knows are removed.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use stockade_core::ExecId;
 use stockade_jail::cgroup::Group;
@@ -14,7 +15,7 @@ use stockade_jail::watch;
 use super::Key;
 use super::boot_time::BootTime;
 use super::command::{Command, Stage};
-use super::context::Context;
+use super::context::{Context, KEPT};
 use super::excess::Excess;
 use super::jail::{Jail, SOCKET};
 use super::pause::Pause;
@@ -27,9 +28,13 @@ use stockade_runtime::{EndCause, Ending};
 
 impl Sandbox {
     /// Takes over the sandbox in a directory. Returns `None` and discards the directory if there is
-    /// nothing to keep. A running sandbox is [`Lifecycle::Connecting`] until its init has reported
-    /// everything.
+    /// nothing to keep. The files of a sandbox whose record was lost, such as by a power failure of
+    /// the host, are kept beside the sandboxes. A running sandbox is [`Lifecycle::Connecting`] until
+    /// its init has reported everything.
     pub(super) fn adopt(context: &mut Context, key: Key, name: String) -> Option<Self> {
+        if name.starts_with(KEPT) {
+            return None;
+        }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(&context.sandboxes, &name, flags, Mode::empty());
         let dir = match dir {
@@ -44,17 +49,33 @@ impl Sandbox {
             Ok(record) => record,
             Err(error) => {
                 context.log(&format!("{name} has no record: {error}"));
-                end_unknown(context, &name, dir.as_fd(), None);
+                end_without_record(context, &name, dir.as_fd(), None);
                 return None;
             }
         };
         let groups = Group::from_record(&record.groups).unwrap_or_default();
         let nobody = record.id.as_ref().is_none_or(|id| id.as_str() != name);
         let same_host = record.host_start == context.host_start;
-        if nobody || record.stage == record::Stage::Starting {
+        if nobody && !same_host {
+            // The host stopped between the writes of the record and of the name.
+            end_without_record(context, &name, dir.as_fd(), None);
+            return None;
+        }
+        let is_starting = record.stage == record::Stage::Starting;
+        if nobody || is_starting && (same_host || !has_files(dir.as_fd())) {
             // No client was notified that it exists.
             end_unknown(context, &name, dir.as_fd(), Some(groups).filter(|_| same_host));
             return None;
+        }
+        if is_starting {
+            // The host stopped before the record of a running sandbox was on the disk.
+            record.stage = record::Stage::Ended(EndedRecord {
+                reason: HOST_RESTARTED.to_owned(),
+                cause: EndCause::HostRestarted,
+                host_start: owner_of_files(dir.as_fd()),
+                isolation: None,
+                commands: Vec::new(),
+            });
         }
         if !same_host {
             record.lease = record.lease.map(record::Lease::after_restart);
@@ -65,13 +86,20 @@ impl Sandbox {
         match sandbox.record.stage.clone() {
             record::Stage::Starting => return None,
             record::Stage::Ended(ended) => {
-                context.remove_groups(groups, None);
+                if same_host {
+                    context.remove_groups(groups, None);
+                } else {
+                    groups.release();
+                }
                 sandbox.adopt_ended(ended);
+                if is_starting && let Err(failure) = sandbox.write_record() {
+                    context.log(&format!("{}: {failure:?}", sandbox.name));
+                }
             }
             record::Stage::Held(held) if !same_host => {
                 groups.release();
                 let cause = EndCause::HostRestarted;
-                sandbox.adopt_dead(context, held, (cause, "the host was rebooted"));
+                sandbox.adopt_dead(context, held, (cause, HOST_RESTARTED));
             }
             record::Stage::Held(held) => sandbox.adopt_running(context, held, groups),
         }
@@ -182,13 +210,52 @@ impl Sandbox {
     }
 }
 
-/// Ends a jail that no client knows, and discards its directory.
-fn end_unknown(
+/// Ends a jail whose record is lost. Its files are kept, if it has any.
+fn end_without_record(
     context: &mut Context,
     name: &str,
-    dir: std::os::fd::BorrowedFd<'_>,
+    dir: BorrowedFd<'_>,
     groups: Option<Group>,
 ) {
+    // A sandbox of the pool belongs to nobody, and a removed one to nobody any more.
+    if name.starts_with('.') || !has_files(dir) {
+        end_unknown(context, name, dir, groups);
+        return;
+    }
+    if let Ok(control) = Control::connect(dir, SOCKET) {
+        let _ = control.send(&Request::End, &[]);
+    }
+    context.keep_files(name);
+}
+
+/// The directories of a sandbox that hold what its commands have written.
+const LAYERS: [&str; 2] = ["workspace/upper", "layers/upper"];
+/// The reason of an end, in words.
+const HOST_RESTARTED: &str = "the host was rebooted";
+
+/// Whether a command may have left files. What cannot be read counts as files.
+fn has_files(dir: BorrowedFd<'_>) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    LAYERS.into_iter().any(|layer| {
+        match rustix::fs::openat(dir, layer, flags, Mode::empty()).and_then(Dir::new) {
+            Err(Errno::NOENT) => false,
+            Err(_) => true,
+            Ok(mut entries) => entries.any(|entry| {
+                !entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+            }),
+        }
+    })
+}
+
+/// The host id of inside id 0, which owns the layers, if ids are mapped.
+fn owner_of_files(dir: BorrowedFd<'_>) -> Option<u32> {
+    let owner = |layer| rustix::fs::statat(dir, layer, AtFlags::SYMLINK_NOFOLLOW).ok();
+    let owner = LAYERS.into_iter().rev().find_map(owner)?.st_uid;
+    (owner != rustix::process::geteuid().as_raw()).then_some(owner)
+}
+
+/// Ends a jail that no client knows, and discards its directory.
+fn end_unknown(context: &mut Context, name: &str, dir: BorrowedFd<'_>, groups: Option<Group>) {
     // If no init listens, the jail ended with the keeper that was creating it.
     if let Ok(control) = Control::connect(dir, SOCKET) {
         let _ = control.send(&Request::End, &[]);
@@ -214,4 +281,112 @@ pub(super) const ADOPT_TIMEOUT: std::time::Duration = std::time::Duration::from_
 /// Whether the keeper may still wait for adopted jails.
 pub(super) fn may_wait(since: BootTime) -> bool {
     BootTime::now().since(since) < ADOPT_TIMEOUT
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use stockade_core::sandbox::{Root, User};
+    use stockade_core::{SandboxId, SandboxSpec};
+    use stockade_plan::Users;
+    use stockade_runtime::State;
+
+    use super::*;
+    use crate::directory::Directory;
+
+    const OWN: User = User { user: 4242, group: 4242 };
+
+    fn context(place: &Path) -> (Context, PathBuf) {
+        let data = place.join("data");
+        fs::create_dir(&data).unwrap();
+        rustix::fs::chmod(&data, Mode::RWXU).unwrap();
+        let directory = Directory::open(&data).unwrap();
+        let sandboxes = directory.path().join("sandboxes");
+        (Context::new(data, directory, Users::Own(OWN), 1024).unwrap(), sandboxes)
+    }
+
+    fn record(host_start: &str) -> Record {
+        Record {
+            id: Some(SandboxId::new("box").unwrap()),
+            spec: SandboxSpec::default(),
+            has_environment: false,
+            root: Root::Host,
+            begun: None,
+            whole: None,
+            created_at_ms: 0,
+            lease: None,
+            user: OWN,
+            home_owner: None,
+            host_start: host_start.to_owned(),
+            groups: Vec::new(),
+            stage: record::Stage::Starting,
+        }
+    }
+
+    fn kept(sandboxes: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(sandboxes).unwrap().map(|entry| entry.unwrap().path());
+        let is_kept =
+            |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(".kept-box-");
+        entries.filter(is_kept).collect()
+    }
+
+    #[test]
+    fn files_without_a_record_are_kept() {
+        for text in [None, Some(""), Some("{\"id\":"), Some("{}")] {
+            let place = tempfile::tempdir().unwrap();
+            let (mut context, sandboxes) = context(place.path());
+            fs::create_dir_all(sandboxes.join("box/workspace/upper")).unwrap();
+            let write = |text| fs::write(sandboxes.join("box/record.json"), text).unwrap();
+            if let Some(text) = text {
+                write(text);
+            }
+            // Nothing is lost with one that has no files.
+            assert!(Sandbox::adopt(&mut context, Key(1), "box".to_owned()).is_none());
+            assert!(!sandboxes.join("box").exists() && kept(&sandboxes).is_empty(), "{text:?}");
+
+            fs::create_dir_all(sandboxes.join("box/workspace/upper")).unwrap();
+            fs::write(sandboxes.join("box/workspace/upper/work"), "mine").unwrap();
+            if let Some(text) = text {
+                write(text);
+            }
+            assert!(Sandbox::adopt(&mut context, Key(1), "box".to_owned()).is_none());
+            let files = kept(&sandboxes);
+            let work = fs::read_to_string(files[0].join("workspace/upper/work")).unwrap();
+            assert_eq!((files.len(), &*work), (1, "mine"), "{text:?}");
+            // The next keeper leaves them alone.
+            let name = files[0].file_name().unwrap().to_str().unwrap().to_owned();
+            assert!(Sandbox::adopt(&mut context, Key(1), name).is_none());
+            assert_eq!(kept(&sandboxes), files);
+        }
+    }
+
+    #[test]
+    fn a_sandbox_whose_last_record_was_lost_with_the_host_has_its_files() {
+        let place = tempfile::tempdir().unwrap();
+        let (mut context, sandboxes) = context(place.path());
+        let (own, name) = (sandboxes.join("box"), || "box".to_owned());
+        let start = |host_start: &str, has_files: bool| {
+            fs::create_dir_all(own.join("workspace/upper")).unwrap();
+            if has_files {
+                fs::write(own.join("workspace/upper/work"), "mine").unwrap();
+            }
+            let dir = fs::File::open(&own).unwrap();
+            record(host_start).write(dir.as_fd()).unwrap();
+        };
+        let current = context.host_start.clone();
+        for (host_start, has_files) in [(current.as_str(), true), ("earlier", false)] {
+            start(host_start, has_files);
+            assert!(Sandbox::adopt(&mut context, Key(1), name()).is_none());
+            assert!(!own.exists() && kept(&sandboxes).is_empty());
+        }
+        start("earlier", true);
+        for _ in 0..2 {
+            let adopted = Sandbox::adopt(&mut context, Key(1), name()).unwrap();
+            assert_eq!(adopted.status().unwrap().state, State::Ended);
+            assert_eq!(adopted.end_cause, Some(EndCause::HostRestarted));
+            assert_eq!(fs::read_to_string(own.join("workspace/upper/work")).unwrap(), "mine");
+        }
+    }
 }

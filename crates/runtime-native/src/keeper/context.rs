@@ -30,6 +30,10 @@ const SANDBOX_RESERVE: u64 = 192;
 const COMMAND_RESERVE: u64 = 96;
 /// How many a client leaves. Some client must be able to destroy a sandbox.
 const CLIENT_RESERVE: u64 = 32;
+/// The prefix of directories with the files of sandboxes whose records are lost. No id has it.
+pub(super) const KEPT: &str = ".kept-";
+/// How long new sandboxes are collected before a helper stores them on the disk.
+pub(super) const STORE_DELAY: Duration = Duration::from_millis(100);
 /// How long until the keeper retries to remove control groups that were in use.
 const GROUP_RETRY: Duration = Duration::from_millis(50);
 
@@ -69,6 +73,8 @@ pub(super) struct Context {
     pub(super) has_network: bool,
     /// The trash is not empty.
     pub(super) has_trash: bool,
+    /// New sandboxes that are not known to be on the disk.
+    pub(super) unstored: Vec<String>,
 }
 
 /// A reply to a client.
@@ -117,6 +123,7 @@ impl Context {
             has_network: false,
             // An earlier keeper may have left entries there.
             has_trash: true,
+            unstored: Vec::new(),
         })
     }
 
@@ -217,6 +224,28 @@ impl Context {
                 self.log(&format!("cannot rename {name}: {error}"));
                 name.to_owned()
             }
+        }
+    }
+
+    /// Makes a helper store a new sandbox on the disk a moment later, with others.
+    pub(super) fn store_soon(&mut self, name: &str) {
+        if self.unstored.is_empty() {
+            self.timers.after(STORE_DELAY, Timer::Store);
+        }
+        self.unstored.push(name.to_owned());
+    }
+
+    /// Renames the directory of a sandbox whose record is lost, so that its files remain and its id
+    /// is free. Only the user removes such a directory.
+    pub(super) fn keep_files(&mut self, name: &str) {
+        let new = format!("{KEPT}{name}-{}", self.next_number());
+        let renamed = directory::name(name).and_then(|from| {
+            let to = directory::name(&new)?;
+            self.sandboxes.rename(&from, &self.sandboxes, &to, Rename::NoReplace)
+        });
+        match renamed {
+            Ok(()) => self.log(&format!("the files of {name} are kept in sandboxes/{new}")),
+            Err(error) => self.log(&format!("cannot rename {name}: {error}")),
         }
     }
 

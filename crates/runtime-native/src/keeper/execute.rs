@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use stockade_core::ExecId;
 use stockade_core::access::Level;
-use stockade_core::sandbox::User;
+use stockade_core::sandbox::{Root, User};
 use stockade_jail::control::{COMMANDS, Execute, Request, Target};
 use stockade_jail::{WindowSize, network};
 use stockade_plan::wipe::wipe_all;
-use stockade_plan::{account, environment};
+use stockade_plan::{GIT_CONFIGURATION, account, environment};
 
 use super::ClientId;
 use super::command::{Command, Stage};
@@ -169,9 +169,15 @@ impl Sandbox {
         sandbox: record::Environment,
         command: Vec<Vec<u8>>,
     ) -> Vec<Vec<u8>> {
-        let network = self.record.spec.network.is_some().then(network::variables);
+        let network =
+            self.record.spec.network.is_some().then(|| network::variables(network::PROXY_PORT));
         let network = network.into_iter().flatten();
-        let of_network = network.map(|(name, value)| environment::line(name, value)).collect();
+        let mut of_network: Vec<_> =
+            network.map(|(name, value)| environment::line(name, value)).collect();
+        let spec = &self.record.spec;
+        if spec.workspace.is_some() && !matches!(spec.root, Root::Directory(_)) {
+            of_network.push(environment::line("GIT_CONFIG_SYSTEM", GIT_CONFIGURATION));
+        }
         let of_sandbox = sandbox.into_iter().map(|(name, value)| {
             let line = environment::line(name, &value);
             wipe_all([value.0]);

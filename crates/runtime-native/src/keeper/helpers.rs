@@ -16,11 +16,13 @@ use super::reactor::{Interest, Reactor, Source, Watched};
 pub(crate) mod disk;
 mod memory;
 pub(super) mod prove;
+mod store;
 mod sweep;
 
 /// The first argument of a helper's program.
 pub const ARGUMENT: &str = "__keeper-helper";
 const SWEEP: &str = "sweep";
+const STORE: &str = "store";
 const MEASURE: &str = "measure";
 const WATCH: &str = "watch";
 const PROVE: &str = "prove";
@@ -38,6 +40,8 @@ const MAX_MEASURING: usize = 2;
 pub(super) enum Job {
     /// Removes the contents of the trash.
     Sweep,
+    /// Stores new sandboxes on the disk.
+    Store,
     /// Measures whether a sandbox exceeds its disk limit.
     Measure(Key),
     /// Measures whether a sandbox holds so much of a full disk that its commands have to end.
@@ -76,6 +80,24 @@ impl Helpers {
     /// Starts to remove the contents of a directory.
     pub(super) fn sweep(&mut self, reactor: &Reactor, trash: &Path) -> io::Result<()> {
         self.start(reactor, Job::Sweep, &[SWEEP.as_ref(), trash.as_os_str()])
+    }
+
+    /// Whether one of them stores new sandboxes.
+    pub(super) fn stores(&self) -> bool {
+        self.running.values().any(|running| running.job == Job::Store)
+    }
+
+    /// Starts to store the sandboxes of these names on the disk.
+    pub(super) fn store(
+        &mut self,
+        reactor: &Reactor,
+        sandboxes: &Path,
+        names: &[String],
+    ) -> io::Result<()> {
+        let names = names.iter().map(OsStr::new);
+        let arguments: Vec<_> =
+            [OsStr::new(STORE), sandboxes.as_os_str()].into_iter().chain(names).collect();
+        self.start(reactor, Job::Store, &arguments)
     }
 
     /// Starts to measure what layers take on disk; false when too many helpers are running.
@@ -143,7 +165,7 @@ impl Helpers {
             .stdin(Stdio::null())
             .stdout(match job {
                 Job::Prove | Job::Measure(_) | Job::Share(_) => Stdio::piped(),
-                Job::Sweep | Job::Watch(_) => Stdio::null(),
+                Job::Sweep | Job::Store | Job::Watch(_) => Stdio::null(),
             })
             .spawn()?;
         let number = self.next;
@@ -219,6 +241,9 @@ pub fn run(arguments: &[std::ffi::OsString]) -> u8 {
             // No client waits for it; if this fails, it runs at normal priority.
             let _ = rustix::process::nice(NOT_URGENT);
             sweep::sweep(Path::new(trash)).map(|()| false)
+        }
+        [job, sandboxes, ref names @ ..] if is(job, STORE) => {
+            store::store(Path::new(sandboxes), names).map(|()| false)
         }
         [job, place, limit] if is(job, MEASURE) => {
             let dir = Path::new(place);

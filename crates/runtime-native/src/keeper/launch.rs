@@ -17,7 +17,9 @@ use stockade_jail::network::Listeners;
 use stockade_jail::{self as jail, Identity, Range, Wall, watch};
 use stockade_plan::layers::Origin;
 use stockade_plan::limits::{self, Disk, EnforcedLimits, Groups, WatchedLimits as Limits};
-use stockade_plan::{HostPaths, JailStatus, PersistentInput as HeldPlan, Request as Planned};
+use stockade_plan::{
+    HostPaths, JailStatus, PersistentInput as HeldPlan, Request as Planned, owners,
+};
 
 use super::Key;
 use super::boot_time::{self, BootTime};
@@ -171,6 +173,7 @@ impl Sandbox {
             (None, _) => Origin::New,
         };
         let EnforcedLimits { group, reports } = granted;
+        let whole = self.overlay_refused(&identity);
         let listener = control::listen(self.directory(), SOCKET)
             .map_err(|error| exhausted("a socket", &error))?;
         context.afford_sandbox(&listener)?;
@@ -184,6 +187,13 @@ impl Sandbox {
             descriptors: context.descriptors,
         })?;
         self.skeleton = planned.skeleton;
+        if let Some(reason) = whole {
+            return Err(Failure::Wall {
+                wall: Wall::View.to_string(),
+                reason,
+                without_overlay: Some(LowerLayer { skeleton: self.skeleton.clone() }),
+            });
+        }
         // The jail's init is a copy of this process.
         context.spool_context.wipe();
         let launching =
@@ -198,6 +208,17 @@ impl Sandbox {
         self.watch_lease(context);
         self.reports = reports;
         Ok(())
+    }
+
+    /// Why an overlay cannot take all changes to the workspace, where a new sandbox would have one.
+    fn overlay_refused(&self, identity: &Identity) -> Option<String> {
+        let spec = &self.record.spec;
+        if self.record.whole.is_some() || matches!(spec.root, Root::Snapshot(_)) {
+            return None;
+        }
+        let host = &spec.workspace.as_ref()?.host;
+        let path = owners::unrepresentable(identity, host, owners::ENTRIES_OF_A_KEEPER)?;
+        Some(owners::reason(&path, identity))
     }
 
     /// Takes over the jail once all walls are enabled, and gives up one that takes too long.
@@ -298,6 +319,9 @@ impl Sandbox {
             return;
         }
         context.joined.push(self.key);
+        if self.record.id.is_some() {
+            context.store_soon(&self.name);
+        }
         // A process of an adopted, paused sandbox may have to be ended.
         self.step_pause(context);
         self.watch_usage(context);
@@ -331,6 +355,7 @@ impl Sandbox {
         });
         renamed.map_err(|e| refused(&e))?;
         self.name = id.to_string();
+        context.store_soon(&self.name);
         self.watch_lease(context);
         Ok(())
     }

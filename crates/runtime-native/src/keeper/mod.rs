@@ -49,7 +49,7 @@ use stockade_plan::Users;
 use self::boot_time::BootTime;
 use self::client::Client;
 use self::command::Command;
-use self::context::Context;
+use self::context::{Context, STORE_DELAY};
 use self::disk_reserve::DiskReserve;
 use self::helpers::{Helpers, Job, Outcome};
 use self::pool::Pool;
@@ -72,6 +72,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 const SWEEP_AGAIN: Duration = Duration::from_secs(60);
 /// How long discarded entries are collected before they are removed.
 const SWEEP_DELAY: Duration = Duration::from_millis(100);
+/// How many new sandboxes one helper stores on the disk.
+const MAX_STORED: usize = 256;
 /// How long the pool's jails may take to end when the keeper exits.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long until a new keeper fills its pool: a client has started it to use it.
@@ -487,6 +489,7 @@ impl Keeper {
             Timer::Disk(key) => self.measure(key),
             Timer::DiskReserve => self.watch_disk_reserve(),
             Timer::Groups => self.context.remove_leftovers(),
+            Timer::Store => self.store(),
             Timer::Sweep => {
                 self.gathers_trash = false;
                 self.start_sweeping();
@@ -510,6 +513,23 @@ impl Keeper {
         match self.context.directory.discard_unused_skeletons(&used) {
             Ok(discarded) => self.context.has_trash |= discarded,
             Err(error) => self.context.log(&format!("cannot remove old skeletons: {error}")),
+        }
+    }
+
+    /// Starts to store new sandboxes on the disk.
+    fn store(&mut self) {
+        if self.helpers.stores() {
+            self.context.timers.after(STORE_DELAY, Timer::Store);
+            return;
+        }
+        let rest = self.context.unstored.split_off(MAX_STORED.min(self.context.unstored.len()));
+        let names = std::mem::replace(&mut self.context.unstored, rest);
+        if !self.context.unstored.is_empty() {
+            self.context.timers.after(STORE_DELAY, Timer::Store);
+        }
+        let sandboxes = self.context.directory.path().join("sandboxes");
+        if let Err(error) = self.helpers.store(&self.context.reactor, &sandboxes, &names) {
+            self.context.log(&format!("cannot store new sandboxes on the disk: {error}"));
         }
     }
 
@@ -572,6 +592,8 @@ impl Keeper {
         let Some((job, outcome, said)) = self.helpers.ended(number) else { return };
         match job {
             Job::Prove => self.network_proved(outcome, &said),
+            Job::Store if outcome == Outcome::Done => {}
+            Job::Store => self.context.log("new sandboxes cannot be stored on the disk"),
             Job::Sweep if outcome == Outcome::Killed => self.context.has_trash = true,
             Job::Sweep => {
                 if outcome == Outcome::Failed {

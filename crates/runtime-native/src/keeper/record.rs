@@ -24,6 +24,8 @@ use stockade_runtime::{EndCause, ExecStatus};
 
 const RECORD: &str = "record.json";
 const ENVIRONMENT: &str = "environment.json";
+/// The files of a sandbox that are written without a sync, and synced by a helper a moment later.
+pub(super) const FILES: [&str; 2] = [RECORD, ENVIRONMENT];
 /// The size of one write. The old allocation of a growing buffer is never wiped.
 const PIECE_BYTES: usize = 64 << 10;
 /// The size of a write that is never cut short.
@@ -262,7 +264,8 @@ fn replace(directory: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<()
     let mode = Mode::RUSR | Mode::WUSR;
     let mut file = File::from(rustix::fs::openat(directory, &new, flags, mode)?);
     file.write_all(bytes)?;
-    // Without a sync: a power failure of the host also ends the jail.
+    // Without a sync, which may take long: a helper does it when a sandbox was created. A later record
+    // that a power failure of the host loses says at most that the jail runs, and then it does not.
     Ok(rustix::fs::renameat(directory.as_fd(), &new, directory.as_fd(), name)?)
 }
 

@@ -31,6 +31,8 @@ pub(super) enum Timer {
     DiskReserve,
     /// Retry to remove control groups that were still in use.
     Groups,
+    /// Store new sandboxes on the disk.
+    Store,
     /// Empty the trash.
     Sweep,
     /// Retry to remove trash that could not be removed.

@@ -172,6 +172,7 @@ macro_rules! conformance_list {
             transfer {
                 what_is_shipped_is_collected [];
                 shipped_twice_it_is_the_same [];
+                a_tree_goes_through_a_stream [];
                 what_is_shipped_can_be_used [Shell];
                 what_commands_left_is_collected [Shell];
                 what_is_too_large_leaves_nothing [];
@@ -230,6 +231,9 @@ macro_rules! conformance_list {
                 commands_find_their_way [Shell, Can(Egress)];
                 nothing_of_it_is_in_a_snapshot [Shell, Can(Egress), Can(Snapshot)];
                 its_ways_out_outlast_the_holder [Can(Egress), Holder];
+                certificates_are_replaced [Shell, Can(Egress)];
+                certificates_are_in_no_snapshot [Shell, Can(Egress), Can(Snapshot)];
+                certificates_need_a_policy [Can(Egress)];
             }
             pause {
                 it_is_told [Can(Pause)];

@@ -16,6 +16,7 @@ mod process;
 mod runtime;
 mod sandbox;
 mod start;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod transcript;

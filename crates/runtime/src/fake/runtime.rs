@@ -18,13 +18,14 @@ use tokio::time::Instant;
 use super::process::Command as Running;
 use super::sandbox::{Sandbox, now_ms, watch_lease};
 use super::tree::Tree;
-use super::{Fake, State, StoredSnapshot, changes, copies, lock, network, start};
+use super::{Fake, State, StoredSnapshot, changes, copies, lock, network, start, streams};
 use crate::capability::{Capability, Unsupported};
 use crate::changes::WorkspaceChanges;
 use crate::error::{Error, Result};
 use crate::exec::{Command, Ending, Exec, Offsets, WindowSize};
 use crate::files::{Content, FileInfo, ReadRange, SandboxPath, WriteOptions};
 use crate::runtime::{Connection, EndCause, Runtime, SnapshotInfo, Status, Target};
+use crate::tree::{PackedTree, TreeProgress, TreeSize};
 use crate::usage::Usage;
 
 /// The buffer size of each direction of a connection.
@@ -319,6 +320,34 @@ impl Runtime for Fake {
             let length = bytes.len() as u64;
             tree.write(path, bytes, options).map(|()| length)
         })
+    }
+
+    async fn unpack(
+        &self,
+        id: &SandboxId,
+        to: &SandboxPath,
+        mode: u32,
+        mut content: Content,
+    ) -> Result<TreeSize> {
+        let mut bytes = Vec::new();
+        let read = content.read_to_end(&mut bytes).await;
+        self.files("unpack", "copy to", id, to, |tree, to| {
+            read?;
+            streams::unpack(tree, to, mode, bytes.as_slice())
+        })
+    }
+
+    async fn pack(
+        &self,
+        id: &SandboxId,
+        from: &SandboxPath,
+        mark: Option<Vec<u8>>,
+    ) -> Result<PackedTree> {
+        let progress = Arc::new(TreeProgress::default());
+        let bytes = self.files("pack", "copy", id, from, |tree, from| {
+            streams::pack(tree, from, mark.as_deref(), &progress)
+        })?;
+        Ok(PackedTree { content: Box::pin(io::Cursor::new(bytes)), progress })
     }
 
     async fn make_directory(

@@ -13,8 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use stockade_api::body::BodyReader;
 use stockade_api::wire::{
-    CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, REQUEST_HEADER,
-    RESPONSE_HEADER, SESSION, WEB_SOCKET, WRITE,
+    ATTACH, CALL, CONNECT, DIFF, EVENTS, HEALTH, HTTP_STREAM, OUTPUT, READ, RECEIVE,
+    REQUEST_HEADER, RESPONSE_HEADER, SEND, SESSION, WEB_SOCKET, WRITE,
 };
 use stockade_api::{
     FileContent, HttpStream, Problem, Sandboxes, Workflows, WriteFile, dispatch, dispatch_workflows,
@@ -38,7 +38,10 @@ pub(super) fn all(sandboxes: Arc<dyn Sandboxes>, workflows: Arc<dyn Workflows>) 
         .route(DIFF, post(diff))
         .route(READ, post(read))
         .route(WRITE, post(write))
+        .route(SEND, post(send))
+        .route(RECEIVE, post(receive))
         .route(SESSION, post(session::open))
+        .route(ATTACH, post(session::attach))
         .route(CONNECT, post(session::connect))
         .route(HTTP_STREAM, post(http_stream))
         .route(WEB_SOCKET, post(session::web_socket))
@@ -124,4 +127,24 @@ async fn write(
     let request: WriteFile = parse(&request.unwrap_or_default())?;
     let content = FileContent(Box::pin(BodyReader::new(body)));
     Ok(axum::Json(shared.sandboxes.write_file(&caller.0, request, content).await?))
+}
+
+async fn send(
+    State(shared): State<AppState>,
+    caller: RequestCaller,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<axum::Json<stockade_api::SentFiles>, Failure> {
+    let request = headers.get(REQUEST_HEADER).and_then(|text| STANDARD.decode(text).ok());
+    let request = parse(&request.unwrap_or_default())?;
+    let content = FileContent(Box::pin(BodyReader::new(body)));
+    Ok(axum::Json(shared.sandboxes.send_files(&caller.0, request, content).await?))
+}
+
+async fn receive(
+    State(shared): State<AppState>,
+    caller: RequestCaller,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    Ok(content(shared.sandboxes.receive_files(&caller.0, parse(&body)?).await?))
 }

@@ -25,6 +25,21 @@ pub(super) async fn open(
 ) -> Result<Response, Failure> {
     let (upgrade, body) = upgrade_parts(request).await?;
     let session = shared.sandboxes.open_session(&caller.0, parse(&body)?).await?;
+    serve(upgrade, session)
+}
+
+/// Joins a command; frames follow.
+pub(super) async fn attach(
+    State(shared): State<AppState>,
+    caller: RequestCaller,
+    request: Request,
+) -> Result<Response, Failure> {
+    let (upgrade, body) = upgrade_parts(request).await?;
+    let session = shared.sandboxes.attach_command(&caller.0, parse(&body)?).await?;
+    serve(upgrade, session)
+}
+
+fn serve(upgrade: OnUpgrade, session: Session) -> Result<Response, Failure> {
     let answer = upgrade_response().header("stockade-workflow-id", session.workflow_id.0.as_str());
     tokio::spawn(async move {
         if let Ok(connection) = upgrade.await {

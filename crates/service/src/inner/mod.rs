@@ -17,6 +17,7 @@ use stockade_runtime::{Error, Runtime, SandboxPath};
 use tokio::sync::{OwnedMutexGuard, watch};
 
 use crate::activity::Activity;
+use crate::attachments::Attachments;
 use crate::egress::Egress;
 use crate::failure::{runtime_problem, to_failure};
 use crate::handoff::Handoffs;
@@ -24,6 +25,7 @@ use crate::locks::Locks;
 use crate::options::Options;
 use crate::owned_sandbox::OwnedSandbox;
 use crate::paths;
+use crate::published::Published;
 use crate::reserve::Reserve;
 use crate::row::SERVICE_LABEL;
 use crate::store::sandboxes::SandboxRow;
@@ -51,10 +53,12 @@ pub(crate) struct Inner {
     /// The id of this service. Its sandboxes have it as a label in a runtime.
     pub(crate) id: String,
     pub(crate) activity: Activity,
+    pub(crate) attachments: Attachments,
     pub(crate) handoffs: Handoffs,
     pub(crate) wakers: Wakers,
     pub(crate) tools: Tools,
     pub(crate) egress: Egress,
+    pub(crate) published: Published,
     /// Becomes true when the service stops.
     pub(crate) stop: watch::Sender<bool>,
 }

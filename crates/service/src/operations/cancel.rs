@@ -10,8 +10,15 @@ use crate::operation::info;
 use crate::service::Service;
 
 /// The operations that can be cancelled: those that do not change the sandbox itself.
-const CANCELLABLE: [&str; 6] =
-    [execute::NAME, output::NAME, session::NAME, tool::NAME, endpoint::NAME, files::NAME];
+const CANCELLABLE: [&str; 7] = [
+    execute::NAME,
+    output::NAME,
+    session::NAME,
+    tool::NAME,
+    endpoint::NAME,
+    files::NAME,
+    files::SEND,
+];
 
 /// Cancels an operation of the caller, unless it has ended.
 pub(crate) async fn cancel(

@@ -9,7 +9,7 @@ use stockade_core::{Code, Isolation, OwnerId, Problem, SandboxId, State};
 use stockade_durable::{Context, Failure, StartOptions, WorkflowId};
 use stockade_runtime::Error;
 
-use super::{lifecycle, record_with_next, watch};
+use super::{lifecycle, publish, record_with_next, watch};
 use crate::clock::{now_ms, timestamp};
 use crate::events;
 use crate::failure::{no_sandbox, runtime_problem, store_problem, to_failure};
@@ -43,6 +43,11 @@ pub(crate) async fn create(
     if let Some(snapshot) = spec::snapshot(&row.request) {
         super::snapshot::check_owner(service, caller, snapshot).await?;
     }
+    // Before anything is created: a port that is in use is an error without consequences.
+    let listeners = match operation::is_known(&service.engine, caller).await? {
+        true => Vec::new(),
+        false => publish::bind(&row.request.publish).await?,
+    };
     let start = async |asked: String| {
         let options = StartOptions {
             id: Some(workflow.clone()),
@@ -70,6 +75,10 @@ pub(crate) async fn create(
         Err(problem) => return Err(problem),
     };
     let created = handle.get_result().await.map_err(store_problem);
+    if created.is_ok() && !row.request.publish.is_empty() {
+        let ports = row.request.publish.clone();
+        publish::publish(service, &row.id, &row.owner, ports, listeners);
+    }
     // Its watcher saw it during its creation; only a running sandbox can be idle.
     service.inner.wake(&row.id);
     created

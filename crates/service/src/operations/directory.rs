@@ -8,10 +8,13 @@ use std::sync::Arc;
 
 use stockade_api::{Caller, CollectDirectory, Result};
 use stockade_core::access::{Effect, Level};
+use stockade_core::event::Direction;
 use stockade_durable::{Context, Failure, Step};
 use stockade_runtime::SandboxPath;
 
 use super::bundles::require_home;
+use super::files::copied;
+use crate::events;
 use crate::failure::{access_problem, invalid, path_problem, runtime_problem, to_failure};
 use crate::inner::Inner;
 use crate::operation::{self, Input};
@@ -59,7 +62,29 @@ pub(crate) async fn perform(
                 .await;
             copied.map_err(to_failure)?.map_err(|error| to_failure(runtime_problem(&error)))
         })
-        .await
+        .await?;
+    let copy = to.to_owned();
+    let size = tokio::task::spawn_blocking(move || measure(&copy)).await.unwrap_or_default();
+    let payload = copied(Direction::Out, &request.path, size.0, size.1);
+    context.finish_with(vec![events::record(&context, &used, payload)]);
+    Ok(())
+}
+
+/// How many paths are below a directory of the host, and the bytes of the files there, as far as they
+/// can be read.
+fn measure(directory: &Path) -> (u64, u64) {
+    let (mut paths, mut bytes, mut waiting) = (0, 0, vec![directory.to_owned()]);
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            paths += 1;
+            match entry.metadata() {
+                Ok(found) if found.is_dir() => waiting.push(entry.path()),
+                Ok(found) if found.is_file() => bytes += found.len(),
+                _ => {}
+            }
+        }
+    }
+    (paths, bytes)
 }
 
 /// The path inside, if all files below it may be read.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use stockade_api::{
     Bytes, Caller, CommandLine, Ending, Execute, ExecuteResult, OperationId, OutputEnd, Result,
+    Terminal,
 };
 use stockade_core::access::Level;
 use stockade_core::event::{self, Payload};
@@ -16,12 +17,14 @@ use stockade_core::{Code, ExecId, Problem};
 use stockade_durable::{Context, Failure, Handle, StartOptions, Status, Step, WorkflowId};
 use stockade_runtime::{
     Command, Ending as Ended, Error, Event, Events, Exec, ExecStatus, Offsets, SandboxPath,
-    StandardInput, Stream, WHOLE_INPUT_BYTES,
+    StandardInput, Stream, WHOLE_INPUT_BYTES, WindowSize,
 };
 use tokio::sync::mpsc;
 
 use crate::events;
-use crate::failure::{exec_id, invalid, runtime_problem, store_problem, to_failure};
+use crate::failure::{
+    exec_id, invalid, is_unrecorded, runtime_problem, store_problem, to_failure, unrecorded_exec_id,
+};
 use crate::handoff::{Handoff, Once};
 use crate::inner::Inner;
 use crate::operation::Input;
@@ -48,11 +51,23 @@ pub(crate) async fn execute(
 ) -> Result<ExecuteResult> {
     let used = service.use_sandbox(caller, &request.sandbox_id).await?;
     command(&used, &request)?;
+    refuse_streams(&request)?;
     if request.queued {
         return Err(invalid("`execute` cannot be queued: use `execute_stream`"));
     }
+    if request.unrecorded {
+        return Err(invalid("`unrecorded` is for `execute_stream` only"));
+    }
     let handle = start_workflow(service, NAME, caller, request, used).await?;
     handle.get_result().await.map_err(store_problem)
+}
+
+/// Refuses a terminal and streamed input for an operation that has no streams to join.
+pub(crate) fn refuse_streams(request: &Execute) -> Result<()> {
+    if request.terminal.is_some() || request.input {
+        return Err(invalid("only `execute_stream` takes a command's `terminal` and `input`"));
+    }
+    Ok(())
 }
 
 /// Starts the workflow of a command in a sandbox. The command's input is passed in memory.
@@ -92,6 +107,12 @@ pub(crate) struct ExecuteInput {
 }
 
 impl ExecuteInput {
+    /// The id of the command in the runtime.
+    pub(crate) fn exec_id(&self, step: &Step) -> std::result::Result<ExecId, Failure> {
+        let of_key = if self.execute.unrecorded { unrecorded_exec_id } else { exec_id };
+        of_key(&step.key).map_err(to_failure)
+    }
+
     /// The command with its standard input and environment, which are passed in memory only. After
     /// a restart of the server they are lost: `None` if the command is already running (attach to
     /// it), and an error if it was never started.
@@ -108,11 +129,17 @@ impl ExecuteInput {
         if is_gone(&self.stdin, stdin.is_some())
             || is_gone(&self.environment, environment.is_some())
         {
-            check_started(inner, owned, step).await?;
+            check_started(inner, owned, &self.exec_id(step)?).await?;
             return Ok(None);
         }
         command.environment.extend(secret_variables(inner, owned).await.map_err(to_failure)?);
-        command.input = stdin.map_or(StandardInput::Empty, StandardInput::Whole);
+        command.input = match stdin {
+            Some(bytes) => StandardInput::Whole(bytes),
+            None if self.execute.input || self.execute.terminal.is_some() => {
+                StandardInput::Streamed
+            }
+            None => StandardInput::Empty,
+        };
         command.environment.extend(variables(&environment.unwrap_or_default()));
         Ok(Some(command))
     }
@@ -151,6 +178,9 @@ pub(crate) fn command(owned: &OwnedSandbox, request: &Execute) -> Result<Command
     if arguments.first().is_none_or(|program: &OsString| program.is_empty()) {
         return Err(invalid("the command must name a program"));
     }
+    if request.stdin.is_some() && (request.input || request.terminal.is_some()) {
+        return Err(invalid("a command has either `stdin`, or `input` or a `terminal`"));
+    }
     if request.stdin.as_ref().is_some_and(|bytes| bytes.0.len() > WHOLE_INPUT_BYTES) {
         return Err(invalid(format!("`stdin` may have at most {WHOLE_INPUT_BYTES} bytes")));
     }
@@ -170,12 +200,17 @@ pub(crate) fn command(owned: &OwnedSandbox, request: &Execute) -> Result<Command
         environment: variables(&request.environment).collect(),
         working_directory,
         user: user(owned, request)?,
-        terminal: None,
+        terminal: request.terminal.map(size),
         // The code that starts the command has its input.
         input: StandardInput::Empty,
         timeout: request.timeout_seconds.map(spec::duration).transpose()?,
         output_limit_bytes: request.output_limit_bytes.or(owned.request.output_limit_bytes),
     })
+}
+
+/// The size of a terminal in the form of a runtime.
+pub(crate) const fn size(terminal: Terminal) -> WindowSize {
+    WindowSize { rows: terminal.rows, columns: terminal.columns }
 }
 
 /// The user that a command runs as.
@@ -209,9 +244,9 @@ pub(crate) async fn perform(
     let (id, executed): (ExecId, ExecuteResult) = context
         .step_with("execute", super::record_with_outcome(), async |step: Step| {
             let command = input.request.command(&inner, &owned, &handoff, &step).await?;
-            let nothing = Offsets::default();
+            let exec = (input.request.exec_id(&step)?, Offsets::default());
             let mut running =
-                Running::start(&inner, &context, &owned, command, nothing, &step).await?;
+                Running::start(&inner, &context, &owned, command, exec, &step).await?;
             let (mut stdout, mut stderr) = (Tail::new(STORED_BYTES), Tail::new(STORED_BYTES));
             let end = loop {
                 match running.next().await? {
@@ -267,11 +302,16 @@ pub(crate) fn finish(
     let (inner, owned) = (inner.clone(), owned.clone());
     let handle = context.engine().handle(context.id());
     let exec_id = exec_id.clone();
-    // Only recorded commands are acknowledged. The reaper finds those that a crash leaves.
+    // Only recorded commands are acknowledged. The reaper finds those that a crash leaves. Output that
+    // is not recorded is read from the sandbox until that ends.
     tokio::spawn(async move {
         if handle.get_result::<serde_json::Value>().await.is_ok()
+            && !is_unrecorded(&exec_id)
             && let Ok(runtime) = inner.runtime(&owned.runtime)
         {
+            // Clients that have joined it read its output to the end.
+            let read = inner.attachments.wait_until_free(&exec_id);
+            let _ = tokio::time::timeout(inner.options.deadline, read).await;
             let _ = runtime.acknowledge(&owned.id, &exec_id).await;
         }
     });
@@ -305,19 +345,18 @@ pub(crate) enum CommandEvent {
 }
 
 impl<'a> Running<'a> {
-    /// Starts the command of a step, or finds it again if the step was started before. Without a
-    /// command it is only found.
+    /// Starts the command of a step under its id, or finds it again if the step was started before.
+    /// Without a command it is only found. `known` is what was received of its output before.
     pub(crate) async fn start(
         inner: &'a Inner,
         context: &'a Context,
         owned: &'a OwnedSandbox,
         command: Option<Command>,
-        known: Offsets,
+        (exec_id, known): (ExecId, Offsets),
         step: &Step,
     ) -> std::result::Result<Self, Failure> {
         let failed = |error| to_failure(runtime_problem(&error));
         let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-        let exec_id = exec_id(&step.key).map_err(to_failure)?;
         let started = Instant::now();
         let text = |text: &OsStr| text.to_string_lossy().into_owned();
         let program = command.as_ref().and_then(|command| command.arguments.first());
@@ -435,9 +474,15 @@ pub(crate) async fn is_cancelled(context: &Context) -> bool {
     info.is_ok_and(|info| info.is_some_and(|info| info.status == Status::Cancelled))
 }
 
-/// The command that a workflow of [`super::COMMANDS`] waits for.
+/// The command that a workflow of [`super::COMMANDS`] waits for; for one with
+/// [`Execute::unrecorded`], see [`unrecorded_exec_id_for`].
 pub(crate) fn exec_id_for(workflow: &WorkflowId) -> Result<ExecId> {
     exec_id(&format!("{workflow}:{STEP}"))
+}
+
+/// The command that a workflow waits for if its output is not recorded.
+pub(crate) fn unrecorded_exec_id_for(workflow: &WorkflowId) -> Result<ExecId> {
+    unrecorded_exec_id(&format!("{workflow}:{STEP}"))
 }
 
 /// Fails unless the command of a step was started before: the values that it needs are lost, so it
@@ -445,12 +490,11 @@ pub(crate) fn exec_id_for(workflow: &WorkflowId) -> Result<ExecId> {
 pub(crate) async fn check_started(
     inner: &Inner,
     owned: &OwnedSandbox,
-    step: &Step,
+    exec: &ExecId,
 ) -> std::result::Result<(), Failure> {
     let runtime = inner.runtime(&owned.runtime).map_err(to_failure)?;
-    let exec = exec_id(&step.key).map_err(to_failure)?;
     let status = runtime.inspect(&owned.id).await.map_err(|e| to_failure(runtime_problem(&e)))?;
-    if status.execs.iter().any(|known: &ExecStatus| known.id == exec) {
+    if status.execs.iter().any(|known: &ExecStatus| known.id == *exec) {
         Ok(())
     } else {
         Err(to_failure(interrupted()))

@@ -3,9 +3,11 @@
 //!
 //! The input of a workflow is its owner and the request, without file contents.
 
+pub(crate) mod attach;
 pub(crate) mod bundles;
 pub(crate) mod cancel;
 pub(crate) mod collect;
+pub(crate) mod commands;
 pub(crate) mod create;
 pub(crate) mod directory;
 pub(crate) mod due;
@@ -18,6 +20,7 @@ pub(crate) mod files;
 pub(crate) mod lifecycle;
 pub(crate) mod network;
 pub(crate) mod output;
+pub(crate) mod publish;
 pub(crate) mod query;
 pub(crate) mod restore;
 pub(crate) mod secrets;
@@ -56,7 +59,8 @@ pub(crate) fn register(builder: Builder, inner: &Arc<Inner>) -> Builder {
         .workflow(snapshot::REMOVE, workflow_fn(inner, snapshot::perform_removal))
         .workflow(endpoint::NAME, workflow_fn(inner, endpoint::perform))
         .workflow(tool::NAME, workflow_fn(inner, tool::perform))
-        .workflow(files::NAME, workflow_fn(inner, files::perform));
+        .workflow(files::NAME, workflow_fn(inner, files::perform))
+        .workflow(files::SEND, workflow_fn(inner, files::perform_send));
     bundles::register(watch::register(lifecycle::register(builder, inner), inner), inner)
 }
 

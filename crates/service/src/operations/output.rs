@@ -1,4 +1,5 @@
-//! `execute_stream` and `read_output`: a command whose output is recorded as it is written.
+//! `execute_stream` and `read_output`: a command whose output is recorded as it is written, or stays in
+//! its sandbox.
 
 use std::sync::Arc;
 
@@ -9,11 +10,11 @@ use stockade_api::{
 };
 use stockade_core::{Code, ExecId, Problem};
 use stockade_durable::{Context, Failure, Step, StreamWriter, WorkflowId};
-use stockade_runtime::{Offsets, Stream};
+use stockade_runtime::{Event, Offsets, Stream};
 use tokio::sync::mpsc;
 
 use super::execute::{self, CommandEvent, ExecuteInput, Running, command};
-use crate::failure::{store_problem, to_failure};
+use crate::failure::{invalid, runtime_problem, store_problem, to_failure};
 use crate::handoff::Once;
 use crate::inner::Inner;
 use crate::operation::{self, Input};
@@ -76,13 +77,17 @@ async fn follow(
     let (id, end): (ExecId, OutputEnd) = context
         .step_with("execute", super::record_with_next(), async |step: Step| {
             let recorded = read_recorded(context).await?;
+            let exec = input.request.exec_id(&step)?;
             if let Some(end) = recorded.end {
-                return Ok((execute::exec_id_for(context.id()).map_err(to_failure)?, end));
+                return Ok((exec, end));
             }
             let command = input.request.command(inner, &owned, &handoff, &step).await?;
-            let known = recorded.offsets;
-            let mut running = Running::start(inner, context, &owned, command, known, &step).await?;
-            let mut writer = Writer::new(context.stream_writer(KEY), recorded);
+            let exec = (exec, recorded.offsets);
+            let mut running = Running::start(inner, context, &owned, command, exec, &step).await?;
+            // Clients that join the command have its input.
+            drop(running.input());
+            let limit = if request.unrecorded { 0 } else { LIMIT_BYTES };
+            let mut writer = Writer::new(context.stream_writer(KEY), recorded, limit);
             let end = loop {
                 match running.next().await? {
                     CommandEvent::Bytes(stream, bytes) => writer.bytes(stream, bytes).await?,
@@ -145,6 +150,8 @@ async fn read_recorded(context: &Context) -> Result<Recorded, Failure> {
 /// Writes a command's output to the stream.
 struct Writer {
     stream: StreamWriter,
+    /// How many bytes of output are stored at most.
+    limit_bytes: u64,
     /// The offsets of the command's streams that the rows cover.
     offsets: Offsets,
     stored_bytes: u64,
@@ -155,11 +162,12 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(stream: StreamWriter, recorded: Recorded) -> Self {
+    fn new(stream: StreamWriter, recorded: Recorded, limit_bytes: u64) -> Self {
         let Recorded { offsets: known, stored_bytes: kept, .. } = recorded;
         let texts = [Text::default(), Text::default()];
         Self {
             stream,
+            limit_bytes,
             offsets: known,
             stored_bytes: kept,
             partial_texts: texts,
@@ -169,7 +177,7 @@ impl Writer {
 
     async fn bytes(&mut self, stream: Stream, bytes: Vec<u8>) -> Result<(), Failure> {
         let length = bytes.len() as u64;
-        if self.stored_bytes >= LIMIT_BYTES {
+        if self.stored_bytes >= self.limit_bytes {
             *offset_mut(&mut self.excess, stream) += length;
             return Ok(());
         }
@@ -192,6 +200,10 @@ impl Writer {
     }
 
     async fn lost(&mut self, stream: Stream, length: u64) -> Result<(), Failure> {
+        if self.stored_bytes >= self.limit_bytes {
+            *offset_mut(&mut self.excess, stream) += length;
+            return Ok(());
+        }
         let rest = std::mem::take(&mut self.partial_texts[stream as usize]).finish();
         self.data(stream, rest).await?;
         *offset_mut(&mut self.offsets, stream) += length;
@@ -237,7 +249,9 @@ pub(crate) async fn read(
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     let (service, caller) = (service.clone(), caller.clone());
     tokio::spawn(async move {
-        let sent = if request.follow {
+        let sent = if request.from_sandbox {
+            send_from_sandbox(&service, &caller, &id, &request, &sender).await
+        } else if request.follow {
             follow_rows(&service, &caller, &id, &request, &sender).await
         } else {
             send_rows(&service, &id, request.from, &sender).await
@@ -288,6 +302,62 @@ async fn follow_rows(
             return Err(problem);
         }
     }
+    Ok(())
+}
+
+/// Sends the output of a command that is not recorded, from its sandbox, and the command's end.
+async fn send_from_sandbox(
+    service: &Service,
+    caller: &Caller,
+    id: &WorkflowId,
+    request: &ReadOutput,
+    sender: &Sender,
+) -> Result<()> {
+    let info = service.engine.info(id).await.map_err(store_problem)?;
+    let input = info.filter(|info| info.name == NAME).map(|info| info.input);
+    let input = input.and_then(|input| serde_json::from_value::<Input<ExecuteInput>>(input).ok());
+    let execute = input.map(|input| input.request.execute).filter(|execute| execute.unrecorded);
+    let Some(execute) = execute else {
+        return Err(invalid("the output of the operation is recorded")
+            .remedied_by("read it without `fromSandbox`"));
+    };
+    if request.from != 0 {
+        return Err(invalid("output that is not recorded is read from its beginning"));
+    }
+    // In any state: the output remains as long as the sandbox's files.
+    let used = service.inner.start_use(&caller.owner, &execute.sandbox_id).await?;
+    let exec = execute::unrecorded_exec_id_for(id)?;
+    let runtime = service.inner.runtime(&used.runtime)?;
+    let attached = runtime.attach(&used.id, &exec, Offsets::default()).await;
+    let mut events = attached.map_err(|error| runtime_problem(&error))?.events;
+    let mut stopped = service.inner.stopped();
+    let mut sequence = 0;
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = sender.closed() => return Ok(()),
+            _ = stopped.wait_for(|stopped| *stopped) => {
+                return Err(Problem::new(Code::Unreachable, "the server is shutting down"));
+            }
+        };
+        let chunk = match event {
+            Some(Event::Output { stream: Stream::Output, bytes, .. }) => {
+                OutputChunk::Stdout { data: bytes.into() }
+            }
+            Some(Event::Output { stream: Stream::Error, bytes, .. }) => {
+                OutputChunk::Stderr { data: bytes.into() }
+            }
+            Some(Event::Lost { length, .. }) => OutputChunk::Truncated { bytes: length },
+            None | Some(Event::Ended(_)) => break,
+        };
+        if sender.send(Ok(OutputItem { sequence, chunk })).await.is_err() {
+            return Ok(());
+        }
+        sequence += 1;
+    }
+    let end = service.engine.handle(id).get_result().await.map_err(store_problem)?;
+    // The reader may have stopped.
+    let _ = sender.send(Ok(OutputItem { sequence, chunk: OutputChunk::Exit(end) })).await;
     Ok(())
 }
 

@@ -29,6 +29,7 @@ pub(crate) async fn get(
 ) -> Result<Sandbox> {
     let owned = OwnedSandbox::check(&*service.inner.store, &caller.owner, &request.id).await?;
     let mut sandbox = owned.to_sandbox(None);
+    sandbox.published = service.inner.published.status(&owned.id, &owned.request.publish);
     let is_there = matches!(owned.state, State::Running | State::Paused);
     if let Some(network) = &owned.request.network {
         let inner = &service.inner;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use stockade_api::{
     Caller, Items, OpenSession, OperationId, OutputEnd, Problem, Result, Session, SessionEvent,
-    SessionInput, Terminal,
+    SessionInput,
 };
 use stockade_core::{Code, ExecId};
 use stockade_durable::{Context, Failure, StartOptions, Step};
-use stockade_runtime::{Error, Input as Stdin, Offsets, StandardInput, Stream, WindowSize};
+use stockade_runtime::{Error, Input as Stdin, Offsets, StandardInput, Stream};
 use tokio::sync::mpsc;
 
 use super::AbortOnDrop;
@@ -36,6 +36,7 @@ pub(crate) async fn open(
     let sandbox = &request.execute.sandbox_id;
     let used = service.use_sandbox(caller, sandbox).await?;
     command(&used, &request.execute)?;
+    execute::refuse_streams(&request.execute)?;
     if request.execute.stdin.is_some() || request.execute.queued {
         return Err(invalid(
             "a session's command cannot be queued, and cannot have `stdin`: its input comes from the session",
@@ -79,7 +80,7 @@ pub(crate) async fn perform(
     let (id, end): (ExecId, OutputEnd) = context
         .step_with("session", super::record_with_next(), async |step: Step| {
             let mut command = command(&owned, request).map_err(to_failure)?;
-            command.terminal = terminal.map(size);
+            command.terminal = terminal.map(execute::size);
             if *reads {
                 command.input = StandardInput::Streamed;
             }
@@ -96,12 +97,13 @@ pub(crate) async fn perform(
                 let _ = inner.with_deadline(runtime.kill(&owned.id, &exec)).await;
                 return Err(to_failure(abandoned()));
             };
-            let known = Offsets::default();
+            let exec = execute::exec_id_for(context.id()).map_err(to_failure)?;
+            let exec = (exec, Offsets::default());
             let mut running =
-                Running::start(&inner, &context, &owned, Some(command), known, &step).await?;
+                Running::start(&inner, &context, &owned, Some(command), exec, &step).await?;
             let stdin = running.input();
             let forwarding =
-                forward_input(&inner, &owned, running.exec_id().clone(), stdin, live.input);
+                forward_input(&inner, &owned, running.exec_id().clone(), stdin, live.input, true);
             let listener = AbortOnDrop(tokio::spawn(forwarding));
             // Output that the caller did not receive when the session had to stop.
             let mut undelivered = 0;
@@ -148,13 +150,15 @@ pub(crate) async fn perform(
     Ok(end)
 }
 
-/// Passes on the caller's input, until the caller has disconnected or the command has ended.
-fn forward_input(
+/// Passes on the caller's input, until the caller has disconnected or the command has ended. With
+/// `closes`, the end of the caller is the end of the input.
+pub(crate) fn forward_input(
     inner: &Arc<Inner>,
     owned: &OwnedSandbox,
     exec: ExecId,
     stdin: Option<Stdin>,
     mut input: mpsc::Receiver<SessionInput>,
+    closes: bool,
 ) -> impl Future<Output = ()> + Send + 'static {
     let (inner, owned) = (inner.clone(), owned.clone());
     async move {
@@ -168,12 +172,14 @@ fn forward_input(
                 },
                 SessionInput::End => close(stdin.as_ref()).await,
                 SessionInput::Resize(terminal) => {
-                    runtime.resize(&owned.id, &exec, size(terminal)).await
+                    runtime.resize(&owned.id, &exec, execute::size(terminal)).await
                 }
                 SessionInput::Signal { signal } => runtime.signal(&owned.id, &exec, signal).await,
             };
         }
-        let _ = close(stdin.as_ref()).await;
+        if closes {
+            let _ = close(stdin.as_ref()).await;
+        }
     }
 }
 
@@ -191,10 +197,6 @@ const fn length_bytes(event: &SessionEvent) -> u64 {
         SessionEvent::Lost { bytes } => *bytes,
         SessionEvent::Ended(_) => 0,
     }
-}
-
-const fn size(terminal: Terminal) -> WindowSize {
-    WindowSize { rows: terminal.rows, columns: terminal.columns }
 }
 
 /// The problem for a session whose process has exited: its streams are lost.

@@ -187,6 +187,15 @@ pub(crate) async fn count_for_quota(store: &dyn Store, owner: &OwnerId) -> Resul
     rows.first().map_or(Ok(0), |row| row.integer(0).map_err(store_problem))
 }
 
+/// The sandboxes that are not terminated and may have published ports.
+pub(crate) async fn published(store: &dyn Store) -> Result<Vec<SandboxId>, Problem> {
+    let sql = "SELECT id FROM sandbox_instances WHERE status <> 'terminated' \
+        AND spec LIKE '%\"publish\":%'";
+    let rows = store.query(Statement::new(sql, vec![])).await.map_err(store_problem)?;
+    let ids = rows.iter().filter_map(|row| SandboxId::new(row.text(0).ok()?).ok());
+    Ok(ids.collect())
+}
+
 /// Whether a snapshot belongs to one of our sandboxes, but neither holds the files of a stopped one
 /// nor was requested by a user.
 pub(crate) async fn is_unknown_snapshot(

@@ -39,10 +39,12 @@ fn request_for(operation: &str, resources: &Resources) -> Option<Value> {
         "execute" | "execute_stream" => json!({"sandboxId": sandbox, "command": ["true"]}),
         "open_session" => json!({"execute": {"sandboxId": sandbox, "command": ["true"]}}),
         "operation" | "wait_operation" | "cancel_operation" => json!(workflow),
-        "read_output" => json!({"workflowId": workflow}),
+        "read_output" | "kill_command" | "attach_command" => json!({"workflowId": workflow}),
+        "commands" => json!({"sandboxId": sandbox}),
         "read_events" => json!({"sandboxId": sandbox}),
         "stat_file" | "list_directory" | "make_directory" | "remove_file" | "read_file"
-        | "write_file" => path(json!({})),
+        | "write_file" | "receive_files" => path(json!({})),
+        "send_files" => path(json!({"mode": 0o755})),
         "move_file" => json!({"sandboxId": sandbox, "from": "/w/f", "to": "/w/g"}),
         "set_permissions" => path(json!({"mode": 0})),
         "search_files" => path(json!({"pattern": "*"})),
@@ -88,6 +90,13 @@ async fn call_long(
             let content = FileContent(Box::pin(std::io::Cursor::new(b"other".to_vec())));
             service.write_file(&me, read(request), content).await.map(drop)
         }
+        "send_files" => {
+            // A tree without entries.
+            let content = FileContent(Box::pin(std::io::Cursor::new(b"E".to_vec())));
+            service.send_files(&me, read(request), content).await.map(drop)
+        }
+        "receive_files" => service.receive_files(&me, read(request)).await.map(drop),
+        "attach_command" => service.attach_command(&me, read(request)).await.map(drop),
         "connect" => service.connect(&me, read(request)).await.map(drop),
         "http_stream" => service.http_stream(&me, read(request)).await.map(drop),
         "web_socket" => service.web_socket(&me, read(request)).await.map(drop),
@@ -130,7 +139,13 @@ impl Setup {
         }
         let id = self.own.sandbox.clone().try_into().unwrap();
         all["file"] = json!(self.harness.read(&id, "/w/f").await.unwrap());
-        all["events"] = json!(self.harness.events().await);
+        // Reading the file above is an event itself.
+        let is_copy = |event: &stockade_api::RecordedEvent| {
+            event.payload.kind() == stockade_core::event::Kind::FilesCopied
+        };
+        let mut events = self.harness.events().await;
+        events.retain(|event| !is_copy(event));
+        all["events"] = json!(events);
         all["applied"] = json!(self.temp_dir.path().join("project/new").exists());
         all
     }

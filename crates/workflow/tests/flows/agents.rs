@@ -1,14 +1,16 @@
 //! Agents that are commands: their input, where they are executed, and which of them are rejected.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use stockade_api::{
-    Bytes, Caller, CommandLine, Connect, DiffBundle, Duplex, Ending, Execute, ExecuteResult,
+    AttachCommand, Bytes, Caller, CommandLine, Connect, DiffBundle, Duplex, Ending, Execute,
     FileContent, HttpRequest, HttpStream, Items, OpenSession, OpenWebSocket, OperationId,
-    OutputEnd, OutputItem, PathDiff, Problem, ReadEvents, ReadFile, ReadOutput, RecordedEvent,
-    Remote, Result, RunStatus, Sandbox, SandboxList, Session, Transport, WebSocket, WriteFile,
+    OperationInfo, OperationStatus, OutputChunk, OutputEnd, OutputItem, PathDiff, Problem,
+    ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, Remote, Result, RunStatus,
+    Sandbox, SandboxList, SendFiles, SentFiles, Session, Transport, WebSocket, WriteFile,
     WriteResult,
 };
 use stockade_core::{Code, State};
@@ -27,6 +29,8 @@ pub(crate) struct FakeSandboxes {
     executions: Mutex<u32>,
     /// The content that was last written into a file.
     file_text: Mutex<String>,
+    /// The results of commands; none of one that was never started.
+    results: Mutex<BTreeMap<String, Option<(i32, String)>>>,
 }
 
 impl FakeSandboxes {
@@ -36,6 +40,7 @@ impl FakeSandboxes {
             answer,
             executions: Mutex::default(),
             file_text: Mutex::default(),
+            results: Mutex::default(),
         })
     }
 
@@ -50,7 +55,8 @@ impl FakeSandboxes {
     }
 
     fn execute(&self, request: Value) -> Result<Value> {
-        drop(serde_json::from_value::<Execute>(request).unwrap());
+        let execute = serde_json::from_value::<Execute>(request).unwrap();
+        assert!(execute.unrecorded, "the output may contain values of variables");
         let number = {
             let mut executions = self.executions.lock().unwrap();
             *executions += 1;
@@ -58,27 +64,48 @@ impl FakeSandboxes {
         };
         let read = self.file_text.lock().unwrap().clone();
         let (exit_code, written) = (self.answer)(number, &read);
-        if exit_code < 0 {
-            return Err(Problem::new(Code::Cancelled, "the server ended"));
-        }
-        let executed = ExecuteResult {
-            workflow_id: OperationId("x".to_owned()),
-            end: OutputEnd {
-                ending: Ending::Exited,
-                exit_code: Some(exit_code),
-                signal: None,
-                reason: None,
-                duration_ms: 1,
-                stdout_bytes: 1,
-                stderr_bytes: 1,
-            },
-            stdout: written.clone().into(),
-            stderr: Bytes::from(written),
-            stdout_truncated: false,
-            stderr_truncated: false,
-        };
-        Ok(serde_json::to_value(executed).unwrap())
+        let (id, result) = (number.to_string(), (exit_code >= 0).then_some((exit_code, written)));
+        self.results.lock().unwrap().insert(id.clone(), result);
+        Ok(operation(&id, OperationStatus::Running, None))
     }
+
+    fn wait(&self, id: &str) -> Value {
+        let is_there = self.results.lock().unwrap()[id].is_some();
+        let cancelled = Problem::new(Code::Cancelled, "the server ended");
+        match is_there {
+            true => operation(id, OperationStatus::Succeeded, None),
+            false => operation(id, OperationStatus::Failed, Some(cancelled)),
+        }
+    }
+
+    fn output(&self, request: &ReadOutput) -> Items<OutputItem> {
+        assert!(request.from_sandbox, "nothing is recorded");
+        let result = self.results.lock().unwrap()[&request.workflow_id.0].clone();
+        let (exit_code, written) = result.unwrap();
+        let end = OutputEnd {
+            ending: Ending::Exited,
+            exit_code: Some(exit_code),
+            signal: None,
+            reason: None,
+            duration_ms: 1,
+            stdout_bytes: written.len() as u64,
+            stderr_bytes: written.len() as u64,
+        };
+        let (sender, receiver) = tokio::sync::mpsc::channel(3);
+        for (sequence, chunk) in [
+            (0, OutputChunk::Stdout { data: written.clone().into() }),
+            (1, OutputChunk::Stderr { data: Bytes::from(written) }),
+            (2, OutputChunk::Exit(end)),
+        ] {
+            sender.try_send(Ok(OutputItem { sequence, chunk })).unwrap();
+        }
+        Items::new(receiver)
+    }
+}
+
+fn operation(id: &str, status: OperationStatus, error: Option<Problem>) -> Value {
+    let (workflow_id, name) = (OperationId(id.to_owned()), "sandbox.execute_stream".to_owned());
+    serde_json::to_value(OperationInfo { workflow_id, name, status, result: None, error }).unwrap()
 }
 
 fn sandbox(caller: &Caller, id: &Value) -> Sandbox {
@@ -104,12 +131,22 @@ macro_rules! unimplemented_calls {
     ($( $name:ident($($kind:ty),*) -> $answer:ty; )*) => {
         #[async_trait]
         impl Transport for FakeTransport {
+            async fn read_output(
+                &self,
+                _: &Caller,
+                request: ReadOutput,
+            ) -> Result<Items<OutputItem>> {
+                Ok(self.0.output(&request))
+            }
             async fn call(&self, caller: &Caller, operation: &str, request: Value) -> Result<Value> {
+                if operation == "wait_operation" {
+                    return Ok(self.0.wait(request.as_str().unwrap()));
+                }
                 let key = caller.idempotency_key.clone().unwrap_or_default();
                 let asked = (operation.to_owned(), key, request.clone());
                 self.0.requests.lock().unwrap().push(asked);
                 match operation {
-                    "execute" => self.0.execute(request),
+                    "execute_stream" => self.0.execute(request),
                     "collect_changes" => {
                         Ok(json!({ "bundle": bundle(), "notes": [] }))
                     }
@@ -141,9 +178,11 @@ macro_rules! unimplemented_calls {
 
 unimplemented_calls! {
     open_session(OpenSession) -> Result<Session>;
-    read_output(ReadOutput) -> Result<Items<OutputItem>>;
+    attach_command(AttachCommand) -> Result<Session>;
     read_events(ReadEvents) -> Result<Items<RecordedEvent>>;
     read_file(ReadFile) -> Result<FileContent>;
+    send_files(SendFiles, FileContent) -> Result<SentFiles>;
+    receive_files(ReceiveFiles) -> Result<FileContent>;
     connect(Connect) -> Result<Box<dyn Duplex>>;
     http_stream(HttpRequest) -> Result<HttpStream>;
     web_socket(WebSocket) -> Result<OpenWebSocket>;
@@ -180,7 +219,7 @@ async fn a_command_is_given_its_prompt_in_a_sandbox_of_its_own() {
     assert_eq!(run.output, Some(json!({ "said": "Say hi" })), "{run:?}");
     let asked = fake.requests();
     let operations: Vec<_> = asked.iter().map(|(operation, _)| operation.as_str()).collect();
-    assert_eq!(operations, ["create", "write_file", "execute", "collect_changes", "kill"]);
+    assert_eq!(operations, ["create", "write_file", "execute_stream", "collect_changes", "kill"]);
     let (create, execute) = (&asked[0].1, &asked[2].1);
     assert_eq!(create["workspace"]["inside"], "/workspace");
     assert_eq!(create["workspace"]["host"], world.path().canonicalize().unwrap().to_str().unwrap());
@@ -220,7 +259,10 @@ async fn a_try_that_goes_on_elsewhere_has_the_same_name_and_another_try_has_not(
         stockade_api::Follow { id: run.id.clone(), from: 0, wait_ms: 0, known_status: None };
     let events = stockade_api::Workflows::follow(&world.workflows, &world.caller, follow).await;
     let events = Value::Array(events.unwrap().events).to_string();
-    assert!(events.contains("[TOKEN] is what I was told") && !events.contains("hush"), "{events}");
+    assert!(
+        events.contains("[redacted] is what I was told") && !events.contains("hush"),
+        "{events}"
+    );
 }
 
 #[tokio::test]
@@ -248,7 +290,8 @@ async fn what_is_no_answer_is_asked_for_again() {
 async fn answers_of_commands_are_kept_by_what_they_are_asked() {
     let fake = FakeSandboxes::new(answer);
     let world = world(&fake).await;
-    let count = || fake.requests().iter().filter(|(operation, _)| operation == "execute").count();
+    let count =
+        || fake.requests().iter().filter(|(operation, _)| operation == "execute_stream").count();
     let first = flow("{ command: \"agent\" }", "cache");
     let mut expected = 0;
     for (source, word, is_new) in [

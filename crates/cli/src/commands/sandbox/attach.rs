@@ -23,9 +23,9 @@ use crate::terminal::{self, RawMode};
 /// How long a command may take to end after it was asked to, and again after it was killed.
 const GRACE: Duration = Duration::from_secs(10);
 const KILL: i32 = 9;
-const PIPE: i32 = 13;
+pub(super) const PIPE: i32 = 13;
 /// The exit code if the command's output is incomplete, whatever its own exit code was.
-const INCOMPLETE: u8 = 125;
+pub(super) const INCOMPLETE: u8 = 125;
 
 /// Runs a command, in a terminal if one is requested. Returns the exit code, which is [`INCOMPLETE`]
 /// if some of its output was lost.
@@ -34,8 +34,8 @@ pub(super) async fn attach(
     mut execute: Execute,
     tty: bool,
 ) -> Result<u8, Failure> {
-    if tty && let Ok(kind) = std::env::var("TERM") {
-        execute.environment.entry("TERM".to_owned()).or_insert(kind.into());
+    if tty {
+        set_terminal_kind(&mut execute);
     }
     let id = execute.sandbox_id.clone();
     let request = OpenSession { execute, terminal: tty.then(size), input: true };
@@ -100,9 +100,16 @@ pub(super) async fn attach(
     }
 }
 
+/// Gives a command with a terminal the kind of this program's, unless it has one.
+pub(super) fn set_terminal_kind(execute: &mut Execute) {
+    if let Ok(kind) = std::env::var("TERM") {
+        execute.environment.entry("TERM".to_owned()).or_insert(kind.into());
+    }
+}
+
 /// One of this program's output streams.
 #[derive(Debug, Clone, Copy)]
-enum Stream {
+pub(super) enum Stream {
     Output,
     Error,
 }
@@ -110,16 +117,16 @@ enum Stream {
 /// Writes a command's output to this program's streams. This happens on a separate thread, because
 /// a reader of these streams may block it forever.
 #[derive(Debug)]
-struct Streams {
+pub(super) struct Streams {
     chunks: std::sync::mpsc::Sender<(Stream, Vec<u8>)>,
     done: mpsc::UnboundedReceiver<(Stream, io::Result<()>)>,
-    is_writing: bool,
+    pub(super) is_writing: bool,
     /// Why a stream is no longer written: output, then error.
     failures: [Option<io::Error>; 2],
 }
 
 impl Streams {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let (pieces, taken) = std::sync::mpsc::channel::<(Stream, Vec<u8>)>();
         let (result_sender, done) = mpsc::unbounded_channel();
         // The thread ends with this value, or with the process.
@@ -139,7 +146,7 @@ impl Streams {
 
     /// Starts to write output of the command. If a stream cannot be written any more, a command that
     /// continues to write receives the signal that a pipe would have sent.
-    fn write(&mut self, stream: Stream, bytes: Vec<u8>, input: &InputSender) {
+    pub(super) fn write(&mut self, stream: Stream, bytes: Vec<u8>, input: &InputSender) {
         if self.is_writing {
             // The command is being killed, and no reader takes its output.
         } else if self.failures[stream as usize].is_some() {
@@ -150,16 +157,21 @@ impl Streams {
     }
 
     /// Waits until the current write has completed or failed.
-    async fn wait_written(&mut self) {
+    pub(super) async fn wait_written(&mut self) {
         if let Some((way, written)) = self.done.recv().await {
             self.failures[way as usize] = written.err();
         }
         self.is_writing = false;
     }
 
+    /// Whether a stream has no reader any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.failures.iter().any(Option::is_some)
+    }
+
     /// Why output could not be written. A reader that closed the pipe is no such reason: the command
     /// is notified as a pipe would do.
-    fn write_error(self) -> Option<io::Error> {
+    pub(super) fn write_error(self) -> Option<io::Error> {
         self.failures.into_iter().flatten().find(|error| error.kind() != io::ErrorKind::BrokenPipe)
     }
 }
@@ -221,10 +233,10 @@ impl Stopping {
 }
 
 /// The sender for signals to the command.
-type InputSender = mpsc::UnboundedSender<SessionInput>;
+pub(super) type InputSender = mpsc::UnboundedSender<SessionInput>;
 
 /// Forwards messages in order, so that no sender blocks on a command that accepts nothing.
-fn input_sender(to: mpsc::Sender<SessionInput>) -> InputSender {
+pub(super) fn input_sender(to: mpsc::Sender<SessionInput>) -> InputSender {
     let (sender, mut receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Some(next) = receiver.recv().await {
@@ -266,7 +278,7 @@ fn signals() -> io::Result<mpsc::Receiver<SignalKind>> {
 
 /// Resizes the command's terminal whenever the size of this program's changes, before later input
 /// is sent.
-fn follow_size(to: mpsc::Sender<SessionInput>) -> io::Result<()> {
+pub(super) fn follow_size(to: mpsc::Sender<SessionInput>) -> io::Result<()> {
     let mut changes = signal(SignalKind::window_change())?;
     tokio::spawn(async move {
         while changes.recv().await.is_some() {
@@ -278,16 +290,16 @@ fn follow_size(to: mpsc::Sender<SessionInput>) -> io::Result<()> {
     Ok(())
 }
 
-fn size() -> Terminal {
+pub(super) fn size() -> Terminal {
     let size = terminal::window_size();
     Terminal { rows: size.rows, columns: size.columns }
 }
 
-fn io_failure(error: io::Error) -> Failure {
+pub(super) fn io_failure(error: io::Error) -> Failure {
     caused(Code::Io, &error).into()
 }
 
-fn connection_lost(message: &str) -> Problem {
+pub(super) fn connection_lost(message: &str) -> Problem {
     Problem::new(Code::Unreachable, message).remedied_by("stockade ls")
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use stockade_api::{
-    CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, Network, Sandbox,
+    CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, PublishedPort, Sandbox,
 };
 use stockade_bundle::project::Project;
 use stockade_core::sandbox::{Root, User, Workspace};
@@ -12,6 +12,7 @@ use stockade_egress_control::Credential;
 use stockade_review::CurrentProject;
 
 use super::{secret, show};
+use crate::args::ports;
 use crate::args::sandbox::{Create, OnExpiry, Restore};
 use crate::args::sandbox_flags::SecretFlags;
 use crate::commands::print::{escaped, notify, print, print_text};
@@ -130,7 +131,7 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
     let requested = SandboxRequest::read(&arguments.sandbox, workspace.as_ref(), current)?;
     let SecretFlags { secret, strict_secrets } = arguments.secrets;
     secrets::refuse_set_twice(&secret, |name| requested.environment.contains_key(name))?;
-    if let (Some(first), None) = (secret.first(), &requested.allowed) {
+    if let (Some(first), None) = (secret.first(), &requested.network) {
         return Err(secrets::without_network(first));
     }
     if let Some(User { user, group }) = requested.user
@@ -159,13 +160,13 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         limits: requested.limits,
         output_limit_bytes: requested.output_limit_bytes,
         best_effort: requested.best_effort,
-        network: requested.allowed.map(|allow| Network {
-            allow,
-            secrets: secret,
-            strict_secrets,
-            ..Network::default()
+        network: requested.network.map(|mut network| {
+            network.secrets = secret;
+            network.strict_secrets = strict_secrets;
+            network
         }),
         access_rules: requested.access_rules,
+        publish: arguments.publish.iter().map(published_port).collect(),
         expiry: match arguments.ttl {
             None => Expiry::Default,
             Some(until) => {
@@ -184,6 +185,10 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         on_idle: IdleAction::Pause,
         ..CreateSandbox::default()
     })
+}
+
+const fn published_port(port: &ports::PublishedPort) -> PublishedPort {
+    PublishedPort { address: port.address, host: port.ports.host, inside: port.ports.inside }
 }
 
 fn invalid(error: &dyn std::error::Error) -> Problem {

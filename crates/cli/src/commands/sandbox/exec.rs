@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 
-use stockade_api::{CommandLine, Execute, GetSandbox};
+use stockade_api::{CommandLine, Execute, GetSandbox, NetworkStatus};
 use stockade_core::SandboxId;
+use stockade_core::network::DeniedConnection;
 
-use super::attach::attach;
+use super::attach::{attach, set_terminal_kind, size};
 use super::{absolute, find, secret};
 use crate::args::sandbox::{Exec, Shell};
 use crate::args::sandbox_flags::{UserArgument, VariableFlags};
-use crate::commands::print::{notify, print, print_text};
+use crate::commands::print::{escaped, notify, print, print_text};
 use crate::problem::Failure;
 use crate::remote::{self, Remote};
 use crate::request::no_limit;
@@ -36,14 +37,20 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
         execute.timeout_seconds = timeout.map(|length| length.as_secs_f64());
         execute.output_limit_bytes = arguments.max_output.map(no_limit);
         if arguments.detach {
+            let sandbox = execute.sandbox_id.clone();
+            execute.input = arguments.interactive;
+            execute.terminal = arguments.tty.then(size);
+            if arguments.tty {
+                set_terminal_kind(&mut execute);
+            }
             let started = remote.sandboxes.execute_stream(&remote.idempotent(), execute).await?;
             if arguments.json {
                 print(&started)?;
             } else {
-                print_text(&format!("{}\n", started.workflow_id))?;
+                let name = format!("{sandbox}/{}", started.workflow_id.short());
+                print_text(&format!("{name}\n"))?;
                 notify(&format!(
-                    "the command is running; follow its output: stockade logs {} -f",
-                    started.workflow_id
+                    "the command is running; follow its output: stockade logs {name} -f"
                 ));
             }
             return Ok(0);
@@ -54,9 +61,12 @@ pub(crate) fn run(arguments: Exec) -> Result<u8, Failure> {
             return Ok(executed.end.ending.process_exit_code(executed.end.exit_code));
         }
         let id = execute.sandbox_id.clone();
+        let before = network_status(&remote, &id).await;
         let code = attach(&remote, execute, arguments.tty).await?;
-        if code != 0 {
-            hint_denied(&remote, id).await;
+        if let Some(before) = before.filter(|_| code != 0)
+            && let Some(after) = network_status(&remote, &id).await
+        {
+            report_network(&id, &before, &after);
         }
         Ok(code)
     })
@@ -90,21 +100,52 @@ async fn set_place(
     Ok(())
 }
 
-/// If the network policy denied connections of a sandbox, prints how to list them: the command may
-/// have failed because of that.
-async fn hint_denied(remote: &Remote, id: SandboxId) {
+/// How many denied connections of a command are printed.
+const PRINTED: usize = 8;
+
+/// The network of a sandbox; `None` if it has none, or its status cannot be read: the command runs in
+/// any case.
+async fn network_status(remote: &Remote, id: &SandboxId) -> Option<NetworkStatus> {
     let request = GetSandbox { id: id.clone(), metrics: false };
-    // The end of the command is reported in any case.
-    let Ok(sandbox) = remote.sandboxes.get_status(remote.caller(), request).await else { return };
-    let Some(network) = sandbox.network else { return };
-    if let Some(command) = secret::command_for_missing(&id, &network.secrets) {
+    let sandbox = remote.sandboxes.get_status(remote.caller(), request).await.ok()?;
+    sandbox.network
+}
+
+/// Prints what the policy denied and what secrets lacked during a command: it may have failed because
+/// of that.
+fn report_network(id: &SandboxId, before: &NetworkStatus, after: &NetworkStatus) {
+    if let Some(command) = secret::command_for_missing(id, &after.secrets) {
         notify(&format!("the values of secrets are missing; give them again: {command}"));
     }
-    if !network.refused.is_empty() {
-        notify(&format!("a connection was denied by the network policy: stockade show {id}"));
-    } else if !network.misdirected.is_empty() {
+    report_denied(id, &before.refused, &after.refused);
+    if after.misdirected.iter().any(|sent| !before.misdirected.contains(sent)) {
         notify(&format!("the placeholder of a secret was sent elsewhere: stockade show {id}"));
     }
+}
+
+/// Prints the connections that were denied during a command: it may have failed because of that.
+fn report_denied(id: &SandboxId, before: &[DeniedConnection], after: &[DeniedConnection]) {
+    let new: Vec<_> = after.iter().filter(|denied| is_new(denied, before)).collect();
+    for denied in new.iter().take(PRINTED) {
+        let message = escaped(&denied.message);
+        notify(&format!("a connection was refused by the network policy: {message}"));
+        if let Some(host) = denied.allow.as_ref().and_then(|flag| flag.strip_prefix("--allow ")) {
+            notify(&format!("allow it: stockade allow {id} {}", escaped(host)));
+        }
+    }
+    if new.len() > PRINTED {
+        let more = new.len() - PRINTED;
+        notify(&format!("{more} more kinds of connections were refused: stockade show {id}"));
+    }
+}
+
+/// Whether a connection was denied more often than before.
+fn is_new(denied: &DeniedConnection, before: &[DeniedConnection]) -> bool {
+    let same = |known: &&DeniedConnection| {
+        (&known.host, known.port, known.reason, &known.message)
+            == (&denied.host, denied.port, denied.reason, &denied.message)
+    };
+    before.iter().find(same).is_none_or(|known| denied.times > known.times)
 }
 
 /// Opens a shell: bash if it exists. The shell has a terminal if this program's input is one.

@@ -6,6 +6,7 @@ use stockade_api::{OperationId, OutputChunk, ReadOutput};
 use stockade_core::Code;
 
 use super::attach;
+use super::command_name::{find_command, is_operation};
 use crate::args::sandbox::Logs;
 use crate::commands::print::{notify, print_bytes, print_line};
 use crate::commands::workflow::events::{EventFilter, print_events};
@@ -20,8 +21,12 @@ pub(crate) fn run(arguments: Logs) -> Result<u8, Failure> {
         if print_events(&remote, &arguments.operation, wanted).await? {
             return Ok(0);
         }
-        let workflow_id = OperationId(arguments.operation.clone());
-        let mut request = ReadOutput { workflow_id, from: 0, follow: arguments.follow };
+        let workflow_id = match is_operation(&arguments.operation) {
+            true => OperationId(arguments.operation.clone()),
+            false => find_command(&remote, &arguments.operation).await?.workflow_id,
+        };
+        let mut request =
+            ReadOutput { workflow_id, from: 0, follow: arguments.follow, from_sandbox: false };
         let mut output = remote.sandboxes.read_output(remote.caller(), request.clone()).await?;
         let (mut code, mut asked_again_at) = (0, None);
         while let Some(item) = output.next().await {

@@ -3,15 +3,20 @@
 
 mod attach;
 pub(super) mod collect;
+mod command_name;
 pub(super) mod copy;
 pub(crate) mod create;
 pub(super) mod events;
 pub(super) mod exec;
+pub(super) mod forward;
 pub(super) mod lifecycle;
 pub(super) mod list;
 pub(super) mod logs;
+mod many;
 pub(super) mod network;
 mod path_argument;
+pub(super) mod ps;
+pub(super) mod rejoin;
 pub(super) mod remove;
 pub(super) mod secret;
 pub(super) mod show;
@@ -27,7 +32,7 @@ use crate::remote::Remote;
 use crate::review::current_project;
 
 /// All states, so that terminated sandboxes are included.
-const STATES: [State; 7] = [
+pub(super) const STATES: [State; 7] = [
     State::New,
     State::Creating,
     State::Running,

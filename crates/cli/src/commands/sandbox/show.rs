@@ -66,6 +66,13 @@ fn text(sandbox: &Sandbox) -> String {
     lines.extend(sandbox.terminated_at.map(|at| ("terminated", format!("{at:.0}"))));
     let labels = sandbox.metadata.iter().map(|(name, value)| format!("{name}={value}"));
     lines.extend(labels.map(|label| ("label", escaped(&label))));
+    lines.extend(sandbox.published.iter().map(|publication| {
+        let port = publication.port;
+        let address = std::net::SocketAddr::new(port.address, port.host);
+        let problem = publication.problem.as_ref();
+        let problem = problem.map(|text| format!(" (not served: {text})")).unwrap_or_default();
+        ("published", format!("{address} to port {}{problem}", port.inside))
+    }));
     let rules = match sandbox.access_rules.as_slice() {
         [] => vec!["none (all paths allowed)".to_owned()],
         rules => rules
@@ -104,12 +111,16 @@ fn text(sandbox: &Sandbox) -> String {
 /// The hosts that a sandbox may connect to, and its denied connections with how to allow them.
 fn network_lines(sandbox: &Sandbox, network: &NetworkStatus) -> Vec<(&'static str, String)> {
     let rules = network.policy.rules();
-    let allowed = |rule: &Rule| match rule.ports.as_slice() {
-        [] => format!("{} {}", rule.action, rule.target),
-        ports => {
-            let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
-            format!("{} {} port {}", rule.action, rule.target, ports.join(", "))
-        }
+    let allowed = |rule: &Rule| {
+        let internal = if rule.internal { ", also in a private network" } else { "" };
+        let ports = match rule.ports.as_slice() {
+            [] => String::new(),
+            ports => {
+                let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+                format!(" port {}", ports.join(", "))
+            }
+        };
+        format!("{} {}{ports}{internal}", rule.action, rule.target)
     };
     let mut lines: Vec<_> = rules.iter().map(|rule| ("network", allowed(rule))).collect();
     lines.push(match network.policy.default_effect() {

@@ -18,6 +18,8 @@ use crate::rlimits::ResourceLimits;
 /// How long killing a command with all that it has started may take; after that the whole jail is
 /// ended.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The permission bits that new files of commands do not get.
+const UMASK: u32 = 0o022;
 
 /// The inputs for the start of every command of a jail.
 #[derive(Debug)]
@@ -146,6 +148,8 @@ impl Command {
             working_directory: CString::new(working_directory)
                 .map_err(|_| (Step::Directory, invalid()))?,
             rlimits: parts.rlimits,
+            umask: UMASK,
+            processors: None,
             not_before: None,
             failure: Failure::default(),
         };

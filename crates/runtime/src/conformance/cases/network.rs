@@ -7,7 +7,7 @@ use crate::egress::EgressListeners;
 use rustix::net::sockopt;
 use stockade_core::SandboxSpec;
 use stockade_core::access::Effect;
-use stockade_core::network::Policy;
+use stockade_core::network::{Policy, TRUSTED_INSIDE};
 
 use super::super::harness::{Harness, within};
 use super::super::sandbox::{Sandbox, command};
@@ -160,4 +160,53 @@ pub(crate) async fn its_ways_out_outlast_the_holder(harness: &Harness) {
         harness.reopen().await;
         assert_eq!(cookies(&listeners(&sandbox).await), before);
     }
+}
+
+/// Programs find the certificates that were written last, and cannot change them.
+pub(crate) async fn certificates_are_replaced(harness: &Harness) {
+    let sandbox = harness.sandbox_with(&spec(harness)).await;
+    let read = format!("cat {TRUSTED_INSIDE}");
+    // A shorter text leaves nothing of a longer one.
+    for text in ["the first certificates\n", "others\n", ""] {
+        trust(&sandbox, text).await.unwrap();
+        assert_eq!(sandbox.good(&read).await, text);
+    }
+    trust(&sandbox, "ours\n").await.unwrap();
+    let change = format!(
+        "echo x >> {TRUSTED_INSIDE}; rm -f {TRUSTED_INSIDE}; mv {TRUSTED_INSIDE} /tmp/moved; \
+         echo x > /tmp/other; mv /tmp/other {TRUSTED_INSIDE}; chmod 600 {TRUSTED_INSIDE}"
+    );
+    sandbox.sh(&change).await;
+    assert_eq!(sandbox.good(&read).await, "ours\n");
+    trust(&sandbox, "later\n").await.unwrap();
+    assert_eq!(sandbox.good(&read).await, "later\n");
+}
+
+/// A restored sandbox trusts what its own owner says, and nothing else.
+pub(crate) async fn certificates_are_in_no_snapshot(harness: &Harness) {
+    let sandbox = harness.sandbox_with(&spec(harness)).await;
+    trust(&sandbox, "ours\n").await.unwrap();
+    let (runtime, snapshot) = (harness.runtime(), harness.snapshot_id());
+    within("a snapshot", runtime.snapshot(sandbox.id(), &snapshot)).await.unwrap();
+    for spec in [harness.spec(), spec(harness)] {
+        let id = harness.id();
+        within("a restore", runtime.restore(&snapshot, &id, &spec)).await.unwrap();
+        let restored = harness.existing(id).await;
+        let found = restored.good(&format!("cat {TRUSTED_INSIDE} || true")).await;
+        assert!(!found.contains("ours"), "{found}");
+    }
+}
+
+pub(crate) async fn certificates_need_a_policy(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let refused = trust(&sandbox, "ours\n").await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    let other = harness.sandbox_with(&spec(harness)).await;
+    other.cleanup().await;
+    let refused = trust(&other, "ours\n").await;
+    assert!(matches!(refused, Err(Error::NoSandbox(_))), "{refused:?}");
+}
+
+async fn trust(sandbox: &Sandbox<'_>, certificates: &str) -> crate::error::Result<()> {
+    within("the certificates", sandbox.runtime().trust(sandbox.id(), certificates)).await
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::super::harness::{Harness, path, within};
 use super::super::sandbox::Sandbox;
 use crate::error::{Error, Result};
-use crate::files::FileKind;
+use crate::files::{Content, FileKind};
 
 const MIB: u64 = 1 << 20;
 
@@ -85,6 +85,41 @@ pub(crate) async fn what_is_shipped_is_collected(harness: &Harness) {
     assert_eq!(sandbox.stat("/data/new/place/outside").await.unwrap().kind, FileKind::Link);
     collect(&sandbox, "/data/new/place", &to, MIB).await.unwrap();
     assert_eq!(tree(&to), tree(&source));
+}
+
+/// The stream of one directory fills another one, with everything in it.
+pub(crate) async fn a_tree_goes_through_a_stream(harness: &Harness) {
+    let sandbox = harness.sandbox().await;
+    let (source, to) = (source(harness), harness.host().join("collected"));
+    ship(&sandbox, &source, "/data/place").await.unwrap();
+    let (runtime, id) = (sandbox.runtime(), sandbox.id());
+    for _ in 0..2 {
+        let packed = within("packing", runtime.pack(id, &path("/data/place"), None)).await.unwrap();
+        let other = path("/data/other");
+        let unpacked = runtime.unpack(id, &other, 0o755, packed.content);
+        let size = within("unpacking", unpacked).await.unwrap();
+        let (paths, bytes) = packed.progress.read();
+        assert_eq!(paths, tree(&source).len() as u64);
+        assert_eq!((size.files, size.links, size.bytes), (8, 4, bytes));
+    }
+    collect(&sandbox, "/data/other", &to, MIB).await.unwrap();
+    assert_eq!(tree(&to), tree(&source));
+    // A directory that contains the mark is skipped.
+    let mark = Some(b"binary".to_vec());
+    let packed =
+        within("packing", runtime.pack(id, &path("/data/place/deep"), mark)).await.unwrap();
+    let marked = path("/data/marked");
+    let unpacked = runtime.unpack(id, &marked, 0o755, packed.content);
+    within("unpacking", unpacked).await.unwrap();
+    let names = within("listing", runtime.read_directory(id, &path("/data/marked"))).await.unwrap();
+    assert_eq!(names.iter().map(|file| file.name.as_slice()).collect::<Vec<_>>(), [b"up"]);
+    // What is no tree is an error, and so is what is no directory.
+    let broken: Content = Box::pin(std::io::Cursor::new(b"F\0\x02..".to_vec()));
+    within("unpacking", runtime.unpack(id, &path("/data/broken"), 0o755, broken))
+        .await
+        .unwrap_err();
+    let file = path("/data/place/text");
+    assert!(within("packing", runtime.pack(id, &file, None)).await.is_err());
 }
 
 /// The operation is repeated after a crash of the caller.

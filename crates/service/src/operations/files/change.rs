@@ -9,13 +9,15 @@ use stockade_api::{
     Result, SetPermissions, WriteFile, WriteResult,
 };
 use stockade_core::access::Level;
+use stockade_core::event::Direction;
 use stockade_core::sandbox::User;
 use stockade_core::{Code, Problem, SandboxId};
 use stockade_durable::{Context, Failure, StartOptions, Step};
 use stockade_runtime::{Content, ReadRange, Runtime, SandboxPath, WriteOptions};
 use tokio::io::AsyncReadExt as _;
 
-use super::{resolve_allowed, use_sandbox};
+use super::{copied, resolve_allowed, use_sandbox};
+use crate::events;
 use crate::failure::{access_problem, invalid, runtime_problem, store_problem, to_failure};
 use crate::handoff::{Handoff, Once};
 use crate::inner::Inner;
@@ -210,7 +212,12 @@ pub(crate) async fn perform(
             apply(runtime, &owned, change, &paths, content).await.map_err(to_failure)
         })
         .await?;
-    context.finish_with(vec![owned.touch()]);
+    let mut records = vec![owned.touch()];
+    if let Change::Write(WriteFile { path, .. }) = change {
+        let payload = copied(Direction::In, path, 1, written);
+        records.push(events::record(&context, &owned, payload));
+    }
+    context.finish_with(records);
     Ok(written)
 }
 
@@ -257,7 +264,7 @@ async fn apply(
 }
 
 /// The problem for a file whose content was lost with the process that had it.
-fn interrupted() -> Problem {
+pub(super) fn interrupted() -> Problem {
     Problem::new(Code::Cancelled, "the server exited before the file was written")
         .because("the content of files is not recorded, and is lost")
         .remedied_by("write it again")

@@ -4,13 +4,16 @@
 
 mod change;
 mod query;
+mod tree;
 
 pub(crate) use change::{Change, NAME, change, perform, replace, write};
 pub(crate) use query::{list, read, search, stat};
+pub(crate) use tree::{SEND, perform as perform_send, receive, send};
 
 use stockade_api::{Bytes, Caller, FileEntry, FileKind, Result};
 use stockade_core::SandboxId;
 use stockade_core::access::Level;
+use stockade_core::event::{Direction, FilesCopied, Payload};
 use stockade_runtime::{FileInfo, FileKind as Kind, Runtime, SandboxPath};
 
 use crate::clock::timestamp;
@@ -59,6 +62,12 @@ fn entry(path: &[u8], info: &FileInfo) -> FileEntry {
         modified_at: timestamp(info.modified_ms),
         link: info.link.clone().map(Bytes),
     }
+}
+
+/// The content of the event of copied files.
+pub(crate) fn copied(direction: Direction, path: &Bytes, paths: u64, bytes: u64) -> Payload {
+    let path = String::from_utf8_lossy(&path.0).into_owned();
+    Payload::FilesCopied(FilesCopied { direction, path, paths, bytes })
 }
 
 /// The path of a name in a directory.

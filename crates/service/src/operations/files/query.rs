@@ -9,6 +9,7 @@ use stockade_core::access::Level;
 use stockade_core::{Code, Problem};
 use stockade_runtime::{FileKind, ReadRange, Runtime, SandboxPath};
 
+use super::tree::{RecordedContent, SizeSource};
 use super::{entry, join, resolve_allowed, use_sandbox};
 use crate::failure::{invalid, runtime_problem};
 use crate::owned_sandbox::OwnedSandbox;
@@ -52,7 +53,8 @@ pub(crate) async fn read(
     let path = resolve_allowed(runtime, &owned, Level::Read, &request.path, true).await?;
     let range = ReadRange { offset: request.offset, length: request.length };
     let content = runtime.read_file(&owned.id, &path, range).await;
-    content.map(FileContent).map_err(|error| runtime_problem(&error))
+    let content = content.map_err(|error| runtime_problem(&error))?;
+    Ok(RecordedContent::wrap(service, owned, request.path, content, SizeSource::File))
 }
 
 /// The entries of a directory.

@@ -5,6 +5,7 @@ mod agent_command;
 mod executor;
 pub(crate) mod helper;
 mod local_executor;
+mod output;
 mod sandbox_executor;
 
 pub(crate) use agent_command::{AgentCommand, resolve};
@@ -14,4 +15,5 @@ pub(crate) use executor::{
 };
 pub use local_executor::OuterSandbox;
 pub(crate) use local_executor::{HelperGuard, LocalExecutor};
+pub(crate) use output::{CommandOutput, read_output};
 pub(crate) use sandbox_executor::SandboxExecutor;

@@ -1,7 +1,8 @@
 //! Executes commands in separate sandboxes. A sandbox is created for one attempt of a task, with a
 //! copy-on-write view of the project and without a network, and is ended with the attempt. Each
 //! operation has an idempotency key that is derived from the attempt, so that another process finds
-//! operations that were started.
+//! operations that were started. The output of a command is not recorded: it may contain the values of
+//! the command's variables.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,14 +10,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use stockade_api::{
-    Bytes, Caller, CollectChanges, CommandLine, CreateSandbox, Execute, ExecuteResult, Expiry,
-    ExpiryAction, FileContent, KillSandbox, ListSandboxes, Sandboxes, WriteFile,
+    Bytes, Caller, CollectChanges, CommandLine, CreateSandbox, Execute, Expiry, ExpiryAction,
+    FileContent, KillSandbox, ListSandboxes, OperationId, OperationStatus, Sandboxes, WriteFile,
 };
 use stockade_bundle::project::Project;
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 
 use super::executor::{CommandResult, Executor, Job, RUN_LABEL};
+use super::output::{CommandOutput, read_output};
 
 /// The mount point of the project in a sandbox.
 const WORKSPACE: &str = "/workspace";
@@ -26,6 +28,10 @@ const INPUT: &str = "/tmp/.stockade-input";
 const MARGIN: Duration = Duration::from_secs(10 * 60);
 /// How often an operation is attempted whose process was killed before it started.
 const MAX_STARTS: u32 = 5;
+/// How much of the standard output of a command is retained, in bytes; a longer answer is refused.
+const ANSWER_BYTES: usize = 1 << 20;
+/// How much of its standard error is retained, in bytes.
+const ERROR_BYTES: usize = 64 << 10;
 
 /// Executes commands in sandboxes.
 #[derive(Debug)]
@@ -81,19 +87,41 @@ impl SandboxExecutor {
         .map(drop)
     }
 
-    /// Starts the command, or finds the one that was started.
-    async fn command(&self, job: &Job, id: &SandboxId) -> Result<ExecuteResult, Problem> {
+    /// Executes the command to its end. If it was started before, it is found.
+    async fn command(&self, job: &Job, id: &SandboxId) -> Result<CommandOutput, Problem> {
         let command = with_input_file(&job.command);
-        self.start_with_retry(job, "execute", |caller| {
+        let operation = self.start_with_retry(job, "execute", |caller| {
             let request = Execute {
                 environment: stockade_core::bytes::values(job.environment.clone()),
                 timeout_seconds: Some(job.limit.as_secs_f64()),
                 output_limit_bytes: Some(job.output_limit_bytes),
+                unrecorded: true,
                 ..Execute::new(id.clone(), command.clone())
             };
-            async move { self.sandboxes.execute(&caller, request).await }
-        })
-        .await
+            async move {
+                let started = self.sandboxes.execute_stream(&caller, request).await?;
+                self.wait(&job.owner, started.workflow_id).await
+            }
+        });
+        let (operation, caller) = (operation.await?, Caller::new(job.owner.clone()));
+        read_output(&*self.sandboxes, &caller, &operation, [ANSWER_BYTES, ERROR_BYTES]).await
+    }
+
+    /// Waits for the end of an operation; returns its id if it has succeeded.
+    async fn wait(&self, owner: &OwnerId, operation: OperationId) -> Result<OperationId, Problem> {
+        let caller = Caller::new(owner.clone());
+        loop {
+            let info = self.sandboxes.wait_operation(&caller, operation.clone()).await?;
+            match info.status {
+                OperationStatus::Waiting | OperationStatus::Running => {}
+                OperationStatus::Succeeded => return Ok(operation),
+                OperationStatus::Failed | OperationStatus::Cancelled => {
+                    let unknown =
+                        || Problem::new(Code::OutcomeUnknown, "the command has no result");
+                    return Err(info.error.unwrap_or_else(unknown));
+                }
+            }
+        }
     }
 
     /// Performs an operation under an idempotency key that is derived from the attempt. If the process
@@ -195,9 +223,9 @@ impl Executor for SandboxExecutor {
         Ok(CommandResult {
             ending: executed.end.ending,
             exit_code: executed.end.exit_code,
-            output: executed.stdout.0,
-            errors: executed.stderr.0,
-            is_truncated: executed.stdout_truncated || executed.stderr_truncated,
+            is_truncated: executed.end.stdout_bytes > executed.stdout.len() as u64,
+            output: executed.stdout,
+            errors: executed.stderr,
             bundle,
         })
     }

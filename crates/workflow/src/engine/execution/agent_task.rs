@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::state::{AgentEvents, Execution};
 use crate::engine::commands::{self, CommandResult, DEFAULT_TIMEOUT, Job, OUTPUT_LIMIT_BYTES};
+use crate::engine::redaction::Redaction;
 use crate::engine::state::EngineState;
 use crate::engine::task_error::TaskError;
 use crate::engine::tool_limits;
@@ -32,6 +33,7 @@ pub(super) struct AgentTask {
     origin: RunOrigin,
     attempt: u32,
     events: AgentEvents,
+    redaction: Redaction,
 }
 
 impl Execution {
@@ -44,6 +46,7 @@ impl Execution {
             origin: self.run.origin.clone(),
             attempt: self.tasks.current_attempt(key),
             events: Arc::clone(&self.agent_events),
+            redaction: self.ledger.redaction.clone(),
         }
     }
 
@@ -76,7 +79,9 @@ impl AgentTask {
         let mut environment = agent.environment.0.clone();
         environment.extend(variable);
         let job = self.job(call, agent, (command_line, input), environment)?;
-        let result = executor.execute(&job).await.map_err(task_error)?;
+        let mut result = executor.execute(&job).await.map_err(task_error)?;
+        // Before it is shortened, which may leave a part of a value.
+        self.redaction.bytes(&mut result.errors);
         if let Some(bundle) = &result.bundle {
             let event = json!({
                 "type": "NodeBundle", "nodeId": key.node, "iteration": key.iteration,
@@ -84,7 +89,7 @@ impl AgentTask {
             });
             lock(&self.events).push((key.clone(), event));
         }
-        let written = output(task, agent, result)?;
+        let written = output(task, result)?;
         let text = command.answer(&written);
         let text = text.map_err(|why| TaskError::new("INVALID_OUTPUT", why).retryable())?;
         let value = self.user_code.read(call, agent.read, &text).await;
@@ -133,7 +138,7 @@ impl AgentTask {
 }
 
 /// The standard output of a command, if it succeeded.
-fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String, TaskError> {
+fn output(task: &Task, result: CommandResult) -> Result<String, TaskError> {
     let id = &task.id;
     let (code, why) = match result.ending {
         Ending::Exited if result.exit_code == Some(0) => {
@@ -166,7 +171,7 @@ fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String,
         other => ("AGENT_FAILED", format!("was ended: {other:?}")),
     };
     let mut message = format!("the agent of task \"{id}\" {why}");
-    let errors = error_tail(&result.errors, agent);
+    let errors = error_tail(&result.errors);
     if !errors.is_empty() {
         message.push_str(&format!(": {errors}"));
     }
@@ -174,12 +179,9 @@ fn output(task: &Task, agent: &Command, result: CommandResult) -> Result<String,
     Err(if code == "AGENT_CONFIG_INVALID" { error } else { error.retryable() })
 }
 
-/// The end of a command's standard error, without the values of the agent's variables.
-fn error_tail(errors: &[u8], agent: &Command) -> String {
-    let mut text = String::from_utf8_lossy(errors).into_owned();
-    for (name, value) in agent.environment.0.iter().filter(|(_, value)| value.len() > 3) {
-        text = text.replace(value.as_str(), &format!("[{name}]"));
-    }
+/// The end of a command's standard error.
+fn error_tail(errors: &[u8]) -> String {
+    let text = String::from_utf8_lossy(errors).into_owned();
     let text = text.trim();
     let mut from = text.len().saturating_sub(ERROR_BYTES);
     while !text.is_char_boundary(from) {

@@ -12,9 +12,10 @@ use serde_json::json;
 use stockade_api::{ANSWERS, Answer, Answers, Ending, FileKind, WAITING, Wait, WaitList};
 
 use super::attempt::{AttemptOutcome, SandboxAttempt, failed};
-use super::handle::{CommandOutput, SandboxHandle};
+use super::handle::SandboxHandle;
 use super::request::RESULT;
 use crate::engine::clock::now_ms;
+use crate::engine::commands::CommandOutput;
 use crate::engine::task_error::TaskError;
 use crate::store::sandboxes::{self, Pause};
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use stockade_api::{
     Caller, CreateSandbox, Execute, Expiry, ExpiryAction, FileContent, FileEntry, GetSandbox,
-    KillSandbox, ListDirectory, MakeDirectory, OperationId, OperationStatus, OutputChunk,
-    OutputEnd, ReadFile, ReadOutput, Renew, Sandboxes, WriteFile,
+    KillSandbox, ListDirectory, MakeDirectory, OperationId, OperationStatus, ReadFile, Renew,
+    Sandboxes, WriteFile,
 };
 use stockade_core::id::InvalidId;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 use tokio::io::AsyncReadExt as _;
 
+use crate::engine::commands::{CommandOutput, read_output};
 use crate::engine::task_error::TaskError;
 
 /// How long a sandbox lives without its run. A sandbox that a crash leaves expires after this time.
@@ -31,16 +32,6 @@ pub(crate) struct SandboxHandle {
     sandboxes: Arc<dyn Sandboxes>,
     caller: Caller,
     id: SandboxId,
-}
-
-/// The output of a command that has ended.
-#[derive(Debug, Clone)]
-pub(crate) struct CommandOutput {
-    /// How it ended.
-    pub(crate) end: OutputEnd,
-    /// The end of its standard output.
-    pub(crate) stdout: Vec<u8>,
-    pub(crate) stderr: Vec<u8>,
 }
 
 /// The outcome of a wait for a command.
@@ -126,12 +117,14 @@ impl SandboxHandle {
         created.map(drop).map_err(|problem| task_error(&problem))
     }
 
-    /// Starts a command, or finds the one that was started. `number` counts the starts, from 1.
+    /// Starts a command, or finds the one that was started. `number` counts the starts, from 1. Its
+    /// output is not recorded, because it may contain the values of its variables.
     pub(crate) async fn execute(
         &self,
         number: u32,
         request: Execute,
     ) -> Result<OperationId, TaskError> {
+        let request = Execute { unrecorded: true, ..request };
         let started = self
             .sandboxes
             .execute_stream(&self.caller(&format!("execute-{number}")), request)
@@ -206,20 +199,9 @@ impl SandboxHandle {
         operation: &OperationId,
         output_bytes: usize,
     ) -> Result<CommandOutput, TaskError> {
-        let request = ReadOutput { workflow_id: operation.clone(), from: 0, follow: true };
-        let read = self.sandboxes.read_output(&self.caller, request).await;
-        let mut items = read.map_err(|problem| task_error(&problem))?;
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        while let Some(item) = items.next().await {
-            match item.map_err(|problem| task_error(&problem))?.chunk {
-                OutputChunk::Stdout { data } => append_bounded(&mut stdout, &data.0, output_bytes),
-                OutputChunk::Stderr { data } => append_bounded(&mut stderr, &data.0, ERROR_BYTES),
-                OutputChunk::Truncated { .. } => {}
-                OutputChunk::Exit(end) => return Ok(CommandOutput { end, stdout, stderr }),
-            }
-        }
-        Err(TaskError::new("SANDBOX_EXECUTION_FAILED", "the command's output ended early")
-            .retryable())
+        let most_bytes = [output_bytes, ERROR_BYTES];
+        let read = read_output(self.sandboxes(), &self.caller, operation, most_bytes).await;
+        read.map_err(|problem| task_error(&problem))
     }
 
     /// The entries below a directory, down to a depth; `None` where the directory does not exist.
@@ -310,13 +292,5 @@ impl SandboxHandle {
         {
             tracing::warn!(sandbox = %self.id, %problem.message, "sandbox cleanup failed");
         }
-    }
-}
-
-/// Appends to the retained bytes, and drops the first bytes beyond the limit.
-fn append_bounded(buffer: &mut Vec<u8>, more: &[u8], most: usize) {
-    buffer.extend_from_slice(more);
-    if buffer.len() > most.saturating_mul(2) {
-        buffer.drain(..buffer.len() - most);
     }
 }

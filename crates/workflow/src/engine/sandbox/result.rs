@@ -10,8 +10,10 @@ use stockade_bundle::beneath::{self, Dir};
 use stockade_bundle::sandbox::{self, SandboxBundle, Status};
 use stockade_core::BundleLimits;
 
-use super::handle::{CommandOutput, SandboxHandle};
+use super::handle::SandboxHandle;
 use super::request::{self, NESTED, RESULT};
+use crate::engine::commands::CommandOutput;
+use crate::engine::redaction::Redaction;
 use crate::engine::task_error::TaskError;
 use crate::graph::ToolLimits;
 
@@ -23,6 +25,7 @@ const ENTRIES: usize = 4096;
 /// How much of the output of a failed command is displayed.
 const MAX_SHOWN: usize = 2_000;
 const MANIFEST: &str = "README.md";
+const STREAM_LOG: &str = "logs/stream.ndjson";
 
 /// Copies the result directory of a sandbox into an empty directory, and reads it. Also returns the
 /// files for [`sync`].
@@ -35,12 +38,14 @@ pub(super) async fn collect(
     into: &Dir,
     output: &CommandOutput,
     (is_default, tools): (bool, ToolLimits),
+    redaction: &Redaction,
 ) -> Result<(SandboxBundle, Vec<RelativePath>), TaskError> {
     let copied = copy_out(handle, RESULT, into, |path| {
         let excluded = [WAITING, ANSWERS, NESTED];
         !excluded.iter().any(|own| path.components().next() == Some(own.as_bytes()))
     });
     let mut files = copied.await?;
+    redact_log(into, redaction)?;
     if !files.iter().any(|path| path.as_bytes() == MANIFEST.as_bytes()) {
         let manifest = outputs_of_command(output, is_default, tools)?;
         let path = RelativePath::new(MANIFEST).map_err(escape)?;
@@ -50,6 +55,22 @@ pub(super) async fn collect(
         return Err(failed(output, tools));
     }
     Ok((read(into)?, files))
+}
+
+/// Redacts the log of a result, if it has one.
+pub(super) fn redact_log(into: &Dir, redaction: &Redaction) -> Result<(), TaskError> {
+    let path = RelativePath::new(STREAM_LOG).map_err(escape)?;
+    // What is no regular file is refused when the result is read.
+    let Ok(mut log) = into.open_file(&path) else { return Ok(()) };
+    let mut content = Vec::new();
+    log.read_to_end(&mut content).map_err(|error| storage_error(&error))?;
+    let before = content.clone();
+    redaction.bytes(&mut content);
+    if content == before {
+        return Ok(());
+    }
+    into.remove_file(&path)?;
+    write(into, &path, &content)
 }
 
 /// Syncs copied files to the disk.

@@ -1,40 +1,33 @@
 //! Copying from the host into a sandbox. If the named path is a link, its target is copied. Links
-//! below that are never followed: everything is opened beneath one descriptor of the named
+//! below that are copied if they stay in the tree, and never followed: everything is opened beneath one descriptor of the named
 //! directory, whatever is renamed meanwhile.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use indicatif::ProgressBar;
 use rustix::fs::OFlags;
-use stockade_api::{FileContent, MakeDirectory, Problem, SetPermissions, WriteFile, WriteResult};
+use stockade_api::{FileContent, Problem, SendFiles, WriteFile, WriteResult};
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{self, Dir, FileKind};
 use stockade_core::Code;
+use stockade_runtime::{Record, TREE_DEPTH, TreeWriter, stays_inside};
 use tokio::io::AsyncRead;
 
 use super::{CopySummary, Transfer, host_failure, is_directory, join, join_relative, special_file};
+use crate::commands::print::escaped;
 use crate::problem::Failure;
+use crate::streams::{self, PipeWriter};
 
 /// The file or directory at a path of the host.
 enum Source {
     File(File),
     Directory(Dir),
 }
-
-/// The next step.
-enum Work {
-    /// Copy a directory below the named one; `None` is the named one itself.
-    Copy { below: Option<RelativePath>, to: Vec<u8> },
-    /// Remove permissions from a filled directory.
-    RestrictMode { to: Vec<u8>, mode: u32 },
-}
-
-/// The permissions that a directory's owner needs to fill it.
-const OWNER_WRITE_SEARCH: u32 = 0o300;
 
 impl Transfer<'_> {
     /// Copies a file or directory of the host to a path inside. If the path is an existing
@@ -73,77 +66,39 @@ impl Transfer<'_> {
         Ok(self.copied)
     }
 
-    /// Copies the content of a directory, and everything below it.
+    /// Copies the content of a directory, and everything below it, as one stream.
     async fn send_tree(&mut self, from: &Path, root: &Dir, to: Vec<u8>) -> Result<(), Failure> {
-        let mut waiting = vec![Work::Copy { below: None, to }];
-        while let Some(next) = waiting.pop() {
-            let (below, to) = match next {
-                Work::Copy { below, to } => (below, to),
-                Work::RestrictMode { to, mode } => {
-                    self.restrict_mode(to, mode).await?;
-                    continue;
-                }
+        let opened = |error| unreadable(from, error);
+        let mode = root.stat_self().map_err(opened)?.mode & 0o777;
+        let request = SendFiles { sandbox_id: self.id.clone(), path: to.into(), mode };
+        let mut again = true;
+        loop {
+            let (writer, reader) = streams::piped();
+            let tree = HostTree {
+                root: root.try_clone().map_err(opened)?,
+                from: from.to_owned(),
+                progress: self.progress.clone(),
+                copied: CopySummary::default(),
+                tree: TreeWriter::new(io::BufWriter::with_capacity(64 << 10, writer)),
             };
-            let dir = match &below {
-                None => root.try_clone().map_err(|error| unreadable(from, error))?,
-                Some(path) => match root.open_dir(path) {
-                    Ok(dir) => dir,
-                    Err(error) => {
-                        self.skip_host_file(&join_below(from, path), error)?;
-                        continue;
-                    }
-                },
-            };
-            let shown =
-                below.as_ref().map_or_else(|| from.to_owned(), |path| join_below(from, path));
-            let stat = dir.stat_self().map_err(|error| unreadable(&shown, error))?;
-            let mode = stat.mode & 0o777;
-            if self.make_directory(&to, mode).await? {
-                waiting.push(Work::RestrictMode { to: to.clone(), mode });
-            }
-            for (name, kind) in dir.entries().map_err(|error| unreadable(&shown, error))? {
-                let path = join_relative(below.as_ref(), &name)
-                    .map_err(|error| host_failure(&shown, &io::Error::other(error)))?;
-                let to = join(&to, &name);
-                match kind {
-                    FileKind::Directory => waiting.push(Work::Copy { below: Some(path), to }),
-                    FileKind::File => match root.open_file(&path) {
-                        Ok(file) => self.send(&join_below(from, &path), file, to).await?,
-                        Err(error) => self.skip_host_file(&join_below(from, &path), error)?,
-                    },
-                    FileKind::Symlink | FileKind::CharacterDevice | FileKind::Other => {
-                        self.copied.skipped += 1;
-                    }
+            let packing = tokio::task::spawn_blocking(move || tree.pack());
+            let content = FileContent(Box::pin(reader));
+            let caller = self.remote.idempotent();
+            let sent = self.remote.sandboxes.send_files(&caller, request.clone(), content).await;
+            let packed = packing.await.map_err(|error| host_failure(from, &error.into()))?;
+            match (packed, sent) {
+                (Ok(copied), Ok(_)) => {
+                    self.copied = copied;
+                    return Ok(());
                 }
+                // The server ended during the transfer. Repeating all of it gives the same result.
+                (_, Err(problem)) if problem.code == Code::Unreachable && again => again = false,
+                // The stream was cut off because of the failure on this side.
+                (Err(Packing::Failed(failure)), _) => return Err(failure),
+                (_, Err(problem)) => return Err(problem.into()),
+                (Err(Packing::Cut(error)), Ok(_)) => return Err(host_failure(from, &error)),
             }
         }
-        Ok(())
-    }
-
-    /// Creates a directory that can be filled, unless it exists. Returns whether its permissions
-    /// must be reduced to `mode` when it is full.
-    async fn make_directory(&self, to: &[u8], mode: u32) -> Result<bool, Failure> {
-        let is_wider =
-            mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH && self.stat(to).await?.is_none();
-        let request = MakeDirectory {
-            sandbox_id: self.id.clone(),
-            path: to.to_vec().into(),
-            mode: Some(mode | OWNER_WRITE_SEARCH),
-        };
-        self.remote.sandboxes.make_directory(&self.remote.idempotent(), request).await?;
-        Ok(is_wider)
-    }
-
-    async fn restrict_mode(&self, to: Vec<u8>, mode: u32) -> Result<(), Failure> {
-        let request = SetPermissions {
-            sandbox_id: self.id.clone(),
-            path: to.into(),
-            mode: Some(mode),
-            uid: None,
-            gid: None,
-        };
-        self.remote.sandboxes.set_permissions(&self.remote.idempotent(), request).await?;
-        Ok(())
     }
 
     /// Copies one file.
@@ -182,9 +137,126 @@ impl Transfer<'_> {
         let content = FileContent(Box::pin(self.progress.wrap_async_read(content)));
         self.remote.sandboxes.write_file(&self.remote.idempotent(), request, content).await
     }
+}
+
+/// Why a tree could not be written.
+enum Packing {
+    /// It could not be read.
+    Failed(Failure),
+    /// The other side has closed the stream.
+    Cut(io::Error),
+}
+
+impl From<Failure> for Packing {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<io::Error> for Packing {
+    fn from(error: io::Error) -> Self {
+        Self::Cut(error)
+    }
+}
+
+/// A tree of the host that is written to a stream.
+struct HostTree {
+    root: Dir,
+    /// The path of the tree, for messages.
+    from: PathBuf,
+    progress: ProgressBar,
+    copied: CopySummary,
+    tree: TreeWriter<io::BufWriter<PipeWriter>>,
+}
+
+impl HostTree {
+    fn pack(mut self) -> Result<CopySummary, Packing> {
+        let root = self.root.try_clone().map_err(|error| unreadable(&self.from, error))?;
+        self.children(&root, None, 0)?;
+        self.tree.finish()?;
+        Ok(self.copied)
+    }
+
+    /// Writes the entries of a directory. Everything is opened beneath the top directory, without
+    /// following links.
+    fn children(
+        &mut self,
+        dir: &Dir,
+        below: Option<&RelativePath>,
+        depth: usize,
+    ) -> Result<(), Packing> {
+        let shown = below.map_or_else(|| self.from.clone(), |path| join_below(&self.from, path));
+        if depth > TREE_DEPTH {
+            let text = format!("the tree is deeper than {TREE_DEPTH} directories");
+            return Err(host_failure(&shown, &io::Error::other(text)).into());
+        }
+        let mut entries = dir.entries().map_err(|error| unreadable(&shown, error))?;
+        entries.sort_by(|one, other| one.0.cmp(&other.0));
+        for (name, kind) in entries {
+            let invalid = |error| host_failure(&shown, &io::Error::other(error));
+            let path = join_relative(below, &name).map_err(invalid)?;
+            let name = RelativePath::new(name).map_err(invalid)?;
+            self.entry(path, name, kind, depth)?;
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        path: RelativePath,
+        name: RelativePath,
+        kind: FileKind,
+        depth: usize,
+    ) -> Result<(), Packing> {
+        let shown = join_below(&self.from, &path);
+        match kind {
+            FileKind::Directory => {
+                let opened = self.root.open_dir(&path);
+                let opened = opened.and_then(|dir| Ok((dir.stat_self()?, dir)));
+                let (stat, dir) = match opened {
+                    Ok(opened) => opened,
+                    Err(error) => return Ok(self.skip(&shown, error)?),
+                };
+                self.tree.record(&Record::Enter { name, mode: stat.mode & 0o777 })?;
+                self.children(&dir, Some(&path), depth + 1)?;
+                self.tree.record(&Record::Leave)?;
+            }
+            FileKind::File => {
+                let file = match self.root.open_file(&path) {
+                    Ok(file) => file,
+                    Err(error) => return Ok(self.skip(&shown, error)?),
+                };
+                self.file(name, file, &shown)?;
+            }
+            FileKind::Symlink => match self.root.read_link(&path) {
+                Ok(target) if stays_inside(&target, depth) => {
+                    self.tree.record(&Record::Link { name, target })?;
+                    self.copied.links += 1;
+                }
+                Ok(_) => self.copied.skip_link(&shown.to_string_lossy()),
+                Err(error) => self.skip(&shown, error)?,
+            },
+            FileKind::CharacterDevice | FileKind::Other => self.copied.skipped += 1,
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, name: RelativePath, file: File, shown: &Path) -> Result<(), Packing> {
+        let failed = |error: io::Error| Packing::Failed(host_failure(shown, &error));
+        let metadata = file.metadata().map_err(failed)?;
+        self.progress.set_message(escaped(&shown.display().to_string()));
+        let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or_default();
+        let modified = (metadata.mtime(), nanoseconds);
+        let mode = metadata.permissions().mode() & 0o777;
+        self.tree.record(&Record::File { name, mode, modified })?;
+        let read = self.tree.content(&mut self.progress.wrap_read(file))?;
+        self.copied.bytes += read.map_err(failed)?;
+        self.copied.files += 1;
+        Ok(())
+    }
 
     /// Skips a path that may not be read, or that no longer has the type that it was listed with.
-    fn skip_host_file(&mut self, path: &Path, error: beneath::Error) -> Result<(), Failure> {
+    fn skip(&mut self, path: &Path, error: beneath::Error) -> Result<(), Failure> {
         match error.kind() {
             Some(io::ErrorKind::PermissionDenied) => {
                 self.copied.skip_unreadable(&path.to_string_lossy());

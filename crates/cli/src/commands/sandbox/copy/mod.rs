@@ -26,12 +26,20 @@ use crate::remote::{self, Remote};
 struct CopySummary {
     files: u64,
     bytes: u64,
+    links: u64,
     skipped: u64,
+    /// The first link that leads out of the copied tree.
+    first_link: Option<String>,
     /// The first path that could not be read.
     first_unreadable: Option<String>,
 }
 
 impl CopySummary {
+    fn skip_link(&mut self, path: &str) {
+        self.skipped += 1;
+        self.first_link.get_or_insert_with(|| path.to_owned());
+    }
+
     fn skip_unreadable(&mut self, path: &str) {
         self.skipped += 1;
         self.first_unreadable.get_or_insert_with(|| path.to_owned());
@@ -85,17 +93,21 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
             .into()),
         }
     })?;
-    let CopySummary { files, bytes, skipped: left_out, first_unreadable: unread } = copied;
+    let CopySummary { files, bytes, links, skipped: left_out, first_link, first_unreadable } =
+        copied;
     if arguments.json && !to_output {
-        let answer = serde_json::json!({ "files": files, "bytes": bytes, "leftOut": left_out });
+        let answer = serde_json::json!({ "files": files, "bytes": bytes, "links": links, "leftOut": left_out });
         print(&answer)?;
     } else {
         notify(&format!("{files} files, {bytes} bytes copied"));
         if left_out > 0 {
-            let unread = unread.map(|path| format!("; not readable: {}", escaped(&path)));
+            let named = |why: &str, path: Option<String>| {
+                path.map(|path| format!("; {why}: {}", escaped(&path))).unwrap_or_default()
+            };
             notify(&format!(
-                "{left_out} links, special files and unreadable files were skipped{}",
-                unread.unwrap_or_default()
+                "{left_out} links, special files and unreadable files were skipped{}{}",
+                named("leads out of the copied tree", first_link),
+                named("not readable", first_unreadable)
             ));
         }
     }

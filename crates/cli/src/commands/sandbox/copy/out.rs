@@ -1,28 +1,31 @@
 //! Copying from a sandbox to the host. The sandbox's content is untrusted, and may change during
-//! the copy. Only files and directories are copied, without set-id bits and write permission for
-//! others.
+//! the copy. Only files, directories and links that stay in the tree are copied, without set-id bits
+//! and write permission for others.
 
+use std::io::{self, Read};
 use std::path::Path;
 
-use stockade_api::{FileContent, FileEntry, FileKind, ListDirectory, Listing, Problem, ReadFile};
+use indicatif::ProgressBar;
+use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
+use stockade_api::{FileContent, FileEntry, FileKind, Problem, ReadFile, ReceiveFiles};
+use stockade_bundle::RelativePath;
 use stockade_core::Code;
+use stockade_runtime::{Record, SkipReason, TreeReader, stays_inside};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::target::{ExtraRights, Target, TargetPath};
-use super::{CopySummary, Transfer, host_failure, last_name, not_found, special_file};
-use crate::commands::print::print_bytes;
+use super::{
+    CopySummary, Transfer, host_failure, invalid_name, join_relative, last_name, not_found,
+    special_file,
+};
+use crate::commands::print::{escaped, print_bytes};
 use crate::problem::Failure;
-
-/// The next step.
-enum Work {
-    Copy(FileEntry, TargetPath),
-    RestrictMode(ExtraRights),
-}
+use crate::streams;
 
 impl Transfer<'_> {
     /// Copies a file or directory inside to a path of the host. If the named path is a link, its target inside is
-    /// copied. Links and special files below it are left out, because their effect on the host is unknown. So is the
-    /// directory that is copied to, if it is mounted in the sandbox.
+    /// copied. Links below it are copied if they stay in the tree; other links and special files are left out, because
+    /// their effect on the host is unknown. So is the directory that is copied to, if it is mounted in the sandbox.
     ///
     /// A new directory gets the mode that it has inside, as a file does, but without the bits in the umask, write
     /// permission for others and set-id bits. An existing one keeps its own mode.
@@ -35,10 +38,7 @@ impl Transfer<'_> {
         let name = last_name(&from);
         match root.kind {
             FileKind::Directory => {
-                // Before anything is created: a directory that cannot be listed leaves nothing
-                // behind.
-                let listing = self.list(&root).await?;
-                self.receive_tree(&root, listing, Target::find(to, name)?).await?;
+                self.receive_tree(&root, Target::find(to, name)?).await?;
             }
             FileKind::File => {
                 let content = self.read(&root).await?;
@@ -51,63 +51,32 @@ impl Transfer<'_> {
         Ok(self.copied)
     }
 
-    /// Copies the entries of a listing, and everything below them.
-    async fn receive_tree(
-        &mut self,
-        root: &FileEntry,
-        listing: Listing,
-        mut target: Target,
-    ) -> Result<(), Failure> {
-        let mut waiting = Vec::new();
-        let has_directories = listing.entries.iter().any(|it| it.kind == FileKind::Directory);
-        self.list_into(root, listing, &target, target.path(), &mut waiting)?;
-        if has_directories {
-            target.mark()?;
-        }
-        while let Some(next) = waiting.pop() {
-            let (entry, path) = match next {
-                Work::Copy(entry, place) => (entry, place),
-                Work::RestrictMode(wider) => {
-                    if waiting.is_empty() {
-                        target.unmark();
-                    }
-                    target.restrict_mode(wider)?;
-                    continue;
-                }
-            };
-            match entry.kind {
-                FileKind::Directory => match self.list(&entry).await {
-                    Ok(listing) if target.is_marked(&listing.entries) => self.copied.skipped += 1,
-                    Ok(listing) => self.list_into(&entry, listing, &target, path, &mut waiting)?,
-                    Err(problem) => self.leave_out(&entry, problem)?,
-                },
-                FileKind::File => match self.read(&entry).await {
-                    Ok(content) => self.receive(content, entry.mode, &target, &path).await?,
-                    // Its type has changed.
-                    Err(problem) if problem.code == Code::InvalidInput => self.copied.skipped += 1,
-                    Err(problem) => self.leave_out(&entry, problem)?,
-                },
-                FileKind::Link | FileKind::Other => self.copied.skipped += 1,
+    /// Copies the content of a directory, and everything below it, from one stream.
+    async fn receive_tree(&mut self, root: &FileEntry, mut target: Target) -> Result<(), Failure> {
+        let top = target.path();
+        let made = target.make_directory(&top, root.mode)?;
+        let mark = Some(target.mark()?.into());
+        let request = ReceiveFiles { sandbox_id: self.id.clone(), path: root.path.clone(), mark };
+        let received = self.remote.sandboxes.receive_files(self.remote.caller(), request).await;
+        let FileContent(content) = match received {
+            Ok(content) => content,
+            Err(problem) => {
+                // A directory that cannot be read leaves nothing behind.
+                target.unmark();
+                target.remove_new(&made);
+                return Err(problem.into());
             }
-        }
-        Ok(())
-    }
-
-    /// Creates a directory, and schedules the copying of its content.
-    fn list_into(
-        &mut self,
-        entry: &FileEntry,
-        listing: Listing,
-        target: &Target,
-        path: TargetPath,
-        waiting: &mut Vec<Work>,
-    ) -> Result<(), Failure> {
-        waiting.extend(target.make_directory(&path, entry.mode)?.map(Work::RestrictMode));
-        self.copied.skipped += listing.hidden;
-        for entry in listing.entries {
-            let below = target.path_below(&path, &entry)?;
-            waiting.push(Work::Copy(entry, below));
-        }
+        };
+        let receiving = ReceivedTree {
+            from: root.path.lossy().into_owned(),
+            progress: self.progress.clone(),
+            copied: CopySummary::default(),
+            directories: vec![(top, made.extra_rights())],
+            target,
+        };
+        let content = streams::pulled(content);
+        let received = tokio::task::spawn_blocking(move || receiving.unpack(content)).await;
+        self.copied = received.map_err(|error| interrupted(&error.into()))??;
         Ok(())
     }
 
@@ -129,12 +98,6 @@ impl Transfer<'_> {
         }
         self.copied.files = 1;
         Ok(self.copied)
-    }
-
-    async fn list(&self, directory: &FileEntry) -> Result<Listing, Problem> {
-        let (sandbox_id, path) = (self.id.clone(), directory.path.clone());
-        let request = ListDirectory { sandbox_id, path, depth: None };
-        self.remote.sandboxes.list_directory(self.remote.caller(), request).await
     }
 
     async fn read(&self, file: &FileEntry) -> Result<FileContent, Problem> {
@@ -169,14 +132,108 @@ impl Transfer<'_> {
         self.copied.bytes += length;
         Ok(())
     }
+}
 
-    /// Skips an entry that may not be read, or that no longer exists.
-    fn leave_out(&mut self, entry: &FileEntry, problem: Problem) -> Result<(), Failure> {
-        match problem.code {
-            Code::AccessDenied => self.copied.skip_unreadable(&entry.path.lossy()),
-            Code::FileNotFound => self.copied.skipped += 1,
-            _ => return Err(problem.into()),
+/// The failure of a stream that ended early.
+fn interrupted(error: &io::Error) -> Failure {
+    Problem::new(Code::Io, "the copy was interrupted").because(error.to_string()).into()
+}
+
+/// A tree of a sandbox that is created on the host. Every record of its stream is hostile.
+struct ReceivedTree {
+    target: Target,
+    /// The path of the tree inside, for messages.
+    from: String,
+    progress: ProgressBar,
+    copied: CopySummary,
+    /// The directories from the top to the current one, with what is removed from their rights when
+    /// they are full.
+    directories: Vec<(TargetPath, Option<ExtraRights>)>,
+}
+
+impl ReceivedTree {
+    fn unpack(mut self, content: impl Read) -> Result<CopySummary, Failure> {
+        let mut tree = TreeReader::new(io::BufReader::with_capacity(64 << 10, content));
+        loop {
+            match tree.record().map_err(|error| interrupted(&error))? {
+                None => break,
+                Some(Record::Leave) => self.leave()?,
+                Some(Record::Enter { name, mode }) => {
+                    let path = self.path(&name)?;
+                    let made = self.target.make_directory(&path, mode)?;
+                    self.directories.push((path, made.extra_rights()));
+                }
+                Some(Record::File { name, mode, modified }) => {
+                    let path = self.path(&name)?;
+                    self.file(&path, mode, modified, &mut tree)?;
+                }
+                Some(Record::Link { name, target }) => {
+                    let path = self.path(&name)?;
+                    if stays_inside(&target, self.directories.len().saturating_sub(1)) {
+                        self.target.create_link(&path, &target)?;
+                        self.copied.links += 1;
+                    } else {
+                        self.copied.skip_link(&self.inside(&name));
+                    }
+                }
+                Some(Record::Skipped { name, reason }) => match reason {
+                    SkipReason::Unreadable => self.copied.skip_unreadable(&self.inside(&name)),
+                    SkipReason::Special => self.copied.skipped += 1,
+                },
+            }
+        }
+        self.target.unmark();
+        self.leave()?;
+        Ok(self.copied)
+    }
+
+    fn leave(&mut self) -> Result<(), Failure> {
+        match self.directories.pop() {
+            Some((_, Some(wider))) => self.target.restrict_mode(wider),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(
+        &mut self,
+        path: &TargetPath,
+        mode: u32,
+        (seconds, nanoseconds): (i64, u32),
+        tree: &mut TreeReader<impl Read>,
+    ) -> Result<(), Failure> {
+        let shown = self.target.full_path(path);
+        let failed = |error: io::Error| host_failure(&shown, &error);
+        self.progress.set_message(escaped(&shown.display().to_string()));
+        // The file is written under another name and renamed: an existing file stays complete until
+        // the new one is.
+        let (part, file) = self.target.create_file(path, mode)?;
+        let read = tree.content(&mut self.progress.wrap_write(&file));
+        match read.map_err(|error| interrupted(&error))?.map_err(failed)? {
+            Some(length) => {
+                let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() };
+                let times = Timestamps { last_access: OMITTED, last_modification: time };
+                futimens(&file, &times).map_err(|errno| failed(errno.into()))?;
+                part.finish().map_err(failed)?;
+                self.copied.files += 1;
+                self.copied.bytes += length;
+            }
+            None => self.copied.skip_unreadable(&shown.to_string_lossy()),
         }
         Ok(())
     }
+
+    /// The destination of a name in the current directory.
+    fn path(&self, name: &RelativePath) -> Result<TargetPath, Failure> {
+        let directory = self.directories.last().and_then(|(path, _)| path.as_ref());
+        let path = join_relative(directory, name.as_bytes());
+        path.map(Some).map_err(|_| invalid_name(&name.as_bytes().to_vec().into()))
+    }
+
+    /// A name inside, for messages.
+    fn inside(&self, name: &RelativePath) -> String {
+        format!("{}: {}", self.from, name.as_os_str().display())
+    }
 }
+
+/// A time that is not changed.
+const OMITTED: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };

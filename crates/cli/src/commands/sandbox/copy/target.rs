@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use stockade_api::{FileEntry, Problem};
+use stockade_api::Problem;
 use stockade_bundle::RelativePath;
 use stockade_bundle::beneath::{self, Dir, FileKind, Rename};
 use stockade_core::Code;
 
-use super::{host_failure, invalid_name, join_relative, last_name};
+use super::{host_failure, join_relative};
 use crate::problem::Failure;
 
 /// The permission bits that are copied out of a sandbox: no write permission for others, and no
@@ -36,6 +36,25 @@ pub(super) struct Target {
 
 /// A path beneath a target's directory; `None` is that directory itself.
 pub(super) type TargetPath = Option<RelativePath>;
+
+/// A directory that is to be filled.
+#[derive(Debug)]
+pub(super) enum MadeDirectory {
+    /// It existed, and keeps its mode.
+    Existing,
+    /// It was created with these rights of its owner in addition to its own.
+    New(RelativePath, u32),
+}
+
+impl MadeDirectory {
+    /// What [`Target::restrict_mode`] must remove when it is full.
+    pub(super) fn extra_rights(self) -> Option<ExtraRights> {
+        match self {
+            Self::New(path, rights) if rights != 0 => Some(ExtraRights(path, rights)),
+            Self::New(..) | Self::Existing => None,
+        }
+    }
+}
 
 /// A directory that is being filled, and the permissions of its owner that are removed afterwards.
 #[derive(Debug)]
@@ -74,17 +93,6 @@ impl Target {
         self.name.clone()
     }
 
-    /// The destination of an entry of a directory inside.
-    pub(super) fn path_below(
-        &self,
-        directory: &TargetPath,
-        entry: &FileEntry,
-    ) -> Result<TargetPath, Failure> {
-        let name = last_name(&entry.path.0).ok_or_else(|| invalid_name(&entry.path))?;
-        let path = join_relative(directory.as_ref(), name.as_bytes());
-        path.map(Some).map_err(|_| invalid_name(&entry.path))
-    }
-
     /// The path of a destination, for display.
     pub(super) fn full_path(&self, target: &TargetPath) -> PathBuf {
         target.as_ref().map_or_else(
@@ -94,8 +102,8 @@ impl Target {
     }
 
     /// Creates a directory. An existing one keeps its mode. A new one has the mode that it has
-    /// inside, with the same restrictions as for a file, and is writable for its owner: if the mode
-    /// does not include that, the returned value is what [`Target::restrict_mode`] must remove.
+    /// inside, with the same restrictions as for a file, and is writable for its owner until
+    /// [`Target::restrict_mode`] removes what the mode does not include.
     ///
     /// No mode is ever widened: the directory created here may have been replaced by another one
     /// since.
@@ -103,17 +111,24 @@ impl Target {
         &self,
         target: &TargetPath,
         mode: u32,
-    ) -> Result<Option<ExtraRights>, Failure> {
-        let Some(path) = target else { return Ok(None) };
+    ) -> Result<MadeDirectory, Failure> {
+        let Some(path) = target else { return Ok(MadeDirectory::Existing) };
         match self.base.mkdir(path, mode & COPIED_MODE | OWNER_RIGHTS) {
-            Ok(()) if mode & OWNER_RIGHTS == OWNER_RIGHTS => Ok(None),
-            Ok(()) => Ok(Some(ExtraRights(path.clone(), OWNER_RIGHTS & !mode))),
+            Ok(()) => Ok(MadeDirectory::New(path.clone(), OWNER_RIGHTS & !mode)),
             // This fails for a link to a directory.
             Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {
                 self.base.locate_dir(path).map_err(|error| self.failure(target, error))?;
-                Ok(None)
+                Ok(MadeDirectory::Existing)
             }
             Err(error) => Err(self.failure(target, error)),
+        }
+    }
+
+    /// Removes a new directory that is still empty.
+    pub(super) fn remove_new(&self, made: &MadeDirectory) {
+        if let MadeDirectory::New(path, _) = made {
+            // It remains if another process has put something into it.
+            let _ = self.base.remove_dir(path);
         }
     }
 
@@ -130,12 +145,13 @@ impl Target {
 
     /// Marks the directory that is copied to with an empty file of a unique name, as long as this
     /// value lives. If the sandbox contains that directory, the copy recognises it by this file.
-    pub(super) fn mark(&mut self) -> Result<(), Failure> {
+    pub(super) fn mark(&mut self) -> Result<Vec<u8>, Failure> {
         let path = self.path();
         let mark = self.unique_path(path.as_ref())?;
         self.base.create_file(&mark, 0o600).map_err(|error| self.failure(&path, error))?;
+        let name = mark.file_name().to_vec();
         self.mark = Some(mark);
-        Ok(())
+        Ok(name)
     }
 
     /// Removes the mark.
@@ -146,11 +162,13 @@ impl Target {
         }
     }
 
-    /// Whether a listing is that of the directory that is being copied to.
-    pub(super) fn is_marked(&self, entries: &[FileEntry]) -> bool {
-        let mark = self.mark.as_ref().map(RelativePath::file_name);
-        let last = |entry: &FileEntry| last_name(&entry.path.0);
-        mark.is_some_and(|mark| entries.iter().filter_map(last).any(|name| name.as_bytes() == mark))
+    /// Creates a symbolic link, and replaces an existing file or link.
+    pub(super) fn create_link(&self, path: &TargetPath, target: &[u8]) -> Result<(), Failure> {
+        let to = self.replaceable(path)?;
+        let beside = self.unique_path(to.parent().as_ref())?;
+        self.base.symlink(target, &beside).map_err(|error| self.failure(path, error))?;
+        let part = PartialFile { target: self, temporary: Some(beside), to };
+        part.finish().map_err(|error| host_failure(&self.full_path(path), &error))
     }
 
     /// Creates a file for writing, with these permission bits as far as they may be copied.
@@ -159,6 +177,15 @@ impl Target {
         path: &TargetPath,
         mode: u32,
     ) -> Result<(PartialFile<'_>, File), Failure> {
+        let to = self.replaceable(path)?;
+        let beside = self.unique_path(to.parent().as_ref())?;
+        let created = self.base.create_file(&beside, mode & COPIED_MODE);
+        let file = created.map_err(|error| self.failure(path, error))?;
+        Ok((PartialFile { target: self, temporary: Some(beside), to }, file))
+    }
+
+    /// The path of a destination where nothing is, or a file or link that can be replaced.
+    fn replaceable(&self, path: &TargetPath) -> Result<RelativePath, Failure> {
         let refused = |errno: Errno| host_failure(&self.full_path(path), &errno.into());
         let to = path.clone().ok_or_else(|| refused(Errno::ISDIR))?;
         let there = self.base.stat(&to).map_err(|error| self.failure(path, error))?;
@@ -173,10 +200,7 @@ impl Target {
                 return Err(Problem::new(Code::InvalidInput, message).into());
             }
         }
-        let beside = self.unique_path(to.parent().as_ref())?;
-        let created = self.base.create_file(&beside, mode & COPIED_MODE);
-        let file = created.map_err(|error| self.failure(path, error))?;
-        Ok((PartialFile { target: self, temporary: Some(beside), to }, file))
+        Ok(to)
     }
 
     /// A unique path in a directory, short enough for every file system.

@@ -178,6 +178,7 @@ impl SandboxAttempt {
         let ProviderOutput { result, remote } = provider_result::read(output, &roots)?;
         let collected = async {
             let (into, path) = write_bundle(result, directory).await?;
+            result::redact_log(&into, &recorder.redaction)?;
             let bundle = result::read(&into)?;
             Ok::<_, TaskError>((into, path, bundle))
         };

@@ -1,0 +1,71 @@
+//! The output of a command in a sandbox. No record of the service contains it, because it may contain
+//! the values of the command's variables: it is read from the sandbox.
+
+use stockade_api::{Caller, OperationId, OutputChunk, OutputEnd, ReadOutput, Sandboxes};
+use stockade_core::{Code, Problem};
+
+/// The output of a command that has ended.
+#[derive(Debug, Clone)]
+pub(crate) struct CommandOutput {
+    /// How it ended.
+    pub(crate) end: OutputEnd,
+    /// The end of its standard output.
+    pub(crate) stdout: Vec<u8>,
+    /// The end of its standard error.
+    pub(crate) stderr: Vec<u8>,
+}
+
+/// Reads the output of an operation that has succeeded, and retains at most this much of its standard
+/// output and of its standard error.
+///
+/// # Errors
+/// Those of the service, and [`Code::OutcomeUnknown`] if the sandbox has ended with the standard output
+/// of a command that succeeded. That of a failed command is not needed.
+pub(crate) async fn read_output(
+    sandboxes: &dyn Sandboxes,
+    caller: &Caller,
+    operation: &OperationId,
+    most_bytes: [usize; 2],
+) -> Result<CommandOutput, Problem> {
+    let request = |from_sandbox: bool| ReadOutput {
+        workflow_id: operation.clone(),
+        from: 0,
+        follow: !from_sandbox,
+        from_sandbox,
+    };
+    match read(sandboxes, caller, request(true), most_bytes).await {
+        Ok(output) => Ok(output),
+        Err(problem) => {
+            let recorded = read(sandboxes, caller, request(false), most_bytes).await;
+            recorded.ok().filter(|output| output.end.exit_code != Some(0)).ok_or(problem)
+        }
+    }
+}
+
+async fn read(
+    sandboxes: &dyn Sandboxes,
+    caller: &Caller,
+    request: ReadOutput,
+    [most_output, most_errors]: [usize; 2],
+) -> Result<CommandOutput, Problem> {
+    let mut items = sandboxes.read_output(caller, request).await?;
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    while let Some(item) = items.next().await {
+        match item?.chunk {
+            OutputChunk::Stdout { data } => append_bounded(&mut stdout, &data.0, most_output),
+            OutputChunk::Stderr { data } => append_bounded(&mut stderr, &data.0, most_errors),
+            OutputChunk::Truncated { .. } => {}
+            OutputChunk::Exit(end) => return Ok(CommandOutput { end, stdout, stderr }),
+        }
+    }
+    let message = "the command's output ended early";
+    Err(Problem { retryable: true, ..Problem::new(Code::OutcomeUnknown, message) })
+}
+
+/// Appends to the retained bytes, and drops the first bytes beyond the limit.
+fn append_bounded(buffer: &mut Vec<u8>, more: &[u8], most: usize) {
+    buffer.extend_from_slice(more);
+    if buffer.len() > most.saturating_mul(2) {
+        buffer.drain(..buffer.len() - most);
+    }
+}
