@@ -103,7 +103,7 @@ fn ids_without_showing(world: &World) -> Vec<String> {
 
 fn a_deletion_needs_more_than_a_word(world: &World) {
     world.review("echo 1 > one");
-    let refused = world.stockade(&["reject", "latest", "--yes"]).finish();
+    let refused = world.stockade(&["reject", "latest"]).finish();
     refused.ends_with(2);
     assert!(refused.stderr.contains("[INVALID_INPUT]"), "{refused}");
     let hint = refused.stderr.lines().find_map(|line| line.trim().strip_prefix("hint: stockade "));
