@@ -250,13 +250,6 @@ pub(crate) fn project_at(directory: Option<&Path>) -> Result<Project, Problem> {
     Project::find(&path, home.as_deref()).map_err(|error| caused(Code::ProjectRefused, &error))
 }
 
-/// A path from the command line, for a server with another working directory.
-pub(crate) fn absolute(path: &Path) -> Result<Bytes, Problem> {
-    let path = std::path::absolute(path);
-    let path = path.map_err(|error| crate::problem::caused(Code::ProjectRefused, &error))?;
-    Ok(Bytes(path.as_os_str().as_bytes().to_vec()))
-}
-
 /// Diffs, one after another; each is computed or fetched when the iterator reaches it.
 #[derive(Debug)]
 pub(crate) enum Diffs<'r> {
