@@ -126,6 +126,7 @@ pub(crate) fn trees_to_send<'a>(
                 [mapping.map(|mapping| (tree, mapping)), None]
             }
             Source::ReadOnly(tree) => [Some((tree, Mapping::UsersOnly)), None],
+            Source::Layer(tree) => [Some((tree, Mapping::None)), None],
             Source::Overlay(Overlay { lower, view, .. }) => {
                 [Some((lower, Mapping::Owners)), view.as_ref().map(|tree| (tree, Mapping::None))]
             }
@@ -167,20 +168,10 @@ pub(crate) fn gather(
             Ok(Prepared::Mount(mount))
         }
         Source::ReadOnly(host) => {
-            let mount = tree(&host, true)?;
-            let set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY;
-            let step = || format!("restrict the mount of {}", host.path.display());
-            sys::mount_setattr(mount.as_fd(), true, set, None).at(Wall::Root, step)?;
-            if is_mapped {
-                return Ok(Prepared::Mount(mount));
-            }
-            let empty = new_tmpfs(0o755, 1 << 16, &[], MountAttrFlags::empty());
-            Ok(Prepared::ReadOnly {
-                tree: mount,
-                empty: empty.at(Wall::Root, step)?,
-                path: host.path,
-            })
+            let mount = make_read_only(tree(&host, true)?, &host)?;
+            if is_mapped { Ok(Prepared::Mount(mount)) } else { layer(mount, host) }
         }
+        Source::Layer(host) => layer(make_read_only(tree(&host, true)?, &host)?, host),
         Source::Overlay(Overlay { lower, view, size_bytes, synced }) => {
             let lower = tree(&lower, true)?;
             match view {
@@ -255,6 +246,21 @@ pub(crate) fn clone_mapped(
 pub(crate) fn separate() -> Result<(), Failure> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .at(Wall::Root, || "make the mounts private".to_owned())
+}
+
+/// Makes a mount of a tree read-only.
+fn make_read_only(mount: OwnedFd, host: &HostTree) -> Result<OwnedFd, Failure> {
+    let set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_RDONLY;
+    sys::mount_setattr(mount.as_fd(), true, set, None)
+        .at(Wall::Root, || format!("restrict the mount of {}", host.path.display()))?;
+    Ok(mount)
+}
+
+/// A read-only overlay over the mount of a tree.
+fn layer(mount: OwnedFd, host: HostTree) -> Result<Prepared, Failure> {
+    let empty = new_tmpfs(0o755, 1 << 16, &[], MountAttrFlags::empty());
+    let empty = empty.at(Wall::Root, || format!("make a layer beside {}", host.path.display()))?;
+    Ok(Prepared::ReadOnly { tree: mount, empty, path: host.path })
 }
 
 /// A detached overlay over `lower`, with `upper` and `work` in `view`.

@@ -166,6 +166,9 @@ pub enum Source {
     /// A directory of the host, read-only, through which nothing is reached that listens in it,
     /// whenever it began: connections to its sockets, and writing into its pipes, fail.
     ReadOnly(HostTree),
+    /// A directory of Stockade itself, read-only, with files that everyone may read. It is the lower
+    /// layer of an overlay, so that its path on the host is not visible in the table of mounts.
+    Layer(HostTree),
     /// A copy-on-write view.
     Overlay(Overlay),
 }

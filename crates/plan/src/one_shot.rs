@@ -192,7 +192,7 @@ impl Request {
         if has_host_programs {
             mounts = system::programs().map_err(failed)?;
             let copy = self.etc(account, directory, &over_etc)?;
-            mounts.push(("/etc".into(), Mount::Tree(etc_source(copy.tree))));
+            mounts.push(("/etc".into(), Mount::Tree(Source::Layer(copy.tree))));
             locks.push(copy.lock);
             mounts.push(("/run".into(), Mount::Directory));
             mounts.push(("/var/tmp".into(), Mount::Link("/tmp".into())));
@@ -213,11 +213,6 @@ impl Request {
         mounts.push((account.home.clone(), scratch(0o700)));
         Ok(mounts)
     }
-}
-
-/// The mount of a copy: every user inside may read it, and none owns it.
-fn etc_source(tree: HostTree) -> Source {
-    Source::Host { tree, access: Access::Read, owners: Owners::Range }
 }
 
 fn workspace(lower: HostTree, view: &View) -> Result<Source, Error> {

@@ -90,7 +90,9 @@ fn copy(mount: &Mount) -> io::Result<Mount> {
         Mount::Scratch(scratch) => Mount::Scratch(*scratch),
         Mount::Directory => Mount::Directory,
         // A skeleton has no such mounts.
-        Mount::Tree(Source::Empty | Source::ReadOnly(_) | Source::Overlay(_)) => {
+        Mount::Tree(
+            Source::Empty | Source::ReadOnly(_) | Source::Layer(_) | Source::Overlay(_),
+        ) => {
             return Err(io::ErrorKind::Unsupported.into());
         }
     })

@@ -115,7 +115,7 @@ fn writable_targets(spec: &JailSpec) -> io::Result<Vec<(CString, LandlockAccess)
     let writable = |mount: &Mount| match mount {
         Mount::Scratch(_) | Mount::Tree(Source::Overlay(_)) => true,
         Mount::Tree(Source::Host { access, .. }) => *access == Access::Write,
-        Mount::Tree(Source::Empty | Source::ReadOnly(_))
+        Mount::Tree(Source::Empty | Source::ReadOnly(_) | Source::Layer(_))
         | Mount::File(_)
         | Mount::Link(_)
         | Mount::Directory => false,
@@ -150,7 +150,7 @@ fn socket_targets(spec: &JailSpec) -> io::Result<Option<Vec<CString>>> {
             Mount::Tree(Source::Host { .. } | Source::Overlay(_)) | Mount::Scratch(_) => {
                 places.push(target.as_path());
             }
-            Mount::Tree(Source::Empty | Source::ReadOnly(_))
+            Mount::Tree(Source::Empty | Source::ReadOnly(_) | Source::Layer(_))
             | Mount::File(_)
             | Mount::Link(_)
             | Mount::Directory => {}
