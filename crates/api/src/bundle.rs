@@ -19,6 +19,9 @@ pub struct ListBundles {
     /// counts as one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_paths: Option<u64>,
+    /// Whether only bundles are listed that exist already, and no changes of killed runs become one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stored_only: bool,
 }
 
 /// Bundles, newest first.

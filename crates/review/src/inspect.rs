@@ -28,8 +28,12 @@ impl Bundles {
     /// # Errors
     /// [`Code::Io`] when the data directory cannot be read.
     pub fn list(&self, request: &ListBundles) -> Result<BundleList> {
-        let views =
-            views::bundle_leftovers(&self.data, &limits(request.limit_bytes, request.limit_paths))?;
+        let views = if request.stored_only {
+            Vec::new()
+        } else {
+            let limits = limits(request.limit_bytes, request.limit_paths);
+            views::bundle_leftovers(&self.data, &limits)?
+        };
         let listed = self.store.list(&READ_LIMITS).map_err(|error| store_problem(&error))?;
         let (listed, expired) = self.remove_old(listed)?;
         let waiting = listed.into_iter().filter(|listed| !is_done(listed));

@@ -156,7 +156,7 @@ fn fields<'v>(value: &'v Value, found: &mut Vec<(&'v str, &'v Value)>) {
 
 fn names_and_times_have_one_form(world: &World) {
     world.review("echo x > x");
-    create(world, &["--id", "j", "--workspace", ".", "--pids", "500", "--memory", "256m"]);
+    create(world, &["--id", "j", "--workspace", ".", "--pids", "500", "--best-effort", "pids"]);
     call(world, &["snapshot", "j", "--as", "s"]).succeeds();
     for words in [
         &["show", "j"][..],

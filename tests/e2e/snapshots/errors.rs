@@ -103,8 +103,8 @@ fn of_sandboxes(world: &World) {
     let link = ["exec", "box", "--", "ln", "-s", "loop", "/tmp/loop"];
     world.stockade(&link).finish().succeeds();
     call("PATH_INVALID", &["cp", "box:/tmp/loop/file", "-"]);
-    call("INVALID_INPUT-path", &["cp", "box:relative", "-"]);
-    call("INVALID_INPUT-directory", &["exec", "box", "--cwd", "relative", "--", "true"]);
+    call("FILE_NOT_FOUND-path", &["cp", "box:relative", "-"]);
+    call("no-such-directory", &["exec", "box", "--cwd", "relative", "--", "true"]);
     call("FILE_NOT_FOUND", &["cp", "box:/nothing", "-"]);
     call("ACCESS_DENIED", &["cp", "box:/etc/hostname", "-"]);
     call("TOOL_UNKNOWN", &["tool", "run", "box", "nothing"]);

@@ -19,6 +19,7 @@ pub(crate) fn run(arguments: &Bundles) -> Result<u8, Problem> {
     let mut list = review.list(ListBundles {
         limit_bytes: arguments.max_bundle.map(no_limit),
         limit_paths: arguments.max_paths,
+        stored_only: false,
     })?;
     let newest = list.bundles.iter().find_map(|listed| match listed {
         ListedBundle::Bundle(bundle) if review.is_current(bundle) => Some(bundle.clone()),

@@ -70,9 +70,15 @@ impl Review {
         }
     }
 
-    /// The newest bundle of the current project.
+    /// The newest bundle of the current project. The changes of killed runs become bundles only if
+    /// there is no other: they are newer than what the user has in mind.
     pub(crate) fn latest(&self) -> Result<Bundle, Problem> {
-        let listed = self.list(ListBundles::default())?.bundles.into_iter();
+        let stored = ListBundles { stored_only: true, ..ListBundles::default() };
+        self.newest(stored).or_else(|_| self.newest(ListBundles::default()))
+    }
+
+    fn newest(&self, request: ListBundles) -> Result<Bundle, Problem> {
+        let listed = self.list(request)?.bundles.into_iter();
         let mut bundles = listed.filter_map(|listed| match listed {
             ListedBundle::Bundle(bundle) => Some(bundle),
             ListedBundle::Unreadable { .. } => None,

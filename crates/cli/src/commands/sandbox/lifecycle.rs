@@ -79,7 +79,7 @@ where
     let (changed, failed) = remote::with(arguments.server_mode, async |remote| {
         let remote = Arc::new(remote);
         let found = find_all(&remote, &arguments.id).await?;
-        let (ids, mut failed) = split(named(&arguments.id, found));
+        let (ids, mut failed) = split(found);
         let names: Vec<_> = ids.iter().map(ToString::to_string).collect();
         let change = move |remote: Arc<Remote>, id: SandboxId| {
             let act = act.clone();
@@ -183,7 +183,7 @@ pub(crate) fn kill(arguments: Kill) -> Result<u8, Failure> {
         let mut killed = Vec::new();
         if !sandboxes.is_empty() {
             let found = find_all(&remote, &sandboxes).await?;
-            let (ids, missing) = split(named(&sandboxes, found));
+            let (ids, missing) = split(found);
             failed.extend(missing);
             let (ended, more) = kill_all(&remote, ids, discard).await;
             killed = ended;

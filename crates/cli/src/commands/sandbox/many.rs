@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use stockade_api::{ListSandboxes, Sandbox};
+use stockade_api::{LATEST, ListSandboxes, Sandbox};
 use stockade_core::SandboxId;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{STATES, find_by_prefix, list_all, not_found};
+use super::{STATES, find_by_prefix, find_latest, list_all, not_found};
 use crate::problem::Failure;
 use crate::remote::Remote;
 
@@ -66,14 +66,14 @@ fn progress(word: &'static str, count: usize) -> ProgressBar {
 }
 
 /// Finds sandboxes by their ids, unique prefixes of them, or `latest`, with few requests. Each is
-/// named once.
+/// named once. A failure has the name that was not found.
 pub(super) async fn find_all(
     remote: &Remote,
     names: &[String],
-) -> Result<Vec<Result<SandboxId, Failure>>, Failure> {
+) -> Result<Vec<Result<SandboxId, (String, Failure)>>, Failure> {
     let alive = list_all(remote, ListSandboxes::default()).await?;
     let mut all = None;
-    let mut found: Vec<Result<SandboxId, Failure>> = Vec::with_capacity(names.len());
+    let mut found: Vec<Result<SandboxId, (String, Failure)>> = Vec::with_capacity(names.len());
     for name in names {
         let id = match find_among(&alive, name) {
             Ok(None) => {
@@ -92,7 +92,7 @@ pub(super) async fn find_all(
         };
         let is_known = |id: &SandboxId| found.iter().flatten().any(|known| known == id);
         if !id.as_ref().is_ok_and(is_known) {
-            found.push(id);
+            found.push(id.map_err(|failure| (name.clone(), failure)));
         }
     }
     Ok(found)
@@ -100,10 +100,7 @@ pub(super) async fn find_all(
 
 fn find_among(alive: &[Sandbox], name: &str) -> Result<Option<SandboxId>, Failure> {
     match name {
-        "latest" => match alive.first() {
-            Some(sandbox) => Ok(Some(sandbox.id.clone())),
-            None => Err(not_found("there is no sandbox").into()),
-        },
+        LATEST => find_latest(alive).map(Some),
         name => find_by_prefix(alive, name),
     }
 }

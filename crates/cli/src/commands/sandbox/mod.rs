@@ -150,12 +150,7 @@ async fn find(remote: &Remote, name: &str) -> Result<SandboxId, Failure> {
     }
     let alive = list_all(remote, ListSandboxes::default()).await?;
     if name == LATEST {
-        let project = current_project()?;
-        let latest = alive.iter().find(|sandbox| is_of(&project, sandbox));
-        return match latest {
-            Some(sandbox) => Ok(sandbox.id.clone()),
-            None => Err(no_latest(&project, alive.len()).into()),
-        };
+        return find_latest(&alive);
     }
     if let Some(id) = find_by_prefix(&alive, name)? {
         return Ok(id);
@@ -163,6 +158,15 @@ async fn find(remote: &Remote, name: &str) -> Result<SandboxId, Failure> {
     let request = ListSandboxes { states: STATES.to_vec(), ..ListSandboxes::default() };
     let found = find_by_prefix(&list_all(remote, request).await?, name)?;
     found.ok_or_else(|| not_found(&format!("there is no sandbox {name}")).into())
+}
+
+/// The newest sandbox of the current project.
+fn find_latest(alive: &[Sandbox]) -> Result<SandboxId, Failure> {
+    let project = current_project()?;
+    match alive.iter().find(|sandbox| is_of(&project, sandbox)) {
+        Some(sandbox) => Ok(sandbox.id.clone()),
+        None => Err(no_latest(&project, alive.len()).into()),
+    }
 }
 
 /// The sandbox whose id is `name`, or the only one whose id starts with it.
