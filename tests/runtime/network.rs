@@ -318,11 +318,12 @@ fn nothing_inside_changes_the_way(stage: NetworkFixture) -> Pin<Box<dyn Future<O
             &["syscall", "unshare-user", "unshare-network"],
             &["send-udp", namespace, &here],
         ];
-        let binds = "use IO::Socket::INET; for my $at ('0.0.0.0:1022', '127.0.0.1:1022', \
-            '127.0.0.1:1023', '127.0.0.2:1023', '127.0.0.1:53', '192.0.2.1:53') { for my $proto \
-            ('tcp', 'udp') { print \"TAKEN $at $proto\\n\" if IO::Socket::INET->new( \
-            LocalAddr => $at, Proto => $proto, ReuseAddr => 1, ReusePort => 1, \
-            $proto eq 'tcp' ? (Listen => 1) : ()) } } print \"tried\\n\";";
+        // What a sandbox's listeners have is not taken from them; other low ports are free.
+        let binds = "use IO::Socket::INET; for ('0.0.0.0:1022 tcp', '127.0.0.1:1022 tcp', \
+            '127.0.0.1:1023 tcp', '127.0.0.1:53 tcp', '127.0.0.1:53 udp', '192.0.2.1:53 tcp', \
+            '192.0.2.1:53 udp') { my ($at, $proto) = split; print \"TAKEN $at $proto\\n\" if \
+            IO::Socket::INET->new(LocalAddr => $at, Proto => $proto, ReuseAddr => 1, \
+            ReusePort => 1, $proto eq 'tcp' ? (Listen => 1) : ()) } print \"tried\\n\";";
         for user in users() {
             for attack in attacks {
                 let words: Vec<&str> = [PROBE].iter().chain(*attack).copied().collect();

@@ -194,7 +194,7 @@ fn a_run_and_a_persistent_sandbox_get_the_same_of_one_request() {
     // Whether programs find a resolver is the same too, however its file is mounted.
     for jail in [&once, &persistent] {
         assert!(jail.mounts.iter().any(|(path, mount)| match mount {
-            Mount::Tree(Source::Host { tree, .. }) if path == Path::new("/etc") => {
+            Mount::Tree(Source::Layer(tree)) if path == Path::new("/etc") => {
                 tree.path.join("resolv.conf").exists()
             }
             _ => path == Path::new("/etc/resolv.conf"),
