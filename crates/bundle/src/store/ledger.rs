@@ -167,7 +167,7 @@ impl Bundle {
         let new = RelativePath::literal("added.new");
         match blobs.remove_file(&new) {
             Err(error) if error.errno() != Some(Errno::NOENT) => {
-                with_operation("write", Err(error))?
+                with_operation("write", Err(error))?;
             }
             _ => {}
         }

@@ -55,7 +55,7 @@ pub(super) fn choose(
         !is_half && !is_parent(entry, &asked)
     };
     let questions: Vec<&Entry> = asked.iter().filter(is_asked).copied().collect();
-    let id = detail.bundle.id.clone();
+    let id = detail.bundle.id;
     let paths = questions.iter().map(|entry| Bytes(entry.path.as_bytes().to_vec())).collect();
     let diffs = review.differences(DiffBundle { id: id.clone(), paths })?;
     let mut chosen = ApplyBundle { id, paths: Vec::new(), hunks: Vec::new(), ..request };
@@ -103,7 +103,7 @@ fn ask_entry(entry: &Entry, diff: &PathDiff, chosen: &mut ApplyBundle) -> Result
     let mut taken = Vec::new();
     let mut rest = None;
     let whole: Vec<&[u8]> =
-        vec![diff.readable.as_ref().map_or(&diff.diff.0[header.len()..], |it| &it.0)];
+        vec![diff.readable.as_ref().map_or_else(|| &diff.diff.0[header.len()..], |it| &it.0)];
     let pieces = if is_text && hunks.len() > 1 { &hunks } else { &whole };
     for (number, piece) in pieces.iter().enumerate() {
         let answer = match rest {

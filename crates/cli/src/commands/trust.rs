@@ -94,8 +94,9 @@ fn consent(arguments: &Trust, grants: &Grants) -> Result<(), Problem> {
 }
 
 fn ask(question: &str) -> Result<(), Problem> {
-    eprint!("stockade: {question} [y/N] ");
-    let _ = std::io::stderr().flush();
+    let mut terminal = std::io::stderr();
+    // Without a reader there is no answer either.
+    let _ = write!(terminal, "stockade: {question} [y/N] ").and_then(|()| terminal.flush());
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(|error| caused(Code::Io, &error))?;
     match answer.trim().to_ascii_lowercase().as_str() {

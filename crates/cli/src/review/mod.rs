@@ -166,7 +166,7 @@ impl Review {
             return Ok(Diffs::None);
         }
         Ok(match &self.server {
-            None => Diffs::Files(self.files.differences(&request)?),
+            None => Diffs::Files(Box::new(self.files.differences(&request)?)),
             Some(server) => {
                 let items = server.call(async |remote| {
                     remote.sandboxes.diff_bundle(remote.caller(), request).await
@@ -261,7 +261,7 @@ pub(crate) fn project_at(directory: Option<&Path>) -> Result<Project, Problem> {
 pub(crate) enum Diffs<'r> {
     /// No path was requested.
     None,
-    Files(Differences),
+    Files(Box<Differences>),
     Server(&'r Connection, Items<PathDiff>),
 }
 

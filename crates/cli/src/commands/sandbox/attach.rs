@@ -103,7 +103,7 @@ pub(super) async fn attach(
 /// Gives a command with a terminal the kind of this program's, unless it has one.
 pub(super) fn set_terminal_kind(execute: &mut Execute) {
     if let Ok(kind) = std::env::var("TERM") {
-        execute.environment.entry("TERM".to_owned()).or_insert(kind.into());
+        execute.environment.entry("TERM".to_owned()).or_insert_with(|| kind.into());
     }
 }
 

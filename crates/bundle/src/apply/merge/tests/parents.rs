@@ -93,7 +93,10 @@ fn parent(
         0 => drop(tree.insert("new".to_owned(), ("100644", b"new\n".to_vec()))),
         1 => drop(tree.insert("new".to_owned(), ("100755", b"other\n".to_vec()))),
         2 => drop(tree.insert("link".to_owned(), ("120000", b"new".to_vec()))),
-        3 => drop(tree.insert("binary".to_owned(), ("100644", vec![0, random.below(3) as u8]))),
+        3 => drop(tree.insert(
+            "binary".to_owned(),
+            ("100644", vec![0, u8::try_from(random.below(3)).unwrap()]),
+        )),
         4 => drop(tree.insert("link".to_owned(), ("100644", b"a file now\n".to_vec()))),
         _ => {}
     }
@@ -188,13 +191,13 @@ fn import(root: &Path, merges: &[[Tree; 3]]) {
     let mut stream = Vec::new();
     for (number, trees) in merges.iter().enumerate() {
         for (side, tree) in ["base", "ours", "theirs"].iter().zip(trees) {
-            write!(stream, "commit refs/heads/{side}{number}\n").unwrap();
+            writeln!(stream, "commit refs/heads/{side}{number}").unwrap();
             if *side == "base" {
-                write!(stream, "mark :{}\n", number + 1).unwrap();
+                writeln!(stream, "mark :{}", number + 1).unwrap();
             }
             write!(stream, "committer x <x@localhost> 1 +0000\ndata 1\nx\n").unwrap();
             if *side != "base" {
-                write!(stream, "from :{}\n", number + 1).unwrap();
+                writeln!(stream, "from :{}", number + 1).unwrap();
             }
             stream.extend(b"deleteall\n");
             for (name, (mode, content)) in tree {
