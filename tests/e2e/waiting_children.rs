@@ -148,7 +148,7 @@ fn a_time_that_a_child_waits_for_is_its_parents(world: &World) {
         assert!(outcome.stderr.contains("box/rest waits for a timer"), "{outcome}");
         let found = inspect(world, "r");
         assert_eq!(found["tasks"][0]["status"], "waiting-timer", "{found}");
-        assert_eq!(found["run"]["wakeAt"], found["waits"][0]["dueMs"], "{found}");
+        assert_eq!(found["run"]["wakeAt"], found["waits"][0]["dueAt"], "{found}");
         kill_server(&world.data());
     }
     finished(world, "r", &json!({ "rested": true }));
