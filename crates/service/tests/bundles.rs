@@ -106,10 +106,8 @@ async fn on_a_full_disk_nothing_is_done_but_to_reject() {
     let (first, second) = (scene.bundle(&["one"]), scene.bundle(&["two"]));
     let sandbox = json!({"id": scene.harness.sandbox().await});
     scene.fill_disk().await;
-    for (operation, request) in [
-        ("apply_bundle", json!({"id": first})),
-        ("pause", sandbox.clone()),
-    ] {
+    for (operation, request) in [("apply_bundle", json!({"id": first})), ("pause", sandbox.clone())]
+    {
         let problem = scene.call("u1", "", operation, request).await.unwrap_err();
         assert_eq!(problem.code, Code::StorageFull, "{operation}");
     }

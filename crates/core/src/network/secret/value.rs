@@ -92,6 +92,19 @@ const fn is_separator(byte: u8) -> bool {
 /// About how many bits a guesser lacks who tries words, repetitions and sequences first. Stops
 /// counting when there are enough.
 fn bits(value: &[u8]) -> u32 {
+    // What is only repeated is guessed like its first part.
+    let repeated = (1..=value.len() / 2).filter_map(|length| {
+        let (part, rest) = value.split_at_checked(length)?;
+        let is_repeated = rest.chunks(length).all(|other| other.eq_ignore_ascii_case(part));
+        is_repeated.then(|| bits_of_pieces(part) + 1.0 + count(value.len() / length).log2())
+    });
+    let sum = repeated.fold(bits_of_pieces(value), f64::min);
+    // Whole numbers that are compared with a bound; the sum is small.
+    (0..LEAST_BITS).take_while(|bits| f64::from(bits + 1) <= sum).count().try_into().unwrap_or(0)
+}
+
+/// The sum over pieces from the beginning, each of which is the cheapest for its length.
+fn bits_of_pieces(value: &[u8]) -> f64 {
     let literal = literal_bits(value);
     let mut at = 0;
     let mut sum = 0.0;
@@ -110,8 +123,7 @@ fn bits(value: &[u8]) -> u32 {
         at += length;
         sum += bits;
     }
-    // Whole numbers that are compared with a bound; the sum is small.
-    (0..LEAST_BITS).take_while(|bits| f64::from(bits + 1) <= sum).count().try_into().unwrap_or(0)
+    sum
 }
 
 fn per_byte((length, bits): (usize, f64)) -> f64 {
