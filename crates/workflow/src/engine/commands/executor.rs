@@ -11,6 +11,8 @@ use stockade_core::{Code, OwnerId, Problem};
 
 /// The label of the sandboxes of a run, whose value is the id of the run.
 pub(crate) const RUN_LABEL: &str = "stockade.run";
+/// The label of the sandbox of a `<Sandbox>`: its name in the run.
+pub(crate) const SANDBOX_LABEL: &str = "stockade.sandbox";
 /// The time limit of a command that specifies none.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// The maximum output of a command, in bytes: as much as is recorded of it.

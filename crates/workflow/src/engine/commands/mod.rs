@@ -10,8 +10,8 @@ mod sandbox_executor;
 
 pub(crate) use agent_command::{AgentCommand, resolve};
 pub(crate) use executor::{
-    CommandResult, DEFAULT_TIMEOUT, Executor, Job, OUTPUT_LIMIT_BYTES, RUN_LABEL, no_executor,
-    project_of, without_network,
+    CommandResult, DEFAULT_TIMEOUT, Executor, Job, OUTPUT_LIMIT_BYTES, RUN_LABEL, SANDBOX_LABEL,
+    no_executor, project_of, without_network,
 };
 pub use local_executor::OuterSandbox;
 pub(crate) use local_executor::{HelperGuard, LocalExecutor};

@@ -17,7 +17,7 @@ use stockade_bundle::project::Project;
 use stockade_core::sandbox::Workspace;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
 
-use super::executor::{CommandResult, Executor, Job, RUN_LABEL};
+use super::executor::{CommandResult, Executor, Job, RUN_LABEL, SANDBOX_LABEL};
 use super::output::{CommandOutput, read_output};
 
 /// The mount point of the project in a sandbox.
@@ -245,7 +245,9 @@ impl Executor for SandboxExecutor {
             return;
         };
         for sandbox in found.sandboxes {
-            self.kill(owner, KillSandbox::new(sandbox.id)).await;
+            // The changes of a `<Sandbox>` that is cancelled are discarded, whoever ends it.
+            let discard = sandbox.metadata.contains_key(SANDBOX_LABEL);
+            self.kill(owner, KillSandbox { id: sandbox.id, discard }).await;
         }
     }
 }

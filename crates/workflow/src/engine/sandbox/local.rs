@@ -20,7 +20,7 @@ use super::nested::ChildStep;
 use super::remote::RemoteIds;
 use super::{child_wait, request, result};
 use crate::engine::clock::now_ms;
-use crate::engine::commands::{CommandOutput, RUN_LABEL};
+use crate::engine::commands::{CommandOutput, RUN_LABEL, SANDBOX_LABEL};
 use crate::engine::task_error::TaskError;
 use crate::engine::timings::Operation;
 use crate::graph::{Sandbox, ToolLimits};
@@ -276,7 +276,7 @@ impl SandboxAttempt {
     fn labels(&self) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::from([
             (RUN_LABEL.to_owned(), self.run.clone()),
-            ("stockade.sandbox".to_owned(), sandbox_name(&self.key)),
+            (SANDBOX_LABEL.to_owned(), sandbox_name(&self.key)),
         ]);
         if let Some(Lineage { root_run_id, parent_sandbox_id, depth, .. }) = &self.recorder.lineage
         {
