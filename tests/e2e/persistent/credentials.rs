@@ -343,7 +343,9 @@ fn a_placeholder_that_goes_elsewhere_is_told(world: &World) {
         let expected = json!([
             {"secret": "API_KEY", "host": "other.test", "port": scene.server.port, "blocked": strict, "times": 1}
         ]);
-        wait_until("it is told", || show(world, &id)["network"]["misdirected"] == expected);
+        wait_until("the placeholder is reported", || {
+            show(world, &id)["network"]["misdirected"] == expected
+        });
         let recorded = || call(world, &["events", &id, "--type", "SECRET_MISDIRECTED", "--json"]);
         wait_until("it is recorded", || recorded().stdout.lines().count() == 1);
         assert_eq!(scene.received(), 0);

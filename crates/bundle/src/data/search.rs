@@ -1,5 +1,5 @@
 //! Finds a directory by a trusted path, component by component, and follows no link of another
-//! user on the way: whoever may put a link somewhere could otherwise lead this process, which may
+//! user on the way: a user who may put a link somewhere could otherwise lead this process, which may
 //! be root's, to any directory.
 
 use std::ffi::{OsStr, OsString};
@@ -143,7 +143,7 @@ fn open(path: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Creates directories below a directory, each in the one before, and opens the last one. None of
-/// them may exist: whoever creates one at the same time may have made something else.
+/// them may exist: a process that creates one at the same time may have made something else.
 pub(super) fn create(parent: OwnedFd, names: &[OsString]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = parent;

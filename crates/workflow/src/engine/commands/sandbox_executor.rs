@@ -245,7 +245,8 @@ impl Executor for SandboxExecutor {
             return;
         };
         for sandbox in found.sandboxes {
-            // The changes of a `<Sandbox>` that is cancelled are discarded, whoever ends it.
+            // The engine of the run may end a cancelled `<Sandbox>` at the same time, and discards
+            // its changes too.
             let discard = sandbox.metadata.contains_key(SANDBOX_LABEL);
             self.kill(owner, KillSandbox { id: sandbox.id, discard }).await;
         }
