@@ -439,7 +439,10 @@ fn one_gigabyte(world: &World) {
     let outcome = world.stockade(&run).deadline(300).finish();
     outcome.succeeds();
     world.stockade(&["diff", "latest"]).deadline(120).finish().succeeds();
-    world.stockade(&["apply", "latest"]).deadline(300).finish().succeeds();
+    let unseen = world.stockade(&["apply", "latest"]).deadline(120).finish();
+    assert!(unseen.stderr.contains("[UNSEEN_CONTENT]"), "{unseen}");
+    let apply = ["apply", "latest", "--allow-unseen"];
+    world.stockade(&apply).deadline(300).finish().succeeds();
     let sum = world.on_host("/usr/bin/cksum".as_ref(), &["large"]).deadline(120).finish();
     assert_eq!(sum.stdout, outcome.stdout);
 }
