@@ -366,12 +366,14 @@ fn moved_to(project: &[u8]) -> Result<Vec<u8>> {
     Ok(found.root.as_os_str().as_bytes().to_vec())
 }
 
-/// The changes at and below these paths, or all, whose new content no diff shows.
+/// The changes at and below these paths, or all, whose new content no diff shows. Ignored changes are
+/// not among them: no diff shows their content, and `include_ignored` is the acceptance of their own.
 fn unseen(bundle: &Bundle, paths: &[RelativePath]) -> Result<BTreeMap<RelativePath, u64>> {
     let project = project_dir(bundle);
     let mut unseen = BTreeMap::new();
     for entry in pending(bundle)? {
-        if !paths.is_empty() && !paths.iter().any(|path| entry.path.is_within(path)) {
+        let is_named = paths.is_empty() || paths.iter().any(|path| entry.path.is_within(path));
+        if entry.ignored || !is_named {
             continue;
         }
         let deadline = Some(Instant::now() + DIFF_TIMEOUT);

@@ -153,6 +153,19 @@ fn unseen_contents(world: &World) {
     assert!(world.has("tool"));
 }
 
+/// No diff shows the contents of ignored paths: `--include-ignored` accepts those, and no others.
+fn unseen_contents_of_ignored_paths(world: &World) {
+    fs::write(world.project.join(".gitignore"), "product\n").unwrap();
+    let program = "head -c 100000 /dev/urandom > product; chmod 755 product";
+    world.review(program);
+    world.stockade(&["apply", "latest", "--include-ignored"]).finish().succeeds();
+    assert!(world.has("product"));
+    world.review(&format!("{program}; cp product tool"));
+    let refused = world.stockade(&["apply", "latest", "--include-ignored"]).finish();
+    assert!(refused.stderr.contains("UNSEEN_CONTENT"), "{refused}");
+    assert!(!world.has("tool"));
+}
+
 /// No character that a reader cannot see is printed as a part of a name.
 fn hidden_characters_in_names(world: &World) {
     world.review(
@@ -187,5 +200,6 @@ as_root_and_as_user![
     large_texts,
     odd_texts,
     unseen_contents,
+    unseen_contents_of_ignored_paths,
     hidden_characters_in_names,
 ];

@@ -65,8 +65,17 @@ pub(crate) struct CommandResult {
 /// Executes commands.
 #[async_trait]
 pub(crate) trait Executor: Debug + Send + Sync {
-    /// Executes a command to its end, and leaves nothing but the result.
+    /// Executes a command to its end. The same job may be executed again until
+    /// [`end_attempt`](Self::end_attempt), and has the same result.
     async fn execute(&self, job: &Job) -> Result<CommandResult, Problem>;
+
+    /// Ends what a successful [`execute`](Self::execute) has left: the attempt with this name will not be
+    /// executed again.
+    async fn end_attempt(&self, owner: &OwnerId, name: &str);
+
+    /// The same for attempts of a run, or of one of its children, whose process was killed. Each has its
+    /// name, and whether it has succeeded: the changes of one that has failed may be in no bundle.
+    async fn end_left(&self, owner: &OwnerId, run: &str, attempts: &[(String, bool)]);
 
     /// Ends the commands of a cancelled run, including those that another process started. `attempts`
     /// contains the names of the attempts that may be running: they do not start commands any more.

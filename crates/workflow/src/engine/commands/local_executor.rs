@@ -168,6 +168,10 @@ impl Executor for LocalExecutor {
         Ok(CommandResult { ending, exit_code, output, errors, is_truncated: is_over, bundle: None })
     }
 
+    async fn end_attempt(&self, _: &OwnerId, _: &str) {}
+
+    async fn end_left(&self, _: &OwnerId, _: &str, _: &[(String, bool)]) {}
+
     /// The commands end with their process.
     async fn end(&self, _: &OwnerId, _: &str, _: &[String]) {}
 }

@@ -1,9 +1,10 @@
 //! Executes commands in separate sandboxes. A sandbox is created for one attempt of a task, with a
-//! copy-on-write view of the project and without a network, and is ended with the attempt. Each
-//! operation has an idempotency key that is derived from the attempt, so that another process finds
-//! operations that were started. The output of a command is not recorded: it may contain the values of
-//! the command's variables.
+//! copy-on-write view of the project and without a network, and is ended after the result of the attempt
+//! is stored. Each operation has an idempotency key that is derived from the attempt, so that another
+//! process finds operations that were started. The output of a command is not recorded: it may contain
+//! the values of the command's variables.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -219,7 +220,6 @@ impl Executor for SandboxExecutor {
         };
         // If its changes cannot be collected, the sandbox is left with them until it expires.
         let bundle = self.changes(job, &id).await?;
-        self.kill(&job.owner, KillSandbox::discarding(id)).await;
         Ok(CommandResult {
             ending: executed.end.ending,
             exit_code: executed.end.exit_code,
@@ -228,6 +228,36 @@ impl Executor for SandboxExecutor {
             errors: executed.stderr,
             bundle,
         })
+    }
+
+    async fn end_attempt(&self, owner: &OwnerId, name: &str) {
+        if let Ok(id) = parse_id(name) {
+            self.kill(owner, KillSandbox::discarding(id)).await;
+        }
+    }
+
+    async fn end_left(&self, owner: &OwnerId, run: &str, attempts: &[(String, bool)]) {
+        let ids: BTreeMap<SandboxId, bool> = attempts
+            .iter()
+            .filter_map(|(name, succeeded)| Some((parse_id(name).ok()?, *succeeded)))
+            .collect();
+        let mut after = None;
+        loop {
+            let metadata = [(RUN_LABEL.to_owned(), run.to_owned())].into();
+            let request = ListSandboxes { metadata, after, ..ListSandboxes::default() };
+            let Ok(found) = self.sandboxes.list(&Caller::new(owner.clone()), request).await else {
+                return;
+            };
+            after = found.sandboxes.last().map(|last| last.id.clone());
+            for sandbox in found.sandboxes {
+                if let Some(&discard) = ids.get(&sandbox.id) {
+                    self.kill(owner, KillSandbox { id: sandbox.id, discard }).await;
+                }
+            }
+            if !found.more || after.is_none() {
+                return;
+            }
+        }
     }
 
     async fn end(&self, owner: &OwnerId, run: &str, attempts: &[String]) {

@@ -10,6 +10,7 @@ use stockade_api::{CommandLine, Ending};
 use stockade_core::{OwnerId, Problem};
 use tokio::sync::Notify;
 
+use super::agent_sandboxes::CommandAttempts;
 use super::state::{AgentEvents, Execution};
 use crate::engine::commands::{self, CommandResult, DEFAULT_TIMEOUT, Job, OUTPUT_LIMIT_BYTES};
 use crate::engine::redaction::Redaction;
@@ -33,6 +34,7 @@ pub(super) struct AgentTask {
     origin: RunOrigin,
     attempt: u32,
     events: AgentEvents,
+    attempts: CommandAttempts,
     redaction: Redaction,
 }
 
@@ -46,6 +48,7 @@ impl Execution {
             origin: self.run.origin.clone(),
             attempt: self.tasks.current_attempt(key),
             events: Arc::clone(&self.agent_events),
+            attempts: Arc::clone(&self.agents.attempts),
             redaction: self.ledger.redaction.clone(),
         }
     }
@@ -80,6 +83,7 @@ impl AgentTask {
         environment.extend(variable);
         let job = self.job(call, agent, (command_line, input), environment)?;
         let mut result = executor.execute(&job).await.map_err(task_error)?;
+        lock(&self.attempts).push((key.clone(), job.name));
         // Before it is shortened, which may leave a part of a value.
         self.redaction.bytes(&mut result.errors);
         if let Some(bundle) = &result.bundle {
@@ -191,7 +195,7 @@ fn error_tail(errors: &[u8]) -> String {
 }
 
 /// The root of a run's ancestors, which is the run of the durable workflow.
-fn root(run: &str) -> &str {
+pub(super) fn root(run: &str) -> &str {
     run.split(":child:").next().unwrap_or(run)
 }
 

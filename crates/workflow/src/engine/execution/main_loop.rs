@@ -52,7 +52,7 @@ impl Execution {
         loop {
             answers.mark_unchanged();
             if let Some(end) = self.render_if_stale().await {
-                return Ok(self.end(end).await);
+                return self.end(end).await;
             }
             self.take_answers().await?;
             self.take_due();
@@ -62,7 +62,7 @@ impl Execution {
             }
             let step = self.plan_next(attempts.is_empty());
             if let Step::End(end) = step {
-                return Ok(self.end(end).await);
+                return self.end(end).await;
             }
             if self.look_up_outputs().await? {
                 continue;
@@ -79,6 +79,7 @@ impl Execution {
                 self.set_status(RunStatus::Running);
             }
             self.commit().await?;
+            self.end_agent_sandboxes();
             self.rest_if_waiting_long().await;
             for (key, task) in self.queue.take_starts() {
                 attempts.push(self.attempt(key, task));
@@ -210,10 +211,15 @@ impl Execution {
     }
 
     /// Ends the run; returns how it ends, and the statements to commit with the end.
-    async fn end(mut self, mut end: End) -> (End, Vec<Statement>) {
+    async fn end(mut self, mut end: End) -> Result<(End, Vec<Statement>), Failure> {
         if let End::Failed(error) = &mut end {
             self.ledger.redaction.error(error);
         }
+        if self.agents.has_decided() {
+            self.commit().await?;
+            self.end_agent_sandboxes();
+        }
+        self.wait_for_agent_sandboxes().await;
         self.end_run_sandboxes().await;
         self.take_lines();
         // The parent is notified of the end in another way.
@@ -231,6 +237,6 @@ impl Execution {
             }
         };
         self.ledger.push(statement);
-        (end, self.ledger.into_statements())
+        Ok((end, self.ledger.into_statements()))
     }
 }

@@ -44,9 +44,10 @@
 //!
 //! Reading order: `state` (the whole state, in parts: `task_table`, `plan`, `ledger`, `start_queue`,
 //! `run_sandboxes`), `main_loop`, `planning`, `task_start`, `task_end`, `answers` and `sandbox_waits`.
-//! `agent_task`, `cache_lookup`, `child_workflow` and `provider_children` are for single kinds of
+//! `agent_task`, `agent_sandboxes`, `cache_lookup`, `child_workflow` and `provider_children` are for single kinds of
 //! tasks.
 
+mod agent_sandboxes;
 mod agent_task;
 mod answers;
 mod cache_lookup;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use stockade_api::{RunStatus, TaskStatus};
 use stockade_durable::{Context, Failure};
 
+use super::agent_sandboxes::AgentSandboxes;
 use super::child_count::WaitingChildren;
 use super::ledger::Ledger;
 use super::plan::RunPlan;
@@ -42,6 +43,7 @@ pub(crate) struct Execution {
     pub(super) children: RunFamily,
     pub(super) sandboxes: RunSandboxes,
     pub(super) agent_events: AgentEvents,
+    pub(super) agents: AgentSandboxes,
     /// Whether a wait has started whose answer may have arrived already.
     pub(super) has_new_waits: bool,
 }
@@ -114,11 +116,13 @@ impl Execution {
             children: RunFamily::default(),
             sandboxes: RunSandboxes::new(sandbox::slots(&run.environment())),
             agent_events: AgentEvents::default(),
+            agents: AgentSandboxes::default(),
             has_new_waits: false,
             run,
         };
         execution.fill_journal();
         execution.restore_pauses().await?;
+        execution.end_left_agent_sandboxes();
         Ok(execution)
     }
 

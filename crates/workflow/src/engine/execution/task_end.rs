@@ -18,6 +18,7 @@ impl Execution {
     /// Handles the end of an attempt.
     pub(super) fn take_outcome(&mut self, key: Key, result: Result<AttemptOutcome, TaskError>) {
         self.take_agent_events();
+        self.agents.take_outcome(&key);
         let Some(task) = self.plan.task(&key) else {
             // The rendering does not contain the task any more. Its output is stored all the same.
             self.finish_orphan(&key, result);

@@ -112,6 +112,16 @@ impl TaskTable {
         self.rows.iter().filter(|(_, row)| row.status == TaskStatus::Finished)
     }
 
+    /// The attempts of all tasks but the running ones, and whether each has succeeded.
+    pub(super) fn ended_attempts(&self) -> impl Iterator<Item = (&Key, u32, bool)> {
+        self.rows.iter().flat_map(|(key, row)| {
+            let is_running = row.status == TaskStatus::Running;
+            let is_finished = row.status == TaskStatus::Finished;
+            let ended = row.attempts.saturating_sub(is_running.into());
+            (1..=ended).map(move |attempt| (key, attempt, is_finished && attempt == ended))
+        })
+    }
+
     /// The tasks that have started and not ended.
     pub(super) fn open(&self) -> impl Iterator<Item = (&Key, &TaskRow)> {
         self.open.iter().filter_map(|key| Some((key, self.rows.get(key)?)))
