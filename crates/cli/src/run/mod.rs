@@ -95,10 +95,16 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let mut launched =
         launch::launch(&wanted, limits::own_limits(arguments), &data, identity, started, None)?;
     let egress = launched.serve(egress)?;
-    let ended = launch::supervise(arguments, launched, signals, &data)?;
+    let ended = launch::supervise((arguments, &project), launched, signals, &data)?;
     let refusals = egress.map(RunningEgress::end);
-    let (conclusion, more_notes) =
-        ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
+    let (conclusion, more_notes) = ending::conclude(
+        arguments,
+        &data,
+        &project,
+        &spec.access,
+        ended.view,
+        (&ended.ending, &ended.baseline),
+    )?;
     let mut notes = chosen.notes;
     notes.extend(more_notes);
     notes.extend(unreadable);
