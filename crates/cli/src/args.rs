@@ -26,8 +26,9 @@ use stockade_core::{OrNone, parse_bytes_or_none, parse_duration_or_none};
 use self::debug::Debug;
 use self::live::{Attach, Forward, Ps, Wait};
 use self::sandbox::{
-    Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox, Prune,
-    Remove, Renew, Restore, Sandboxes, Secret, Shell, Snapshot, Snapshots, Tool, ToolCommand,
+    AllowHosts, Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox,
+    Prune, Remove, Renew, Restore, Sandboxes, Secret, Shell, Snapshot, Snapshots, Tool,
+    ToolCommand,
 };
 use self::sandbox_flags::{Pair, SandboxFlags, SecretFlags, pair};
 use crate::programs::FRONT;
@@ -169,7 +170,7 @@ pub enum Command {
     Renew(Renew),
     /// Allow a sandbox with network access to connect to more hosts
     #[command(after_help = examples::ALLOW)]
-    Allow(NetworkChange),
+    Allow(AllowHosts),
     /// Remove hosts from those that a sandbox may connect to
     #[command(after_help = examples::REFUSE)]
     Refuse(NetworkChange),
@@ -529,7 +530,7 @@ impl Command {
             | Self::Logs(Logs { json, .. })
             | Self::Events(Events { json, .. })
             | Self::Renew(Renew { json, .. })
-            | Self::Allow(NetworkChange { json, .. })
+            | Self::Allow(AllowHosts { json, .. })
             | Self::Refuse(NetworkChange { json, .. })
             | Self::Snapshot(Snapshot { json, .. })
             | Self::Snapshots(Snapshots { json, .. })

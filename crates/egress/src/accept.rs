@@ -113,7 +113,12 @@ async fn direct(sandbox: &Sandbox, stream: TcpStream, to: SocketAddr) {
         }
         Err(refusal) => {
             sandbox.record(Transport::Direct, Some(&host), port, &refusal);
-            rejection::refuse_unread(stream, &refusal).await;
+            match refusal {
+                // Inside, the connection was accepted before this was known. The next best is what a
+                // closed port does as well, at once.
+                Refusal::Unreachable { .. } => rejection::reset(stream),
+                _ => rejection::refuse_unread(stream, &refusal).await,
+            }
         }
     }
     drop(permit);
