@@ -72,7 +72,7 @@ fn directories_can_be_renamed(world: &World) {
     world.git(&["clean", "-qfd"]);
     world.stockade(&["stop", "box"]).finish().succeeds();
     world.stockade(&["start", "box"]).finish().succeeds();
-    exec("box", "test -f deeper/er/file.txt && git mv lib last && test -f last/main.rs");
+    exec("box", "test -f deeper/er/file.txt && mv lib last && test -f last/main.rs");
     world.stockade(&["snapshot", "box", "--as", "renamed"]).finish().succeeds();
     world.stockade(&["restore", "renamed", "--id", "again"]).finish().succeeds();
     exec("again", "grep more last/main.rs && mv deeper deep && cat deep/er/file.txt");

@@ -335,6 +335,11 @@ pub struct Run {
     /// Maximum number of connections at a time; needs a network policy [default: 256]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16_384))]
     pub max_connections: Option<u16>,
+    /// Reach the allowed hosts through this HTTP proxy of the host's network, or with `env` through
+    /// that of the caller's HTTPS_PROXY; needs a network policy. Names are checked by the policy and
+    /// resolved by the proxy, so their addresses are not checked
+    #[arg(long, value_name = "URL|env")]
+    pub upstream_proxy: Option<OsString>,
     /// Time limit of the command, such as 30s, 1h30m or 2d, or `none`
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
     pub timeout: Option<OrNone<Duration>>,

@@ -207,6 +207,8 @@ async fn policy_violation(
     loop {
         let policy = Arc::clone(&policies.borrow_and_update());
         let checked = policy.check(host, port).and_then(|()| match host {
+            // The address is that of the proxy.
+            Host::Name(_) if sandbox.upstream(host, Some(port)).is_some() => Ok(()),
             Host::Name(name) => policy.check_resolved(name, Some(port), &[address]),
             Host::Address(_) => Ok(()),
         });

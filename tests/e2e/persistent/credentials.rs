@@ -495,7 +495,8 @@ fn a_workflow_uses_a_secret_without_seeing_it(world: &World) {
     wait_until("the command waits", || exec("test -e /result/ready").code() == 0);
     assert!(world.files_with(&world.data(), &scene.value).is_empty());
     kill_server(&world.data());
-    scene.is_missing(&id);
+    let missing = exec(&format!("./probe fetch-secured API_KEY {bound}"));
+    assert!(missing.stdout.contains("SECRET_MISSING"), "{missing}");
     scene.call(&["resume", "waiting", "--secret", &scene.secret, "--detach"]).succeeds();
     let before = scene.received();
     exec("touch /result/go").succeeds();

@@ -76,7 +76,8 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let secrets = network::secrets(arguments, spec)?;
     // The egress process starts in parallel with the jail.
     let limit = network::connection_limit(arguments, spec)?;
-    let start = |policy| Egress::start(policy, limit);
+    let upstream = network::upstream(arguments, spec)?;
+    let start = |policy| Egress::start(policy, limit, upstream);
     let mut egress = spec.network.clone().map(start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
     let (authorities, unreadable) = match &mut egress {
