@@ -258,6 +258,59 @@ fn edit_beside_what_is_renamed(world: &World) {
     }
 }
 
+/// What git has of a file from the start of a run is the base of the change, whatever the host wrote to
+/// the file meanwhile; where git has none, that is said.
+fn the_base_is_what_was_there_at_the_start(world: &World) {
+    let lines = |changed: &[(usize, &str)]| {
+        let line = |n: usize| changed.iter().find(|(at, _)| *at == n).map_or("line", |(_, it)| it);
+        (0..20).map(|n| format!("{} {n}\n", line(n))).collect::<String>()
+    };
+    world.write("both.txt", lines(&[]));
+    world.write("same.txt", "same\n");
+    world.write("gone.txt", "gone\n");
+    world.write("removed.txt", "removed\n");
+    world.git(&["add", "-A"]);
+    world.git(&["commit", "-qm", "files"]);
+    world.write("unknown.txt", "unknown\n");
+    // An index that was written in the same tick as its files proves nothing.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    world.git(&["update-index", "--refresh"]);
+    let script = "sed -i 's/line 15/agent 15/' both.txt; echo agent > unknown.txt; touch same.txt; \
+                  rm removed.txt; echo agent >> gone.txt; echo ready; read x";
+    let mut running = world.stockade(&["run", "--review", "--", "sh", "-c", script]).start();
+    running.wait_for_output("ready");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    world.write("both.txt", lines(&[(3, "human")]));
+    for name in ["same.txt", "removed.txt", "unknown.txt"] {
+        world.write(name, "human\n");
+    }
+    std::fs::remove_file(world.project.join("gone.txt")).unwrap();
+    running.send(b"go\n");
+    running.finish().succeeds();
+    let diff = world.stockade(&["diff", "latest"]).finish();
+    assert!(diff.stdout.contains("-line 15") && diff.stdout.contains("+agent 15"), "{diff}");
+    assert!(!diff.stdout.contains("-human 3") && !diff.stdout.contains("same.txt"), "{diff}");
+    assert!(
+        diff.stdout.contains("-removed") && diff.stdout.contains("what it was before is unknown")
+    );
+    let entries = world.stockade(&["diff", "latest", "--json"]).finish().json();
+    let known = |path: &str| {
+        let entries = entries["entries"].as_array().unwrap();
+        let entry = entries
+            .iter()
+            .find(|entry| entry["path"] == path)
+            .unwrap_or_else(|| panic!("{path} is not in {entries:?}"));
+        assert_eq!(entry["conflict"], true, "{entry}");
+        entry["baseKnown"] == true
+    };
+    assert!(known("both.txt") && known("removed.txt") && !known("unknown.txt"));
+    let apply = world.stockade(&["apply", "latest"]).finish();
+    assert!(apply.stderr.contains("BUNDLE_CONFLICT"), "{apply}");
+    let merge = world.stockade(&["apply", "latest", "--merge", "both.txt"]).finish();
+    merge.succeeds();
+    assert_eq!(world.read("both.txt"), lines(&[(3, "human"), (15, "agent")]));
+}
+
 /// The host removes what the command edits or renames: a conflict, whatever else the command did.
 fn removal_during_the_run(world: &World) {
     for (inside, removed) in [
@@ -525,6 +578,7 @@ as_root_and_as_user![
     other_edits_of_the_host_are_kept,
     edit_during_the_run,
     edit_beside_what_is_renamed,
+    the_base_is_what_was_there_at_the_start,
     removal_during_the_run,
     ignored_files,
     ignored_files_of_other_repositories,

@@ -32,6 +32,7 @@ mod early_end;
 mod escape;
 mod first_requests;
 mod full_disk;
+mod hints;
 mod host;
 mod inside_sandbox;
 mod limits;

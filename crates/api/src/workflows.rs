@@ -10,7 +10,7 @@ use serde_json::Value;
 use stockade_core::{Code, Problem, Time};
 
 use crate::sandboxes::{Ack, Remote, Transport, read, write};
-use crate::{Bytes, Caller, Measure, Measurements, Result, Wait};
+use crate::{Bytes, Caller, Measure, Measurements, Result, SecretValue, Wait};
 
 /// Starts a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,10 @@ pub struct Up {
     /// How many tasks of the run may run concurrently; `None` means only the limits in its file.
     #[serde(default)]
     pub max_concurrency: Option<u32>,
+    /// The values of the secrets that [`variables::SECRETS`](crate::variables::SECRETS) names. They are
+    /// kept in the memory of the engine, and stored nowhere.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretValue>,
 }
 
 /// One run, by its id.
@@ -94,6 +98,9 @@ pub struct ResumeRun {
     /// Whether it continues with the current content of its file if that has changed.
     #[serde(default)]
     pub accept_changes: bool,
+    /// The values of its secrets, which are stored nowhere.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretValue>,
 }
 
 /// Decides an approval.

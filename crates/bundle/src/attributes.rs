@@ -26,15 +26,6 @@ pub(crate) fn names(file: impl AsFd) -> Result<Vec<Vec<u8>>, Errno> {
     Ok(names.map(<[u8]>::to_vec).collect())
 }
 
-/// Whether a directory of the upper layer of an overlay hides the one in the lower layer.
-pub(crate) fn is_opaque(directory: impl AsFd) -> bool {
-    let mut value = [0; 1];
-    matches!(
-        rustix::fs::fgetxattr(directory, "user.overlay.opaque", &mut value[..]),
-        Ok(1) if value == *b"y"
-    )
-}
-
 /// The value of one attribute.
 pub(crate) fn value(file: impl AsFd, name: &[u8]) -> Result<Vec<u8>, Errno> {
     let mut value = vec![0; MAX_BYTES];

@@ -18,6 +18,46 @@ pub struct Index {
     content: Option<blake3::Hash>,
 }
 
+/// What an index records of one file, when it had the content of its object.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexedFile {
+    pub(crate) path: Vec<u8>,
+    /// The name of the object, in binary.
+    pub(crate) object: Vec<u8>,
+    /// Seconds and nanoseconds.
+    pub(crate) changed: (u32, u32),
+    pub(crate) modified: (u32, u32),
+    pub(crate) inode: u32,
+    pub(crate) size: u32,
+    pub(crate) is_regular: bool,
+}
+
+impl IndexedFile {
+    /// The file of an entry; `None` for one that names no file of the work tree.
+    fn of(stat: &[u8], object: &[u8], flags: u16, path: &[u8]) -> Option<Self> {
+        let (words, _) = stat.as_chunks::<4>();
+        let word = |at: usize| words.get(at).map(|word| u32::from_be_bytes(*word));
+        // In a merge there are several entries of a path. Those that git assumes to be unchanged may
+        // not be.
+        if flags & (STAGE | ASSUMED_VALID) != 0 || path.is_empty() || path.ends_with(b"/") {
+            return None;
+        }
+        Some(Self {
+            path: path.to_vec(),
+            object: object.to_vec(),
+            changed: (word(0)?, word(1)?),
+            modified: (word(2)?, word(3)?),
+            inode: word(5)?,
+            is_regular: word(6)? >> 12 == 0o10,
+            size: word(9)?,
+        })
+    }
+}
+
+/// The flags of an entry.
+const STAGE: u16 = 0x3000;
+const ASSUMED_VALID: u16 = 0x8000;
+
 /// Why an index could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -45,6 +85,20 @@ const MODE: std::ops::Range<usize> = 24..28;
 impl Index {
     /// Reads the content of an index file.
     pub fn parse(content: &[u8]) -> Result<Self, Error> {
+        Self::read(content, None)
+    }
+
+    /// The files of an index, without those of the shared part of a split one.
+    ///
+    /// # Errors
+    /// As [`Index::parse`].
+    pub(crate) fn files(content: &[u8]) -> Result<Vec<IndexedFile>, Error> {
+        let mut files = Vec::new();
+        Self::read(content, Some(&mut files))?;
+        Ok(files)
+    }
+
+    fn read(content: &[u8], mut files: Option<&mut Vec<IndexedFile>>) -> Result<Self, Error> {
         let mut fields = content;
         if take(&mut fields, 4)? != b"DIRC" {
             return Err(Error::Signature);
@@ -54,10 +108,16 @@ impl Index {
             return Err(Error::Version(version));
         }
         let count = number(&mut fields)?;
-        HASH_BYTES
-            .iter()
-            .find_map(|hash_bytes| Self::parse_entries(fields, version, count, *hash_bytes).ok())
-            .ok_or(Error::Damaged)
+        for hash_bytes in HASH_BYTES {
+            let files = files.as_deref_mut().map(|files| {
+                files.clear();
+                files
+            });
+            if let Ok(index) = Self::parse_entries(fields, (version, count), hash_bytes, files) {
+                return Ok(index);
+            }
+        }
+        Err(Error::Damaged)
     }
 
     /// The name of the file, next to the index, with the shared part of a split index. Its paths
@@ -100,9 +160,9 @@ impl Index {
 
     fn parse_entries(
         mut rest: &[u8],
-        version: u32,
-        count: u32,
+        (version, count): (u32, u32),
         hash_bytes: usize,
+        mut files: Option<&mut Vec<IndexedFile>>,
     ) -> Result<Self, Error> {
         let mut index = Self::default();
         let mut nameless = false;
@@ -143,6 +203,9 @@ impl Index {
                 return Err(Error::Damaged);
             }
             hasher.update(&name).update(b"\0");
+            if let Some(files) = &mut files {
+                files.extend(IndexedFile::of(stat, object, flags, &name));
+            }
             // A split index refers to the entries that it replaces by number only.
             nameless |= name.is_empty();
             if !name.is_empty() {

@@ -3,11 +3,13 @@
 //! No process writes to a layer while it is copied, but its content was created by a sandbox: its
 //! size, its depth and the number of its names are bounded, no link is followed, and only regular
 //! files, directories and links are read. The overlay's own marks are kept: deletions, which are
-//! character devices with the number 0:0, and `user.overlay.` attributes (the kernel's
+//! character devices with the number 0:0, and the attributes of [`Marks`] (the kernel's
 //! `filesystems/overlayfs.rst`).
 
 mod changes;
+mod marks;
 mod owners;
+pub mod renamed;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -19,6 +21,8 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, StatxFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 
 pub use changes::mark_changed;
+pub use marks::Marks;
+pub(crate) use marks::OF_ROOT as MARKS_OF_ROOT;
 pub use owners::Owners;
 
 use crate::attributes;
@@ -158,6 +162,7 @@ fn run_copy<'a>(
         size_bytes: 0,
         entries: 0,
         mount: 0,
+        marks: Marks::of(from),
         path: Vec::new(),
         privileged: rustix::process::geteuid().is_root(),
     };
@@ -223,6 +228,7 @@ struct Copier<'a> {
     size_bytes: u64,
     entries: u64,
     mount: u64,
+    marks: Marks,
     /// The path that is being copied.
     path: Vec<u8>,
     privileged: bool,
@@ -365,7 +371,7 @@ impl Copier<'_> {
             target.mkdir(name, 0o700).map_err(|error| this.entry_error(error))?;
             let source = source.open_dir(name).map_err(|error| this.entry_error(error))?;
             let target = target.open_dir(name).map_err(|error| this.entry_error(error))?;
-            if this.lists_marks && attributes::is_opaque(&source) {
+            if this.lists_marks && this.marks.is_opaque(&source) {
                 this.list_removed()?;
             }
             let location = this.locate(&source, &found.stat)?;
@@ -479,7 +485,7 @@ impl Copier<'_> {
                 continue;
             }
             let value = attributes::value(from, &name)?;
-            let value = if name.starts_with(b"user.") {
+            let value = if name.starts_with(b"user.") || self.is_mark(&name) {
                 value
             } else if name.starts_with(b"system.posix_acl_") {
                 self.owners.access_list(value).ok_or(io::ErrorKind::InvalidData)?
@@ -495,9 +501,17 @@ impl Copier<'_> {
         Ok(())
     }
 
+    /// Whether an attribute that no sandbox can write is a mark of the overlay, or of the layer.
+    fn is_mark(&self, name: &[u8]) -> bool {
+        self.marks == Marks::Trusted
+            && self.original.is_none()
+            && (name == MARKS_OF_ROOT.as_bytes()
+                || name.starts_with(self.marks.prefix().as_bytes()))
+    }
+
     /// The same for inodes that cannot be opened; these have no `user.` attributes.
     fn finish_name(&self, dir: &Dir, name: &RelativePath, found: &Entry) -> Result<(), Error> {
-        let (uid, gid) = self.owner(&found.stat)?;
+        let (uid, gid) = self.owner_of(found)?;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let file = name.as_os_str();
         let finish = || {
@@ -532,6 +546,15 @@ impl Copier<'_> {
         let result = work(self);
         source.chmod(name, stat.mode).map_err(|error| self.entry_error(error))?;
         result
+    }
+
+    /// A deletion by an overlay of the host belongs to the host, whose root is no id of the layer.
+    fn owner_of(&self, found: &Entry) -> Result<(Uid, Gid), Error> {
+        let is_deletion = found.kind == FileType::CharacterDevice && found.stat.device_number == 0;
+        if self.marks == Marks::Trusted && is_deletion {
+            return Ok((Uid::ROOT, Gid::ROOT));
+        }
+        self.owner(&found.stat)
     }
 
     fn owner(&self, stat: &Stat) -> Result<(Uid, Gid), Error> {

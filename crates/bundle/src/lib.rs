@@ -11,6 +11,7 @@
 
 pub mod apply;
 mod attributes;
+pub mod baseline;
 pub mod beneath;
 pub mod claim;
 pub mod commits;

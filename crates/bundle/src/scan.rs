@@ -1,8 +1,9 @@
 //! The changes that a command made: the difference between a view's layer and the project, as
 //! the entries of a bundle.
 //!
-//! The scan reads the view and the project, and changes neither (except for permission bits of
-//! the view that would prevent its own owner from reading it). Everything in the view is treated
+//! The scan reads the view and the project, and changes no path in either. (It changes permission bits of
+//! the view that would prevent its own owner from reading it, and copies the content of renamed
+//! directories there.) Everything in the view is treated
 //! as hostile: names, link targets, depth, sizes and types.
 
 mod bookkeeping;
@@ -18,6 +19,7 @@ use stockade_core::BundleLimits;
 use crate::beneath;
 use crate::history::History;
 use crate::ignored_tree::{self, Listing};
+use crate::layer::renamed;
 use crate::manifest::Entry;
 use crate::path::RelativePath;
 use crate::project::Project;
@@ -79,6 +81,9 @@ pub fn scan_excluding(
     history: &mut History,
     limits: &BundleLimits,
 ) -> Result<Changes, Error> {
+    if view.copy().is_none() {
+        fill_renamed(view, project, limits)?;
+    }
     let mut entries = walk::walk(view, project, excluded, history, limits)?;
     bookkeeping::remove(&mut entries, view, project);
     let changes = finish(entries, view, project)?;
@@ -88,6 +93,17 @@ pub fn scan_excluding(
         history.record_offered(&listing.entries);
     }
     Ok(changes)
+}
+
+/// Copies the content of renamed directories to the layer: a bundle contains it at the new paths.
+fn fill_renamed(view: &View, project: &Project, limits: &BundleLimits) -> Result<(), Error> {
+    let allowed = limits.total_bytes;
+    renamed::fill(view.changed(), &project.dir, allowed).or_else(|error| match error {
+        renamed::Error::TooLarge { .. } => {
+            Ok(check_limit(allowed.saturating_add(1), "total_bytes", allowed, limits)?)
+        }
+        renamed::Error::Entry { path, source } => Err(Error::Read { layer: "view", path, source }),
+    })
 }
 
 /// Sorts and marks entries whose new contents are in `view`, pairs renames, and makes one entry of each

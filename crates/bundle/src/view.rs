@@ -22,6 +22,7 @@ pub use repository::DIRECTORY as REPOSITORY;
 use crate::beneath::{self, Dir, Timestamp};
 use crate::claim;
 use crate::data::{self, DataDir};
+use crate::layer::Marks;
 use crate::manifest::ViewKind;
 use crate::path::RelativePath;
 use crate::project::Project;
@@ -171,6 +172,9 @@ impl View {
             }
         }
         set_mode(&layer, project.stat.mode)?;
+        if ownership.is_some() && kind == ViewKind::Overlay {
+            Marks::of_new(&layer);
+        }
         let repository = repository::create(&project.git, kind, ownership, dir)?;
         let mut record = Record::new(project, kind, about, started);
         record.started = record.started.max(boundary_time(&layer, project.stat.mode)?);

@@ -26,8 +26,9 @@ use stockade_core::{OrNone, parse_bytes_or_none, parse_duration_or_none};
 use self::debug::Debug;
 use self::live::{Attach, Forward, Ps, Wait};
 use self::sandbox::{
-    Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox, Prune,
-    Remove, Renew, Restore, Sandboxes, Secret, Shell, Snapshot, Snapshots, Tool, ToolCommand,
+    AllowHosts, Collect, Copy, Create, Events, Exec, Kill, List, Logs, NetworkChange, OneSandbox,
+    Prune, Remove, Renew, Restore, Sandboxes, Secret, Shell, Snapshot, Snapshots, Tool,
+    ToolCommand,
 };
 use self::sandbox_flags::{Pair, SandboxFlags, SecretFlags, pair};
 use crate::programs::FRONT;
@@ -169,7 +170,7 @@ pub enum Command {
     Renew(Renew),
     /// Allow a sandbox with network access to connect to more hosts
     #[command(after_help = examples::ALLOW)]
-    Allow(NetworkChange),
+    Allow(AllowHosts),
     /// Remove hosts from those that a sandbox may connect to
     #[command(after_help = examples::REFUSE)]
     Refuse(NetworkChange),
@@ -334,6 +335,11 @@ pub struct Run {
     /// Maximum number of connections at a time; needs a network policy [default: 256]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16_384))]
     pub max_connections: Option<u16>,
+    /// Reach the allowed hosts through this HTTP proxy of the host's network, or with `env` through
+    /// that of the caller's HTTPS_PROXY; needs a network policy. Names are checked by the policy and
+    /// resolved by the proxy, so their addresses are not checked
+    #[arg(long, value_name = "URL|env")]
+    pub upstream_proxy: Option<OsString>,
     /// Time limit of the command, such as 30s, 1h30m or 2d, or `none`
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
     pub timeout: Option<OrNone<Duration>>,
@@ -529,7 +535,7 @@ impl Command {
             | Self::Logs(Logs { json, .. })
             | Self::Events(Events { json, .. })
             | Self::Renew(Renew { json, .. })
-            | Self::Allow(NetworkChange { json, .. })
+            | Self::Allow(AllowHosts { json, .. })
             | Self::Refuse(NetworkChange { json, .. })
             | Self::Snapshot(Snapshot { json, .. })
             | Self::Snapshots(Snapshots { json, .. })

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stockade_core::network::{DeniedConnections, Policy};
+use stockade_core::network::{DeniedConnections, Policy, Upstream};
 use stockade_core::{Code, Problem, SandboxId};
 use stockade_egress_control::{
     Credential, Error, Event, Installed, Message, Owner, Process, Program, Report, Source,
@@ -32,6 +32,7 @@ struct RunSource {
     id: SandboxId,
     policy: Policy,
     connection_limit: Option<u16>,
+    upstream: Option<Upstream>,
     credentials: OnceLock<Vec<Credential>>,
 }
 
@@ -46,6 +47,10 @@ impl Source for RunSource {
 
     fn connection_limit(&self, _: &SandboxId) -> Option<u16> {
         self.connection_limit
+    }
+
+    fn upstream(&self, _: &SandboxId) -> Option<Upstream> {
+        self.upstream.clone()
     }
 
     fn credentials(&self, _: &SandboxId) -> Result<Vec<Credential>, Problem> {
@@ -73,14 +78,23 @@ impl Egress {
     ///
     /// # Errors
     /// Why it cannot be started.
-    pub(crate) fn start(policy: Policy, connection_limit: Option<u16>) -> Result<Self, Problem> {
+    pub(crate) fn start(
+        policy: Policy,
+        connection_limit: Option<u16>,
+        upstream: Option<Upstream>,
+    ) -> Result<Self, Problem> {
         let failed = |cause: String| {
             Problem::new(Code::Io, "cannot start the egress process").because(cause)
         };
         stockade_jail::inherit_nothing().map_err(|error| failed(error.to_string()))?;
         let id = SandboxId::new("run").map_err(|error| caused(Code::Io, &error))?;
-        let sandbox =
-            Arc::new(RunSource { id, policy, connection_limit, credentials: OnceLock::new() });
+        let sandbox = Arc::new(RunSource {
+            id,
+            policy,
+            connection_limit,
+            upstream,
+            credentials: OnceLock::new(),
+        });
         let source = Arc::<RunSource>::clone(&sandbox);
         let mut owner = Owner::new(program()?, source);
         owner.add(sandbox.id.clone(), ());

@@ -29,6 +29,7 @@ pub mod secret;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod upstream;
 pub mod variables;
 mod wanted;
 
@@ -47,6 +48,7 @@ pub(crate) use name::escaped;
 pub use name::{Host, InvalidName, Name};
 pub use refusal::{Evidence, Reason, Refusal};
 pub use trust::{TRUSTED_INSIDE, trust_variables};
+pub use upstream::Upstream;
 pub use wanted::{MAX_WANTED, WantedHost, WantedHosts};
 
 use crate::access::Effect;

@@ -5,7 +5,7 @@
 //! responses. When the owner closes its end, the process ends.
 
 use serde::{Deserialize, Serialize};
-use stockade_core::network::Policy;
+use stockade_core::network::{Policy, Upstream};
 use stockade_core::{Problem, SandboxId};
 
 use crate::credential::Credential;
@@ -64,6 +64,13 @@ pub enum Request {
         sandbox: SandboxId,
         /// The number.
         limit: u16,
+    },
+    /// Reach hosts through a proxy.
+    UseUpstream {
+        /// The sandbox.
+        sandbox: SandboxId,
+        /// The proxy.
+        proxy: Upstream,
     },
     /// Replace a sandbox's policy and its credentials, which the process puts into requests to the
     /// hosts that they are bound to. With this message comes the file of certificate authorities

@@ -112,6 +112,10 @@ pub(crate) fn add_steps(sandbox: &SandboxId, source: &dyn Source) -> Result<Vec<
         let request = Request::LimitConnections { sandbox: sandbox.clone(), limit };
         steps.push(Step::new(request, Vec::new()));
     }
+    if let Some(proxy) = source.upstream(sandbox) {
+        let request = Request::UseUpstream { sandbox: sandbox.clone(), proxy };
+        steps.push(Step::new(request, Vec::new()));
+    }
     if !credentials.is_empty() {
         steps.push(Step::credentials(sandbox, source, credentials)?);
     }

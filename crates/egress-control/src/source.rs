@@ -1,7 +1,7 @@
 //! The interface through which the owner gets the policy and the credentials of each sandbox
 //! ([`Source`]).
 
-use stockade_core::network::Policy;
+use stockade_core::network::{Policy, Upstream};
 use stockade_core::{Problem, SandboxId};
 
 use crate::credential::Credential;
@@ -22,6 +22,12 @@ pub trait Source: std::fmt::Debug + Send + Sync {
 
     /// How many connections a sandbox may have at a time; `None` for the usual number.
     fn connection_limit(&self, sandbox: &SandboxId) -> Option<u16> {
+        let _ = sandbox;
+        None
+    }
+
+    /// The proxy through which a sandbox's connections leave this machine; `None` for none.
+    fn upstream(&self, sandbox: &SandboxId) -> Option<Upstream> {
         let _ = sandbox;
         None
     }

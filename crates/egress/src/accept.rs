@@ -113,7 +113,12 @@ async fn direct(sandbox: &Sandbox, stream: TcpStream, to: SocketAddr) {
         }
         Err(refusal) => {
             sandbox.record(Transport::Direct, Some(&host), port, &refusal);
-            rejection::refuse_unread(stream, &refusal).await;
+            match refusal {
+                // Inside, the connection was accepted before this was known. The next best is what a
+                // closed port does as well, at once.
+                Refusal::Unreachable { .. } => rejection::reset(stream),
+                _ => rejection::refuse_unread(stream, &refusal).await,
+            }
         }
     }
     drop(permit);
@@ -202,6 +207,8 @@ async fn policy_violation(
     loop {
         let policy = Arc::clone(&policies.borrow_and_update());
         let checked = policy.check(host, port).and_then(|()| match host {
+            // The address is that of the proxy.
+            Host::Name(_) if sandbox.upstream(host, Some(port)).is_some() => Ok(()),
             Host::Name(name) => policy.check_resolved(name, Some(port), &[address]),
             Host::Address(_) => Ok(()),
         });

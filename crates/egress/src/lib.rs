@@ -51,6 +51,7 @@ mod testing;
 #[cfg(test)]
 mod traffic_tests;
 mod trust;
+mod upstream;
 mod watch;
 
 pub use credentials::Error as CredentialError;

@@ -201,6 +201,7 @@ impl ProcessState {
             Request::LimitConnections { sandbox, limit } => {
                 self.find(&sandbox)?.limit_connections(limit.into());
             }
+            Request::UseUpstream { sandbox, proxy } => self.find(&sandbox)?.use_upstream(proxy),
             Request::Credentials { sandbox, policy, credentials } => {
                 self.find(&sandbox)?;
                 let trust = read_trust(descriptors)?;

@@ -3,14 +3,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use stockade_core::SandboxId;
 use stockade_core::address::{Class, classify};
 use stockade_core::network::binding::InvalidBinding;
-use stockade_core::network::{Host, Name, Policy, Refusal, Transport, is_host_loopback};
+use stockade_core::network::{Host, Name, Policy, Refusal, Transport, Upstream, is_host_loopback};
 use stockade_egress_control::{Credential, Event, Installed, Outcome};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -24,6 +24,7 @@ use crate::placeholders::Search;
 use crate::record::Record;
 use crate::resolve::{NotFound, Resolve};
 use crate::trust::Trust;
+use crate::upstream;
 
 /// The most addresses of a name that are used. If there are more, only these are checked and
 /// connected to.
@@ -59,6 +60,8 @@ pub struct Sandbox {
     connections: Arc<Semaphore>,
     connection_limit: AtomicUsize,
     lookups: Arc<Semaphore>,
+    /// The proxy through which hosts are reached.
+    upstream: OnceLock<Upstream>,
     credentials: RwLock<Option<(Arc<Credentials>, Trust)>>,
 }
 
@@ -75,6 +78,7 @@ impl Sandbox {
             connections: Arc::new(Semaphore::new(limits.connections)),
             connection_limit: AtomicUsize::new(limits.connections),
             lookups: Arc::new(Semaphore::new(limits.lookups)),
+            upstream: OnceLock::new(),
             credentials: RwLock::new(None),
             limits,
         })
@@ -160,6 +164,24 @@ impl Sandbox {
         })
     }
 
+    /// Makes connections through a proxy from now on. A second proxy is ignored.
+    pub(crate) fn use_upstream(&self, proxy: Upstream) {
+        let _ = self.upstream.set(proxy);
+    }
+
+    /// The proxy through which a host is reached: there is none for hosts of the network that this machine
+    /// is in, which the policy names as such. The proxy resolves names, so no address can be checked.
+    pub(crate) fn upstream(&self, host: &Host, port: Option<u16>) -> Option<&Upstream> {
+        let proxy = self.upstream.get()?;
+        let is_near = match host {
+            Host::Name(name) => {
+                is_host_loopback(name) || self.current_policy().allows_internal(name, port)
+            }
+            Host::Address(address) => classify(*address) != Class::Public,
+        };
+        (!is_near).then_some(proxy)
+    }
+
     /// The limits.
     pub(crate) const fn limits(&self) -> &Limits {
         &self.limits
@@ -232,6 +254,9 @@ impl Sandbox {
             self.names().pin(name, addresses.clone(), LOOPBACK_VALID)?;
             return Ok(addresses);
         }
+        if self.upstream(&Host::Name(name.clone()), port).is_some() {
+            return Ok(Vec::new());
+        }
         let unresolved = |cause: NotFound| Refusal::Unresolved {
             name: name.clone(),
             certain: !matches!(cause, NotFound::Failed(_)),
@@ -255,6 +280,16 @@ impl Sandbox {
         host: &Host,
         port: u16,
     ) -> Result<(TcpStream, IpAddr), Refusal> {
+        if let Some(proxy) = self.upstream(host, Some(port)) {
+            self.current_policy().check(host, port)?;
+            let connecting = upstream::connect(proxy, &self.resolve, (host, port));
+            let late = |_| "the upstream proxy did not answer in time".to_owned();
+            let connected = timeout(self.limits.connect, connecting).await;
+            return connected
+                .map_err(late)
+                .and_then(|connected| connected)
+                .map_err(|cause| Refusal::Unreachable { host: host.clone(), port, cause });
+        }
         let addresses = match host {
             Host::Name(name) => self.lookup(name, Some(port)).await?,
             Host::Address(address) => {

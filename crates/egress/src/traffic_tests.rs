@@ -500,3 +500,71 @@ async fn a_name_that_is_bound_again_is_checked_again() {
     assert_eq!(lookup().await, Err("not-allowed"));
     assert_eq!(book.queries(), 3, "what is denied is not asked for outside");
 }
+
+/// A proxy that records the head of each request, and then answers this and sends back what it gets.
+async fn upstream(answer: &'static str) -> (u16, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (heads, received) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let heads = heads.clone();
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                heads.send(String::from_utf8(head).unwrap()).unwrap();
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                let (mut from, mut to) = stream.split();
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+            });
+        }
+    });
+    (port, received)
+}
+
+/// The policy decides by name, and the proxy of the host's network is asked by name; nothing is resolved
+/// here, and an address of the sandbox's own network is no reason to end the connection.
+#[tokio::test]
+async fn hosts_are_reached_through_a_proxy_of_the_host() {
+    let (port, mut heads) = upstream("HTTP/1.1 200 Connection established\r\n\r\n").await;
+    let mut world = World::new(&["allow api.example"]).await;
+    let proxy = format!("http://ann:secret@127.0.0.1:{port}").parse().unwrap();
+    world.sandbox.use_upstream(proxy);
+    let (mut stream, answer) = world.ask_proxy("CONNECT api.example:443 HTTP/1.1\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    stream.write_all(b"\x01abc").await.unwrap();
+    assert_eq!(read(&mut stream, 4).await, "\u{1}abc");
+    let head = heads.recv().await.unwrap();
+    let expected = "CONNECT api.example:443 HTTP/1.1\r\nHost: api.example:443\r\n\
+                    Proxy-Authorization: Basic YW5uOnNlY3JldA==\r\n\r\n";
+    assert_eq!(head, expected);
+    assert_eq!(world.resolver.queries(), 0);
+    assert_eq!(world.outcome().await, Outcome::Opened { address: LOOPBACK });
+    drop(stream);
+    // What the policy does not allow is not asked for.
+    for target in ["evil.example:443", "127.0.0.1:443", "10.0.0.1:443", "93.184.216.34:443"] {
+        let (_, answer) = world.ask_proxy(&format!("CONNECT {target} HTTP/1.1\r\n\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{target}: {answer}");
+    }
+    assert!(heads.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn what_the_proxy_of_the_host_refuses_is_told() {
+    for answer in ["HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "\x1b[2Jnonsense\r\n\r\n"]
+    {
+        let (port, _heads) = upstream(answer).await;
+        let world = World::new(&["allow api.example"]).await;
+        world.sandbox.use_upstream(format!("127.0.0.1:{port}").parse().unwrap());
+        let (mut stream, mut got) =
+            world.ask_proxy("CONNECT api.example:443 HTTP/1.1\r\n\r\n").await;
+        got += &rest(&mut stream).await.unwrap_or_default();
+        assert!(
+            got.starts_with("HTTP/1.1 502 ") && got.contains("upstream proxy answered"),
+            "{got}"
+        );
+        assert!(!got.contains('\x1b'), "{got}");
+    }
+}

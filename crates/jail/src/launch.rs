@@ -13,9 +13,10 @@ use rustix::fs::{Gid, Uid};
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
 use crate::deferred_close::DeferredClose;
+use crate::host_overlay;
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams};
-use crate::mounts::{self, Mapping};
+use crate::mounts::{self, Mapping, Sent};
 use crate::network::{Listeners, StubListeners};
 use crate::read_only;
 use crate::spec::{JailSpec, Network, Source, Streams, Task};
@@ -379,8 +380,20 @@ fn map_ids_and_send_trees(
         .map_err(|source| Error::MapIds { file: "ns/user", source })?;
     let mut users_only: Option<OwnedFd> = None;
     let trees = mounts::trees_to_send(&spec.root, &spec.mounts)
-        .map(|(tree, mapping)| {
-            let failed = |source| Error::MapOwners { path: tree.path.clone(), source };
+        .map(|sent| {
+            let failed = |source| Error::MapOwners { path: sent.path().to_owned(), source };
+            let (tree, mapping) = match sent {
+                Sent::Tree(tree, mapping) => (tree, mapping),
+                Sent::View(overlay, view) => {
+                    let lower = mounts::clone_mapped(&overlay.lower, Some(namespace.as_fd()));
+                    let lower = lower.map_err(failed)?;
+                    let view = mounts::clone_mapped(view, None).map_err(failed)?;
+                    return host_overlay::make(&lower, &view, overlay.synced).map_err(|source| {
+                        let step = "mount the overlay".to_owned();
+                        Error::Wall { wall: Wall::View, step, source }
+                    });
+                }
+            };
             let namespace = match (mapping, &users_only) {
                 (Mapping::None, _) => None,
                 (Mapping::Owners, _) => Some(namespace.as_fd()),

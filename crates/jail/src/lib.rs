@@ -25,6 +25,7 @@ mod deferred_close;
 mod dev_proc;
 mod file_user;
 mod helper_step;
+mod host_overlay;
 pub mod identity;
 mod init;
 mod init_allocator;

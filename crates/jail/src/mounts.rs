@@ -103,12 +103,31 @@ pub(crate) enum Mapping {
     UsersOnly,
 }
 
-/// The trees that the outer process must clone and send, in the order in which they are gathered:
-/// those whose owners are mapped, and those below directories that only the caller may search.
+/// What the outer process makes and sends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Sent<'a> {
+    /// A clone of a tree.
+    Tree(&'a HostTree, Mapping),
+    /// An overlay of the host, made of clones.
+    View(&'a Overlay, &'a HostTree),
+}
+
+impl Sent<'_> {
+    /// The path to name in errors.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Tree(tree, _) => &tree.path,
+            Self::View(overlay, _) => &overlay.lower.path,
+        }
+    }
+}
+
+/// What the outer process must make and send, in the order in which it is gathered: trees whose owners
+/// are mapped, those below directories that only the caller may search, and overlays of the host.
 pub(crate) fn trees_to_send<'a>(
     root: &'a Source,
     mounts: &'a [(PathBuf, Mount)],
-) -> impl Iterator<Item = (&'a HostTree, Mapping)> {
+) -> impl Iterator<Item = Sent<'a>> {
     let sources = mounts.iter().filter_map(|(_, mount)| match mount {
         Mount::Tree(source) => Some(source),
         _ => None,
@@ -123,13 +142,17 @@ pub(crate) fn trees_to_send<'a>(
                     Owners::OnDisk => Some(Mapping::Owners),
                     Owners::Range => Some(Mapping::None),
                 };
-                [mapping.map(|mapping| (tree, mapping)), None]
+                [mapping.map(|mapping| Sent::Tree(tree, mapping)), None]
             }
-            Source::ReadOnly(tree) => [Some((tree, Mapping::UsersOnly)), None],
-            Source::Layer(tree) => [Some((tree, Mapping::None)), None],
-            Source::Overlay(Overlay { lower, view, .. }) => {
-                [Some((lower, Mapping::Owners)), view.as_ref().map(|tree| (tree, Mapping::None))]
-            }
+            Source::ReadOnly(tree) => [Some(Sent::Tree(tree, Mapping::UsersOnly)), None],
+            Source::Layer(tree) => [Some(Sent::Tree(tree, Mapping::None)), None],
+            Source::Overlay(overlay) => match (&overlay.view, overlay.records_renames) {
+                (Some(view), true) => [Some(Sent::View(overlay, view)), None],
+                (view, _) => [
+                    Some(Sent::Tree(&overlay.lower, Mapping::Owners)),
+                    view.as_ref().map(|tree| Sent::Tree(tree, Mapping::None)),
+                ],
+            },
         })
         .flatten()
 }
@@ -172,8 +195,15 @@ pub(crate) fn gather(
             if is_mapped { Ok(Prepared::Mount(mount)) } else { layer(mount, host) }
         }
         Source::Layer(host) => layer(make_read_only(tree(&host, true)?, &host)?, host),
-        Source::Overlay(Overlay { lower, view, size_bytes, synced }) => {
+        Source::Overlay(Overlay { lower, view, size_bytes, synced, records_renames }) => {
             let lower = tree(&lower, true)?;
+            if records_renames && view.is_some() {
+                if !is_mapped {
+                    return Err(Errno::INVAL).at(Wall::View, || "receive the view".to_owned());
+                }
+                // The outer process has made the overlay.
+                return Ok(Prepared::Mount(lower));
+            }
             match view {
                 Some(view) => Ok(Prepared::Layers { lower, view: tree(&view, true)?, synced }),
                 None => {
@@ -279,22 +309,33 @@ fn overlay(lower: &OwnedFd, view: &OwnedFd, synced: bool) -> Result<OwnedFd, Fai
         &format!("/proc/self/fd/{lower}"),
         &format!("/proc/self/fd/{view}/upper"),
         &format!("/proc/self/fd/{view}/work"),
-        synced,
+        (synced, false),
     )
     .at(Wall::View, || "mount the overlay".to_owned())
 }
 
 /// See the kernel's `filesystems/overlayfs.rst`: an unprivileged mount requires `userxattr`, which
-/// turns `redirect_dir` and `metacopy` off. With `index` off too, the upper layer alone shows what
+/// turns `redirect_dir` and `metacopy` off. One that records renames is not unprivileged. With `index` off too, the upper layer alone shows what
 /// changed, and it may belong to an overlay that is just being unmounted. `volatile` is the
 /// opposite of `synced`.
-fn new_overlay(lower: &str, upper: &str, work: &str, synced: bool) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn new_overlay(
+    lower: &str,
+    upper: &str,
+    work: &str,
+    (synced, records_renames): (bool, bool),
+) -> rustix::io::Result<OwnedFd> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", "view")?;
     fsconfig_set_string(context.as_fd(), "lowerdir", lower)?;
     fsconfig_set_string(context.as_fd(), "upperdir", upper)?;
     fsconfig_set_string(context.as_fd(), "workdir", work)?;
-    fsconfig_set_flag(context.as_fd(), "userxattr")?;
+    if records_renames {
+        fsconfig_set_string(context.as_fd(), "redirect_dir", "on")?;
+        fsconfig_set_string(context.as_fd(), "metacopy", "off")?;
+        fsconfig_set_string(context.as_fd(), "nfs_export", "off")?;
+    } else {
+        fsconfig_set_flag(context.as_fd(), "userxattr")?;
+    }
     fsconfig_set_string(context.as_fd(), "index", "off")?;
     if !synced {
         fsconfig_set_flag(context.as_fd(), "volatile")?;

@@ -219,6 +219,10 @@ pub struct Overlay {
     /// A `work` directory that was used without this flag cannot be used again until its content
     /// was removed.
     pub synced: bool,
+    /// Whether directories of the lower layer can be renamed. The overlay then belongs to the host, and
+    /// its marks in the upper layer are attributes that no process inside can write. This requires a
+    /// range of ids and a `view`, and that only such overlays ever used the view.
+    pub records_renames: bool,
 }
 
 /// Whether a mount is writable.

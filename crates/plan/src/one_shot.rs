@@ -5,6 +5,8 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use stockade_bundle::beneath::Dir;
+use stockade_bundle::layer::Marks;
 use stockade_bundle::view;
 use stockade_core::network::{TRUSTED_INSIDE, trust_variables};
 use stockade_jail::cgroup::Group;
@@ -112,6 +114,7 @@ impl Request {
                 view: None,
                 size_bytes: ROOT_BYTES,
                 synced: false,
+                records_renames: false,
             }),
             None => Source::Empty,
         };
@@ -216,11 +219,17 @@ impl Request {
 }
 
 fn workspace(lower: HostTree, view: &View) -> Result<Source, Error> {
-    let overlay =
-        |view, size_bytes| Source::Overlay(Overlay { lower, view, size_bytes, synced: false });
+    let overlay = |view, size_bytes, records_renames| {
+        Source::Overlay(Overlay { lower, view, size_bytes, synced: false, records_renames })
+    };
     Ok(match view {
-        View::Overlay(layers) => overlay(Some(open(layers)?), 0),
-        View::InMemory(size_bytes) => overlay(None, *size_bytes),
+        View::Overlay(layers) => {
+            let path = layers.join("upper");
+            let marks = Dir::open(&path).map(|upper| Marks::of(&upper));
+            let marks = marks.map_err(|error| Error::HostPath { path, source: error.into() })?;
+            overlay(Some(open(layers)?), 0, marks == Marks::Trusted)
+        }
+        View::InMemory(size_bytes) => overlay(None, *size_bytes, false),
         View::Copy(copy) => {
             Source::Host { tree: open(copy)?, access: Access::Write, owners: Owners::Range }
         }

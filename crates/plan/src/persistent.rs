@@ -7,6 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use stockade_bundle::beneath::Dir;
+use stockade_bundle::layer::Marks;
 use stockade_bundle::project::Project;
 use stockade_core::network::TRUSTED_INSIDE;
 use stockade_jail::cgroup::Group;
@@ -91,6 +93,9 @@ impl Request {
         if let Some((inside, host)) = self.workspace.take() {
             let workspace_dir = directory.join("workspace");
             let layers = layers::make(&workspace_dir, &host.real, &identity, origin)?;
+            if origin == Origin::New && identity.range().is_some() {
+                Marks::of_new(&upper(&layers)?);
+            }
             mounts.push((inside, Mount::Tree(view(&host.real, &layers, origin)?)));
         }
         let lock = match identity.range() {
@@ -166,7 +171,13 @@ fn view(lower: &Path, layers: &Path, origin: Origin) -> Result<Source, Error> {
         return Ok(Source::Host { tree, access: Access::Write, owners: Owners::Range });
     }
     let (lower, view) = (open(lower)?, Some(open(layers)?));
-    Ok(Source::Overlay(Overlay { lower, view, size_bytes: 0, synced: true }))
+    let records_renames = Marks::of(&upper(layers)?) == Marks::Trusted;
+    Ok(Source::Overlay(Overlay { lower, view, size_bytes: 0, synced: true, records_renames }))
+}
+
+fn upper(layers: &Path) -> Result<Dir, Error> {
+    let path = layers.join("upper");
+    Dir::open(&path).map_err(|error| Error::HostPath { path, source: error.into() })
 }
 
 fn open(path: &Path) -> Result<HostTree, Error> {

@@ -138,6 +138,11 @@ struct Git {
     root: PathBuf,
 }
 
+/// The content of a blob of the project's own repository; `None` where git does not have it.
+pub(crate) fn object(project: &Path, name: &str) -> Option<Vec<u8>> {
+    Git::find(project).ok()?.output(&["cat-file", "blob", name]).ok()?.ok()
+}
+
 impl Git {
     /// The git of the host, from a directory of the PATH that the project does not contain.
     fn find(root: &Path) -> Result<Self> {

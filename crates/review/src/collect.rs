@@ -204,7 +204,15 @@ impl Bundles {
         }
         // The sandbox is still running, so there is no exit code.
         let created_at_ms = collection.at_ms;
-        let draft = Draft { view, project, entries, listings, exit_code: 0, created_at_ms };
+        let draft = Draft {
+            view,
+            project,
+            entries,
+            old_contents: Vec::new(),
+            listings,
+            exit_code: 0,
+            created_at_ms,
+        };
         let made = match is_in_place {
             true => self.store.create_in_place(draft, &limits),
             false => self.store.create(draft, &limits),

@@ -67,7 +67,15 @@ impl Bundles {
             let problem = Problem::new(Code::InvalidInput, message);
             return Err(problem.because("TOOL_PATH_ESCAPE"));
         }
-        let draft = Draft { view, project, entries, listings, exit_code: 0, created_at_ms: at_ms };
+        let draft = Draft {
+            view,
+            project,
+            entries,
+            old_contents: Vec::new(),
+            listings,
+            exit_code: 0,
+            created_at_ms: at_ms,
+        };
         let made = self.store.create(draft, limits).map_err(|error| store_problem(&error))?;
         response(made.as_ref(), notes)
     }

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stockade_api::{Bytes, Result, StoredView};
+use stockade_bundle::baseline::Baseline;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::scan;
@@ -12,6 +13,7 @@ use stockade_bundle::store::{Bundle, Draft, Store};
 use stockade_bundle::view::{Error, View};
 use stockade_core::{BundleLimits, Code};
 
+use crate::branch;
 use crate::problem::{caused, scan_problem, store_problem};
 
 /// The exit code for a run whose end was not observed: that of a killed process.
@@ -28,10 +30,12 @@ pub fn bundle_view(
     view: &View,
     exit_code: u8,
     limits: &BundleLimits,
-    notes: &mut Vec<String>,
+    (baseline, notes): (&Baseline, &mut Vec<String>),
 ) -> Result<Option<Bundle>> {
-    let changes = scan::scan(view, project, limits).map_err(|error| scan_problem(&error))?;
+    let mut changes = scan::scan(view, project, limits).map_err(|error| scan_problem(&error))?;
     notes.extend(changes.notes);
+    let look_up = &mut |object: &str| branch::object(&project.root, object);
+    let old_contents = baseline.rebase(&mut changes.entries, look_up);
     if changes.entries.is_empty() {
         return Ok(None);
     }
@@ -40,6 +44,7 @@ pub fn bundle_view(
         view,
         project,
         entries: changes.entries,
+        old_contents,
         listings: changes.listings,
         exit_code,
         created_at_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX),
@@ -76,7 +81,7 @@ fn bundle_leftover(data: &DataDir, view: View, limits: &BundleLimits) -> Result<
     let project = Project::open(view.record().project(), None)
         .map_err(|error| caused(Code::ProjectRefused, &error))?;
     let exit_code = view.record().exit_code.unwrap_or(UNKNOWN_EXIT_CODE);
-    bundle_view(data, &project, &view, exit_code, limits, &mut Vec::new())?;
+    bundle_view(data, &project, &view, exit_code, limits, (&Baseline::default(), &mut Vec::new()))?;
     view.remove().map_err(|error| caused(Code::Io, &error))
 }
 

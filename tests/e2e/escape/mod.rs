@@ -11,6 +11,7 @@ mod identity;
 mod images;
 mod kernel;
 mod knobs;
+mod merges;
 mod mounts;
 mod network;
 mod outlive;

@@ -222,6 +222,33 @@ fn overlay_attributes(world: &World) {
     assert!(!world.has("kept/passwd") && !world.has("src/passwd"));
 }
 
+/// A redirect is trusted only where nothing inside can write it: an invented one neither shows what is
+/// elsewhere nor removes anything, before and after a rename that the overlay records.
+fn invented_renames(world: &World) {
+    world.write("kept/one", "1\n");
+    world.write("moved/two", "2\n");
+    let before = Tree::of(&world.project.join("kept"));
+    let probe = world.shell("mkdir fake && ./probe host-attributes fake kept src .");
+    assert!(probe.stdout.contains("held:"), "{probe}");
+    let set = |path: &str| {
+        format!(
+            "python3 -c 'import os, sys; [os.setxattr(\"{path}\", \"user.overlay.\" + name, value) \
+             for name, value in [(\"redirect\", b\"/kept\"), (\"opaque\", b\"y\")]]' || true; "
+        )
+    };
+    let script = format!(
+        "mkdir fake; {} {} mv moved away; {} ./probe host-attributes away fake .; ls fake",
+        set("fake"),
+        set("moved"),
+        set("away"),
+    );
+    let outcome = world.review(&script);
+    assert!(!outcome.stdout.contains("one"), "{outcome}");
+    world.stockade(&["apply", "latest"]).finish().succeeds();
+    before.assert_same(&Tree::of(&world.project.join("kept")), "the other directory");
+    assert!(world.has("away/two") && !world.has("moved") && !world.has("fake/one"));
+}
+
 /// Names that the overlay itself uses for deleted files.
 fn whiteout_names(world: &World) {
     let script = "touch .wh.a.txt src/.wh..wh..opq; mkdir work index; touch '#1' '#work'";
@@ -304,6 +331,7 @@ as_root_and_as_user![
     bare_repository_in_parts,
     deleting_the_repository,
     overlay_attributes,
+    invented_renames,
     whiteout_names,
     unreadable_files,
     deep_directories,

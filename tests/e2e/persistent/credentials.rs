@@ -439,7 +439,80 @@ fn a_value_is_in_no_other_place(world: &World) {
     scene.works(&id, &[]);
 }
 
+/// A `<Sandbox>` that names a secret of its run has it as other sandboxes have theirs. The value is in no
+/// file, also while the run waits; after the end of the server it is given again.
+fn a_workflow_uses_a_secret_without_seeing_it(world: &World) {
+    let scene = Scene::new(world);
+    let (bound, here) = (&scene.bound, &scene.here);
+    let flow = |name: &str, before: &str| {
+        let config = json!({
+            "allowHosts": [bound, here], "env": { "API_KEY": "sk-placeholder" },
+            "secretBindings": { "sk-placeholder": "API_KEY" },
+        });
+        // What the probe prints becomes a file, and the output of the task is its digest.
+        let command = format!(
+            "{before} ./probe fetch-secured API_KEY {bound} > /tmp/out; env >> /tmp/out; \
+             grep -q '200 OK' /tmp/out && grep -q '^API_KEY=stockade-' /tmp/out && echo '{{\"ok\": true}}'"
+        );
+        let text = format!(
+            "/** @jsxImportSource stockade */\n\
+             import {{ createSmithers, Sandbox }} from \"stockade\";\n\
+             const {{ Workflow, smithers, outputs }} =\n  \
+               createSmithers({{ output: {{ type: \"object\" }} }});\n\
+             export default smithers((ctx) => <Workflow name=\"keyed\">\n  \
+             <Sandbox id=\"box\" allowNetwork noRetry egress={{{config}}}\n    \
+             command={{{}}} output={{outputs.output}} />\n</Workflow>);\n",
+            json!(command)
+        );
+        world.write(name, text).to_str().unwrap().to_owned()
+    };
+    let file = flow("keyed.tsx", "");
+    let before = scene.received();
+    let ended = scene.call(&["up", &file, "--run-id", "keyed", "--secret", &scene.secret]);
+    ended.succeeds();
+    assert_eq!(scene.received(), before + 1, "{ended}");
+    assert!(tells(&ended, "\"ok\":true") || tells(&ended, "\"ok\": true"), "{ended}");
+    assert!(world.files_with(&world.data(), &scene.value).is_empty());
+    assert!(world.files_with(&world.project, &scene.value).is_empty());
+    // Without the caller's binding the name belongs to a proxy of the contract, and nothing is replaced.
+    let without = scene.call(&["up", &file, "--run-id", "without"]);
+    assert_eq!(scene.received(), before + 1, "{without}");
+
+    // The server ends while the command waits; the next one has no value.
+    let waiting =
+        flow("waiting.tsx", "touch /result/ready; while ! test -e /result/go; do sleep 0.1; done;");
+    let up = ["up", &waiting, "--run-id", "waiting", "--secret", &scene.secret, "--detach"];
+    scene.call(&up).succeeds();
+    let listed = || {
+        let listed = call(world, &["ls", "--json"]);
+        let sandboxes: Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+        let all = sandboxes["sandboxes"].as_array().cloned().unwrap_or_default();
+        all.iter().find_map(|it| it["id"].as_str().map(str::to_owned))
+    };
+    wait_until("the sandbox is there", || listed().is_some());
+    let id = listed().unwrap();
+    let exec = |script: &str| scene.call(&["exec", &id, "--", "sh", "-c", script]);
+    wait_until("the command waits", || exec("test -e /result/ready").code() == 0);
+    assert!(world.files_with(&world.data(), &scene.value).is_empty());
+    kill_server(&world.data());
+    let missing = exec(&format!("./probe fetch-secured API_KEY {bound}"));
+    assert!(missing.stdout.contains("SECRET_MISSING"), "{missing}");
+    scene.call(&["resume", "waiting", "--secret", &scene.secret, "--detach"]).succeeds();
+    let before = scene.received();
+    exec("touch /result/go").succeeds();
+    wait_until("the run has ended", || {
+        call(world, &["inspect", "waiting", "--json"]).stdout.contains("finished")
+    });
+    assert_eq!(scene.received(), before + 1);
+    assert!(world.files_with(&world.data(), &scene.value).is_empty());
+    // Only what the run was started with can be given.
+    let other = ["resume", "waiting", "--secret", &format!("OTHER_KEY@{bound}")];
+    let refused = world.stockade(&other).env("OTHER_KEY", value()).finish();
+    assert!(refused.stderr.contains("without the secret OTHER_KEY"), "{refused}");
+}
+
 as_root_and_as_user![
+    a_workflow_uses_a_secret_without_seeing_it,
     every_command_uses_a_secret_without_seeing_it,
     after_the_end_of_the_egress_process_a_value_is_given_again,
     values_end_with_the_processes,

@@ -236,6 +236,7 @@ async fn started(
                 run_id: Some(id.to_owned()),
                 environment: BTreeMap::new(),
                 max_concurrency: None,
+                secrets: BTreeMap::new(),
             };
             workflows.up(&caller, up).await.map_err(|problem| problem.message)?;
         }

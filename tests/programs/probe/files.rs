@@ -22,6 +22,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     ("set-id-files", set_id_files),
     ("link-system-file", link_system_file),
     ("overlay-attributes", overlay_attributes),
+    ("host-attributes", host_attributes),
 ];
 
 /// `read PATH…`: reads each host file by its path and by every indirect path to it.
@@ -374,6 +375,28 @@ fn overlay_attributes(arguments: &[String]) -> Verdict {
         ));
     }
     Verdict::Blocked(reported.join(", "))
+}
+
+/// `host-attributes PATH…`: the attributes in which an overlay of the host records renames, and in which
+/// Stockade records that it does so. Only the host may write them.
+fn host_attributes(paths: &[String]) -> Verdict {
+    let mut escapes = Vec::new();
+    for path in paths {
+        for (name, value) in [
+            (c"trusted.overlay.redirect", &b"/src"[..]),
+            (c"trusted.overlay.redirect", b"../../../etc"),
+            (c"trusted.overlay.opaque", b"y"),
+            (c"trusted.overlay.metacopy", b""),
+            (c"trusted.overlay.overlay.redirect", b"/src"),
+            (c"trusted.stockade.marks", b"1"),
+        ] {
+            let attempt = set_attribute(Path::new(path), name, value);
+            if !matches!(attempt, Attempt::Failed(libc::EPERM | libc::EOPNOTSUPP)) {
+                escapes.push(format!("{} of {path}: {attempt}", name.to_string_lossy()));
+            }
+        }
+    }
+    Verdict::unless(&escapes, "no attribute of the host can be set")
 }
 
 fn set_attribute(path: &Path, name: &std::ffi::CStr, value: &[u8]) -> Attempt {

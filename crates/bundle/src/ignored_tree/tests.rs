@@ -40,7 +40,15 @@ impl Fixture {
         command(&self.data.path().join("views").join(view.id()).join("upper"));
         let scan::Changes { entries, listings, .. } = scan::scan(&view, &project, &LIMITS)?;
         let (view, project) = (&view, &project);
-        let draft = Draft { view, project, entries, listings, exit_code: 0, created_at_ms: 1 };
+        let draft = Draft {
+            view,
+            project,
+            entries,
+            old_contents: Vec::new(),
+            listings,
+            exit_code: 0,
+            created_at_ms: 1,
+        };
         Ok(Store::open(&self.data).unwrap().create(draft, &LIMITS).unwrap().unwrap())
     }
 

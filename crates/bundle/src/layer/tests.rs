@@ -481,3 +481,39 @@ fn what_was_changed_before_is_told_of_copies() {
         chmod(path.join("closed"), 0o700);
     }
 }
+
+/// An overlay of the host makes its deletions as the host's root, and has its marks where no sandbox can
+/// write. Both are in the copy, whatever the owners.
+#[test]
+fn the_marks_of_an_overlay_of_the_host_are_copied() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    for path in [&from, &to, &from.join("renamed")] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let (source, target) = (Dir::open(&from).unwrap(), Dir::open(&to).unwrap());
+    if !rustix::process::geteuid().is_root() || Marks::of_new(&source) == Marks::User {
+        crate::testing::skipped("only root of the host has such marks");
+        return;
+    }
+    let start = 0x7000_0000;
+    for path in [&from, &from.join("renamed")] {
+        std::os::unix::fs::chown(path, Some(start), Some(start)).unwrap();
+    }
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::setxattr(from.join("renamed"), name, value, XattrFlags::empty()).unwrap();
+    };
+    set("trusted.overlay.redirect", b"/old");
+    set("trusted.other", b"x");
+    set("user.overlay.opaque", b"y");
+    let device = FileType::CharacterDevice;
+    rustix::fs::mknodat(&source, "deleted", device, Mode::empty(), 0).unwrap();
+    let owners = Owners::Shifted { from: start, to: Owners::STORED };
+    let removed = copy_listed(&source, &target, owners).unwrap();
+    assert_eq!(removed, [RelativePath::new("deleted").unwrap()], "what the sandbox set is no mark");
+    assert_eq!(Marks::of(&target), Marks::Trusted);
+    let names = attributes::names(target.open_dir(&RelativePath::new("renamed").unwrap()).unwrap());
+    let mut names = names.unwrap();
+    names.sort();
+    assert_eq!(names, [&b"trusted.overlay.redirect"[..], b"user.overlay.opaque"]);
+}

@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::beneath::{Dir, FileKind};
+use crate::beneath::{Dir, FileKind, Timestamp};
 use crate::path::RelativePath;
 
 /// Where a project's git directory is.
@@ -76,6 +76,11 @@ impl Git {
     /// The content of a file in the git directory, if it is no longer than `limit` bytes.
     pub(super) fn file(&self, project: &Dir, file: &RelativePath, limit: u64) -> Option<Vec<u8>> {
         read(&self.directory(project)?, file, limit)
+    }
+
+    /// When a file in the git directory was last written.
+    pub(super) fn modified(&self, project: &Dir, file: &RelativePath) -> Option<Timestamp> {
+        Some(self.directory(project)?.stat(file).ok()??.modified)
     }
 
     /// The same for a file that all worktrees share.

@@ -1,7 +1,7 @@
 //! The repositories in a project: its own, and those of submodules and clones within it.
 
 use super::{Project, config, git};
-use crate::beneath::{Dir, FileKind};
+use crate::beneath::{Dir, FileKind, Timestamp};
 use crate::path::RelativePath;
 
 /// A longer configuration is ignored.
@@ -47,6 +47,11 @@ impl Repository {
         limit: u64,
     ) -> Option<Vec<u8>> {
         self.read_in_root(project, |dir| self.git.file(dir, file, limit))
+    }
+
+    /// When a file in its git directory was last written.
+    pub(crate) fn modified(&self, project: &Project, file: &RelativePath) -> Option<Timestamp> {
+        self.read_in_root(project, |dir| self.git.modified(dir, file))
     }
 
     /// The same for a file that all its worktrees share (such as `info/exclude`).

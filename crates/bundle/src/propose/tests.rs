@@ -78,6 +78,7 @@ impl Fixture {
             view: &self.view,
             project: &project,
             entries: changes.entries,
+            old_contents: Vec::new(),
             listings: changes.listings,
             exit_code: 0,
             created_at_ms: 1,

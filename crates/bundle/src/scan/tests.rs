@@ -14,6 +14,7 @@ use crate::manifest::{Change, ContentHash, ExecutedBy, Node, Refusal, ViewKind};
 use crate::testing::{chmod, skipped};
 
 mod origins;
+mod renamed;
 mod repositories;
 
 struct Fixture {

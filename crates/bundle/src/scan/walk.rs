@@ -1,8 +1,8 @@
 //! Walking a view's layer in parallel with the project: the entries, neither sorted nor marked.
 //!
 //! For an overlay the upper layer is walked (kernel documentation, `overlayfs.rst`): character
-//! device 0:0 is a deletion, `user.overlay.opaque=y` marks a directory that hides the one in the
-//! lower layer. A copy is compared with the project. A gathered view is a directory with the
+//! device 0:0 is a deletion, the attribute `opaque=y` marks a directory that hides the one in the
+//! lower layer. Directories that were renamed have been filled before ([`crate::layer::renamed`]). A copy is compared with the project. A gathered view is a directory with the
 //! changed files and a list of removed paths, and may have the marks of an upper layer.
 
 use std::collections::HashSet;
@@ -14,10 +14,10 @@ use stockade_core::BundleLimits;
 use super::Error;
 use super::node::{Reader, ScannedNode};
 use super::origins::Origins;
-use crate::attributes::is_opaque;
 use crate::beneath::{self, Dir, FileKind, Stat, Timestamp};
 use crate::history::History;
 use crate::ignored_tree;
+use crate::layer::Marks;
 use crate::manifest::{Change, Entry, Node, Refusal};
 use crate::path::RelativePath;
 use crate::project::Project;
@@ -41,6 +41,7 @@ pub(super) fn walk(
     }
     let mut walk = Walk {
         layer,
+        marks: Marks::of(layer),
         project: &project.dir,
         copied: view.copy().and_then(|_| view.record().copied),
         is_copy: view.copy().is_some(),
@@ -53,7 +54,7 @@ pub(super) fn walk(
         entries: Vec::new(),
         origins: Origins::default(),
         bytes: 0,
-        pending: vec![Level { path: None, over_directory: true }],
+        pending: vec![Level { path: None, over_directory: true, is_replaced: false }],
     };
     while let Some(level) = walk.pending.pop() {
         walk.level(&level)?;
@@ -66,6 +67,7 @@ pub(super) fn walk(
 
 struct Walk<'a> {
     layer: &'a Dir,
+    marks: Marks,
     project: &'a Dir,
     is_copy: bool,
     /// The paths of the list of removed ones.
@@ -89,6 +91,8 @@ struct Level {
     path: Option<RelativePath>,
     /// Whether the project has a directory at the same path.
     over_directory: bool,
+    /// Whether a directory above hides the one in the project, and so all that this one has there.
+    is_replaced: bool,
 }
 
 /// One name of a directory that is being walked.
@@ -96,6 +100,8 @@ struct NameEntry<'d> {
     path: RelativePath,
     name: RelativePath,
     layer: &'d Dir,
+    /// Whether the directory of the layer, or one above, hides the one in the project.
+    is_replaced: bool,
     stat: Stat,
     /// The project's directory at the same path.
     directory: Option<&'d Dir>,
@@ -115,7 +121,8 @@ impl Walk<'_> {
             Some(Err(source)) => return Err(read_error("project", path, source)),
         };
         let names = layer.entries().map_err(|source| read_error("view", path, source))?;
-        let hides = base.is_some() && (self.is_copy || self.is_replaced(path, &layer));
+        let is_replaced = level.is_replaced || self.is_replaced(path, &layer);
+        let hides = base.is_some() && (self.is_copy || is_replaced);
         let hidden = match &base {
             Some(base) if hides => {
                 let present: HashSet<&[u8]> =
@@ -143,7 +150,9 @@ impl Walk<'_> {
                     .map(|stat| (base, stat)),
             };
             let directory = base.as_ref();
-            self.name(&NameEntry { path, name, layer: &layer, stat, directory, base: found })?;
+            let layer = &layer;
+            let base = found;
+            self.name(&NameEntry { path, name, layer, is_replaced, stat, directory, base })?;
         }
         if let Some(base) = &base {
             for (bytes, _) in hidden {
@@ -161,7 +170,7 @@ impl Walk<'_> {
 
     /// Whether a directory of the layer hides the one in the project.
     fn is_replaced(&self, path: Option<&RelativePath>, layer: &Dir) -> bool {
-        path.is_some_and(|path| self.removed.contains(path)) || is_opaque(layer)
+        path.is_some_and(|path| self.removed.contains(path)) || self.marks.is_opaque(layer)
     }
 
     /// Handles the listed paths that were removed. Paths that the walk has handled are skipped: it
@@ -222,7 +231,8 @@ impl Walk<'_> {
             self.reader
                 .unlock(name.layer, &name.name, &name.stat)
                 .map_err(|source| read_error("view", Some(&name.path), source))?;
-            self.pending.push(Level { path: Some(name.path.clone()), over_directory });
+            let (path, is_replaced) = (Some(name.path.clone()), name.is_replaced);
+            self.pending.push(Level { path, over_directory, is_replaced });
         }
         let is_as_copied = self.copied.is_some_and(|copied| name.stat.changed < copied);
         if is_as_copied {
@@ -247,7 +257,7 @@ impl Walk<'_> {
         let mut is_copied_up = false;
         let new = if name.stat.kind == FileKind::File {
             let file = self.reader.open_own(name.layer, &name.name, &name.stat).map_err(in_view)?;
-            is_copied_up = !self.is_copy && name.base.is_none() && has_origin(&file);
+            is_copied_up = !self.is_copy && name.base.is_none() && self.marks.has_origin(&file);
             let node = self.reader.file(file, &name.name, name.stat.mode & 0o777);
             ScannedNode::Node(node.map_err(in_view)?)
         } else {
@@ -287,8 +297,8 @@ impl Walk<'_> {
     /// now.
     fn may_be_removed_by_host(&self, name: &NameEntry<'_>) -> Result<bool, Error> {
         let Some(directory) = name.directory else {
-            // No command can rename a directory that the overlay created from one of the project's.
-            return Ok(has_origin(name.layer));
+            // Renamed directories have been filled, and have no origin any more.
+            return Ok(self.marks.has_origin(name.layer));
         };
         let stat = directory.stat_self();
         let stat =
@@ -451,10 +461,4 @@ fn child(
 fn read_error(layer: &'static str, path: Option<&RelativePath>, source: beneath::Error) -> Error {
     let path = path.map_or_else(|| ".".to_owned(), RelativePath::quoted);
     Error::Read { layer, path, source }
-}
-
-/// Whether the overlay created a file of the upper layer from one in the lower layer.
-fn has_origin(file: impl AsFd) -> bool {
-    let mut nothing: [u8; 0] = [];
-    rustix::fs::fgetxattr(file, "user.overlay.origin", &mut nothing[..]).is_ok()
 }

@@ -15,6 +15,7 @@ use super::{
     Bundle, Error, Store, UNFINISHED, base_name, blobs_name, hash_name, manifest_name, times,
     with_operation,
 };
+use crate::baseline::OldContents;
 use crate::beneath::{Dir, FileKind, Rename};
 use crate::claim;
 use crate::commits;
@@ -42,6 +43,8 @@ pub struct Draft<'a> {
     pub project: &'a Project,
     /// What [`crate::scan::scan`] found.
     pub entries: Vec<Entry>,
+    /// The old contents of entries that the project does not have any more.
+    pub old_contents: OldContents,
     /// What [`crate::scan::scan`] found in ignored directories.
     pub listings: Vec<Listing>,
     /// The command's exit code.
@@ -76,7 +79,8 @@ impl Store {
         if draft.entries.is_empty() {
             return Ok(None);
         }
-        let Draft { view, project, entries, listings, exit_code, created_at_ms } = draft;
+        let Draft { view, project, entries, listings, old_contents, exit_code, created_at_ms } =
+            draft;
         let manifest = Manifest {
             version: VERSION,
             project: project.root.as_os_str().as_bytes().to_vec(),
@@ -92,13 +96,14 @@ impl Store {
         let id = ContentHash::of(&bytes).to_hex();
         let path = hash_name(ContentHash::of(&bytes))?;
         let (name, dir) = with_operation("create", claim::claim(&self.bundles, UNFINISHED))?;
-        let made = write(&dir, view, project, (&manifest, &listings), &bytes).and_then(|()| {
-            with_operation(
-                "create",
-                self.bundles.rename(&name, &self.bundles, &path, Rename::NoReplace),
-            )?;
-            with_operation("create", self.bundles.sync())
-        });
+        let made = write(&dir, view, project, (&manifest, &listings), (&bytes, &old_contents))
+            .and_then(|()| {
+                with_operation(
+                    "create",
+                    self.bundles.rename(&name, &self.bundles, &path, Rename::NoReplace),
+                )?;
+                with_operation("create", self.bundles.sync())
+            });
         if let Err(error) = made {
             // A directory that cannot be removed now is swept later.
             let _ = self.bundles.remove_tree(&name);
@@ -134,7 +139,7 @@ fn write(
     view: &View,
     project: &Project,
     (manifest, listings): (&Manifest, &[Listing]),
-    bytes: &[u8],
+    (bytes, old_contents): (&[u8], &OldContents),
 ) -> Result<(), Error> {
     with_operation("create", dir.mkdir(&blobs_name(), 0o700))?;
     with_operation("create", dir.mkdir(&base_name(), 0o700))?;
@@ -151,7 +156,7 @@ fn write(
     commits::harvest(dir, view, project)?;
     let below = listings.iter().flat_map(|listing| &listing.entries);
     times::write(dir, view.changed(), manifest.entries.iter().chain(below))?;
-    let texts = store_old_texts(&project.dir, &base, &manifest.entries)?;
+    let texts = store_old_texts(&project.dir, &base, &manifest.entries, old_contents)?;
     let mut file = with_operation("create", dir.create_file(&manifest_name(), 0o600))?;
     with_operation("write", file.write_all(bytes))?;
     if contents.len() + texts > MAX_SINGLE_SYNCS {
@@ -213,8 +218,19 @@ fn link_contents<'e>(
 /// Stores the old versions of small texts of the project, so that the difference can still be
 /// shown after the host has changed them. A text that cannot be read or has changed is left out
 /// and not shown.
-fn store_old_texts(project: &Dir, base: &Dir, entries: &[Entry]) -> Result<usize, Error> {
+fn store_old_texts(
+    project: &Dir,
+    base: &Dir,
+    entries: &[Entry],
+    old_contents: &OldContents,
+) -> Result<usize, Error> {
     let mut kept: HashSet<ContentHash> = HashSet::new();
+    for (hash, content) in old_contents {
+        if kept.insert(*hash) {
+            let mut to = with_operation("create", base.create_file(&hash_name(*hash)?, 0o600))?;
+            with_operation("write", to.write_all(content))?;
+        }
+    }
     let mut bytes = 0_u64;
     for entry in entries.iter().filter(|entry| !entry.ignored && entry.refused.is_none()) {
         let Some(Node::File { hash, size, .. }) = entry.change.old() else { continue };

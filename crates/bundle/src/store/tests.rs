@@ -49,6 +49,7 @@ impl Fixture {
             view: &view,
             project: &project,
             entries,
+            old_contents: Vec::new(),
             listings,
             exit_code: 3,
             created_at_ms: at,
@@ -131,7 +132,15 @@ fn a_bundle_in_place_changes_no_file_until_it_takes_ownership() {
     let view = collector.finish_in_place(&project, upper, changes, &[]).unwrap();
     let Changes { entries, listings, .. } = scan(&view, &project, &LIMITS).unwrap();
     let (view, project) = (&view, &project);
-    let draft = Draft { view, project, entries, listings, exit_code: 0, created_at_ms: 1 };
+    let draft = Draft {
+        view,
+        project,
+        entries,
+        old_contents: Vec::new(),
+        listings,
+        exit_code: 0,
+        created_at_ms: 1,
+    };
     let bundle = fixture.store().create_in_place(draft, &LIMITS).unwrap().unwrap();
     let of = || std::fs::metadata(layer.join("program")).unwrap();
     assert_eq!((of().mode() & 0o7777, of().nlink()), (0o4755, 2));

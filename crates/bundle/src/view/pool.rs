@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::{Error, Layers, View, lock, open_or_create, record::Record, with_operation};
 use crate::beneath::{Dir, Rename, Timestamp};
+use crate::layer::MARKS_OF_ROOT;
 use crate::path::RelativePath;
 
 /// The most views that are stored: as many as runs are likely to be concurrent, or to follow
@@ -22,8 +23,10 @@ pub(super) const CAPACITY: usize = 16;
 /// before that.
 pub(super) const REUSE_DELAY: Duration = Duration::from_millis(50);
 
-/// The attribute that an overlay sets on its upper layer's root, and only there.
-const OWN_ATTRIBUTE: &[u8] = b"user.overlay.uuid";
+/// The attributes that an overlay sets on its upper layer's root, and only there, and the one that says
+/// which of them it sets.
+const OWN_ATTRIBUTES: [&[u8]; 3] =
+    [b"user.overlay.uuid", b"trusted.overlay.uuid", MARKS_OF_ROOT.as_bytes()];
 
 fn names() -> impl Iterator<Item = RelativePath> {
     (0..CAPACITY).filter_map(|number| RelativePath::new(format!("spare-{number}")).ok())
@@ -144,7 +147,9 @@ fn is_untouched(view: &View) -> bool {
     let mut names = [0_u8; 256];
     let attributes = rustix::fs::flistxattr(upper, &mut names[..]);
     let is_plain = attributes.is_ok_and(|length| {
-        names[..length].split(|b| *b == 0).all(|name| name.is_empty() || name == OWN_ATTRIBUTE)
+        names[..length]
+            .split(|b| *b == 0)
+            .all(|name| name.is_empty() || OWN_ATTRIBUTES.contains(&name))
     });
     let flags = ioctl_getflags(upper);
     is_empty && is_plain && flags.map_or(true, |flags| flags.difference(DEFAULT_FLAGS).is_empty())

@@ -218,6 +218,12 @@ pub struct Copy {
     pub from: OsString,
     /// A path of the host, or ID:PATH, or `-` for standard output
     pub to: OsString,
+    /// Leave out what matches a pattern, in the form of a line of a .gitignore file; can be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<OsString>,
+    /// Leave out what the patterns in a file match, such as a .gitignore file; can be repeated
+    #[arg(long, value_name = "FILE")]
+    pub exclude_from: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -268,6 +274,25 @@ pub struct Events {
     #[arg(long, short)]
     pub follow: bool,
     /// Print one JSON object per line
+    #[arg(long)]
+    pub json: bool,
+    /// Which server executes it
+    #[command(flatten)]
+    pub server_mode: ServerMode,
+}
+
+#[derive(Debug, Args)]
+pub struct AllowHosts {
+    /// The sandbox's id, a unique prefix of it, or `latest`
+    pub id: String,
+    /// The hosts, on one port or on all, as with `create --allow`
+    #[arg(value_name = "HOST[:PORT]", required_unless_present = "allow_internal")]
+    pub hosts: Vec<AllowedHost>,
+    /// Allow connections to a name also if it leads to a private network, as with `create
+    /// --allow-internal`
+    #[arg(long, value_name = "NAME[:PORT]")]
+    pub allow_internal: Vec<AllowedHost>,
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// Which server executes it

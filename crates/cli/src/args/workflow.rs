@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use stockade_core::network::secret::BoundSecret;
 use stockade_core::{parse_bytes, parse_duration};
 
 use super::sandbox::ServerMode;
@@ -32,6 +33,11 @@ pub struct Up {
     /// NAME per line; --env takes precedence
     #[arg(long, value_name = "FILE")]
     pub env_file: Vec<PathBuf>,
+    /// Let a `<Sandbox>` that names this secret in `egress.secretBindings` use the value of the
+    /// environment variable in requests to that host, without seeing it. The value is stored
+    /// nowhere; after a restart of the server, give it again with `resume --secret`
+    #[arg(long, value_name = "NAME@HOST[:PORT]")]
+    pub secret: Vec<BoundSecret>,
     /// Maximum number of tasks that run at once
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_concurrency: Option<u32>,
@@ -68,6 +74,9 @@ pub struct Resume {
     /// Continue with the current workflow file, even if it has changed
     #[arg(long, alias = "force")]
     pub accept_workflow_change: bool,
+    /// Give the value of a secret of the run again, from the environment variable of its name
+    #[arg(long, value_name = "NAME@HOST[:PORT]")]
+    pub secret: Vec<BoundSecret>,
     /// Print the id of the run without waiting for it
     #[arg(long, short, conflicts_with = "in_process")]
     pub detach: bool,

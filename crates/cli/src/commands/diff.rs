@@ -481,7 +481,8 @@ fn reason(entry: &Entry) -> Option<String> {
     reasons.extend(entry.conflict.then_some(match entry.base_known {
         true => "conflict: the host has changed it too",
         false => {
-            "conflict: changed on the host while the command ran; compared with the host's version"
+            "conflict: changed on the host while the command ran; what it was before is unknown, \
+             so it is compared with the host's version"
         }
     }));
     let below =

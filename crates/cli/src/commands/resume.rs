@@ -16,6 +16,7 @@ const FIRST_WAIT_MS: u32 = 2_000;
 
 /// Resumes the run or sandbox with the id. A run with exactly that id takes precedence over a sandbox.
 pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
+    let values = workflow::secret_values(&arguments.secret)?;
     remote::with(arguments.server_mode, async |remote| {
         let name = &arguments.id;
         let run = match name.as_str() {
@@ -23,13 +24,19 @@ pub(crate) fn run(arguments: Resume) -> Result<u8, Failure> {
             name => find_exact(&remote, name).await?,
         };
         let Some(run) = run else {
+            if let Some(secret) = arguments.secret.first() {
+                let message = format!("`resume --secret` is for runs, and {name} is none");
+                return Err(Problem::new(Code::InvalidInput, message)
+                    .remedied_by(format!("stockade secret set {name} {secret}"))
+                    .into());
+            }
             let resumed = lifecycle::resume(&remote, name, arguments.json).await;
             return resumed.map_err(|failure| or_no_run_or_sandbox(failure, name));
         };
         let id = run.id;
         let from = follow::next_event(&remote, &id).await?;
         let accept_changes = arguments.accept_workflow_change;
-        let request = ResumeRun { id: id.clone(), accept_changes };
+        let request = ResumeRun { id: id.clone(), accept_changes, secrets: values };
         let resumed = remote.workflows.resume_run(&remote.idempotent(), request).await;
         resumed.map_err(|problem| Failure::from(problem).for_workflow())?;
         if arguments.detach {

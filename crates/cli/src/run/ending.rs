@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use stockade_api::BundleChanges;
 use stockade_bundle::RelativePath;
 use stockade_bundle::apply::{self, Selection};
+use stockade_bundle::baseline::Baseline;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
 use stockade_bundle::store::Bundle;
@@ -41,7 +42,7 @@ pub(super) fn conclude(
     project: &Project,
     access: &Rules,
     mut view: View,
-    ending: &Ending,
+    (ending, baseline): (&Ending, &Baseline),
 ) -> Result<(Conclusion, Vec<String>), Problem> {
     let mut notes = Vec::new();
     if arguments.discard {
@@ -52,7 +53,8 @@ pub(super) fn conclude(
     remove_denied_directories(access, project, &view);
     let limits = review::limits(arguments.max_bundle.map(no_limit), arguments.max_paths);
     let exit_code = ending.process_exit_code();
-    let made = review::bundle_view(data, project, &view, exit_code, &limits, &mut notes);
+    let made =
+        review::bundle_view(data, project, &view, exit_code, &limits, (baseline, &mut notes));
     let bundle = match made {
         Ok(bundle) => bundle,
         // The view contains what the command wrote; it is kept so that the user can inspect it.

@@ -5,8 +5,10 @@ use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use stockade_bundle::baseline::Baseline;
 use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
@@ -52,6 +54,8 @@ pub(super) struct RunningJail {
 /// What remains when the command has ended.
 #[derive(Debug)]
 pub(super) struct Finished {
+    /// What the project had at the start.
+    pub(super) baseline: Baseline,
     pub(super) ending: Ending,
     pub(super) output: Captured,
     pub(super) error: Captured,
@@ -367,7 +371,7 @@ fn launch_error(error: &jail::Error, project: &Project) -> AttemptError {
 
 /// Relays the command's streams until it has ended.
 pub(super) fn supervise(
-    arguments: &Run,
+    (arguments, project): (&Run, &Project),
     launched: RunningJail,
     signals: Signals,
     data: &DataDir,
@@ -405,7 +409,14 @@ pub(super) fn supervise(
         watches: limits::watches(arguments, watched, &jail, data),
         first_request: jail.stub.take().map(|listeners| stub.start_at(listeners)),
     };
-    let outcome = jail::supervise(jail, supervision, signals);
+    let (is_over, started) = (AtomicBool::new(false), view.record().started);
+    let (outcome, baseline) = std::thread::scope(|scope| {
+        // The command has just been started.
+        let baseline = scope.spawn(|| Baseline::read(project, started, &is_over));
+        let outcome = jail::supervise(jail, supervision, signals);
+        is_over.store(true, Ordering::Relaxed);
+        (outcome, baseline.join().unwrap_or_default())
+    });
     drop(raw);
     match outcome {
         Ok(outcome) => Ok(Finished {
@@ -417,6 +428,7 @@ pub(super) fn supervise(
             out_of_memory_kills: outcome.out_of_memory_kills,
             teardown: outcome.teardown,
             view,
+            baseline,
             isolation,
             wanted: stub.end(),
         }),

@@ -76,7 +76,8 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let secrets = network::secrets(arguments, spec)?;
     // The egress process starts in parallel with the jail.
     let limit = network::connection_limit(arguments, spec)?;
-    let start = |policy| Egress::start(policy, limit);
+    let upstream = network::upstream(arguments, spec)?;
+    let start = |policy| Egress::start(policy, limit, upstream);
     let mut egress = spec.network.clone().map(start).transpose()?;
     let bound: Vec<_> = secrets.iter().map(|secret| secret.binding.clone()).collect();
     let (authorities, unreadable) = match &mut egress {
@@ -95,10 +96,16 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     let mut launched =
         launch::launch(&wanted, limits::own_limits(arguments), &data, identity, started, None)?;
     let egress = launched.serve(egress)?;
-    let ended = launch::supervise(arguments, launched, signals, &data)?;
+    let ended = launch::supervise((arguments, &project), launched, signals, &data)?;
     let refusals = egress.map(RunningEgress::end);
-    let (conclusion, more_notes) =
-        ending::conclude(arguments, &data, &project, &spec.access, ended.view, &ended.ending)?;
+    let (conclusion, more_notes) = ending::conclude(
+        arguments,
+        &data,
+        &project,
+        &spec.access,
+        ended.view,
+        (&ended.ending, &ended.baseline),
+    )?;
     let mut notes = chosen.notes;
     notes.extend(more_notes);
     notes.extend(unreadable);

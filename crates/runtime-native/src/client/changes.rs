@@ -71,7 +71,7 @@ pub(super) async fn in_ended(
 ) -> Result<Option<ChangesInPlace>> {
     let ended = snapshot::pause(client, sandbox).await?;
     let (client, sandbox) = (client.clone(), sandbox.clone());
-    blocking(move || Ok(ended.workspace_layer(&client.directory, &sandbox)?.in_place())).await
+    blocking(move || ended.workspace_layer(&client.directory, &sandbox)?.in_place()).await
 }
 
 /// The same for a snapshot.
@@ -82,7 +82,7 @@ pub(super) async fn in_snapshot(
     let (client, id) = (client.clone(), id.clone());
     blocking(move || {
         let stored = snapshot::StoredSnapshot::open(&client.directory, &id)?;
-        Ok(stored.workspace_layer()?.in_place())
+        stored.workspace_layer()?.in_place()
     })
     .await
 }

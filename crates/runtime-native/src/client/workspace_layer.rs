@@ -2,8 +2,9 @@
 
 use std::io;
 
+use rustix::io::Errno;
 use stockade_bundle::beneath::{self, Dir};
-use stockade_bundle::layer::{self, Original, Owners};
+use stockade_bundle::layer::{self, Original, Owners, renamed};
 
 use crate::directory::name;
 use crate::wire::InitialState;
@@ -42,11 +43,15 @@ impl WorkspaceLayer {
         Ok(Self { layer, initial_state, is_full_copy, owners })
     }
 
-    /// The changes where they are; `None` for a full copy, in which they are mixed with other files.
-    pub(super) fn in_place(self) -> Option<ChangesInPlace> {
+    /// The changes where they are; `None` for a full copy, in which they are mixed with other files,
+    /// and for a layer with renamed directories, whose content is elsewhere.
+    pub(super) fn in_place(self) -> Result<Option<ChangesInPlace>> {
+        if self.is_full_copy || renamed::has_renamed(&self.layer).map_err(not_filled)? {
+            return Ok(None);
+        }
         // The marks of the overlay record what was removed.
         let changes = WorkspaceChanges { since: self.initial_state.since, removed: Vec::new() };
-        (!self.is_full_copy).then_some(ChangesInPlace { layer: self.layer, changes })
+        Ok(Some(ChangesInPlace { layer: self.layer, changes }))
     }
 
     /// Copies the changes to an empty directory.
@@ -57,17 +62,34 @@ impl WorkspaceLayer {
             is_full_copy: whole,
             owners,
         } = self;
-        let removed = if *whole {
+        let open_host = || {
             let failed = |source| Error::Host { path: host.display().to_string(), source };
             let real = std::fs::canonicalize(host).map_err(failed)?;
-            let directory = Dir::open(&real).map_err(|error| failed(error.into()))?;
+            Dir::open(&real).map_err(|error| failed(error.into()))
+        };
+        let removed = if *whole {
+            let directory = open_host()?;
             let original = Original { directory: &directory, since: *since, copied: *copied };
             layer::copy_changed(layer, to, *owners, original).map_err(not_copied)?
         } else {
             // The size was limited when it was written, and is limited by the disk.
-            layer::copy_listed(layer, to, *owners).map_err(not_copied)?
+            let removed = layer::copy_listed(layer, to, *owners).map_err(not_copied)?;
+            if renamed::has_renamed(to).map_err(not_filled)? {
+                renamed::fill(to, &open_host()?, u64::MAX).map_err(not_filled)?;
+            }
+            removed
         };
         Ok(WorkspaceChanges { since: *since, removed })
+    }
+}
+
+/// The error for renamed directories whose content could not be copied.
+fn not_filled(error: renamed::Error) -> Error {
+    match &error {
+        renamed::Error::Entry { source, .. } if source.errno() == Some(Errno::NOSPC) => {
+            Error::Exhausted(format!("cannot copy the changes: {error}"))
+        }
+        _ => data("a layer", io::Error::other(error)),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use stockade_bundle::baseline::Baseline;
 use stockade_bundle::beneath::Timestamp;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::manifest::ViewKind;
@@ -26,8 +27,15 @@ pub(crate) fn bundle(data: &Path, project: &Path, files: &[&str]) -> String {
         std::fs::set_permissions(copy_path.join(name), mode).unwrap();
     }
     let limits = review::limits(None, None);
-    let new_bundle =
-        review::bundle_view(&home, &project, &view, 0, &limits, &mut Vec::new()).unwrap();
+    let new_bundle = review::bundle_view(
+        &home,
+        &project,
+        &view,
+        0,
+        &limits,
+        (&Baseline::default(), &mut Vec::new()),
+    )
+    .unwrap();
     view.remove().unwrap();
     new_bundle.unwrap().id().to_owned()
 }

@@ -18,6 +18,7 @@ mod program;
 mod provider_cleanups;
 mod redaction;
 mod run;
+mod run_secrets;
 mod sandbox;
 mod schemas;
 mod start;

@@ -61,6 +61,9 @@ async fn run(
         }
         Err(failure) => Err(failure),
     };
+    if matches!(done, Ok((End::Finished(_) | End::Failed(_), _))) {
+        state.secrets.remove(&run);
+    }
     let (end, statements) = match done {
         Ok(done) => done,
         Err(failure) => {

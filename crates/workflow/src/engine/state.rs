@@ -10,6 +10,7 @@ use super::commands::{Executor, LocalExecutor, SandboxExecutor};
 use super::metrics::CleanupTimes;
 use super::options::Options;
 use super::provider_cleanups::ProviderCleanups;
+use super::run_secrets::RunSecrets;
 use super::schemas::Schemas;
 use super::user_code::UserCode;
 use crate::sync::lock;
@@ -27,6 +28,8 @@ pub(crate) struct EngineState {
     /// How many requests to providers are running.
     pub(super) provider_requests: AtomicUsize,
     pub(super) provider_cleanups: ProviderCleanups,
+    /// The values of the secrets of runs.
+    pub(super) secrets: RunSecrets,
     /// User code whose realm is already loaded, by the runs that it was loaded for.
     prepared: Mutex<HashMap<String, UserCode>>,
 }
@@ -41,6 +44,7 @@ impl EngineState {
             cleanup_times: CleanupTimes::default(),
             provider_requests: AtomicUsize::default(),
             provider_cleanups: ProviderCleanups::default(),
+            secrets: RunSecrets::default(),
             prepared: Mutex::default(),
         }
     }

@@ -82,6 +82,7 @@ impl World {
             run_id: None,
             environment: BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]),
             max_concurrency: None,
+            secrets: BTreeMap::new(),
         };
         self.workflows.up(&self.caller, up).await
     }

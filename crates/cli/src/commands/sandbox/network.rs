@@ -5,14 +5,20 @@ use stockade_core::SandboxId;
 use stockade_core::network::{AllowedHost, Rule};
 
 use super::find;
-use crate::args::sandbox::NetworkChange;
+use crate::args::sandbox::{AllowHosts, NetworkChange};
 use crate::commands::print::{notify, print};
 use crate::problem::Failure;
 use crate::remote;
 
 /// Allows a sandbox to connect to more hosts.
-pub(crate) fn allow(arguments: NetworkChange) -> Result<u8, Failure> {
-    change(arguments, |id, allow| ChangeNetwork { allow, ..ChangeNetwork::new(id) })
+pub(crate) fn allow(arguments: AllowHosts) -> Result<u8, Failure> {
+    let AllowHosts { id, hosts, allow_internal, json, server_mode } = arguments;
+    let change = NetworkChange { id, hosts, json, server_mode };
+    self::change(change, |id, allow| ChangeNetwork {
+        allow,
+        allow_internal,
+        ..ChangeNetwork::new(id)
+    })
 }
 
 /// Removes hosts from those that a sandbox may connect to.

@@ -16,14 +16,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
-use stockade_api::{FindRun, LATEST, ListRuns, Run, RunById};
+use stockade_api::{FindRun, LATEST, ListRuns, Run, RunById, SecretValue};
+use stockade_core::network::secret::BoundSecret;
 use stockade_core::{Code, Problem};
+use stockade_egress_control::Credential;
 
 use crate::args::sandbox_flags::VariableFlags;
 use crate::problem::Failure;
 use crate::remote::Remote;
 use crate::review::current_project;
-use crate::variables;
+use crate::{secrets, variables};
 
 /// The most bytes that are read as an input.
 const MAX_INPUT_BYTES: u64 = 16 << 20;
@@ -139,4 +141,14 @@ pub fn environment(
         all.insert(name, value);
     }
     Ok(all)
+}
+/// The values of secrets, from the caller's variables.
+///
+/// # Errors
+/// As [`secrets::read`].
+pub(crate) fn secret_values(
+    bound: &[BoundSecret],
+) -> Result<BTreeMap<String, SecretValue>, Problem> {
+    let value = |Credential { binding, value }| Some((binding.credential, SecretValue(value?)));
+    Ok(secrets::read(bound)?.into_iter().filter_map(value).collect())
 }

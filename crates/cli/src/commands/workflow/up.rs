@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use stockade_api::variables::{MAX_OUTPUT_BYTES, TOOL_TIMEOUT_MS};
+use stockade_api::variables::{MAX_OUTPUT_BYTES, SECRETS, TOOL_TIMEOUT_MS};
 use stockade_core::{Code, Problem};
 
-use super::{environment, follow, value};
+use super::{environment, follow, secret_values, value};
 use crate::args::workflow::Up;
 use crate::commands::print::print_text;
 use crate::problem::{Failure, caused};
 use crate::remote;
+use crate::secrets::refuse_set_twice;
 
 /// Starts it. The exit code reports how it ended: 0 finished, 1 failed, 2 cancelled, 3 waits.
 pub(crate) fn run(arguments: Up) -> Result<u8, Failure> {
@@ -38,6 +39,7 @@ pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
         };
         return Err(Problem::new(Code::InvalidInput, message));
     }
+    let secrets = secret_values(&arguments.secret)?;
     let mut environment = environment(&arguments.env, &arguments.env_file)?;
     let milliseconds =
         |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -48,6 +50,11 @@ pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
     ] {
         environment.extend(limit.map(|limit| (name.to_owned(), limit.to_string())));
     }
+    if !arguments.secret.is_empty() {
+        let words: Vec<_> = arguments.secret.iter().map(ToString::to_string).collect();
+        refuse_set_twice(&arguments.secret, |name| environment.contains_key(name))?;
+        environment.insert(SECRETS.to_owned(), words.join(" "));
+    }
     Ok(stockade_api::Up {
         file,
         input: value(&arguments.input, "input")?,
@@ -56,5 +63,6 @@ pub fn request(arguments: &Up) -> Result<stockade_api::Up, Problem> {
         ),
         environment,
         max_concurrency: arguments.max_concurrency,
+        secrets,
     })
 }

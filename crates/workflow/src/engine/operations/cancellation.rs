@@ -39,6 +39,7 @@ impl Workflows {
 
     /// Ends the sandboxes and the rows of a cancelled run.
     pub(super) async fn end_cancelled(&self, owner: &OwnerId, id: &str) -> Result<()> {
+        self.state.secrets.remove(id);
         // The order matters: a run that is displayed as cancelled has left nothing.
         if let Some(executor) = &self.state.executor {
             let tries =

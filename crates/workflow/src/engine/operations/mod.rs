@@ -5,25 +5,28 @@ mod decisions;
 mod signals;
 mod times;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
 use stockade_api::{
-    Ack, Caller, Decide, FindRun, Follow, Inspection, LATEST, ListRuns, Measure, Measurements,
-    Result, ResumeRun, Run, RunById, RunStatus, RunUpdate, SendSignal, TaskInfo, Up,
+    Ack, Caller, Decide, FindRun, Follow, Inspection, LATEST, ListRuns, ListSandboxes, Measure,
+    Measurements, Result, ResumeRun, Run, RunById, RunStatus, RunUpdate, SecretValue, SendSignal,
+    SetSecrets, TaskInfo, Up,
 };
 use stockade_core::{Code, Problem};
 use stockade_durable::{Statement, WorkflowId};
 
 use self::signals::find_receiver;
 use super::clock::now_ms;
+use super::commands::RUN_LABEL;
 use super::open_waits::{self, OpenWait};
 use super::prepare::{check_executable, load};
 use super::problem::{from_store, run_stopped, workflow_changed};
 use super::start::{RunId, RunRequest, stored_program};
 use super::workflows::Workflows;
-use super::{metrics, run};
+use super::{metrics, run, run_secrets};
 use crate::schedule::Key;
 use crate::store::answers::Question;
 use crate::store::runs::{self, RunRow};
@@ -39,8 +42,15 @@ const LONGEST_FOLLOW: Duration = Duration::from_secs(30);
 #[async_trait]
 impl stockade_api::Workflows for Workflows {
     async fn up(&self, caller: &Caller, request: Up) -> Result<Run> {
+        run_secrets::bound(&request.environment).map_err(|error| {
+            let message = format!("the secret {error}");
+            Problem::new(Code::InvalidInput, message).remedied_by("--secret NAME@HOST")
+        })?;
         let id = match self.reserve_id(caller, request.run_id).await? {
-            RunId::Existing(run) => return Ok(*run),
+            RunId::Existing(run) => {
+                self.state.secrets.add(&run.id, request.secrets);
+                return Ok(*run);
+            }
             RunId::New(id) => id,
         };
         let realms = self.state.options.realms.clone();
@@ -49,7 +59,9 @@ impl stockade_api::Workflows for Workflows {
             load(realms, &request.file, &id, &request.input, environment, &self.state.schemas)
                 .await?;
         let file = request.file.canonicalize().unwrap_or_else(|_| request.file.clone());
-        let Up { input, environment, max_concurrency, .. } = request;
+        let Up { input, environment, max_concurrency, secrets, .. } = request;
+        // Its first task may need them at once.
+        self.state.secrets.add(&id, secrets);
         let new = RunRequest { id, file, input, environment, max_concurrency };
         self.submit(caller, new, user_code, &rendering).await
     }
@@ -141,6 +153,16 @@ impl stockade_api::Workflows for Workflows {
     async fn resume_run(&self, caller: &Caller, request: ResumeRun) -> Result<Run> {
         let row = self.find_own(caller, &request.id).await?;
         let (run, id) = (row.run.clone(), request.id.as_str());
+        let named = run_secrets::bound(&row.environment).unwrap_or_default();
+        if let Some(name) =
+            request.secrets.keys().find(|name| named.iter().all(|it| it.name != **name))
+        {
+            let message = format!("the run {id} was started without the secret {name}");
+            return Err(Problem::new(Code::InvalidInput, message)
+                .because("the hosts that receive a secret are those of `stockade up --secret`"));
+        }
+        self.give_secrets(caller, id, &request.secrets).await;
+        self.state.secrets.add(id, request.secrets);
         if !matches!(run.status, RunStatus::Failed | RunStatus::Cancelled) {
             return Ok(run);
         }
@@ -251,6 +273,31 @@ impl Workflows {
         let found = runs::find_owned(self.state.store(), caller.owner.as_str(), id).await;
         let found = found.map_err(from_store)?;
         found.ok_or_else(|| Problem::new(Code::NotFound, format!("there is no run {id}")))
+    }
+
+    /// Gives the sandboxes of a run that exist values of secrets. Those that do not have the secret, or
+    /// that no egress process serves, get them when their command continues, if they need them.
+    async fn give_secrets(
+        &self,
+        caller: &Caller,
+        run: &str,
+        values: &BTreeMap<String, SecretValue>,
+    ) {
+        let Some(sandboxes) =
+            self.state.options.sandboxes.as_deref().filter(|_| !values.is_empty())
+        else {
+            return;
+        };
+        let metadata = BTreeMap::from([(RUN_LABEL.to_owned(), run.to_owned())]);
+        let request = ListSandboxes { metadata, ..ListSandboxes::default() };
+        let Ok(list) = sandboxes.list(caller, request).await else { return };
+        for sandbox in list.sandboxes {
+            for (name, value) in values {
+                let values = BTreeMap::from([(name.clone(), value.clone())]);
+                let request = SetSecrets { id: sandbox.id.clone(), values };
+                let _ = sandboxes.set_secrets(caller, request).await;
+            }
+        }
     }
 
     /// Why a run has stopped without an end; `None` if it has not.

@@ -2,13 +2,14 @@
 //! Each operation has an idempotency key that is derived from the attempt, so that after a crash the
 //! operation is found again and not performed twice.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stockade_api::{
     Caller, CreateSandbox, Execute, Expiry, ExpiryAction, FileContent, FileEntry, GetSandbox,
     KillSandbox, ListDirectory, MakeDirectory, OperationId, OperationStatus, ReadFile, Renew,
-    Sandboxes, WriteFile,
+    Sandboxes, SecretValue, SetSecrets, WriteFile,
 };
 use stockade_core::id::InvalidId;
 use stockade_core::{Code, OwnerId, Problem, SandboxId};
@@ -107,6 +108,16 @@ impl SandboxHandle {
         };
         let created = self.sandboxes.create(&self.caller("create"), request).await;
         created.map(drop).map_err(|problem| task_error(&problem))
+    }
+
+    /// Gives it values of secrets, which are recorded nowhere.
+    pub(crate) async fn give_secrets(
+        &self,
+        values: BTreeMap<String, SecretValue>,
+    ) -> Result<(), TaskError> {
+        let request = SetSecrets { id: self.id.clone(), values };
+        let given = self.sandboxes.set_secrets(&self.caller, request).await;
+        given.map(drop).map_err(|problem| task_error(&problem))
     }
 
     /// Creates a directory with its parents. `name` identifies the operation.

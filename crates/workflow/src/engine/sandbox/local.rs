@@ -191,6 +191,7 @@ impl SandboxAttempt {
             handle.wake().await.map_err(child_wait::lost_error)?;
             self.write_answers(handle, pause).await?;
         }
+        self.give_secrets(handle, local).await?;
         let rounds = pause.map_or(0, |pause| pause.rounds);
         let (command_line, tools) = (sandbox.command.as_deref(), self.tools(sandbox));
         let command = result::command(command_line, &child, tools, sandbox.allow_nested);
@@ -253,6 +254,18 @@ impl SandboxAttempt {
             }
         }
         Err(failed("the command could not be started").retryable())
+    }
+
+    /// Gives the sandbox the values of its secrets that this process has. Requests that need another one
+    /// are refused until that is given.
+    async fn give_secrets(
+        &self,
+        handle: &SandboxHandle,
+        local: &request::Local,
+    ) -> Result<(), TaskError> {
+        let Some(network) = &local.network else { return Ok(()) };
+        let values = self.state.secrets.values(&self.run, &network.secrets);
+        if values.is_empty() { Ok(()) } else { handle.give_secrets(values).await }
     }
 
     /// The variables of the command.

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use stockade_api::Network;
+use stockade_core::network::secret::BoundSecret;
 use stockade_core::sandbox::{HostMount, Limits};
 use stockade_core::smithers_egress::{self, Contract};
 use stockade_core::{parse_bytes, parse_cpus};
 
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
+use crate::engine::run_secrets;
 use crate::engine::task_error::TaskError;
 use crate::graph::{Sandbox, ToolLimits, nearest, unknown_egress};
 
@@ -127,9 +129,18 @@ pub(super) fn local(
     if let Some((name, _)) = unsupported.iter().find(|(_, is_asked)| *is_asked) {
         return Err(invalid(format!("the runtime `{runtime}` does not support `{name}`")));
     }
-    let network = network(sandbox, contract)?;
+    let mut network = network(sandbox, contract)?;
     let mut environment = sandbox.env.clone();
     environment.extend(contract.map(Contract::environment).unwrap_or_default());
+    if let Some(contract) = contract {
+        let secrets = bind_secrets(contract, run_environment, &mut environment)?;
+        if !secrets.is_empty() {
+            let network = network.as_mut().ok_or_else(|| {
+                invalid("egress.secretBindings needs allowNetwork: add allowNetwork")
+            })?;
+            (network.secrets, network.strict_secrets) = (secrets, true);
+        }
+    }
     if let (Some(_), Some(contract)) = (&network, contract) {
         // Many programs read the lower-case names first, which the sandbox sets to its egress proxy.
         for (name, value) in contract.environment() {
@@ -156,6 +167,37 @@ pub(super) fn local(
         ..Limits::default()
     };
     Ok(Local { runtime: "native", environment, mounts: mounts(sandbox)?, limits, network })
+}
+
+/// The secrets of a contract that the caller of the run has bound to hosts. Other ones are those of a
+/// proxy that the contract names. Stockade makes the placeholders itself, and gives them in the variables
+/// of the secrets' names, so a variable of that name with the placeholder of the contract is removed.
+fn bind_secrets(
+    contract: &Contract,
+    run_environment: &BTreeMap<String, String>,
+    environment: &mut BTreeMap<String, String>,
+) -> Result<Vec<BoundSecret>, TaskError> {
+    let mut bound = run_secrets::bound(run_environment).map_err(invalid)?;
+    let names = &contract.secret_bindings;
+    bound.retain(|secret| names.values().any(|name| *name == secret.name));
+    for BoundSecret { name, .. } in &bound {
+        let placeholders = names.iter().filter(|(_, own)| *own == name).map(|(it, _)| it);
+        for placeholder in placeholders {
+            environment.retain(|variable, value| variable != name || value != placeholder);
+            if let Some(other) = environment.iter().find(|(_, value)| *value == placeholder) {
+                let message = format!(
+                    "the variable {} has the placeholder of the secret {name}, which is given in the \
+                     variable {name}: rename it to {name}",
+                    other.0
+                );
+                return Err(invalid(message));
+            }
+        }
+        if environment.contains_key(name) {
+            return Err(invalid(format!("the environment and `up --secret` both set {name}")));
+        }
+    }
+    Ok(bound)
 }
 
 /// The hosts that a sandbox may connect to: with `allowNetwork`, those of its contract.

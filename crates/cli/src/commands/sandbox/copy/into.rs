@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use indicatif::ProgressBar;
 use rustix::fs::OFlags;
@@ -18,6 +19,7 @@ use stockade_core::Code;
 use stockade_runtime::{Record, TREE_DEPTH, TreeWriter, stays_inside};
 use tokio::io::AsyncRead;
 
+use super::exclude::Exclusions;
 use super::{CopySummary, Transfer, host_failure, is_directory, join, join_relative, special_file};
 use crate::commands::print::escaped;
 use crate::problem::Failure;
@@ -36,6 +38,7 @@ impl Transfer<'_> {
         mut self,
         from: &Path,
         to: Vec<u8>,
+        excluded: Exclusions,
     ) -> Result<CopySummary, Failure> {
         let source = Source::open(from)?;
         let to = match (is_directory(self.stat(&to).await?.as_ref()), from.file_name()) {
@@ -44,7 +47,7 @@ impl Transfer<'_> {
         };
         match source {
             Source::File(file) => self.send(from, file, to).await?,
-            Source::Directory(root) => self.send_tree(from, &root, to).await?,
+            Source::Directory(root) => self.send_tree(from, &root, to, excluded).await?,
         }
         self.progress.finish_and_clear();
         Ok(self.copied)
@@ -67,7 +70,14 @@ impl Transfer<'_> {
     }
 
     /// Copies the content of a directory, and everything below it, as one stream.
-    async fn send_tree(&mut self, from: &Path, root: &Dir, to: Vec<u8>) -> Result<(), Failure> {
+    async fn send_tree(
+        &mut self,
+        from: &Path,
+        root: &Dir,
+        to: Vec<u8>,
+        excluded: Exclusions,
+    ) -> Result<(), Failure> {
+        let excluded = Arc::new(Mutex::new(excluded));
         let opened = |error| unreadable(from, error);
         let mode = root.stat_self().map_err(opened)?.mode & 0o777;
         let request = SendFiles { sandbox_id: self.id.clone(), path: to.into(), mode };
@@ -79,6 +89,7 @@ impl Transfer<'_> {
                 from: from.to_owned(),
                 progress: self.progress.clone(),
                 copied: CopySummary::default(),
+                excluded: Arc::clone(&excluded),
                 tree: TreeWriter::new(io::BufWriter::with_capacity(64 << 10, writer)),
             };
             let packing = tokio::task::spawn_blocking(move || tree.pack());
@@ -166,6 +177,7 @@ struct HostTree {
     from: PathBuf,
     progress: ProgressBar,
     copied: CopySummary,
+    excluded: Arc<Mutex<Exclusions>>,
     tree: TreeWriter<io::BufWriter<PipeWriter>>,
 }
 
@@ -196,6 +208,12 @@ impl HostTree {
             let invalid = |error| host_failure(&shown, &io::Error::other(error));
             let path = join_relative(below, &name).map_err(invalid)?;
             let name = RelativePath::new(name).map_err(invalid)?;
+            let is_directory = kind == FileKind::Directory;
+            let excluded = self.excluded.lock().map(|mut it| it.excludes(&path, is_directory));
+            if excluded.unwrap_or(false) {
+                self.copied.excluded += 1;
+                continue;
+            }
             self.entry(path, name, kind, depth)?;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! `stockade cp`: copies files and directories into a sandbox, or out of it.
 
+mod exclude;
 mod into;
 mod out;
 mod target;
@@ -14,6 +15,7 @@ use stockade_api::{Bytes, FileEntry, FileKind, Problem, StatFile};
 use stockade_bundle::path::{self, RelativePath};
 use stockade_core::{Code, SandboxId};
 
+use self::exclude::Exclusions;
 use super::path_argument::PathArgument;
 use super::{absolute, find, with_files};
 use crate::args::sandbox::Copy;
@@ -28,6 +30,8 @@ struct CopySummary {
     bytes: u64,
     links: u64,
     skipped: u64,
+    /// The paths that patterns leave out, without those below them.
+    excluded: u64,
     /// The first link that leads out of the copied tree.
     first_link: Option<String>,
     /// The first path that could not be read.
@@ -49,6 +53,7 @@ impl CopySummary {
 /// Copies files or directories.
 pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
     let to_output = arguments.to == "-";
+    let excluded = Exclusions::new(&arguments.exclude, &arguments.exclude_from)?;
     let copied = remote::with(arguments.server_mode, async |remote| {
         match (PathArgument::parse(&arguments.from), PathArgument::parse(&arguments.to)) {
             (PathArgument::Host(from), PathArgument::Sandbox(name, to))
@@ -65,7 +70,7 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
                 let id = find(&remote, &name).await?;
                 let copy = async {
                     let to = absolute(&remote, &id, None, to).await?;
-                    Transfer::new(&remote, id.clone()).into_sandbox(&from, to).await
+                    Transfer::new(&remote, id.clone()).into_sandbox(&from, to, excluded).await
                 };
                 with_files(&remote, &id, copy).await
             }
@@ -81,7 +86,7 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
                 let id = find(&remote, &name).await?;
                 let copy = async {
                     let from = absolute(&remote, &id, None, from).await?;
-                    Transfer::new(&remote, id.clone()).out_of_sandbox(from, &to).await
+                    Transfer::new(&remote, id.clone()).out_of_sandbox(from, &to, excluded).await
                 };
                 with_files(&remote, &id, copy).await
             }
@@ -93,13 +98,23 @@ pub(crate) fn run(arguments: Copy) -> Result<u8, Failure> {
             .into()),
         }
     })?;
-    let CopySummary { files, bytes, links, skipped: left_out, first_link, first_unreadable } =
-        copied;
+    let CopySummary {
+        files,
+        bytes,
+        links,
+        skipped: left_out,
+        excluded,
+        first_link,
+        first_unreadable,
+    } = copied;
     if arguments.json && !to_output {
-        let answer = serde_json::json!({ "files": files, "bytes": bytes, "links": links, "leftOut": left_out });
+        let answer = serde_json::json!({ "files": files, "bytes": bytes, "links": links, "leftOut": left_out, "excluded": excluded });
         print(&answer)?;
     } else {
         notify(&format!("{files} files, {bytes} bytes copied"));
+        if excluded > 0 {
+            notify(&format!("{excluded} paths were excluded"));
+        }
         if left_out > 0 {
             let named = |why: &str, path: Option<String>| {
                 path.map(|path| format!("; {why}: {}", escaped(&path))).unwrap_or_default()

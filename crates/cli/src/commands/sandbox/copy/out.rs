@@ -13,6 +13,7 @@ use stockade_core::Code;
 use stockade_runtime::{Record, SkipReason, TreeReader, stays_inside};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use super::exclude::Exclusions;
 use super::target::{ExtraRights, Target, TargetPath};
 use super::{
     CopySummary, Transfer, host_failure, invalid_name, join_relative, last_name, not_found,
@@ -33,12 +34,13 @@ impl Transfer<'_> {
         mut self,
         from: Vec<u8>,
         to: &Path,
+        excluded: Exclusions,
     ) -> Result<CopySummary, Failure> {
         let root = self.stat(&from).await?.ok_or_else(|| not_found(&from))?;
         let name = last_name(&from);
         match root.kind {
             FileKind::Directory => {
-                self.receive_tree(&root, Target::find(to, name)?).await?;
+                self.receive_tree(&root, Target::find(to, name)?, excluded).await?;
             }
             FileKind::File => {
                 let content = self.read(&root).await?;
@@ -52,8 +54,14 @@ impl Transfer<'_> {
     }
 
     /// Copies the content of a directory, and everything below it, from one stream.
-    async fn receive_tree(&mut self, root: &FileEntry, mut target: Target) -> Result<(), Failure> {
+    async fn receive_tree(
+        &mut self,
+        root: &FileEntry,
+        mut target: Target,
+        excluded: Exclusions,
+    ) -> Result<(), Failure> {
         let top = target.path();
+        let base = top.clone();
         let made = target.make_directory(&top, root.mode)?;
         let mark = Some(target.mark()?.into());
         let request = ReceiveFiles { sandbox_id: self.id.clone(), path: root.path.clone(), mark };
@@ -72,6 +80,8 @@ impl Transfer<'_> {
             progress: self.progress.clone(),
             copied: CopySummary::default(),
             directories: vec![(top, made.extra_rights())],
+            base,
+            excluded,
             target,
         };
         let content = streams::pulled(content);
@@ -134,6 +144,24 @@ impl Transfer<'_> {
     }
 }
 
+/// Reads a directory up to its end, after its start.
+fn skip(tree: &mut TreeReader<impl Read>) -> Result<(), Failure> {
+    let mut depth = 1_u64;
+    while depth > 0 {
+        match tree.record().map_err(|error| interrupted(&error))? {
+            None => return Err(interrupted(&io::ErrorKind::UnexpectedEof.into())),
+            Some(Record::Enter { .. }) => depth += 1,
+            Some(Record::Leave) => depth -= 1,
+            Some(Record::File { .. }) => {
+                let read = tree.content(&mut io::sink());
+                read.map_err(|error| interrupted(&error))?.map_err(|error| interrupted(&error))?;
+            }
+            Some(Record::Link { .. } | Record::Skipped { .. }) => {}
+        }
+    }
+    Ok(())
+}
+
 /// The failure of a stream that ended early.
 fn interrupted(error: &io::Error) -> Failure {
     Problem::new(Code::Io, "the copy was interrupted").because(error.to_string()).into()
@@ -142,6 +170,9 @@ fn interrupted(error: &io::Error) -> Failure {
 /// A tree of a sandbox that is created on the host. Every record of its stream is hostile.
 struct ReceivedTree {
     target: Target,
+    /// The path of the copied directory below the target's.
+    base: TargetPath,
+    excluded: Exclusions,
     /// The path of the tree inside, for messages.
     from: String,
     progress: ProgressBar,
@@ -160,15 +191,28 @@ impl ReceivedTree {
                 Some(Record::Leave) => self.leave()?,
                 Some(Record::Enter { name, mode }) => {
                     let path = self.path(&name)?;
+                    if self.is_excluded(&path, true) {
+                        skip(&mut tree)?;
+                        continue;
+                    }
                     let made = self.target.make_directory(&path, mode)?;
                     self.directories.push((path, made.extra_rights()));
                 }
                 Some(Record::File { name, mode, modified }) => {
                     let path = self.path(&name)?;
+                    if self.is_excluded(&path, false) {
+                        let read = tree.content(&mut io::sink());
+                        read.map_err(|error| interrupted(&error))?
+                            .map_err(|error| interrupted(&error))?;
+                        continue;
+                    }
                     self.file(&path, mode, modified, &mut tree)?;
                 }
                 Some(Record::Link { name, target }) => {
                     let path = self.path(&name)?;
+                    if self.is_excluded(&path, false) {
+                        continue;
+                    }
                     if stays_inside(&target, self.directories.len().saturating_sub(1)) {
                         self.target.create_link(&path, &target)?;
                         self.copied.links += 1;
@@ -185,6 +229,21 @@ impl ReceivedTree {
         self.target.unmark();
         self.leave()?;
         Ok(self.copied)
+    }
+
+    /// Whether a path of the target is left out, which is counted.
+    fn is_excluded(&mut self, path: &TargetPath, is_directory: bool) -> bool {
+        let Some(path) = path else { return false };
+        let below = match &self.base {
+            None => Some(path.clone()),
+            Some(base) => path
+                .as_bytes()
+                .get(base.as_bytes().len() + 1..)
+                .and_then(|below| RelativePath::new(below).ok()),
+        };
+        let is_excluded = below.is_some_and(|path| self.excluded.excludes(&path, is_directory));
+        self.copied.excluded += u64::from(is_excluded);
+        is_excluded
     }
 
     fn leave(&mut self) -> Result<(), Failure> {
