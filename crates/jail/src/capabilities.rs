@@ -49,6 +49,14 @@ pub fn drop_bounding() -> io::Result<()> {
     Ok(())
 }
 
+/// Whether no capability can be gained by executing a file, whatever the user id is.
+pub(crate) fn is_bounding_empty() -> bool {
+    (0..64).all(|number| {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        capability_is_in_bounding_set(capability) != Ok(true)
+    })
+}
+
 /// Drops every capability of the calling thread. Needs no privilege and allocates nothing.
 ///
 /// Call [`drop_bounding`] first: otherwise an exec as user id 0 would give the capabilities back.

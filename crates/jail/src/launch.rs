@@ -12,6 +12,7 @@ use rustix::fs::{Gid, Uid};
 
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
+use crate::container::{Settings, WaitingInit};
 use crate::deferred_close::DeferredClose;
 use crate::identity::{Identity, Range};
 use crate::inside::{self, InnerStreams};
@@ -120,9 +121,14 @@ pub(crate) enum OuterStreams {
 /// A persistent jail whose walls are being enabled. Dropping it ends it.
 #[derive(Debug)]
 pub struct Launching {
-    handle: InitHandle,
+    process: libc::pid_t,
+    init: KillOnDrop,
+    channel: Channel,
+    host_start: Option<u32>,
     cgroup: Option<Group>,
     deadline: Instant,
+    /// Kept until the walls are enabled: the locks, and what is unmapped late.
+    _parts: Option<(JailSpec, Option<RootPlan>)>,
 }
 
 /// A jail whose walls are enabled and whose init serves requests. Dropping it ends nothing: the
@@ -242,8 +248,42 @@ pub fn launch_persistent(mut spec: JailSpec) -> Result<Launching, Error> {
         return Err(Error::Pipe(io::ErrorKind::InvalidInput.into()));
     }
     let cgroup = spec.cgroup.take();
-    let forked = fork(spec, InnerStreams::None, cgroup.as_ref())?;
-    Ok(Launching { handle: forked, cgroup, deadline: Instant::now() + LAUNCH_DEADLINE })
+    let InitHandle { spec, process, init, channel, plan } =
+        fork(spec, InnerStreams::None, cgroup.as_ref())?;
+    Ok(Launching {
+        process,
+        init,
+        channel,
+        host_start: spec.identity.range().map(|range| range.start),
+        cgroup,
+        deadline: Instant::now() + LAUNCH_DEADLINE,
+        _parts: Some((spec, plan)),
+    })
+}
+
+/// Sends the init of a container that another engine has made what it needs to serve, and does not
+/// wait for it. `host_start` is the host id of inside id 0, where this process can act as other
+/// users.
+///
+/// # Errors
+/// [`Error::Lost`] when init has ended.
+pub fn launch_in_container(
+    init: WaitingInit,
+    settings: Settings,
+    listener: &OwnedFd,
+    host_start: Option<u32>,
+) -> Result<Launching, Error> {
+    init.proceed(settings, listener).map_err(|_| Error::Lost)?;
+    let WaitingInit { channel, process, pidfd } = init;
+    Ok(Launching {
+        process,
+        init: KillOnDrop(Some(pidfd)),
+        channel,
+        host_start,
+        cgroup: None,
+        deadline: Instant::now() + LAUNCH_DEADLINE,
+        _parts: None,
+    })
 }
 
 impl Launching {
@@ -253,7 +293,7 @@ impl Launching {
     /// # Errors
     /// As [`launch`]; the caller must drop the jail then.
     pub fn advance(&mut self) -> Result<Option<PersistentJail>, Error> {
-        let InitHandle { spec, process, init, channel, .. } = &mut self.handle;
+        let Self { process, init, channel, host_start, .. } = self;
         match poll(&mut [PollFd::new(&*channel, PollFlags::IN)], Some(&Timespec::default())) {
             Ok(0) if Instant::now() >= self.deadline => return Err(Error::Deadline),
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
@@ -272,7 +312,7 @@ impl Launching {
             proc_missing: ready.proc_missing,
             landlock: ready.landlock,
             cgroup: self.cgroup.take(),
-            host_start: spec.identity.range().map(|range| range.start),
+            host_start: *host_start,
         }))
     }
 
@@ -284,7 +324,7 @@ impl Launching {
 
 impl AsFd for Launching {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.handle.channel.as_fd()
+        self.channel.as_fd()
     }
 }
 

@@ -20,6 +20,7 @@ pub mod cgroup;
 mod channel;
 mod command;
 pub mod confined;
+pub mod container;
 pub mod control;
 mod deferred_close;
 mod dev_proc;
@@ -64,7 +65,9 @@ pub fn inherit_nothing() -> std::io::Result<()> {
 pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
 pub use init_allocator::InitAllocator;
-pub use launch::{Error, Jail, Launching, PersistentJail, launch, launch_persistent};
+pub use launch::{
+    Error, Jail, Launching, PersistentJail, launch, launch_in_container, launch_persistent,
+};
 pub use relay::{Captured, Sink};
 pub use spec::{
     Access, AccessMount, AccessMounts, Command, HostTree, JailSpec, Mount, Network, Overlay,

@@ -8,6 +8,7 @@
 mod call;
 mod changes;
 mod channel;
+mod container;
 mod files;
 mod full_copy;
 mod input;
@@ -39,6 +40,7 @@ use stockade_jail::network::Listeners;
 use tokio::time::timeout;
 
 use self::call::{Client, Exchange, unexpected_answer};
+pub use self::container::{NewContainer, StagedContainer};
 use self::input::InputWriter;
 use self::snapshot::Prepared;
 use self::start::Starter;
@@ -196,7 +198,12 @@ impl Runtime for Native {
                 (_, None) => None,
             };
             let layers = prepared.as_ref().map(|prepared| prepared.layers.clone());
-            let request = Request::Create { id: id.clone(), spec: Box::new(spec.clone()), layers };
+            let request = Request::Create {
+                id: id.clone(),
+                spec: Box::new(spec.clone()),
+                layers,
+                container: None,
+            };
             let lock = prepared.as_ref().and_then(|prepared| prepared.lock.as_ref());
             let lock: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
             let answer = self.0.request_with(&request, &[], &lock).await;

@@ -13,4 +13,5 @@ pub mod keeper;
 mod socket;
 pub mod wire;
 
-pub use client::{Native, Options};
+pub use client::{Native, NewContainer, Options, StagedContainer};
+pub use failure::plan_error;

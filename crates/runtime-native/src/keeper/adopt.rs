@@ -315,6 +315,7 @@ mod tests {
             root: Root::Host,
             begun: None,
             whole: None,
+            is_container: false,
             created_at_ms: 0,
             lease: None,
             user: OWN,

@@ -12,6 +12,7 @@ mod boot_time;
 mod client;
 mod command;
 mod connections;
+mod container;
 mod context;
 mod disk_reserve;
 mod ending;

@@ -50,6 +50,9 @@ pub(super) struct Record {
     /// Why its layers are complete trees, if they are.
     #[serde(default)]
     pub(super) whole: Option<String>,
+    /// Whether it is a container that another engine has made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_container: bool,
     /// When it was created, in milliseconds since 1970.
     pub(super) created_at_ms: u64,
     /// When its lease ends.
@@ -281,6 +284,7 @@ mod tests {
             root: Root::Host,
             begun: None,
             whole: None,
+            is_container: false,
             created_at_ms: 7,
             lease: Some(Lease::from_now(Duration::from_secs(9))),
             user: User { user: 1000, group: 1000 },

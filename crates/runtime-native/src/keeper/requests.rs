@@ -44,9 +44,14 @@ impl Keeper {
                 self.disconnect(id);
                 return;
             }
-            Request::Create { id: name, spec, layers } => {
-                let request =
-                    CreateRequest { id: Some(name), spec: *spec, layers, lock: descriptors.pop() };
+            Request::Create { id: name, spec, layers, container } => {
+                let request = CreateRequest {
+                    id: Some(name),
+                    spec: *spec,
+                    layers,
+                    lock: descriptors.pop(),
+                    container,
+                };
                 self.create(id, request)
             }
             Request::Destroy { id: name } => self.destroy(id, &name),
@@ -171,7 +176,8 @@ impl Keeper {
         if self.draining {
             return Err(Failure::Draining);
         }
-        if is_served_by_pool(&request.spec, request.layers.as_ref(), self.context.users)
+        if request.container.is_none()
+            && is_served_by_pool(&request.spec, request.layers.as_ref(), self.context.users)
             && let Some(key) = self.take_from_pool()
         {
             self.refill_later();
