@@ -28,8 +28,6 @@ pub struct Options {
     pub data: PathBuf,
     /// The keeper's program with its arguments.
     pub keeper: Vec<OsString>,
-    /// The program `stockade-init`, or why it is missing.
-    pub init: std::result::Result<PathBuf, String>,
     /// The id of this build.
     pub build: String,
     /// Where the engine listens, or why no engine can be used.

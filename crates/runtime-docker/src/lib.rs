@@ -13,6 +13,7 @@ mod container;
 mod docker;
 mod engine;
 mod image;
+mod init;
 mod labels;
 mod leftovers;
 mod request;

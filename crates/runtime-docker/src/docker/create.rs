@@ -22,6 +22,7 @@ use super::{Docker, Opened};
 use crate::container;
 use crate::engine::Engine;
 use crate::image::Image;
+use crate::init;
 use crate::labels::Owner;
 use crate::request::{self, Bind, OwnVolume, Parts};
 
@@ -106,11 +107,7 @@ impl Docker {
         let limits = limits(&spec, &info)?;
         let user = self.user(engine, owner, id, &spec, &image).await?;
         let binds = self.host_binds(&spec, user)?;
-        let init = self.0.options.init.clone().map_err(|reason| Error::Unavailable {
-            what: "the program stockade-init".to_owned(),
-            reason,
-            remedy: "cargo xtask build".to_owned(),
-        })?;
+        let init = init::program(directory, &owner.build)?;
         let staged = native.stage(&spec, user, Root::Image(image.id.clone())).await?;
         let enforced = enforced(&spec, &limits);
         let body = body(
