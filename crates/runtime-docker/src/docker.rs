@@ -3,7 +3,6 @@
 mod create;
 mod delegate;
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -106,7 +105,7 @@ impl Docker {
         let mut unknown = Vec::new();
         for id in containers {
             // Another process may be creating it at this moment.
-            let Some(_lock) = create::Lock::attempt(directory, &id)? else { continue };
+            let Some(_lock) = create::Lock::attempt(directory, id.as_str())? else { continue };
             match native.inspect(&id).await {
                 Err(Error::NoSandbox(_)) => unknown.push(id),
                 other => drop(other?),
@@ -114,9 +113,24 @@ impl Docker {
         }
         leftovers::remove_containers(engine, owner, unknown).await?;
         leftovers::remove_volumes(engine, owner).await?;
-        let snapshots = native.snapshots().await?;
-        let snapshots: BTreeSet<SnapshotId> = snapshots.into_iter().map(|info| info.id).collect();
-        leftovers::remove_images(engine, owner, &snapshots).await
+        self.sweep_images().await
+    }
+
+    /// Removes the images of snapshots that do not exist and that no container uses.
+    async fn sweep_images(&self) -> Result<()> {
+        let (engine, Opened { native, owner, directory }) = (self.engine()?, self.opened().await?);
+        for (image, snapshot) in leftovers::images(engine, owner).await? {
+            // One that is being taken has its image already, and is not listed yet.
+            let Some(_lock) = create::Lock::attempt(directory, &lock_of_snapshot(&snapshot))?
+            else {
+                continue;
+            };
+            let known = native.snapshots().await?.into_iter().any(|info| info.id == snapshot);
+            if !known {
+                crate::image::remove(engine, &image).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes the container of a sandbox that the keeper does not have any more.
@@ -124,4 +138,9 @@ impl Docker {
         let name = self.opened().await?.owner.container(id);
         crate::container::remove(self.engine()?, &name).await
     }
+}
+
+/// The name of the lock of a snapshot. No id of a sandbox starts with a dot.
+fn lock_of_snapshot(id: &SnapshotId) -> String {
+    format!(".snapshot-{id}")
 }

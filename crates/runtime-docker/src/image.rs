@@ -122,13 +122,12 @@ pub(crate) async fn commit(
     committed.map(drop).map_err(|failure| failure.into_error("keep the image of a snapshot"))
 }
 
-/// Removes the image of a snapshot. Containers that were made from it keep its files.
-pub(crate) async fn remove(engine: &Engine, owner: &Owner, snapshot: &SnapshotId) -> Result<()> {
-    let (repository, tag) = owner.image(snapshot);
-    let name = format!("{repository}:{tag}");
+/// Removes the image of a snapshot, by its name or id. Containers that were made from it keep its
+/// files, and the engine keeps it for them: it is removed with the last of them.
+pub(crate) async fn remove(engine: &Engine, name: &str) -> Result<()> {
     let options = RemoveImageOptions { force: true, ..RemoveImageOptions::default() };
-    match engine.request(|client| client.remove_image(&name, Some(options), None)).await {
-        Ok(_) | Err(Failure::NotFound(_)) => Ok(()),
+    match engine.request(|client| client.remove_image(name, Some(options), None)).await {
+        Ok(_) | Err(Failure::NotFound(_) | Failure::Conflict(_)) => Ok(()),
         Err(failure) => Err(failure.into_error("remove the image of a snapshot")),
     }
 }

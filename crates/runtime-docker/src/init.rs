@@ -1,5 +1,5 @@
-//! The program `stockade-init`, which this crate contains: it is written to the directory of the
-//! runtime, from which containers mount it read-only.
+//! The files that every container mounts read-only: the program `stockade-init`, which this crate
+//! contains, and the configuration of name lookups. They are written to the directory of the runtime.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -41,6 +41,30 @@ pub(crate) fn program(directory: &Path, build: &str) -> Result<PathBuf> {
         std::fs::rename(&new, &path)
     };
     write().map_err(failed)?;
+    Ok(path)
+}
+
+/// The file that a container has as `/etc/resolv.conf`: with the resolver of its network, or with none.
+/// The engine would show that of the host.
+///
+/// # Errors
+/// [`Error::Host`] if it cannot be written.
+pub(crate) fn resolver(directory: &Path, has_network: bool) -> Result<PathBuf> {
+    let (name, content) = match has_network {
+        true => ("resolver", "nameserver 127.0.0.1\n"),
+        false => ("no-resolver", ""),
+    };
+    let path = directory.join(name);
+    let failed = |source: io::Error| Error::Host { path: path.display().to_string(), source };
+    if !path.exists() {
+        let new = directory.join(format!("{name}.{}", std::process::id()));
+        let write = || -> io::Result<()> {
+            std::fs::write(&new, content)?;
+            std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644))?;
+            std::fs::rename(&new, &path)
+        };
+        write().map_err(failed)?;
+    }
     Ok(path)
 }
 

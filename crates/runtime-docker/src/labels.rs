@@ -51,9 +51,15 @@ impl Owner {
         format!("stockade-{}-{id}", self.data)
     }
 
-    /// The reference of a snapshot's image.
+    /// The repository and the tag of a snapshot's image.
     pub(crate) fn image(&self, id: &SnapshotId) -> (String, String) {
         (format!("stockade-snapshot-{}", self.data), id.to_string())
+    }
+
+    /// The name of a snapshot's image.
+    pub(crate) fn image_name(&self, id: &SnapshotId) -> String {
+        let (repository, tag) = self.image(id);
+        format!("{repository}:{tag}")
     }
 
     /// The labels of everything of a sandbox.

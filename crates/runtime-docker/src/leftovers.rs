@@ -9,9 +9,9 @@ use bollard::query_parameters::{
 use stockade_core::{SandboxId, SnapshotId};
 use stockade_runtime::Result;
 
+use crate::container;
 use crate::engine::{Engine, Failure};
 use crate::labels::{Owner, SANDBOX, SNAPSHOT};
-use crate::{container, image};
 
 /// The sandboxes that have a container in the engine, whatever its state is.
 pub(crate) async fn containers(engine: &Engine, owner: &Owner) -> Result<BTreeSet<SandboxId>> {
@@ -57,20 +57,15 @@ pub(crate) async fn remove_volumes(engine: &Engine, owner: &Owner) -> Result<()>
     Ok(())
 }
 
-/// Removes the images of snapshots that do not exist.
-pub(crate) async fn remove_images(
-    engine: &Engine,
-    owner: &Owner,
-    snapshots: &BTreeSet<SnapshotId>,
-) -> Result<()> {
-    let options = ListImagesOptions { filters: Some(owner.filter()), ..Default::default() };
+/// The images of snapshots, by their ids, with the snapshots. Some may have no name any more.
+pub(crate) async fn images(engine: &Engine, owner: &Owner) -> Result<Vec<(String, SnapshotId)>> {
+    let options =
+        ListImagesOptions { filters: Some(owner.filter()), ..ListImagesOptions::default() };
     let listed = engine.request(|client| client.list_images(Some(options))).await;
     let listed = listed.map_err(|failure| failure.into_error("list images"))?;
-    for summary in listed {
-        let id = summary.labels.get(SNAPSHOT).and_then(|id| SnapshotId::new(id.clone()).ok());
-        if let Some(id) = id.filter(|id| !snapshots.contains(id)) {
-            image::remove(engine, owner, &id).await?;
-        }
-    }
-    Ok(())
+    let snapshot = |summary: bollard::models::ImageSummary| {
+        let id = SnapshotId::new(summary.labels.get(SNAPSHOT)?.clone()).ok()?;
+        Some((summary.id, id))
+    };
+    Ok(listed.into_iter().filter_map(snapshot).collect())
 }

@@ -21,6 +21,8 @@ use crate::image::Image;
 
 /// The directory inside with init and its socket, until init has started.
 pub(crate) const CONTROL: &str = "/.stockade";
+/// The configuration of name lookups.
+const RESOLVER: &str = "/etc/resolv.conf";
 /// The name of init there.
 pub(crate) const INIT: &str = "init";
 /// How many processes and threads a sandbox may have if it does not say.
@@ -120,6 +122,20 @@ pub(crate) fn container(parts: Parts<'_>) -> ContainerCreateBody {
     }
 }
 
+/// A container that is never started, for what the engine can do with one.
+pub(crate) fn idle(image: &Image, labels: HashMap<String, String>) -> ContainerCreateBody {
+    ContainerCreateBody {
+        image: Some(image.id.clone()),
+        entrypoint: Some(vec!["/none".to_owned()]),
+        labels: Some(labels),
+        host_config: Some(HostConfig {
+            network_mode: Some("none".to_owned()),
+            ..HostConfig::default()
+        }),
+        ..ContainerCreateBody::default()
+    }
+}
+
 /// The binds that every container has. `control` and the others are directories of the host.
 pub(crate) fn own_binds(
     control: &Path,
@@ -127,6 +143,7 @@ pub(crate) fn own_binds(
     home: PathBuf,
     workspace: Option<(PathBuf, PathBuf)>,
     trusted: Option<PathBuf>,
+    resolver: PathBuf,
 ) -> Vec<Bind> {
     let read_only = |host: PathBuf, inside: PathBuf| Bind { host, inside, writable: false };
     let writable = |host: PathBuf, inside: PathBuf| Bind { host, inside, writable: true };
@@ -134,6 +151,7 @@ pub(crate) fn own_binds(
         read_only(control.to_owned(), CONTROL.into()),
         read_only(init.to_owned(), Path::new(CONTROL).join(INIT)),
         writable(home, HOME.into()),
+        read_only(resolver, RESOLVER.into()),
     ];
     binds.extend(trusted.map(|trusted| read_only(trusted, TRUSTED_INSIDE.into())));
     binds.extend(workspace.map(|(host, inside)| writable(host, inside)));

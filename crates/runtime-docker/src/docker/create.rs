@@ -43,9 +43,9 @@ pub(super) struct Lock {
 
 impl Lock {
     /// Takes the lock; `None` while another process has it.
-    pub(super) fn attempt(directory: &Path, id: &SandboxId) -> Result<Option<Self>> {
+    pub(super) fn attempt(directory: &Path, name: &str) -> Result<Option<Self>> {
         let locks = directory.join(LOCKS);
-        let path = locks.join(id.as_str());
+        let path = locks.join(name);
         let failed = |source| Error::Host { path: path.display().to_string(), source };
         std::fs::create_dir_all(&locks).map_err(failed)?;
         let file = File::options().create(true).truncate(false).write(true).open(&path);
@@ -64,10 +64,10 @@ impl Lock {
     }
 
     /// Waits for the lock.
-    pub(super) async fn take(directory: &Path, id: &SandboxId) -> Result<Self> {
+    pub(super) async fn take(directory: &Path, name: &str) -> Result<Self> {
         let end = tokio::time::Instant::now() + LOCK;
         loop {
-            if let Some(lock) = Self::attempt(directory, id)? {
+            if let Some(lock) = Self::attempt(directory, name)? {
                 return Ok(lock);
             }
             if tokio::time::Instant::now() >= end {
@@ -98,7 +98,7 @@ impl Docker {
         check_engine(&info)?;
         let opened = self.opened().await?;
         let Opened { native, owner, directory } = opened;
-        let _lock = Lock::take(directory, id).await?;
+        let _lock = Lock::take(directory, id.as_str()).await?;
         let image = self.image(requested).await?;
         let spec = with_image(requested, &image);
         if let Some(existing) = native.find(id, &spec).await? {
@@ -108,10 +108,18 @@ impl Docker {
         let user = self.user(engine, owner, id, &spec, &image).await?;
         let binds = self.host_binds(&spec, user)?;
         let init = init::program(directory, &owner.build)?;
+        let resolver = init::resolver(directory, spec.network.is_some())?;
         let staged = native.stage(&spec, user, Root::Image(image.id.clone())).await?;
         let enforced = enforced(&spec, &limits);
         let body = body(
-            Body { spec: &enforced, image: &image, user, init: &init, binds: &binds },
+            Body {
+                spec: &enforced,
+                image: &image,
+                user,
+                init: &init,
+                resolver: &resolver,
+                binds: &binds,
+            },
             &staged,
             owner.of_sandbox(id),
         )?;
@@ -163,8 +171,7 @@ impl Docker {
             Root::Snapshot(snapshot) => {
                 // An unknown snapshot is reported as that.
                 opened.native.root_of_snapshot(snapshot).await?;
-                let (repository, tag) = opened.owner.image(snapshot);
-                Image::find(engine, &format!("{repository}:{tag}")).await
+                Image::find(engine, &opened.owner.image_name(snapshot)).await
             }
             Root::Host | Root::Directory(_) => {
                 Err(Error::Invalid("a container needs an image of the engine".to_owned()))
@@ -270,6 +277,7 @@ struct Body<'a> {
     image: &'a Image,
     user: User,
     init: &'a Path,
+    resolver: &'a Path,
     binds: &'a [Bind],
 }
 
@@ -278,14 +286,15 @@ fn body(
     staged: &StagedContainer,
     labels: std::collections::HashMap<String, String>,
 ) -> Result<ContainerCreateBody> {
-    let Body { spec, image, user, init, binds } = parts;
+    let Body { spec, image, user, init, resolver, binds } = parts;
     let home = staged.directory("home", user, 0o755)?;
     std::fs::write(staged.control().join(request::INIT), "")
         .map_err(|source| Error::Host { path: staged.control().display().to_string(), source })?;
     let workspace = spec.workspace.as_ref();
     let workspace = workspace.map(|workspace| (staged.workspace(), workspace.inside.clone()));
     let trusted = spec.network.is_some().then(|| staged.trusted());
-    let mut all = request::own_binds(&staged.control(), init, home, workspace, trusted);
+    let mut all =
+        request::own_binds(&staged.control(), init, home, workspace, trusted, resolver.to_owned());
     let is_taken = |inside: &String| {
         let inside = Path::new(inside);
         all.iter().chain(binds).any(|bind| bind.inside == inside) || inside == Path::new("/tmp")
@@ -443,8 +452,7 @@ pub(super) fn no_egress() -> Unsupported {
 mod users {
     //! The numbers of a user that an image names, from its own list of users.
 
-    use super::{Engine, Error, Image, Owner, Result, SandboxId, User, container};
-    use bollard::models::{ContainerCreateBody, HostConfig};
+    use super::{Engine, Error, Image, Owner, Result, SandboxId, User, container, request};
 
     const USERS: &str = "/etc/passwd";
     const GROUPS: &str = "/etc/group";
@@ -458,16 +466,7 @@ mod users {
         text: &str,
     ) -> Result<User> {
         let name = format!("{}-users", owner.container(id));
-        let body = ContainerCreateBody {
-            image: Some(image.id.clone()),
-            entrypoint: Some(vec!["/none".to_owned()]),
-            labels: Some(owner.of_sandbox(id)),
-            host_config: Some(HostConfig {
-                network_mode: Some("none".to_owned()),
-                ..HostConfig::default()
-            }),
-            ..ContainerCreateBody::default()
-        };
+        let body = request::idle(image, owner.of_sandbox(id));
         container::remove(engine, &name).await?;
         container::create(engine, &name, body).await?;
         let read = async {
@@ -574,8 +573,7 @@ mod tests {
     #[test]
     fn one_process_at_a_time_works_on_a_sandbox() {
         let place = tempfile::tempdir().unwrap();
-        let id = SandboxId::new("box").unwrap();
-        let attempt = || Lock::attempt(place.path(), &id).unwrap();
+        let attempt = || Lock::attempt(place.path(), "box").unwrap();
         let first = attempt().unwrap();
         assert!(attempt().is_none());
         drop(first);

@@ -17,8 +17,9 @@ use stockade_runtime::{
 use stockade_runtime_native::Native;
 
 use super::create::{Lock, no_egress};
-use super::{Docker, Opened};
+use super::{Docker, Opened, lock_of_snapshot};
 use crate::image::Image;
+use crate::request::idle;
 use crate::{container, image};
 
 #[async_trait]
@@ -68,9 +69,11 @@ impl Runtime for Docker {
             return Ok(());
         }
         let Opened { native, directory, .. } = self.opened().await?;
-        let _lock = Lock::take(directory, id).await?;
+        let _lock = Lock::take(directory, id.as_str()).await?;
         native.cleanup(id).await?;
-        self.remove_container(id).await
+        self.remove_container(id).await?;
+        // It may have been the last that used the image of a removed snapshot.
+        self.sweep_images().await
     }
 
     async fn list(&self, labels: &BTreeMap<String, String>) -> Result<Vec<Status>> {
@@ -86,34 +89,35 @@ impl Runtime for Docker {
     }
 
     async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotInfo> {
-        let Opened { native, owner, .. } = self.opened().await?;
+        let Opened { native, owner, directory } = self.opened().await?;
         let engine = self.engine()?;
         native.inspect(id).await?;
+        let _lock = Lock::take(directory, &lock_of_snapshot(snapshot)).await?;
+        let image = owner.image_name(snapshot);
         // First the image: a snapshot whose image is missing would be useless.
-        let name = owner.container(id);
-        let (repository, tag) = owner.image(snapshot);
-        let known = Image::find(engine, &format!("{repository}:{tag}")).await.is_ok();
-        let info = if known {
-            native.snapshot(id, snapshot).await?
-        } else {
-            self.keep_image(id, snapshot, &name).await?;
-            let taken = native.snapshot(id, snapshot).await;
-            if taken.is_err() {
-                // One that is left behind is found by its labels.
-                let _ = image::remove(engine, owner, snapshot).await;
-            }
-            taken?
+        if Image::find(engine, &image).await.is_err() {
+            self.keep_image(id, snapshot).await?;
+        }
+        let taken = native.snapshot(id, snapshot).await;
+        let is_known = || async {
+            let known = native.snapshots().await;
+            known.is_ok_and(|known| known.iter().any(|info| info.id == *snapshot))
         };
-        Ok(info)
+        if taken.is_err() && !is_known().await {
+            // One that stays is found by its labels.
+            let _ = image::remove(engine, &image).await;
+        }
+        taken
     }
 
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<()> {
         if self.is_unused() {
             return Ok(());
         }
-        let Opened { native, owner, .. } = self.opened().await?;
+        let Opened { native, owner, directory } = self.opened().await?;
+        let _lock = Lock::take(directory, &lock_of_snapshot(snapshot)).await?;
         native.remove_snapshot(snapshot).await?;
-        image::remove(self.engine()?, owner, snapshot).await
+        image::remove(self.engine()?, &owner.image_name(snapshot)).await
     }
 
     async fn snapshots(&self) -> Result<Vec<SnapshotInfo>> {
@@ -290,36 +294,23 @@ impl Runtime for Docker {
 impl Docker {
     /// Keeps the image of a sandbox under the name of a snapshot. The root of a container is
     /// read-only, so its image is all of it, also once the container has ended.
-    async fn keep_image(&self, id: &SandboxId, snapshot: &SnapshotId, name: &str) -> Result<()> {
-        let (engine, Opened { owner, .. }) = (self.engine()?, self.opened().await?);
-        let Some(image_id) = container::image(engine, name).await? else {
-            return self.keep_image_of_ended(id, snapshot, name).await;
-        };
-        let image = Image::find(engine, &image_id).await?;
-        image::commit(engine, owner, name, (id, snapshot), &image).await
-    }
-
-    async fn keep_image_of_ended(
-        &self,
-        id: &SandboxId,
-        snapshot: &SnapshotId,
-        name: &str,
-    ) -> Result<()> {
+    async fn keep_image(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<()> {
         let (engine, Opened { native, owner, .. }) = (self.engine()?, self.opened().await?);
+        let name = owner.container(id);
+        if container::process(engine, &name).await?.is_some()
+            && let Some(image_id) = container::image(engine, &name).await?
+        {
+            let image = Image::find(engine, &image_id).await?;
+            let committed = image::commit(engine, owner, &name, (id, snapshot), &image).await;
+            if committed.is_ok() || container::process(engine, &name).await?.is_some() {
+                return committed;
+            }
+            // It has just ended, and the engine removes it.
+        }
         let image = Image::find(engine, &image_id(native, id).await?).await?;
         let name = format!("{name}-snapshot");
         container::remove(engine, &name).await?;
-        let body = bollard::models::ContainerCreateBody {
-            image: Some(image.id.clone()),
-            entrypoint: Some(vec!["/none".to_owned()]),
-            labels: Some(owner.of_sandbox(id)),
-            host_config: Some(bollard::models::HostConfig {
-                network_mode: Some("none".to_owned()),
-                ..bollard::models::HostConfig::default()
-            }),
-            ..bollard::models::ContainerCreateBody::default()
-        };
-        container::create(engine, &name, body).await?;
+        container::create(engine, &name, idle(&image, owner.of_sandbox(id))).await?;
         let committed = image::commit(engine, owner, &name, (id, snapshot), &image).await;
         container::remove(engine, &name).await?;
         committed
