@@ -265,6 +265,9 @@ impl Keeper {
                 let reason = "only root can give a sandbox several users".to_owned();
                 return unsupported(reason, Some("sudo".to_owned()));
             }
+            Capability::Checkpoint => {
+                return unsupported("it does not store the memory of processes".to_owned(), None);
+            }
             Capability::MemoryLimit => {
                 cgroup::Limits { memory_bytes: Some(64 << 20), ..cgroup::Limits::default() }
             }
