@@ -73,6 +73,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The program bubblewrap ended before it had executed init: what it wrote.
+    #[error("bubblewrap failed: {0}")]
+    Bubblewrap(String),
     /// The jail's first process ended or sent an invalid message.
     #[error("the jail's first process exited before all walls were enabled")]
     Lost,
@@ -260,8 +263,8 @@ impl Launching {
             Ok(_) => {}
             Err(e) => return Err(Error::Pipe(e.into())),
         }
-        let ready =
-            recv_ready(channel).map_err(|error| or_out_of_memory(error, self.cgroup.as_ref()))?;
+        let ready = recv_ready(channel)
+            .map_err(|error| or_reported(or_out_of_memory(error, self.cgroup.as_ref()), spec))?;
         let mut descriptors = ready.descriptors.into_iter();
         let root = ready.root.then(|| descriptors.next()).flatten();
         Ok(Some(PersistentJail {
@@ -351,6 +354,25 @@ fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
 fn or_out_of_memory(error: Error, cgroup: Option<&Group>) -> Error {
     let kills = cgroup.map_or(0, |group| group.oom_kills().unwrap_or(0));
     if kills > 0 { Error::OutOfMemory } else { error }
+}
+
+/// The given error, unless bubblewrap has reported another one.
+fn or_reported(error: Error, spec: &JailSpec) -> Error {
+    /// How much of its output an error contains.
+    const REPORT_BYTES: usize = 1024;
+    let (Error::Lost, Task::Serve { bubblewrap: Some(bubblewrap), .. }) = (&error, &spec.task)
+    else {
+        return error;
+    };
+    let mut report = vec![0; REPORT_BYTES];
+    match rustix::io::pread(&bubblewrap.log, &mut report, 0) {
+        Ok(length) if length > 0 => {
+            report.truncate(length);
+            let text = String::from_utf8_lossy(&report);
+            Error::Bubblewrap(text.trim().trim_start_matches("bwrap: ").to_owned())
+        }
+        _ => error,
+    }
 }
 
 /// Maps the ids where the supervisor must do that, and sends the trees with the message to start.
