@@ -73,12 +73,12 @@ impl DockerFixture {
 
     /// The directory that clients and the keeper share.
     pub(crate) fn runtime(&self) -> PathBuf {
-        self.data().join("docker/runtime/1")
+        self.data().join("runtime-docker/runtime/1")
     }
 
     /// The ids of our objects of a kind, such as `container`.
     pub(crate) fn objects(&self, kind: &str) -> Vec<String> {
-        let Ok(id) = fs::read_to_string(self.data().join("docker/engine-id")) else {
+        let Ok(id) = fs::read_to_string(self.data().join("runtime-docker/engine-id")) else {
             return Vec::new();
         };
         let filter = format!("label=dev.stockade.data={id}");

@@ -74,6 +74,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The program bubblewrap ended before it had executed init: what it wrote.
+    #[error("bubblewrap failed: {0}")]
+    Bubblewrap(String),
     /// The jail's first process ended or sent an invalid message.
     #[error("the jail's first process exited before all walls were enabled")]
     Lost,
@@ -128,7 +131,7 @@ pub struct Launching {
     cgroup: Option<Group>,
     deadline: Instant,
     /// Kept until the walls are enabled: the locks, and what is unmapped late.
-    _parts: Option<(JailSpec, Option<RootPlan>)>,
+    parts: Option<(JailSpec, Option<RootPlan>)>,
 }
 
 /// A jail whose walls are enabled and whose init serves requests. Dropping it ends nothing: the
@@ -257,7 +260,7 @@ pub fn launch_persistent(mut spec: JailSpec) -> Result<Launching, Error> {
         host_start: spec.identity.range().map(|range| range.start),
         cgroup,
         deadline: Instant::now() + LAUNCH_DEADLINE,
-        _parts: Some((spec, plan)),
+        parts: Some((spec, plan)),
     })
 }
 
@@ -282,7 +285,7 @@ pub fn launch_in_container(
         host_start,
         cgroup: None,
         deadline: Instant::now() + LAUNCH_DEADLINE,
-        _parts: None,
+        parts: None,
     })
 }
 
@@ -293,15 +296,19 @@ impl Launching {
     /// # Errors
     /// As [`launch`]; the caller must drop the jail then.
     pub fn advance(&mut self) -> Result<Option<PersistentJail>, Error> {
-        let Self { process, init, channel, host_start, .. } = self;
+        let Self { process, init, channel, host_start, parts, .. } = self;
         match poll(&mut [PollFd::new(&*channel, PollFlags::IN)], Some(&Timespec::default())) {
             Ok(0) if Instant::now() >= self.deadline => return Err(Error::Deadline),
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(e) => return Err(Error::Pipe(e.into())),
         }
-        let ready =
-            recv_ready(channel).map_err(|error| or_out_of_memory(error, self.cgroup.as_ref()))?;
+        let ready = recv_ready(channel)
+            .map_err(|error| or_out_of_memory(error, self.cgroup.as_ref()))
+            .map_err(|error| match parts {
+                Some((spec, _)) => or_reported(error, spec),
+                None => error,
+            })?;
         let mut descriptors = ready.descriptors.into_iter();
         let root = ready.root.then(|| descriptors.next()).flatten();
         Ok(Some(PersistentJail {
@@ -391,6 +398,25 @@ fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
 fn or_out_of_memory(error: Error, cgroup: Option<&Group>) -> Error {
     let kills = cgroup.map_or(0, |group| group.oom_kills().unwrap_or(0));
     if kills > 0 { Error::OutOfMemory } else { error }
+}
+
+/// The given error, unless bubblewrap has reported another one.
+fn or_reported(error: Error, spec: &JailSpec) -> Error {
+    /// How much of its output an error contains.
+    const REPORT_BYTES: usize = 1024;
+    let (Error::Lost, Task::Serve { bubblewrap: Some(bubblewrap), .. }) = (&error, &spec.task)
+    else {
+        return error;
+    };
+    let mut report = vec![0; REPORT_BYTES];
+    match rustix::io::pread(&bubblewrap.log, &mut report, 0) {
+        Ok(length) if length > 0 => {
+            report.truncate(length);
+            let text = String::from_utf8_lossy(&report);
+            Error::Bubblewrap(text.trim().trim_start_matches("bwrap: ").to_owned())
+        }
+        _ => error,
+    }
 }
 
 /// Maps the ids where the supervisor must do that, and sends the trees with the message to start.

@@ -18,7 +18,7 @@ use crate::labels::Owner;
 use crate::leftovers;
 
 /// The directory of the runtime, below the data directory. It has a keeper of its own.
-const DIRECTORY: &str = "docker";
+const DIRECTORY: &str = "runtime-docker";
 
 /// How the sandboxes of a data directory are run.
 #[derive(Debug, Clone)]

@@ -45,6 +45,7 @@ use self::input::InputWriter;
 use self::snapshot::Prepared;
 use self::start::Starter;
 use self::stream::StreamPosition;
+use super::bubblewrap::Launcher;
 use super::directory::Directory;
 use super::failure::image_error;
 use super::input_file;
@@ -105,9 +106,19 @@ impl Native {
     /// [`Error::Host`] when the data directory cannot be used: it belongs to another user, or
     /// others may write to it.
     pub fn open(options: Options) -> Result<Self> {
+        Self::open_for(Launcher::Own, options)
+    }
+
+    /// The sandboxes of a data directory that this launcher makes. The keeper's program must be one
+    /// for the same launcher.
+    ///
+    /// # Errors
+    /// As [`Native::open`].
+    pub fn open_for(launcher: Launcher, options: Options) -> Result<Self> {
         let Options { data, keeper, pool } = options;
         let failed = |source| Error::Host { path: data.display().to_string(), source };
-        let directory = Directory::open(&data).map_err(|error| failed(io::Error::other(error)))?;
+        let directory =
+            Directory::open(&data, launcher).map_err(|error| failed(io::Error::other(error)))?;
         // The keeper works in another directory.
         let absolute = data.canonicalize().map_err(failed)?;
         Ok(Self(Arc::new(Client::new(directory, Starter::new(absolute, keeper, pool)))))

@@ -4,6 +4,7 @@
 //! accepts connections from every client, and outlives all clients. `wire` defines the protocol
 //! between clients and keeper.
 
+pub mod bubblewrap;
 mod client;
 mod directory;
 mod failure;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bollard::models::{ContainerCreateBody, SystemInfo};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
+use stockade_core::runtime::{RuntimeName, Support};
 use stockade_core::sandbox::{BestEffort, LimitName, Root, User};
 use stockade_core::{
     Enforcement, Isolation, Level, LimitReport, SandboxId, SandboxSpec, WallReport,
@@ -94,8 +95,7 @@ impl Docker {
     ) -> Result<Status> {
         self.check(requested)?;
         let engine = self.engine()?;
-        let info = engine.info().await?;
-        check_engine(&info)?;
+        let info = self.usable_engine().await?;
         let opened = self.opened().await?;
         let Opened { native, owner, directory } = opened;
         let _lock = Lock::take(directory, id.as_str()).await?;
@@ -142,20 +142,35 @@ impl Docker {
         result
     }
 
+    /// What the engine can do, if it is one whose containers are what is promised.
+    pub(super) async fn usable_engine(&self) -> Result<SystemInfo> {
+        let info = self.engine()?.info().await?;
+        check_engine(&info)?;
+        Ok(info)
+    }
+
     /// Refuses what a container cannot have, before anything is made.
     fn check(&self, spec: &SandboxSpec) -> Result<()> {
-        match &spec.root {
-            Root::Image(_) | Root::Snapshot(_) => {}
-            Root::Host | Root::Directory(_) => {
-                let text =
-                    "a container needs an image of the engine: name one, as in `--image debian:12`";
-                return Err(Error::Invalid(text.to_owned()));
+        let lacks = |capability: Capability| -> Result<()> {
+            match RuntimeName::Docker.declares(capability) {
+                Support::No(reason) => {
+                    let remedy = Some("--runtime native".to_owned());
+                    Err((capability, Unsupported { reason: reason.to_owned(), remedy }).into())
+                }
+                Support::Yes | Support::Conditional(_) => Ok(()),
             }
+        };
+        if matches!(spec.root, Root::Host) {
+            lacks(Capability::HostRoot)?;
+        }
+        if let Root::Directory(path) = &spec.root {
+            let path = path.display();
+            return Err(Error::Invalid(format!(
+                "a container starts from an image of the engine, and {path} is a path"
+            )));
         }
         if !spec.access.is_empty() {
-            let text =
-                "the runtime `docker` does not enforce access rules: use the runtime `native`";
-            return Err(Error::Invalid(text.to_owned()));
+            lacks(Capability::AccessRules)?;
         }
         if spec.network.is_some() && !rustix::process::geteuid().is_root() {
             return Err((Capability::Egress, no_egress()).into());

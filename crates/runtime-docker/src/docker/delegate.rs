@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use stockade_core::runtime::{RuntimeName, Support};
 use stockade_core::sandbox::{Root, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
 use stockade_runtime::{
@@ -25,18 +26,19 @@ use crate::{container, image};
 #[async_trait]
 impl Runtime for Docker {
     fn name(&self) -> &'static str {
-        "docker"
+        RuntimeName::Docker.as_str()
+    }
+
+    async fn available(&self) -> std::result::Result<(), Unsupported> {
+        self.usable_engine().await.map(drop).map_err(unsupported)
     }
 
     async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported> {
-        let unsupported = |error: Error| match error {
-            Error::Unavailable { what, reason, remedy } => Unsupported {
-                reason: format!("cannot reach {what}: {reason}"),
-                remedy: Some(remedy),
-            },
-            error => Unsupported { reason: error.to_string(), remedy: None },
-        };
-        let info = self.engine().map_err(unsupported)?.info().await.map_err(unsupported)?;
+        if let Support::No(reason) = RuntimeName::Docker.declares(capability) {
+            let remedy = Some("--runtime native".to_owned());
+            return Err(Unsupported { reason: reason.to_owned(), remedy });
+        }
+        let info = self.usable_engine().await.map_err(unsupported)?;
         let limit = |is_supported: Option<bool>| match is_supported {
             Some(true) => Ok(()),
             _ => Err(Unsupported {
@@ -45,10 +47,6 @@ impl Runtime for Docker {
             }),
         };
         match capability {
-            Capability::Users => Err(Unsupported {
-                reason: "all commands of a container run as one user".to_owned(),
-                remedy: Some("create another sandbox with that user".to_owned()),
-            }),
             Capability::Egress if !rustix::process::geteuid().is_root() => Err(no_egress()),
             Capability::Egress => {
                 self.native().await.map_err(unsupported)?.supports(capability).await
@@ -314,6 +312,15 @@ impl Docker {
         let committed = image::commit(engine, owner, &name, (id, snapshot), &image).await;
         container::remove(engine, &name).await?;
         committed
+    }
+}
+
+fn unsupported(error: Error) -> Unsupported {
+    match error {
+        Error::Unavailable { what, reason, remedy } => {
+            Unsupported { reason: format!("cannot reach {what}: {reason}"), remedy: Some(remedy) }
+        }
+        error => Unsupported { reason: error.to_string(), remedy: None },
     }
 }
 

@@ -421,13 +421,14 @@ fn now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bubblewrap::Launcher;
 
     #[tokio::test]
     async fn a_copy_counts_only_when_the_sandbox_stood_still_to_its_end() {
         let scratch = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(scratch.path().join("runtime/1/sandboxes/box/layers/upper"))
             .unwrap();
-        let directory = Directory::open(scratch.path()).unwrap();
+        let directory = Directory::open(scratch.path(), Launcher::Own).unwrap();
         let listener = directory.listen().unwrap();
         let (sandbox, id) = (SandboxId::new("box").unwrap(), SnapshotId::new("snap").unwrap());
         let paused = || PausedSandbox {

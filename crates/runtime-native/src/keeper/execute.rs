@@ -20,6 +20,7 @@ use super::context::{Context, Reply};
 use super::pipes::Pipes;
 use super::record;
 use super::sandbox::{Lifecycle, PendingCommand, Sandbox};
+use crate::bubblewrap::{self, Launcher};
 use crate::input_file::{self, InputFile};
 use crate::wire::{Action, Answer, Failure, TargetHead};
 use stockade_runtime::{Capability, Offsets, State};
@@ -68,6 +69,13 @@ impl Sandbox {
             self.afford_input(context, given)?;
         }
         let user = self.user_of_command(context, head.user)?;
+        if context.launcher == Launcher::Bubblewrap && user != self.record.user {
+            return Err(Failure::Unsupported {
+                capability: Capability::Users.as_str().to_owned(),
+                reason: bubblewrap::ONE_USER.to_owned(),
+                remedy: Some("--runtime native".to_owned()),
+            });
+        }
         let number = context.next_number();
         let mut command = Command::new(exec.clone(), number, head.output_limit_bytes);
         command.takes_input = head.takes_input && given.is_none();

@@ -20,6 +20,7 @@ use stockade_plan::limits::{self, Disk, EnforcedLimits, Groups, WatchedLimits as
 use stockade_plan::{
     HostPaths, JailStatus, PersistentInput as HeldPlan, Request as Planned, TRUSTED_FILE, owners,
 };
+use stockade_runtime::Capability;
 
 use super::Key;
 use super::boot_time::{self, BootTime};
@@ -30,6 +31,7 @@ use super::reactor::{Interest, Source};
 use super::record::{self, Record, Stage};
 use super::sandbox::{Lifecycle, Sandbox};
 use super::timers::Timer;
+use crate::bubblewrap::{self, Launcher};
 use crate::directory;
 use crate::wire::{Answer, Container, Failure, InitialState, Layers, LowerLayer};
 
@@ -181,7 +183,18 @@ impl Sandbox {
         let listener = control::listen(self.directory(), SOCKET)
             .map_err(|error| exhausted("a socket", &error))?;
         context.afford_sandbox(&listener)?;
+        let bubblewrap = match context.launcher {
+            Launcher::Own => None,
+            Launcher::Bubblewrap => {
+                Some(bubblewrap::find().map_err(|missing| Failure::Unsupported {
+                    capability: Capability::HostRoot.as_str().to_owned(),
+                    reason: missing.reason,
+                    remedy: missing.remedy,
+                })?)
+            }
+        };
         let planned = checked.persistent_jail(HeldPlan {
+            bubblewrap,
             identity,
             directory: &path,
             origin,
@@ -532,6 +545,9 @@ fn launch_refused(error: &jail::Error) -> Failure {
             wall_refused(Wall::View, format!("{reason}; {OTHER_OWNERS}"))
         }
         jail::Error::JoinGroup(_) => wall(Wall::Cgroup),
+        jail::Error::Bubblewrap(_) => {
+            Failure::Wall { wall: "bwrap".to_owned(), reason, without_overlay: None }
+        }
         jail::Error::OutOfMemory => Failure::Limit {
             limit: LimitName::Memory,
             reason,

@@ -25,6 +25,7 @@ use super::sandbox::PendingCommand;
 use super::sandbox::PendingListeners;
 use super::sandbox::{Lifecycle, Sandbox};
 use super::{ClientId, Key};
+use crate::bubblewrap::Launcher;
 use crate::directory::Directory;
 use crate::input_file::{self, InputFile, MAX_INPUT_BYTES};
 use crate::wire::{Action, Answer, CommandHead, CommandStrings, Failure, TargetHead};
@@ -69,8 +70,10 @@ impl Fixture {
         let data = dir.path().join("data");
         std::fs::create_dir(&data).unwrap();
         rustix::fs::chmod(&data, Mode::RWXU).unwrap();
-        let directory = Directory::open(&data).unwrap();
-        let context = Context::new(data, directory, Users::Own(OWN), 1024).unwrap();
+        let directory = Directory::open(&data, Launcher::Own).unwrap();
+        let context =
+            Context::new(&super::Options::for_tests(data), directory, Users::Own(OWN), 1024)
+                .unwrap();
         rustix::fs::mkdirat(&context.sandboxes, "box", Mode::RWXU).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own = rustix::fs::openat(&context.sandboxes, "box", flags, Mode::empty()).unwrap();
