@@ -5,6 +5,7 @@
     reason = "helpers of tests fail by panicking, as tests do"
 )]
 
+mod faults;
 mod hardening;
 
 use std::ffi::OsString;
@@ -34,6 +35,21 @@ pub(crate) struct DockerFixture {
     pub(crate) engine: Engine,
 }
 
+/// Runs a test that needs an engine, or records why it cannot run.
+pub(crate) fn with_engine(engine: Result<Engine, String>, test: impl AsyncFnOnce(&DockerFixture)) {
+    require_nextest();
+    let is_root = rustix::process::geteuid().is_root();
+    let engine = if is_root { engine } else { Err("the tests do not run as root".to_owned()) };
+    match engine {
+        Err(reason) => conformance::skipped(&reason),
+        Ok(engine) => {
+            let fixture = DockerFixture::with(engine);
+            let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+            tokio.block_on(test(&fixture));
+        }
+    }
+}
+
 /// Runs a case, or records why it cannot run.
 pub(crate) fn as_root(case: &str) {
     require_nextest();
@@ -45,9 +61,13 @@ impl DockerFixture {
         if !rustix::process::geteuid().is_root() {
             return Err("the tests do not run as root".to_owned());
         }
-        let engine = Engine::start()?;
+        Ok(Self::with(Engine::start()?))
+    }
+
+    /// A data directory for another engine.
+    pub(crate) fn with(engine: Engine) -> Self {
         let directory = tempfile::Builder::new().prefix("stockade-docker-").tempdir().unwrap();
-        Ok(Self { directory, engine })
+        Self { directory, engine }
     }
 
     /// A separate client.
@@ -59,7 +79,9 @@ impl DockerFixture {
         Options {
             data: self.data(),
             keeper: vec![program("stockade").into(), KEEPER.into()],
+            programs: Vec::new(),
             build: "test".to_owned(),
+            deadline: stockade_runtime_docker::DEADLINE,
             address: Ok(Address { socket: self.engine.socket() }),
         }
     }
@@ -74,6 +96,37 @@ impl DockerFixture {
     /// The directory that clients and the keeper share.
     pub(crate) fn runtime(&self) -> PathBuf {
         self.data().join("runtime-docker/runtime/1")
+    }
+
+    /// A running sandbox.
+    pub(crate) async fn sandbox(
+        &self,
+        runtime: &Docker,
+        change: impl FnOnce(&mut SandboxSpec),
+    ) -> SandboxId {
+        let id = SandboxId::new(format!("box-{}", self.objects("container").len())).unwrap();
+        let mut spec = self.spec();
+        change(&mut spec);
+        runtime.create(&id, &spec).await.unwrap();
+        id
+    }
+
+    /// The output of a script in a sandbox.
+    pub(crate) async fn sh(&self, runtime: &Docker, id: &SandboxId, script: &str) -> String {
+        use stockade_runtime::Event;
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let exec = ExecId::new(format!("run-{number}")).unwrap();
+        let arguments = ["sh", "-c", script].map(OsString::from).into();
+        let command = Command { arguments, ..Command::default() };
+        let mut running = runtime.execute(id, &exec, &command).await.unwrap();
+        let mut output = Vec::new();
+        while let Some(event) = running.events.next().await {
+            if let Event::Output { bytes, .. } = event {
+                output.extend_from_slice(&bytes);
+            }
+        }
+        String::from_utf8_lossy(&output).into_owned()
     }
 
     /// The ids of our objects of a kind, such as `container`.
@@ -173,6 +226,9 @@ impl Drop for DockerFixture {
         if std::thread::panicking() {
             let log = fs::read_to_string(self.runtime().join("log")).unwrap_or_default();
             let _ = std::io::Write::write_all(&mut std::io::stderr(), log.as_bytes());
+        }
+        if !self.engine.socket().exists() {
+            return;
         }
         for container in self.objects("container") {
             let id = container.trim_start_matches("container ").to_owned();

@@ -135,7 +135,9 @@ async fn service(
     let docker = Docker::new(docker::Options {
         data: data.to_owned(),
         keeper: programs.keeper.clone(),
+        programs: programs.child.iter().map(|(_, path)| path.clone()).collect(),
         build: stockade_cli::programs::BUILD.to_owned(),
+        deadline: docker::DEADLINE,
         address: docker::Address::from_environment(),
     });
     let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());

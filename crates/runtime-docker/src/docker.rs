@@ -27,8 +27,13 @@ pub struct Options {
     pub data: PathBuf,
     /// The keeper's program with its arguments.
     pub keeper: Vec<OsString>,
+    /// Stockade's own programs. A container in which one is mounted gets a copy that runs in any
+    /// image.
+    pub programs: Vec<PathBuf>,
     /// The id of this build.
     pub build: String,
+    /// How long the engine may take for one request.
+    pub deadline: std::time::Duration,
     /// Where the engine listens, or why no engine can be used.
     pub address: std::result::Result<Address, AddressError>,
 }
@@ -57,7 +62,8 @@ impl Docker {
     /// The sandboxes of a data directory. Nothing is connected or started before it is needed.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        let engine = options.address.clone().map(Engine::new);
+        let engine = options.address.clone();
+        let engine = engine.map(|address| Engine::new(address, options.deadline));
         Self(Arc::new(Shared { options, engine, opened: OnceCell::new() }))
     }
 

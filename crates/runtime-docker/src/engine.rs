@@ -11,8 +11,8 @@ use tokio::sync::OnceCell;
 
 use crate::address::Address;
 
-/// How long the engine may take for one request.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+/// How long an engine may usually take for one request.
+pub const DEADLINE: Duration = Duration::from_secs(30);
 /// The answers of the engine: no such object, and a conflict with another one.
 const NOT_FOUND: u16 = 404;
 const CONFLICT: u16 = 409;
@@ -22,6 +22,7 @@ const NOT_MODIFIED: u16 = 304;
 #[derive(Debug)]
 pub(crate) struct Engine {
     address: Address,
+    deadline: Duration,
     client: OnceCell<Client>,
 }
 
@@ -39,8 +40,8 @@ pub(crate) enum Failure {
 }
 
 impl Engine {
-    pub(crate) fn new(address: Address) -> Self {
-        Self { address, client: OnceCell::new() }
+    pub(crate) fn new(address: Address, deadline: Duration) -> Self {
+        Self { address, deadline, client: OnceCell::new() }
     }
 
     /// The connection. The version of the interface is the newest that both sides know.
@@ -48,10 +49,10 @@ impl Engine {
         self.client
             .get_or_try_init(|| async {
                 let path = self.address.socket.to_string_lossy();
-                let seconds = DEADLINE.as_secs();
+                let seconds = self.deadline.as_secs().max(1);
                 let client = Client::connect_with_unix(&path, seconds, API_DEFAULT_VERSION)
                     .map_err(|error| self.unreachable(&error))?;
-                let negotiated = tokio::time::timeout(DEADLINE, client.negotiate_version());
+                let negotiated = tokio::time::timeout(self.deadline, client.negotiate_version());
                 let negotiated = negotiated.await.map_err(|_| too_slow())?;
                 negotiated.map_err(|error| self.unreachable(&error))
             })
@@ -67,7 +68,7 @@ impl Engine {
         F: Future<Output = std::result::Result<T, EngineError>> + Send,
     {
         let client = self.client().await.map_err(Failure::Other)?;
-        match tokio::time::timeout(DEADLINE, act(client)).await {
+        match tokio::time::timeout(self.deadline, act(client)).await {
             Ok(answer) => answer.map_err(|error| self.failure(error)),
             Err(_) => Err(Failure::Other(too_slow())),
         }

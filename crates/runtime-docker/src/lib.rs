@@ -16,8 +16,10 @@ mod image;
 mod init;
 mod labels;
 mod leftovers;
+mod programs;
 mod request;
 mod seccomp;
 
 pub use address::{Address, AddressError};
 pub use docker::{Docker, Options};
+pub use engine::DEADLINE;

@@ -28,6 +28,14 @@ impl Engine {
     /// # Errors
     /// Why none can be started here.
     pub fn start() -> Result<Self, String> {
+        Self::start_for("")
+    }
+
+    /// Another engine, for tests that kill it.
+    ///
+    /// # Errors
+    /// As [`Engine::start`].
+    pub fn start_for(purpose: &str) -> Result<Self, String> {
         if !Path::new("/usr/sbin/dockerd").exists() {
             return Err(
                 "there is no dockerd: apt-get install --no-install-recommends docker.io".into()
@@ -42,7 +50,7 @@ impl Engine {
             .to_string_lossy()
             .bytes()
             .fold(5381, |hash: u32, byte| hash.wrapping_mul(33) ^ u32::from(byte));
-        let directory = std::env::temp_dir().join(format!("stockade-engine-{name:x}"));
+        let directory = std::env::temp_dir().join(format!("stockade-engine-{name:x}{purpose}"));
         let text = |error: std::io::Error| error.to_string();
         let users = File::create(directory.with_extension("users")).map_err(text)?;
         users.lock_shared().map_err(text)?;
@@ -101,7 +109,6 @@ impl Engine {
     ///
     /// # Panics
     /// If the command fails.
-    #[must_use]
     pub fn docker(&self, arguments: &[&str]) -> String {
         let mut docker = Command::new("docker");
         docker.arg("-H").arg(format!("unix://{}", self.socket().display())).args(arguments);

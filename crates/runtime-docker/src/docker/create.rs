@@ -25,6 +25,7 @@ use crate::engine::Engine;
 use crate::image::Image;
 use crate::init;
 use crate::labels::Owner;
+use crate::programs::{LIBRARIES, Portable};
 use crate::request::{self, Bind, OwnVolume, Parts};
 
 /// The user of a sandbox for which neither a request nor an image names one.
@@ -106,7 +107,7 @@ impl Docker {
         }
         let limits = limits(&spec, &info)?;
         let user = self.user(engine, owner, id, &spec, &image).await?;
-        let binds = self.host_binds(&spec, user)?;
+        let binds = self.host_binds(&spec, user, opened)?;
         let init = init::program(directory, &owner.build)?;
         let resolver = init::resolver(directory, spec.network.is_some())?;
         let staged = native.stage(&spec, user, Root::Image(image.id.clone())).await?;
@@ -228,7 +229,7 @@ impl Docker {
     }
 
     /// Checks every path of the host that the request names, by the rules of all runtimes.
-    fn host_binds(&self, spec: &SandboxSpec, user: User) -> Result<Vec<Bind>> {
+    fn host_binds(&self, spec: &SandboxSpec, user: User, opened: &Opened) -> Result<Vec<Bind>> {
         let paths = || HostPaths::new(&self.0.options.data);
         let users = match rustix::process::geteuid().is_root() {
             true => Users::Range,
@@ -237,12 +238,29 @@ impl Docker {
         let invalid = |error: stockade_plan::Error| stockade_runtime_native::plan_error(error);
         let checked = SandboxSpec { user: Some(user), ..spec.clone() };
         Request::check(&checked, &Root::Host, users, &paths).map_err(invalid)?;
+        let own_programs: Vec<_> =
+            self.0.options.programs.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let mut portable = None;
         let mut binds = Vec::new();
         for mount in &spec.mounts {
             let real = paths().and_then(|paths| paths.open(&mount.host)).map_err(invalid)?.real;
             let (inside, writable) = (mount.inside.clone(), mount.writable);
-            binds.push(Bind { host: real, inside, writable });
+            let host = if own_programs.contains(&real) && !writable {
+                let copies = match portable.take() {
+                    Some(copies) => copies,
+                    None => Portable::open(&opened.directory, &opened.owner.build)?,
+                };
+                portable.insert(copies).program(&real)?
+            } else {
+                real
+            };
+            binds.push(Bind { host, inside, writable });
         }
+        binds.extend(portable.map(|copies| Bind {
+            host: copies.libraries(),
+            inside: LIBRARIES.into(),
+            writable: false,
+        }));
         Ok(binds)
     }
 

@@ -97,6 +97,7 @@ impl Fixture {
             root: Root::Host,
             begun: None,
             whole: None,
+            is_container: false,
             created_at_ms: 0,
             lease: None,
             user: OWN,
