@@ -468,9 +468,6 @@ fn isolation(spec: &SandboxSpec, user: User, limits: Vec<LimitReport>) -> Isolat
         }
     });
     let walls = walls.collect();
-    if spec.workspace.is_some() {
-        reasons.push("the files of the workspace were copied".to_owned());
-    }
     Isolation { level: Level::Reduced, walls, limits, reasons }
 }
 
