@@ -1,4 +1,4 @@
-//! The native runtime under the suite that every backend must pass, under attack from inside and
+//! The native runtime, and that of bubblewrap, under the suite that every backend must pass, under attack from inside and
 //! under faults of the machine, as root and as an ordinary user: a client in this process, and the
 //! built `stockade` binary as the keeper.
 
@@ -25,4 +25,14 @@ mod root {
 mod user {
     //! As an ordinary user.
     stockade_runtime::conformance_tests!(crate::identity::as_user);
+}
+
+mod bwrap_root {
+    //! With bubblewrap, as root.
+    stockade_runtime::conformance_tests!(crate::identity::bwrap_as_root);
+}
+
+mod bwrap_user {
+    //! With bubblewrap, as an ordinary user.
+    stockade_runtime::conformance_tests!(crate::identity::bwrap_as_user);
 }
