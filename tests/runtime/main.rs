@@ -32,3 +32,13 @@ mod user {
     //! As an ordinary user.
     stockade_runtime::conformance_tests!(crate::identity::as_user);
 }
+
+mod bwrap_root {
+    //! With bubblewrap, as root.
+    stockade_runtime::conformance_tests!(crate::identity::bwrap_as_root);
+}
+
+mod bwrap_user {
+    //! With bubblewrap, as an ordinary user.
+    stockade_runtime::conformance_tests!(crate::identity::bwrap_as_user);
+}

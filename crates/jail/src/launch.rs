@@ -23,6 +23,7 @@ use crate::spec::{JailSpec, Network, Source, Streams, Task};
 use crate::sys::{self, ForkResult, KillOnDrop};
 use crate::vm_helper::RootPlan;
 use crate::walls::Wall;
+use crate::watch;
 
 /// How long enabling the walls may take, on a machine under heavy load.
 const LAUNCH_DEADLINE: Duration = Duration::from_secs(30);
@@ -141,8 +142,11 @@ pub struct PersistentJail {
     /// The pidfd of the jail's init, which is a child of this process: readable once init is dead
     /// and can be reaped.
     pub init: OwnedFd,
-    /// The host's process id of init.
+    /// The host's process id of init; of bubblewrap, where that has made the jail: it ends with the
+    /// init that it has started, and that init with it.
     pub init_process: i32,
+    /// The host's process id of the init that serves requests.
+    pub serving_process: i32,
     /// The root directory inside, for resolving paths below it (`O_PATH`).
     pub root: OwnedFd,
     /// The network listeners, if the spec requested them.
@@ -311,7 +315,19 @@ impl Launching {
             })?;
         let mut descriptors = ready.descriptors.into_iter();
         let root = ready.root.then(|| descriptors.next()).flatten();
+        let serving_process = match &spec.task {
+            Task::Serve { bubblewrap: Some(_), .. } => {
+                let step = || "find the init that bubblewrap has started".to_owned();
+                let failed = |source| Error::Wall { wall: Wall::Pid, step: step(), source };
+                let init = watch::only_child(*process).map_err(failed)?;
+                let group = self.cgroup.as_ref();
+                group.map_or(Ok(()), |group| group.exclude(*process)).map_err(Error::JoinGroup)?;
+                init
+            }
+            _ => *process,
+        };
         Ok(Some(PersistentJail {
+            serving_process,
             root: root.ok_or(Error::Lost)?,
             listeners: listeners(ready.listeners, descriptors)?,
             init: init.0.take().ok_or(Error::Lost)?,

@@ -287,7 +287,14 @@ impl Sandbox {
         isolation: Isolation,
     ) -> io::Result<()> {
         let jail::PersistentJail {
-            init, init_process, root, cgroup, host_start, listeners, ..
+            init,
+            init_process,
+            serving_process,
+            root,
+            cgroup,
+            host_start,
+            listeners,
+            ..
         } = launched;
         let group = cgroup.unwrap_or_default();
         let watched = context.reactor.watch_or_return(init, Source::Exit(self.key), Interest::IN);
@@ -298,6 +305,7 @@ impl Sandbox {
         });
         let record = record::JailRecord {
             init: init_process,
+            serving: (serving_process != init_process).then_some(serving_process),
             init_started: 0,
             host_start,
             isolation,

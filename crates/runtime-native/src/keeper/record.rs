@@ -88,6 +88,10 @@ pub(super) enum Stage {
 pub(super) struct JailRecord {
     /// The process id of its init.
     pub(super) init: i32,
+    /// The process id of the init that serves requests, where bubblewrap has started it: then `init`
+    /// is bubblewrap's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) serving: Option<i32>,
     /// The start time of init, which distinguishes it from other processes with the same id.
     pub(super) init_started: u64,
     /// The host id of inside id 0.

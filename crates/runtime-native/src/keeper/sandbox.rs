@@ -295,7 +295,8 @@ impl Sandbox {
         loop {
             let commands = self.command_activity();
             let Some(jail) = self.jail() else { return };
-            match jail.pause.step(&jail.group, jail.record.init, commands) {
+            let init = jail.record.serving.unwrap_or(jail.record.init);
+            match jail.pause.step(&jail.group, init, commands) {
                 Step::Nothing => return,
                 Step::Send(request) => self.send(context, request, Vec::new()),
                 Step::Poll(delay) => {

@@ -82,6 +82,7 @@ impl Fixture {
         let life = Process::new("sleep").arg("1000").spawn().unwrap();
         let process = i32::try_from(life.id()).unwrap();
         let jail_record = record::JailRecord {
+            serving: None,
             init: process,
             init_started: 0,
             host_start: None,
