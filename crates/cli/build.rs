@@ -25,6 +25,9 @@ fn main() -> io::Result<()> {
         hasher.write(&fs::read(&file)?);
     }
     println!("cargo::rustc-env=STOCKADE_BUILD={:016x}", hasher.finish());
+    // Where a copy of the program that is mounted into a container finds its libraries
+    // (`crates/runtime-docker/src/programs.rs`). It does not exist on the host.
+    println!("cargo::rustc-link-arg-bins=-Wl,-rpath,/opt/stockade/lib");
     write_error_pages()
 }
 

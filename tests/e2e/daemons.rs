@@ -116,12 +116,15 @@ fn processes() -> impl Iterator<Item = Pid> {
 
 /// The processes whose first argument is this and whose second is the data directory.
 fn with_arguments(word: &str, data: &Path) -> Vec<Pid> {
+    // Containers have a keeper of their own.
+    let of_containers = data.join("runtime-docker").to_string_lossy().into_owned();
     let data = data.to_string_lossy();
     let is_one = |process: &Pid| {
         let path = format!("/proc/{}/cmdline", process.as_raw_nonzero());
         let line = std::fs::read(path).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0).skip(1);
-        words.next() == Some(word.as_bytes()) && words.any(|word| word == data.as_bytes())
+        words.next() == Some(word.as_bytes())
+            && words.any(|word| word == data.as_bytes() || word == of_containers.as_bytes())
     };
     processes().filter(is_one).collect()
 }

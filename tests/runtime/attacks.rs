@@ -14,8 +14,14 @@ use std::time::Duration;
 
 use stockade_core::sandbox::{HostMount, User};
 use stockade_core::{ExecId, SandboxId, SandboxSpec};
-use stockade_runtime::{Command, Ending, Event, Offsets, Runtime as _, StandardInput, State};
+use stockade_runtime::conformance::skipped;
+use stockade_runtime::{
+    Capability, Command, Ending, Event, Offsets, Runtime as _, StandardInput, State,
+};
+use stockade_runtime_native::bubblewrap::{self, Launcher};
 use stockade_runtime_native::{Native, Options};
+
+use crate::native::keeper;
 
 use stockade_test_support::program;
 
@@ -47,14 +53,14 @@ const ATTACKS: &[&[&str]] = &[
     &["urgent-data"],
 ];
 
-/// One test as root and one as an ordinary user for each attack.
+/// For each attack one test as root and one as an ordinary user, with each launcher.
 macro_rules! attacks {
     ($($name:ident),+ $(,)?) => {
         mod root {
             //! As root.
             $(#[test]
             fn $name() {
-                crate::identity::do_as_root(|| super::run_attack(super::$name));
+                crate::identity::do_as_root(|| super::run_attack(super::Launcher::Own, super::$name));
             })+
         }
 
@@ -62,7 +68,27 @@ macro_rules! attacks {
             //! As an ordinary user.
             $(#[test]
             fn $name() {
-                crate::identity::do_as_user(|| super::run_attack(super::$name));
+                crate::identity::do_as_user(|| super::run_attack(super::Launcher::Own, super::$name));
+            })+
+        }
+
+        mod bwrap_root {
+            //! With bubblewrap, as root.
+            $(#[test]
+            fn $name() {
+                crate::identity::do_as_root(|| {
+                    super::run_attack(super::Launcher::Bubblewrap, super::$name)
+                });
+            })+
+        }
+
+        mod bwrap_user {
+            //! With bubblewrap, as an ordinary user.
+            $(#[test]
+            fn $name() {
+                crate::identity::do_as_user(|| {
+                    super::run_attack(super::Launcher::Bubblewrap, super::$name)
+                });
             })+
         }
     };
@@ -81,13 +107,20 @@ attacks! {
 
 /// Two sandboxes of one keeper, and the path of its data.
 struct Scene {
+    /// Whether commands may have several users.
+    has_users: bool,
     one: SandboxUnderTest,
     other: SandboxUnderTest,
     data: PathBuf,
 }
 
 /// Creates the scene and runs an attack in it.
-fn run_attack(attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
+fn run_attack(launcher: Launcher, attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
+    if launcher == Launcher::Bubblewrap
+        && let Err(unsupported) = bubblewrap::probe()
+    {
+        return skipped(&unsupported.reason);
+    }
     let dir = tempfile::Builder::new().prefix("stockade-attacks-").tempdir().unwrap();
     let data = dir.path().join("data");
     let probe = dir.path().join("probe");
@@ -98,11 +131,12 @@ fn run_attack(attack: fn(Scene) -> Pin<Box<dyn Future<Output = ()>>>) {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let keeper = vec![program("stockade").into(), "__keeper".into()];
-        let native = Native::open(Options { data: data.clone(), keeper, pool: 0 }).unwrap();
+        let options = Options { data: data.clone(), keeper: keeper(launcher), pool: 0 };
+        let native = Native::open_for(launcher, options).unwrap();
         let one = SandboxUnderTest::create(&native, "one", &probe).await;
         let other = SandboxUnderTest::create(&native, "other", &probe).await;
-        attack(Scene { one, other, data }).await;
+        let has_users = native.supports(Capability::Users).await.is_ok();
+        attack(Scene { has_users, one, other, data }).await;
         for id in ["one", "other"] {
             native.cleanup(&SandboxId::new(id).unwrap()).await.unwrap();
         }
@@ -199,8 +233,8 @@ impl SandboxUnderTest {
 
 /// The users to attack as: root inside, the ordinary user and another one; if there is only one id,
 /// that one.
-fn users() -> Vec<Option<User>> {
-    if rustix::process::geteuid().is_root() {
+fn users(scene: &Scene) -> Vec<Option<User>> {
+    if scene.has_users {
         [0, 1000, 4000].map(|id| Some(User { user: id, group: id })).to_vec()
     } else {
         vec![None]
@@ -211,7 +245,7 @@ fn users() -> Vec<Option<User>> {
 fn every_attack_is_held(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one: sandbox, .. } = &scene;
-        for user in users() {
+        for user in users(&scene) {
             for attack in ATTACKS {
                 let words: Vec<&str> = [PROBE].iter().chain(*attack).copied().collect();
                 let (ending, written) = sandbox.run(&words, user).await;
@@ -226,7 +260,7 @@ fn every_attack_is_held(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
 fn a_command_inherits_nothing(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one: sandbox, .. } = &scene;
-        for user in users() {
+        for user in users(&scene) {
             let (ending, written) = sandbox.run(&["ls", "/proc/self/fd"], user).await;
             // The fourth is the directory that is being listed.
             assert_eq!((ending, written.as_str()), (Ending::Exited(0), "0\n1\n2\n3\n"));
@@ -252,7 +286,7 @@ fn given_input_is_nobodys_to_change(scene: Scene) -> Pin<Box<dyn Future<Output =
                 echo bad >&0 && echo wrote; echo bad >$file && echo wrote
                 echo bad >>$file && echo wrote; truncate -s 9 $file && echo cut; cat $file
             done; wc -c </dev/stdin";
-        for user in users() {
+        for user in users(&scene) {
             let input = StandardInput::Whole(b"good\n".to_vec());
             let command = Command { user, input, ..words(&["sh", "-c", attack]) };
             let (ending, written) = sandbox.run_command(&command).await;
@@ -270,7 +304,7 @@ fn init_is_out_of_reach(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
                 cat /proc/$p/environ /proc/$p/maps /proc/$p/mem; ls /proc/$p/fd /proc/$p/root
                 kill -STOP $p; kill -KILL $p
             done 2>/dev/null; sleep 0.1; grep -ls stockade-init /proc/[0-9]*/comm | wc -l";
-        for user in users() {
+        for user in users(&scene) {
             let (ending, written) = sandbox.run(&["sh", "-c", attack], user).await;
             if user.is_some() {
                 // Init, and the subreaper of this command.
@@ -299,7 +333,7 @@ fn limits_of_init_end_nobody_else(scene: Scene) -> Pin<Box<dyn Future<Output = (
             drop((run, next));
         }
         let status = one.native.inspect(&one.id).await.unwrap();
-        if rustix::process::geteuid().is_root() {
+        if scene.has_users {
             assert_eq!(status.state, State::Running);
             assert_eq!(one.shell("echo alive").await, "alive\n");
         } else {
@@ -315,8 +349,8 @@ fn limits_of_init_end_nobody_else(scene: Scene) -> Pin<Box<dyn Future<Output = (
 fn users_are_apart(scene: Scene) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let Scene { one: sandbox, .. } = &scene;
-        if !rustix::process::geteuid().is_root() {
-            return stockade_runtime::conformance::skipped("there is one user inside");
+        if !scene.has_users {
+            return skipped("there is one user inside");
         }
         let user = |id| Some(User { user: id, group: id });
         let secret = "umask 077; echo secret >/tmp/of-2000; export KEY=secret; exec sh -c 'echo ready; while :; do sleep 1; done'";

@@ -1,9 +1,10 @@
-//! The native runtime under the suite that every backend must pass, under attack from inside and
+//! Each runtime under the suite that every backend must pass, under attack from inside and
 //! under faults of the machine, as root and as an ordinary user: a client in this process, and the
 //! built `stockade` binary as the keeper.
 
 mod access;
 mod attacks;
+mod docker;
 mod faults;
 mod identity;
 mod native;
@@ -22,7 +23,22 @@ mod root {
     stockade_runtime::conformance_tests!(crate::identity::as_root);
 }
 
+mod containers {
+    //! With a Docker Engine.
+    stockade_runtime::conformance_tests!(crate::docker::as_root);
+}
+
 mod user {
     //! As an ordinary user.
     stockade_runtime::conformance_tests!(crate::identity::as_user);
+}
+
+mod bwrap_root {
+    //! With bubblewrap, as root.
+    stockade_runtime::conformance_tests!(crate::identity::bwrap_as_root);
+}
+
+mod bwrap_user {
+    //! With bubblewrap, as an ordinary user.
+    stockade_runtime::conformance_tests!(crate::identity::bwrap_as_user);
 }

@@ -1,5 +1,5 @@
-//! The native backend under test: each case has its own data directory and the keeper that serves
-//! it.
+//! The native backend and that of bubblewrap under test: each case has its own data directory and the
+//! keeper that serves it.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,6 +25,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use stockade_core::{ExecId, SandboxId};
 use stockade_runtime::conformance::Backend;
 use stockade_runtime::{Command, Runtime, SandboxPath, Target, WriteOptions};
+use stockade_runtime_bwrap::Bwrap;
+use stockade_runtime_native::bubblewrap::{self, Launcher};
 use stockade_runtime_native::wire::{PROTOCOL, Request, encode};
 use stockade_runtime_native::{Native, Options};
 use tempfile::TempDir;
@@ -33,6 +35,8 @@ use stockade_test_support::program;
 
 /// The first argument of the binary as a keeper.
 const KEEPER: &str = "__keeper";
+/// The same for the sandboxes of bubblewrap.
+const BWRAP_KEEPER: &str = "__keeper-bwrap";
 /// Some cases get a sandbox from the pool, the others a new one.
 const POOL: usize = 1;
 /// How long a keeper may take to end.
@@ -43,9 +47,28 @@ pub(crate) fn backend() -> Result<Arc<dyn Backend>, String> {
     Ok(Arc::new(NativeFixture::new(POOL)))
 }
 
+/// The backend of bubblewrap without sandboxes.
+///
+/// # Errors
+/// Why it is not usable here.
+pub(crate) fn bwrap_backend() -> Result<Arc<dyn Backend>, String> {
+    bubblewrap::probe().map_err(|unsupported| unsupported.reason)?;
+    Ok(Arc::new(NativeFixture::for_launcher(Launcher::Bubblewrap, 0)))
+}
+
+/// The command line of the built keeper for a launcher.
+pub(crate) fn keeper(launcher: Launcher) -> Vec<OsString> {
+    let argument = match launcher {
+        Launcher::Own => KEEPER,
+        Launcher::Bubblewrap => BWRAP_KEEPER,
+    };
+    vec![program("stockade").into(), argument.into()]
+}
+
 /// A data directory, and how its keepers are started.
 #[derive(Debug)]
 pub(crate) struct NativeFixture {
+    launcher: Launcher,
     directory: TempDir,
     keeper: Vec<OsString>,
     pool: usize,
@@ -54,7 +77,13 @@ pub(crate) struct NativeFixture {
 #[async_trait]
 impl Backend for NativeFixture {
     async fn open(&self) -> Result<Arc<dyn Runtime>, String> {
-        Ok(Arc::new(self.client()))
+        match self.launcher {
+            Launcher::Own => Ok(Arc::new(self.client())),
+            Launcher::Bubblewrap => {
+                let opened = Bwrap::open(self.data(), self.keeper.clone());
+                opened.map(|bwrap| Arc::new(bwrap) as _).map_err(|error| error.to_string())
+            }
+        }
     }
 
     fn server(&self) -> Result<(), String> {
@@ -81,7 +110,7 @@ impl Backend for NativeFixture {
     }
 
     async fn kill_holder(&self) {
-        let (_, keeper) = self.keeper().unwrap_or_else(|| panic!("no keeper lives"));
+        let (_, keeper) = self.running_keeper().unwrap_or_else(|| panic!("no keeper lives"));
         pidfd_send_signal(&keeper, Signal::KILL).unwrap();
         assert!(has_ended(&keeper), "the keeper cannot be killed");
     }
@@ -102,7 +131,7 @@ impl Backend for NativeFixture {
 
     /// Requests the keeper to end when it has no sandboxes, and checks that it does.
     async fn close(&self) {
-        let Some((socket, keeper)) = self.keeper() else { return };
+        let Some((socket, keeper)) = self.running_keeper() else { return };
         for request in [Request::Hello { protocol: PROTOCOL }, Request::Drain] {
             // The first byte of each message states how it is sent.
             let message = [vec![0], encode(&request, &[]).unwrap()].concat();
@@ -121,8 +150,12 @@ impl Backend for NativeFixture {
 impl NativeFixture {
     /// A data directory whose keepers have a pool of this size.
     pub(crate) fn new(pool: usize) -> Self {
+        Self::for_launcher(Launcher::Own, pool)
+    }
+
+    fn for_launcher(launcher: Launcher, pool: usize) -> Self {
         let dir = tempfile::Builder::new().prefix("stockade-runtime-").tempdir().unwrap();
-        Self { directory: dir, keeper: vec![program("stockade").into(), KEEPER.into()], pool }
+        Self { launcher, directory: dir, keeper: keeper(launcher), pool }
     }
 
     /// The same, with keepers that are started through another program with these arguments.
@@ -144,12 +177,16 @@ impl NativeFixture {
 
     /// The directory that clients and keepers share.
     pub(crate) fn runtime(&self) -> PathBuf {
-        self.data().join("runtime").join(PROTOCOL.to_string())
+        let name = match self.launcher {
+            Launcher::Own => "runtime",
+            Launcher::Bubblewrap => "runtime-bwrap",
+        };
+        self.data().join(name).join(PROTOCOL.to_string())
     }
 
     /// The process of the running keeper.
     pub(crate) fn process(&self) -> Option<OwnedFd> {
-        self.keeper().map(|(_, process)| process)
+        self.running_keeper().map(|(_, process)| process)
     }
 
     /// Removes the data directory.
@@ -159,11 +196,11 @@ impl NativeFixture {
 
     /// A connection to the running keeper, on which nothing was sent.
     pub(crate) fn connection(&self) -> Option<OwnedFd> {
-        self.keeper().map(|(socket, _)| socket)
+        self.running_keeper().map(|(socket, _)| socket)
     }
 
     /// A connection to the running keeper, and its process.
-    fn keeper(&self) -> Option<(OwnedFd, OwnedFd)> {
+    fn running_keeper(&self) -> Option<(OwnedFd, OwnedFd)> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .unwrap();

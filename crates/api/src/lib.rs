@@ -60,7 +60,7 @@ pub use operation::{ById, OperationId, OperationInfo, OperationStatus};
 pub use published::{Publication, PublishedPort};
 pub use sandbox::{
     CreateSandbox, Expiry, ExpiryAction, GetSandbox, IdleAction, KillSandbox, ListSandboxes,
-    Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser,
+    Metrics, Proxy, Renew, Sandbox, SandboxList, SandboxUser, SelectedRuntime,
 };
 pub use sandboxes::{Ack, Empty, LONG, PLAIN, Remote, Sandboxes, Transport, Unavailable, dispatch};
 pub use secrets::{SecretStatus, SecretValue, SetSecrets};

@@ -73,6 +73,10 @@ pub struct CreateSandbox {
     pub on_idle: IdleAction,
     /// The name of the requested runtime; the host's own when absent.
     pub runtime: Option<String>,
+    /// The name of the runtime that is selected if the requested one is not usable here, or lacks
+    /// what is requested. When absent, such a request is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fallback_runtime: Option<String>,
     /// The ports that a browser may reach.
     pub proxy: Option<Proxy>,
     /// The workspace of files that it belongs to.
@@ -83,6 +87,16 @@ pub struct CreateSandbox {
     /// `latest` means a sandbox of the current project. That of the workspace when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project: Option<PathBuf>,
+}
+
+/// The runtime that a sandbox would get.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SelectedRuntime {
+    /// The requested runtime, if there was one.
+    pub requested_runtime: Option<String>,
+    /// The runtime that would hold the sandbox.
+    pub runtime: String,
 }
 
 /// When a sandbox expires. In JSON: absent, `null` for never, or a number of seconds.

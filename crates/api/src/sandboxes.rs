@@ -31,6 +31,7 @@ use crate::network::ChangeNetwork;
 use crate::operation::{OperationId, OperationInfo};
 use crate::sandbox::{
     CreateSandbox, GetSandbox, KillSandbox, ListSandboxes, Renew, Sandbox, SandboxList,
+    SelectedRuntime,
 };
 use crate::secrets::SetSecrets;
 use crate::session::{OpenSession, Session};
@@ -157,6 +158,8 @@ operations! {
     plain {
         /// Creates a sandbox, and starts it unless the request says otherwise.
         create(CreateSandbox) -> Sandbox;
+        /// Selects the runtime for such a sandbox, or says why none can hold it. Nothing is created.
+        select_runtime(CreateSandbox) -> SelectedRuntime;
         /// Starts a sandbox that is new, stopped or failed.
         start(ById) -> Sandbox;
         /// Ends a sandbox's processes and keeps its files.

@@ -226,6 +226,16 @@ impl DataDir {
         self.subdirectory("runtime")
     }
 
+    /// The directory of the persistent sandboxes that the program bubblewrap holds.
+    pub fn runtime_bwrap(&self) -> Result<Dir, Error> {
+        self.subdirectory("runtime-bwrap")
+    }
+
+    /// The directory of the persistent sandboxes that are containers of a Docker Engine.
+    pub fn runtime_docker(&self) -> Result<Dir, Error> {
+        self.subdirectory("runtime-docker")
+    }
+
     /// The directory of unpacked images.
     pub fn images(&self) -> Result<Dir, Error> {
         self.subdirectory("images")

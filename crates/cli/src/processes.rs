@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use stockade_runtime_native::bubblewrap::Launcher;
 use stockade_runtime_native::keeper::{self, Options, helpers};
 
 use crate::network_stub;
@@ -13,6 +14,8 @@ use crate::programs::{OWN_EXECUTABLE, check_build};
 /// The first argument of the keeper; the build may follow, then the data directory and the size of the
 /// pool.
 pub const KEEPER: &str = "__keeper";
+/// The first argument of the keeper of sandboxes that the program bubblewrap makes.
+pub const BWRAP_KEEPER: &str = "__keeper-bwrap";
 /// The first argument of a server that is started on demand, before the build and the data directory.
 pub const SERVER: &str = "__server";
 /// The first argument of the egress process, before the build.
@@ -27,10 +30,16 @@ pub(crate) fn run(arguments: &[OsString]) -> Option<u8> {
     if first == network_stub::ARGUMENT {
         return Some(network_stub::process());
     }
-    (first == KEEPER).then(|| keeper(rest))
+    if first == stockade_jail::EXECUTED_INIT {
+        return Some(stockade_jail::executed_init(rest));
+    }
+    if first == BWRAP_KEEPER {
+        return Some(keeper(rest, Launcher::Bubblewrap));
+    }
+    (first == KEEPER).then(|| keeper(rest, Launcher::Own))
 }
 
-fn keeper(arguments: &[OsString]) -> u8 {
+fn keeper(arguments: &[OsString], launcher: Launcher) -> u8 {
     let arguments = match check_build(arguments) {
         Ok(arguments) => arguments,
         Err(problem) => return failed(&problem.message),
@@ -39,7 +48,8 @@ fn keeper(arguments: &[OsString]) -> u8 {
     let Some(pool) = pool.to_str().and_then(|text| text.parse().ok()) else {
         return 2;
     };
-    let options = Options { data: PathBuf::from(data), pool, program: OWN_EXECUTABLE.into() };
+    let program = OWN_EXECUTABLE.into();
+    let options = Options { data: PathBuf::from(data), pool, launcher, program };
     match keeper::run(&options) {
         Ok(_) => 0,
         Err(error) => {

@@ -153,6 +153,12 @@ pub struct Created {
     pub image: String,
     /// When it expires, if it does.
     pub expires_at: Option<Time>,
+    /// The requested runtime, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_runtime: Option<String>,
+    /// The selected runtime; absent in events of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
 }
 
 names! {
@@ -290,7 +296,12 @@ mod tests {
 
     fn one_of_each() -> Vec<Payload> {
         vec![
-            Payload::SandboxCreated(Created { image: "host".into(), expires_at: None }),
+            Payload::SandboxCreated(Created {
+                image: "host".into(),
+                expires_at: None,
+                requested_runtime: None,
+                runtime: None,
+            }),
             Payload::SandboxKilled(EndReason::because(Reason::Expired)),
             Payload::SandboxPaused(EndReason::because(Reason::Idle)),
             Payload::SandboxResumed(Empty {}),

@@ -18,6 +18,7 @@ mod names;
 pub mod network;
 mod parse;
 pub mod printable;
+pub mod runtime;
 pub mod sandbox;
 pub mod smithers_egress;
 mod time;

@@ -13,6 +13,8 @@ use stockade_client::ServerDirectory;
 use stockade_core::{Code, OwnerId, Problem};
 use stockade_durable::sqlite::{self, Sqlite, Synchronous};
 use stockade_durable::{Error, Store};
+use stockade_runtime_bwrap::Bwrap;
+use stockade_runtime_docker::{self as docker, Docker};
 use stockade_runtime_native::{self as native, Native};
 use stockade_service::{Home, MIGRATIONS, Service};
 use stockade_workflow::authoring::Processes;
@@ -128,6 +130,16 @@ async fn service(
     let keeper = programs.keeper.clone();
     let options = native::Options { data: data.to_owned(), keeper, pool: settings.pool };
     let native = Native::open(options).map_err(|error| Problem::caused(Code::Io, &error))?;
+    let bwrap = Bwrap::open(data.to_owned(), programs.bwrap_keeper.clone());
+    let bwrap = bwrap.map_err(|error| Problem::caused(Code::Io, &error))?;
+    let docker = Docker::new(docker::Options {
+        data: data.to_owned(),
+        keeper: programs.keeper.clone(),
+        programs: programs.child.iter().map(|(_, path)| path.clone()).collect(),
+        build: stockade_cli::programs::BUILD.to_owned(),
+        deadline: docker::DEADLINE,
+        address: docker::Address::from_environment(),
+    });
     let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
     // Processes that a service starts inherit no file descriptor of this one.
     stockade_jail::inherit_nothing().map_err(|error| Problem::caused(Code::Io, &error))?;
@@ -136,7 +148,7 @@ async fn service(
         egress: Some(programs.egress.clone()),
         ..settings.service.clone()
     };
-    Service::launch(store, vec![Arc::new(native)], options).await
+    Service::launch(store, vec![Arc::new(native), Arc::new(bwrap), Arc::new(docker)], options).await
 }
 
 /// Opens the database of a data directory. A process that was just killed may still use it.

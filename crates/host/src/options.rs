@@ -43,6 +43,8 @@ pub(crate) struct Programs {
     /// The keeper of persistent sandboxes; the data directory and the size of its pool are
     /// appended.
     pub(crate) keeper: Vec<OsString>,
+    /// The same for the sandboxes that the program bubblewrap makes.
+    pub(crate) bwrap_keeper: Vec<OsString>,
     /// The process that runs a workflow file.
     pub(crate) realm: Vec<OsString>,
     /// The process that starts one command in a confined environment.

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags};
-use stockade_cli::processes::{EGRESS, KEEPER};
+use stockade_cli::processes::{BWRAP_KEEPER, EGRESS, KEEPER};
 use stockade_cli::programs::{self, FRONT, OWN_EXECUTABLE, build_argument, sibling_program};
 use stockade_core::{Code, Problem};
 use stockade_egress_control::Program as EgressProgram;
@@ -39,6 +39,7 @@ pub(crate) fn programs() -> Result<Programs, Problem> {
     let server = front.with_file_name(programs::SERVER);
     Ok(Programs {
         keeper: keeper()?,
+        bwrap_keeper: bwrap_keeper()?,
         realm: realm(),
         command: vec![OWN_EXECUTABLE.into(), COMMAND.into()],
         egress: EgressProgram {
@@ -56,6 +57,15 @@ pub(crate) fn programs() -> Result<Programs, Problem> {
 /// The command line of the keeper. Its program is opened once: a server starts keepers for as long
 /// as it runs, even after the file was replaced by another build.
 pub(crate) fn keeper() -> Result<Vec<OsString>, Problem> {
+    keeper_named(KEEPER)
+}
+
+/// The command line of the keeper of sandboxes that the program bubblewrap makes.
+fn bwrap_keeper() -> Result<Vec<OsString>, Problem> {
+    keeper_named(BWRAP_KEEPER)
+}
+
+fn keeper_named(argument: &str) -> Result<Vec<OsString>, Problem> {
     static PROGRAM: OnceLock<OwnedFd> = OnceLock::new();
     let program = match PROGRAM.get() {
         Some(program) => program,
@@ -67,7 +77,7 @@ pub(crate) fn keeper() -> Result<Vec<OsString>, Problem> {
         }
     };
     let path = format!("/proc/self/fd/{}", program.as_raw_fd());
-    Ok(vec![path.into(), KEEPER.into(), build_argument()])
+    Ok(vec![path.into(), argument.into(), build_argument()])
 }
 
 fn realm() -> Vec<OsString> {

@@ -36,9 +36,28 @@ pub fn drop_bounding() -> io::Result<()> {
     if capabilities_secure_bits() != Ok(LOCKED) {
         set_capabilities_secure_bits(LOCKED)?;
     }
+    drop_bounding_except(CapabilitySet::empty())
+}
+
+/// The capability with which user id 0 may make a user namespace that contains its id.
+const MAP_ROOT: CapabilitySet = CapabilitySet::SETFCAP;
+
+/// Drops every capability from the bounding set but the one with which user id 0 may make a user
+/// namespace that contains its id (`user_namespaces(7)`). An exec as user id 0 keeps that one.
+///
+/// # Errors
+/// The error of prctl(2).
+pub(crate) fn drop_bounding_to_map_root() -> io::Result<()> {
+    drop_bounding_except(MAP_ROOT)
+}
+
+fn drop_bounding_except(kept: CapabilitySet) -> io::Result<()> {
     // The kernel's last capability is unknown here; numbers beyond it fail with EINVAL.
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
+        if kept.contains(capability) {
+            continue;
+        }
         match capability_is_in_bounding_set(capability) {
             Ok(false) => {}
             Ok(true) => remove_capability_from_bounding_set(capability)?,
@@ -47,6 +66,14 @@ pub fn drop_bounding() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether no capability can be gained by executing a file, whatever the user id is.
+pub(crate) fn is_bounding_empty() -> bool {
+    (0..64).all(|number| {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        capability_is_in_bounding_set(capability) != Ok(true)
+    })
 }
 
 /// Drops every capability of the calling thread. Needs no privilege and allocates nothing.
@@ -76,6 +103,20 @@ pub(crate) fn keep_init_capabilities() -> io::Result<()> {
     let sets = CapabilitySets {
         effective: INIT_CAPABILITIES,
         permitted: INIT_CAPABILITIES,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).map_err(io::Error::from)
+}
+
+/// Drops every capability of the calling thread but that of [`drop_bounding_to_map_root`].
+///
+/// # Errors
+/// The error of prctl(2) or capset(2).
+pub(crate) fn keep_to_map_root() -> io::Result<()> {
+    clear_ambient_capability_set()?;
+    let sets = CapabilitySets {
+        effective: MAP_ROOT,
+        permitted: MAP_ROOT,
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets).map_err(io::Error::from)

@@ -6,6 +6,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -13,6 +14,7 @@ use rustix::net::{
     recvmsg, sendmsg, socketpair,
 };
 
+use crate::container::Settings;
 use crate::walls::Wall;
 
 /// The maximal size of a message, in bytes.
@@ -34,6 +36,9 @@ pub(crate) enum ToInit {
     Proceed,
     /// Send this signal to the command's process group.
     Signal(i32),
+    /// Serve with these settings on the socket that this carries: for an init in a container that
+    /// another engine has made.
+    Serve(Settings),
 }
 
 /// A message of init to the supervisor.
@@ -203,6 +208,18 @@ impl ToInit {
         match self {
             Self::Proceed => vec![b'G'],
             Self::Signal(signal) => [&b"S"[..], &signal.to_le_bytes()].concat(),
+            Self::Serve(Settings { user, group, lease, open_files, has_network }) => {
+                let lease = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+                [
+                    &b"V"[..],
+                    &user.to_le_bytes(),
+                    &group.to_le_bytes(),
+                    &lease.to_le_bytes(),
+                    &open_files.to_le_bytes(),
+                    &[u8::from(*has_network)],
+                ]
+                .concat()
+            }
         }
     }
 
@@ -210,6 +227,20 @@ impl ToInit {
         match bytes.split_first()? {
             (b'G', []) => Some(Self::Proceed),
             (b'S', rest) => Some(Self::Signal(i32::from_le_bytes(rest.try_into().ok()?))),
+            (b'V', rest) => {
+                let (user, rest) = rest.split_first_chunk()?;
+                let (group, rest) = rest.split_first_chunk()?;
+                let (lease, rest) = rest.split_first_chunk()?;
+                let (open_files, rest) = rest.split_first_chunk()?;
+                let [has_network @ 0..=1] = rest else { return None };
+                Some(Self::Serve(Settings {
+                    user: u32::from_le_bytes(*user),
+                    group: u32::from_le_bytes(*group),
+                    lease: Duration::from_millis(u64::from_le_bytes(*lease)),
+                    open_files: u64::from_le_bytes(*open_files),
+                    has_network: *has_network == 1,
+                }))
+            }
             _ => None,
         }
     }
@@ -300,7 +331,14 @@ mod tests {
         ] {
             assert_eq!(FromInit::decode(&message.encode()), Some(message));
         }
-        for message in [ToInit::Proceed, ToInit::Signal(15)] {
+        let settings = Settings {
+            user: 1000,
+            group: 7,
+            lease: Duration::from_secs(60),
+            open_files: 1024,
+            has_network: true,
+        };
+        for message in [ToInit::Proceed, ToInit::Signal(15), ToInit::Serve(settings)] {
             assert_eq!(ToInit::decode(&message.encode()), Some(message));
         }
     }

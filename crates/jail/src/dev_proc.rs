@@ -34,7 +34,7 @@ pub(crate) const LINKS: [(&CStr, &CStr); 5] = [
 
 /// Directories in which a read-only `/proc` still reveals information about the host to everyone.
 /// Entries that only host root may open are not listed: host root does not exist inside.
-const MASKED_DIRECTORIES: [&CStr; 6] = [
+pub(crate) const MASKED_DIRECTORIES: [&CStr; 6] = [
     c"/proc/acpi",
     c"/proc/asound",
     c"/proc/bus",
@@ -43,7 +43,7 @@ const MASKED_DIRECTORIES: [&CStr; 6] = [
     c"/proc/scsi",
 ];
 /// The same for files.
-const MASKED_FILES: [&CStr; 12] = [
+pub(crate) const MASKED_FILES: [&CStr; 12] = [
     c"/proc/bootconfig",
     c"/proc/cmdline",
     c"/proc/config.gz",

@@ -5,10 +5,11 @@
 //! `prepare` and `network` are here, [`identity`], [`filesystem`], [`privileges`] and [`exec`] have files
 //! of their own. Each names the wall and the step that failed.
 
+mod bubblewrap;
 mod exec;
 mod filesystem;
 mod identity;
-mod privileges;
+pub(crate) mod privileges;
 
 use std::os::fd::OwnedFd;
 
@@ -63,9 +64,13 @@ fn start(
     plan: Option<RootPlan>,
 ) -> Result<Init, Failure> {
     let Prepared { helper, addresses, mount_points } = prepare(&spec, plan)?;
+    let bubblewrap = bubblewrap::HostRoot::open(&mut spec.task)?;
     let trees = identity::assume(&spec, channel, &helper)?;
     let files = filesystem::assemble(&mut spec, &helper, mount_points, trees)?;
     network(&spec, &helper)?;
+    if let Some(host) = bubblewrap {
+        return Err(bubblewrap::execute(spec, channel, &helper, files, host));
+    }
     let streams = exec::open_streams(&spec.task, streams)?;
     let access = privileges::give_up(&spec, channel, &files)?;
     helper.finish()?;

@@ -31,6 +31,12 @@ pub enum Access {
     Devices,
 }
 
+impl Access {
+    /// Every value, in an order that never changes.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Read, Self::ReadExecute, Self::Change, Self::Write, Self::Devices];
+}
+
 /// The file or directory of a rule.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'a> {

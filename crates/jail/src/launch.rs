@@ -12,6 +12,7 @@ use rustix::fs::{Gid, Uid};
 
 use crate::cgroup::Group;
 use crate::channel::{Channel, FromInit, ToInit};
+use crate::container::{Settings, WaitingInit};
 use crate::deferred_close::DeferredClose;
 use crate::host_overlay;
 use crate::identity::{Identity, Range};
@@ -23,6 +24,7 @@ use crate::spec::{JailSpec, Network, Source, Streams, Task};
 use crate::sys::{self, ForkResult, KillOnDrop};
 use crate::vm_helper::RootPlan;
 use crate::walls::Wall;
+use crate::watch;
 
 /// How long enabling the walls may take, on a machine under heavy load.
 const LAUNCH_DEADLINE: Duration = Duration::from_secs(30);
@@ -74,6 +76,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The program bubblewrap ended before it had executed init: what it wrote.
+    #[error("bubblewrap failed: {0}")]
+    Bubblewrap(String),
     /// The jail's first process ended or sent an invalid message.
     #[error("the jail's first process exited before all walls were enabled")]
     Lost,
@@ -121,9 +126,14 @@ pub(crate) enum OuterStreams {
 /// A persistent jail whose walls are being enabled. Dropping it ends it.
 #[derive(Debug)]
 pub struct Launching {
-    handle: InitHandle,
+    process: libc::pid_t,
+    init: KillOnDrop,
+    channel: Channel,
+    host_start: Option<u32>,
     cgroup: Option<Group>,
     deadline: Instant,
+    /// Kept until the walls are enabled: the locks, and what is unmapped late.
+    parts: Option<(JailSpec, Option<RootPlan>)>,
 }
 
 /// A jail whose walls are enabled and whose init serves requests. Dropping it ends nothing: the
@@ -133,8 +143,11 @@ pub struct PersistentJail {
     /// The pidfd of the jail's init, which is a child of this process: readable once init is dead
     /// and can be reaped.
     pub init: OwnedFd,
-    /// The host's process id of init.
+    /// The host's process id of init; of bubblewrap, where that has made the jail: it ends with the
+    /// init that it has started, and that init with it.
     pub init_process: i32,
+    /// The host's process id of the init that serves requests.
+    pub serving_process: i32,
     /// The root directory inside, for resolving paths below it (`O_PATH`).
     pub root: OwnedFd,
     /// The network listeners, if the spec requested them.
@@ -243,8 +256,42 @@ pub fn launch_persistent(mut spec: JailSpec) -> Result<Launching, Error> {
         return Err(Error::Pipe(io::ErrorKind::InvalidInput.into()));
     }
     let cgroup = spec.cgroup.take();
-    let forked = fork(spec, InnerStreams::None, cgroup.as_ref())?;
-    Ok(Launching { handle: forked, cgroup, deadline: Instant::now() + LAUNCH_DEADLINE })
+    let InitHandle { spec, process, init, channel, plan } =
+        fork(spec, InnerStreams::None, cgroup.as_ref())?;
+    Ok(Launching {
+        process,
+        init,
+        channel,
+        host_start: spec.identity.range().map(|range| range.start),
+        cgroup,
+        deadline: Instant::now() + LAUNCH_DEADLINE,
+        parts: Some((spec, plan)),
+    })
+}
+
+/// Sends the init of a container that another engine has made what it needs to serve, and does not
+/// wait for it. `host_start` is the host id of inside id 0, where this process can act as other
+/// users.
+///
+/// # Errors
+/// [`Error::Lost`] when init has ended.
+pub fn launch_in_container(
+    init: WaitingInit,
+    settings: Settings,
+    listener: &OwnedFd,
+    host_start: Option<u32>,
+) -> Result<Launching, Error> {
+    init.proceed(settings, listener).map_err(|_| Error::Lost)?;
+    let WaitingInit { channel, process, pidfd } = init;
+    Ok(Launching {
+        process,
+        init: KillOnDrop(Some(pidfd)),
+        channel,
+        host_start,
+        cgroup: None,
+        deadline: Instant::now() + LAUNCH_DEADLINE,
+        parts: None,
+    })
 }
 
 impl Launching {
@@ -254,18 +301,34 @@ impl Launching {
     /// # Errors
     /// As [`launch`]; the caller must drop the jail then.
     pub fn advance(&mut self) -> Result<Option<PersistentJail>, Error> {
-        let InitHandle { spec, process, init, channel, .. } = &mut self.handle;
+        let Self { process, init, channel, host_start, parts, .. } = self;
         match poll(&mut [PollFd::new(&*channel, PollFlags::IN)], Some(&Timespec::default())) {
             Ok(0) if Instant::now() >= self.deadline => return Err(Error::Deadline),
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(e) => return Err(Error::Pipe(e.into())),
         }
-        let ready =
-            recv_ready(channel).map_err(|error| or_out_of_memory(error, self.cgroup.as_ref()))?;
+        let ready = recv_ready(channel)
+            .map_err(|error| or_out_of_memory(error, self.cgroup.as_ref()))
+            .map_err(|error| match parts {
+                Some((spec, _)) => or_reported(error, spec),
+                None => error,
+            })?;
         let mut descriptors = ready.descriptors.into_iter();
         let root = ready.root.then(|| descriptors.next()).flatten();
+        let serving_process = match &spec.task {
+            Task::Serve { bubblewrap: Some(_), .. } => {
+                let step = || "find the init that bubblewrap has started".to_owned();
+                let failed = |source| Error::Wall { wall: Wall::Pid, step: step(), source };
+                let init = watch::only_child(*process).map_err(failed)?;
+                let group = self.cgroup.as_ref();
+                group.map_or(Ok(()), |group| group.exclude(*process)).map_err(Error::JoinGroup)?;
+                init
+            }
+            _ => *process,
+        };
         Ok(Some(PersistentJail {
+            serving_process,
             root: root.ok_or(Error::Lost)?,
             listeners: listeners(ready.listeners, descriptors)?,
             init: init.0.take().ok_or(Error::Lost)?,
@@ -273,7 +336,7 @@ impl Launching {
             proc_missing: ready.proc_missing,
             landlock: ready.landlock,
             cgroup: self.cgroup.take(),
-            host_start: spec.identity.range().map(|range| range.start),
+            host_start: *host_start,
         }))
     }
 
@@ -285,7 +348,7 @@ impl Launching {
 
 impl AsFd for Launching {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.handle.channel.as_fd()
+        self.channel.as_fd()
     }
 }
 
@@ -352,6 +415,25 @@ fn plan(spec: &mut JailSpec) -> Result<Option<RootPlan>, Error> {
 fn or_out_of_memory(error: Error, cgroup: Option<&Group>) -> Error {
     let kills = cgroup.map_or(0, |group| group.oom_kills().unwrap_or(0));
     if kills > 0 { Error::OutOfMemory } else { error }
+}
+
+/// The given error, unless bubblewrap has reported another one.
+fn or_reported(error: Error, spec: &JailSpec) -> Error {
+    /// How much of its output an error contains.
+    const REPORT_BYTES: usize = 1024;
+    let (Error::Lost, Task::Serve { bubblewrap: Some(bubblewrap), .. }) = (&error, &spec.task)
+    else {
+        return error;
+    };
+    let mut report = vec![0; REPORT_BYTES];
+    match rustix::io::pread(&bubblewrap.log, &mut report, 0) {
+        Ok(length) if length > 0 => {
+            report.truncate(length);
+            let text = String::from_utf8_lossy(&report);
+            Error::Bubblewrap(text.trim().trim_start_matches("bwrap: ").to_owned())
+        }
+        _ => error,
+    }
 }
 
 /// Maps the ids where the supervisor must do that, and sends the trees with the message to start.

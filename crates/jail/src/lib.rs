@@ -20,9 +20,11 @@ pub mod cgroup;
 mod channel;
 mod command;
 pub mod confined;
+pub mod container;
 pub mod control;
 mod deferred_close;
 mod dev_proc;
+mod executed;
 mod file_user;
 mod helper_step;
 mod host_overlay;
@@ -62,14 +64,18 @@ pub fn inherit_nothing() -> std::io::Result<()> {
     sys::close_on_exec_from(3)
 }
 
+pub use executed::{ARGUMENT as EXECUTED_INIT, run as executed_init};
 pub use file_user::{as_file_user, with_caller_rights};
 pub use identity::{Identity, Range};
 pub use init_allocator::InitAllocator;
-pub use launch::{Error, Jail, Launching, PersistentJail, launch, launch_persistent};
+pub use launch::{
+    Error, Jail, Launching, PersistentJail, launch, launch_in_container, launch_persistent,
+};
 pub use relay::{Captured, Sink};
 pub use spec::{
-    Access, AccessMount, AccessMounts, Command, HostTree, JailSpec, Mount, Network, Overlay,
-    Owners, Payload, Rights, Scratch, Serve, Source, Streams, Task, WindowSize, ZygoteTask,
+    Access, AccessMount, AccessMounts, Bubblewrap, Command, HostTree, JailSpec, Mount, Network,
+    Overlay, Owners, Payload, Rights, Scratch, Serve, Source, Streams, Task, WindowSize,
+    ZygoteTask,
 };
 pub use supervise::{
     Ending, FirstRequest, Outcome, Signals, Supervision, Teardown, Watch, supervise,

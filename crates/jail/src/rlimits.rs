@@ -44,6 +44,9 @@ pub struct ResourceLimits {
     pub pending_signals: Option<u64>,
 }
 
+/// How many limits there are.
+pub(crate) const LIMITS: usize = 13;
+
 impl Default for ResourceLimits {
     fn default() -> Self {
         Self {
@@ -79,7 +82,60 @@ impl ResourceLimits {
         Ok(())
     }
 
-    const fn each(&self) -> [(Resource, Option<u64>); 13] {
+    /// The limits as numbers, in the order of the fields.
+    pub(crate) const fn to_numbers(self) -> [Option<u64>; LIMITS] {
+        [
+            self.core_bytes,
+            self.open_files,
+            self.processes,
+            self.file_bytes,
+            self.address_space_bytes,
+            self.data_bytes,
+            self.stack_bytes,
+            self.cpu_seconds,
+            self.locked_bytes,
+            self.message_queue_bytes,
+            self.nice,
+            self.real_time_priority,
+            self.pending_signals,
+        ]
+    }
+
+    /// The inverse of [`ResourceLimits::to_numbers`].
+    pub(crate) const fn from_numbers(numbers: [Option<u64>; LIMITS]) -> Self {
+        let [
+            core_bytes,
+            open_files,
+            processes,
+            file_bytes,
+            address_space_bytes,
+            data_bytes,
+            stack_bytes,
+            cpu_seconds,
+            locked_bytes,
+            message_queue_bytes,
+            nice,
+            real_time_priority,
+            pending_signals,
+        ] = numbers;
+        Self {
+            core_bytes,
+            open_files,
+            processes,
+            file_bytes,
+            address_space_bytes,
+            data_bytes,
+            stack_bytes,
+            cpu_seconds,
+            locked_bytes,
+            message_queue_bytes,
+            nice,
+            real_time_priority,
+            pending_signals,
+        }
+    }
+
+    const fn each(&self) -> [(Resource, Option<u64>); LIMITS] {
         [
             (Resource::Core, self.core_bytes),
             (Resource::Nofile, self.open_files),

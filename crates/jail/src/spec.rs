@@ -128,9 +128,27 @@ pub enum Task {
         listener: OwnedFd,
         /// How long the jail lives unless the lease is renewed.
         lease: std::time::Duration,
+        /// The program bubblewrap, if it makes the innermost namespaces ([`Bubblewrap`]).
+        bubblewrap: Option<Bubblewrap>,
     },
     /// To prepare something once, and to fork a worker for each call ([`crate::zygote`]).
     Fork(ZygoteTask),
+}
+
+/// The program bubblewrap as the maker of a jail's innermost namespaces. The jail's file system is
+/// assembled as always, in namespaces of its own; bubblewrap is executed in them, makes another set
+/// of namespaces with that file system as the root, installs the filter, and executes this program
+/// as pid 1, which continues as init ([`crate::executed_init`]).
+#[derive(Debug)]
+pub struct Bubblewrap {
+    /// Its path on the host.
+    pub program: PathBuf,
+    /// The only user id inside.
+    pub user: u32,
+    /// The only group id inside.
+    pub group: u32,
+    /// Receives what the program writes to its standard error.
+    pub log: OwnedFd,
 }
 
 /// Serves one call in a worker: communicates over the wire, and returns the exit code.

@@ -151,6 +151,17 @@ fn children(process: i32) -> io::Result<Vec<i32>> {
     Ok(children)
 }
 
+/// The only child of a process.
+///
+/// # Errors
+/// `InvalidData` where it has another number of them; as [`uses_more_than`].
+pub(crate) fn only_child(process: i32) -> io::Result<i32> {
+    match children(process)?.as_slice() {
+        [child] => Ok(*child),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
 fn numbers(text: &str) -> impl Iterator<Item = i32> {
     text.split_whitespace().filter_map(|word| word.parse().ok())
 }

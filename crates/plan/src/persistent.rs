@@ -11,9 +11,11 @@ use stockade_bundle::beneath::Dir;
 use stockade_bundle::layer::Marks;
 use stockade_bundle::project::Project;
 use stockade_core::network::TRUSTED_INSIDE;
+use stockade_core::sandbox::User;
 use stockade_jail::cgroup::Group;
 use stockade_jail::{
-    Access, HostTree, Identity, JailSpec, Mount, Network, Overlay, Owners, Source, Task, system,
+    Access, Bubblewrap, HostTree, Identity, JailSpec, Mount, Network, Overlay, Owners, Source,
+    Task, system,
 };
 
 use crate::error::Error;
@@ -38,6 +40,8 @@ pub struct PersistentInput<'a> {
     pub directory: &'a Path,
     /// Where the upper layers come from.
     pub origin: Origin,
+    /// The path of the program bubblewrap, if it makes the innermost namespaces.
+    pub bubblewrap: Option<PathBuf>,
     /// The visible programs of the host.
     pub programs: &'a mut Programs,
     /// The control groups.
@@ -63,8 +67,9 @@ impl Request {
     /// # Errors
     /// A file that cannot be created in the sandbox's directory or opened on the host.
     pub fn persistent_jail(mut self, input: PersistentInput<'_>) -> Result<JailPlan, Error> {
-        let PersistentInput { identity, directory, origin, programs, group, listener, descriptors } =
-            input;
+        let PersistentInput { identity, directory, origin, bubblewrap, programs, .. } = input;
+        let PersistentInput { group, listener, descriptors, .. } = input;
+        let bubblewrap = bubblewrap.map(|program| with_log(program, self.own)).transpose()?;
         let (lower, mut mounts, skeleton) = match self.root.take() {
             Some(root) => (root.real, Vec::new(), None),
             None => {
@@ -111,13 +116,23 @@ impl Request {
             root_writable: true,
             root_is_own: !is_image && origin == Origin::New,
             mounts,
-            task: Task::Serve { listener, lease: LEASE },
+            task: Task::Serve { listener, lease: LEASE, bubblewrap },
             open_files: Some(open_files(descriptors)),
             cgroup: Some(group),
             locks: lock.into_iter().collect(),
         });
         Ok(JailPlan { spec, skeleton })
     }
+}
+
+/// Bubblewrap for a sandbox of this user, with a file in memory for what it writes.
+fn with_log(program: PathBuf, own: User) -> Result<Bubblewrap, Error> {
+    let log = rustix::fs::memfd_create("bwrap", rustix::fs::MemfdFlags::CLOEXEC);
+    let log = log.map_err(|errno| Error::Exhausted {
+        what: "cannot create a file in memory".to_owned(),
+        source: errno.into(),
+    })?;
+    Ok(Bubblewrap { program, user: own.user, group: own.group, log })
 }
 
 /// The configuration of git for a workspace, in the sandbox's own directory.

@@ -8,6 +8,7 @@
 mod call;
 mod changes;
 mod channel;
+mod container;
 mod files;
 mod full_copy;
 mod input;
@@ -39,10 +40,12 @@ use stockade_jail::network::Listeners;
 use tokio::time::timeout;
 
 use self::call::{Client, Exchange, unexpected_answer};
+pub use self::container::{NewContainer, StagedContainer};
 use self::input::InputWriter;
 use self::snapshot::Prepared;
 use self::start::Starter;
 use self::stream::StreamPosition;
+use super::bubblewrap::Launcher;
 use super::directory::Directory;
 use super::failure::image_error;
 use super::input_file;
@@ -103,9 +106,19 @@ impl Native {
     /// [`Error::Host`] when the data directory cannot be used: it belongs to another user, or
     /// others may write to it.
     pub fn open(options: Options) -> Result<Self> {
+        Self::open_for(Launcher::Own, options)
+    }
+
+    /// The sandboxes of a data directory that this launcher makes. The keeper's program must be one
+    /// for the same launcher.
+    ///
+    /// # Errors
+    /// As [`Native::open`].
+    pub fn open_for(launcher: Launcher, options: Options) -> Result<Self> {
         let Options { data, keeper, pool } = options;
         let failed = |source| Error::Host { path: data.display().to_string(), source };
-        let directory = Directory::open(&data).map_err(|error| failed(io::Error::other(error)))?;
+        let directory =
+            Directory::open(&data, launcher).map_err(|error| failed(io::Error::other(error)))?;
         // The keeper works in another directory.
         let absolute = data.canonicalize().map_err(failed)?;
         Ok(Self(Arc::new(Client::new(directory, Starter::new(absolute, keeper, pool)))))
@@ -196,7 +209,12 @@ impl Runtime for Native {
                 (_, None) => None,
             };
             let layers = prepared.as_ref().map(|prepared| prepared.layers.clone());
-            let request = Request::Create { id: id.clone(), spec: Box::new(spec.clone()), layers };
+            let request = Request::Create {
+                id: id.clone(),
+                spec: Box::new(spec.clone()),
+                layers,
+                container: None,
+            };
             let lock = prepared.as_ref().and_then(|prepared| prepared.lock.as_ref());
             let lock: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
             let answer = self.0.request_with(&request, &[], &lock).await;

@@ -1,5 +1,5 @@
 //! The layout of `DATA/runtime/PROTOCOL/`, the directory of the native backend, which clients and
-//! keeper share. Only names, and how directories are created, claimed and discarded.
+//! keeper share; `DATA/runtime-bwrap/PROTOCOL/` is the same for bubblewrap. Only names, and how directories are created, claimed and discarded.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,6 +16,7 @@ use stockade_bundle::data::{self, DataDir};
 use stockade_core::SandboxId;
 use stockade_plan::skeleton;
 
+use super::bubblewrap::Launcher;
 use super::socket::{Listener, Socket};
 use super::wire::PROTOCOL;
 
@@ -77,11 +78,15 @@ pub(crate) struct Staged {
 impl Directory {
     /// Opens the directory and creates its missing parts. Refuses a data directory that belongs to
     /// another user or that others may write to.
-    pub(crate) fn open(data: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(data: &Path, launcher: Launcher) -> Result<Self, Error> {
         let version = PROTOCOL.to_string();
-        let path = data.join("runtime").join(&version);
+        let path = data.join(launcher.directory()).join(&version);
         let failed = |source| Error::Use { path: path.clone(), source };
-        let versions = DataDir::open(data)?.runtime()?;
+        let data = DataDir::open(data)?;
+        let versions = match launcher {
+            Launcher::Own => data.runtime()?,
+            Launcher::Bubblewrap => data.runtime_bwrap()?,
+        };
         let dir = part(&versions, &version).map_err(failed)?;
         for name in [SNAPSHOTS, STAGING, TRASH] {
             part(&dir, name).map_err(failed)?;
@@ -342,21 +347,21 @@ mod tests {
     fn open() -> (tempfile::TempDir, Directory) {
         let scratch = tempfile::tempdir().unwrap();
         std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o700)).unwrap();
-        let directory = Directory::open(scratch.path()).unwrap();
+        let directory = Directory::open(scratch.path(), Launcher::Own).unwrap();
         (scratch, directory)
     }
 
     #[test]
     fn it_is_private_and_in_a_data_directory_of_ones_own() {
         let (scratch, directory) = open();
-        Directory::open(scratch.path()).unwrap();
+        Directory::open(scratch.path(), Launcher::Own).unwrap();
         for path in ["runtime", "runtime/1", "runtime/1/sandboxes", "runtime/1/staging"] {
             let mode = scratch.path().join(path).metadata().unwrap().permissions().mode();
             assert_eq!(mode & 0o7777, 0o700, "{path}");
         }
         assert_eq!(directory.path(), scratch.path().join("runtime/1"));
         std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o770)).unwrap();
-        let refused = Directory::open(scratch.path()).unwrap_err();
+        let refused = Directory::open(scratch.path(), Launcher::Own).unwrap_err();
         assert!(matches!(refused, Error::Data(data::Error::Writable { .. })), "{refused}");
     }
 

@@ -91,8 +91,16 @@ impl From<Error> for Failure {
                 Self::Unreachable { what, errno: errno(&source) }
             }
             Error::Deadline(_) => Self::Deadline,
+            // Only an engine of another runtime has these.
+            Error::Unavailable { .. } | Error::NoImage { .. } => Self::Invalid(error.to_string()),
         }
     }
+}
+
+/// The error for a request that the plan refuses.
+pub fn plan_error(error: stockade_plan::Error) -> Error {
+    let name = RequestedName { operation: "create the sandbox", sandbox: None, exec: None };
+    Failure::from(error).into_error(&name)
 }
 
 impl From<stockade_plan::Error> for Failure {

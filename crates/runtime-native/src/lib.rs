@@ -4,6 +4,7 @@
 //! accepts connections from every client, and outlives all clients. `wire` defines the protocol
 //! between clients and keeper.
 
+pub mod bubblewrap;
 mod client;
 mod directory;
 mod failure;
@@ -13,4 +14,5 @@ pub mod keeper;
 mod socket;
 pub mod wire;
 
-pub use client::{Native, Options};
+pub use client::{Native, NewContainer, Options, StagedContainer};
+pub use failure::plan_error;

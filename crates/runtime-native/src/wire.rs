@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use stockade_bundle::beneath::Timestamp;
 use stockade_core::access::Rules;
 use stockade_core::sandbox::{Root, User};
-use stockade_core::{ExecId, SandboxId, SandboxSpec, SnapshotId};
+use stockade_core::{ExecId, Isolation, SandboxId, SandboxSpec, SnapshotId};
 
 use stockade_runtime::{Ending, Offsets, State, Status, Stream, WindowSize};
 
@@ -44,6 +44,10 @@ pub enum Request {
         /// already exists, they are ignored. If a locked uid range owns them, the descriptor of the
         /// lock is attached.
         layers: Option<Layers>,
+        /// The container that another engine has made for it, whose init waits at the other end of
+        /// the attached descriptor.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        container: Option<Container>,
     },
     /// End a sandbox and remove all its files.
     Destroy {
@@ -170,6 +174,15 @@ pub struct Layers {
     /// Why they are complete trees without a lower layer: the reason why overlays are unavailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
+}
+
+/// A container that another engine has made. Its mounts contain the layers of the request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Container {
+    /// The only user of its commands.
+    pub user: User,
+    /// The isolation that the engine and init put in force.
+    pub isolation: Isolation,
 }
 
 /// The initial state of the workspace of a sandbox, or of the sandbox that its snapshot was taken

@@ -131,6 +131,24 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The engine that runs the sandboxes is unreachable, and this may make it reachable.
+    #[error("cannot reach {what}: {reason}")]
+    Unavailable {
+        /// The engine.
+        what: String,
+        /// The reason.
+        reason: String,
+        /// How to fix it: a command that can be pasted.
+        remedy: String,
+    },
+    /// The runtime has no image of that name.
+    #[error("there is no image `{image}`")]
+    NoImage {
+        /// Its name.
+        image: String,
+        /// How to get it: a command that can be pasted.
+        remedy: String,
+    },
     /// No response came in time.
     #[error("it took too long to {0}")]
     Deadline(&'static str),

@@ -32,6 +32,11 @@ pub trait Runtime: Debug + Send + Sync {
     /// Its stable name, such as `native`.
     fn name(&self) -> &'static str;
 
+    /// Whether sandboxes can be created with it here, or why not: its program or service is missing.
+    async fn available(&self) -> std::result::Result<(), Unsupported> {
+        Ok(())
+    }
+
     /// Whether it supports a capability here, or why not.
     async fn supports(&self, capability: Capability) -> std::result::Result<(), Unsupported>;
 

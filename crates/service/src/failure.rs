@@ -96,6 +96,8 @@ pub(crate) fn runtime_problem(error: &Error) -> Problem {
         },
         Error::Connect { .. } => problem(Code::Unreachable),
         Error::OutcomeUnknown(_) => problem(Code::OutcomeUnknown),
+        Error::Unavailable { remedy, .. } => with_remedy(problem(Code::Unreachable), Some(remedy)),
+        Error::NoImage { remedy, .. } => with_remedy(problem(Code::NotFound), Some(remedy)),
         Error::Unreachable { .. } | Error::Deadline(_) => problem(Code::Unreachable),
     }
 }

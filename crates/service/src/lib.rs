@@ -35,6 +35,7 @@ mod reaper;
 mod reserve;
 mod row;
 mod sandboxes;
+mod selection;
 mod service;
 mod spec;
 mod store;

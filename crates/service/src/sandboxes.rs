@@ -12,9 +12,9 @@ use stockade_api::{
     MoveFile, OpenSession, OpenWebSocket, OperationId, OperationInfo, OutputItem, PathDiff,
     ProposeChanges, ReadEvents, ReadFile, ReadOutput, ReceiveFiles, RecordedEvent, RejectBundle,
     RejectedBundle, RemoveFile, Renew, ReplaceResult, ReplaceText, ResolveEndpoint, Restore,
-    Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SendFiles, SentFiles, Session,
-    SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot, Tool, ToolResult,
-    WebSocket, WriteFile, WriteResult,
+    Result, RunTool, Sandbox, SandboxList, Sandboxes, SearchFiles, SelectedRuntime, SendFiles,
+    SentFiles, Session, SetPermissions, SetSecrets, ShowBundle, Snapshot, StatFile, TakeSnapshot,
+    Tool, ToolResult, WebSocket, WriteFile, WriteResult,
 };
 use stockade_core::{Operation, SnapshotId};
 use stockade_durable::WorkflowId;
@@ -28,6 +28,7 @@ use crate::operations::{
     watch,
 };
 use crate::service::Service;
+use crate::spec;
 
 /// How long `wait_operation` waits.
 const WAIT: Duration = Duration::from_secs(60);
@@ -36,6 +37,12 @@ const WAIT: Duration = Duration::from_secs(60);
 impl Sandboxes for Service {
     async fn create(&self, caller: &Caller, request: CreateSandbox) -> Result<Sandbox> {
         create::create(self, caller, request).await
+    }
+
+    async fn select_runtime(&self, _: &Caller, request: CreateSandbox) -> Result<SelectedRuntime> {
+        spec::check(&request)?;
+        let runtime = self.inner.select_runtime(&request).await?.to_owned();
+        Ok(SelectedRuntime { requested_runtime: request.runtime, runtime })
     }
 
     async fn start(&self, caller: &Caller, request: ById) -> Result<Sandbox> {

@@ -6,6 +6,7 @@
 #![expect(clippy::panic, reason = "helpers of tests fail by panicking, as tests do")]
 
 mod elf;
+mod engine;
 mod nextest;
 mod programs;
 mod skips;
@@ -13,6 +14,7 @@ mod skips;
 mod snapshots;
 
 pub use elf::Elf;
+pub use engine::Engine;
 pub use nextest::require_nextest;
 pub use programs::{DIRECTORY, program};
 pub use skips::{skip, skipped};

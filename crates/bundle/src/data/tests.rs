@@ -150,6 +150,8 @@ fn a_link_inside_is_not_followed() {
         ("journals", DataDir::journals),
         ("histories", DataDir::histories),
         ("runtime", DataDir::runtime),
+        ("runtime-bwrap", DataDir::runtime_bwrap),
+        ("runtime-docker", DataDir::runtime_docker),
         ("images", DataDir::images),
     ];
     for (name, open) in parts {

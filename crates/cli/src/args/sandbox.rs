@@ -120,6 +120,12 @@ pub struct Create {
     /// Keep the files of the stopped sandbox until it is killed, instead of for a day
     #[arg(long)]
     pub keep: bool,
+    /// The runtime that holds the sandbox: `native`, `bwrap` or `docker` [default: native]
+    #[arg(long, value_name = "NAME")]
+    pub runtime: Option<String>,
+    /// The runtime that is used if that of --runtime is not usable here, or lacks what is requested
+    #[arg(long, value_name = "NAME", requires = "runtime")]
+    pub fallback_runtime: Option<String>,
     /// Pause the sandbox after this time without use, or `none`; the next use resumes it
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_or_none)]
     pub idle: Option<OrNone<Duration>>,

@@ -11,10 +11,12 @@ use crate::data_dir::{data_path, find_data_dir};
 use crate::problem::{Failure, caused};
 
 /// The parts of a data directory.
-const PARTS: [(&str, &str); 10] = [
+const PARTS: [(&str, &str); 12] = [
     ("bundles", "changes that wait for a decision"),
     ("views", "changes of runs that have not ended"),
     ("runtime", "files of persistent sandboxes"),
+    ("runtime-bwrap", "files of persistent sandboxes of the runtime `bwrap`"),
+    ("runtime-docker", "files of persistent sandboxes of the runtime `docker`"),
     ("images", "unpacked images"),
     ("histories", "what sandboxes have offered in bundles"),
     ("journals", "apply operations"),

@@ -143,7 +143,10 @@ declare module "smithers-orchestrator" {
     input?: Json;
     /** A provider object, or the id of a registered one. */
     provider?: Json;
-    runtime?: "bubblewrap" | "docker" | "codeplane";
+    /** `bubblewrap` and `native` are the runtime of this host; `bwrap` is the program bubblewrap. */
+    runtime?: "bubblewrap" | "native" | "bwrap" | "docker" | "codeplane";
+    /** The runtime that is used if the requested one is not usable here, or lacks what is requested. */
+    fallbackRuntime?: "bubblewrap" | "native" | "bwrap" | "docker";
     allowNetwork?: boolean;
     reviewDiffs?: boolean;
     autoAcceptDiffs?: boolean;

@@ -70,12 +70,17 @@ impl Freezer {
     /// Stops everything in the group except `init`, which leaves it. Afterwards [`Self::is_frozen`]
     /// reports whether all have stopped.
     pub(super) fn freeze(&self, init: i32) -> io::Result<()> {
-        let outside = self.directory.parent().ok_or(io::ErrorKind::NotFound)?;
-        files::write(outside, "cgroup.procs", &init.to_string())?;
+        self.exclude(init)?;
         match self.version {
             Version::One => files::write(&self.directory, "freezer.state", "FROZEN"),
             Version::Two => files::write(&self.directory, "cgroup.freeze", "1"),
         }
+    }
+
+    /// Moves a process out of the group, so that it is never stopped.
+    pub(super) fn exclude(&self, process: i32) -> io::Result<()> {
+        let outside = self.directory.parent().ok_or(io::ErrorKind::NotFound)?;
+        files::write(outside, "cgroup.procs", &process.to_string())
     }
 
     /// Whether the group contains no process but `init`.

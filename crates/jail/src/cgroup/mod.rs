@@ -448,3 +448,18 @@ fn hierarchies() -> Hierarchies {
     let read = |file: &str| fs::read(Path::new("/proc/self").join(file)).unwrap_or_default();
     detect::parse(&read("cgroup"), &read("mountinfo"))
 }
+
+/// How many processes of a group were killed for lack of memory, where another program has made the
+/// group: that of this process.
+///
+/// # Errors
+/// The error of finding the group, or of reading the counter.
+pub fn oom_kills_beside(process: i32) -> io::Result<u64> {
+    let own = std::fs::read(format!("/proc/{process}/cgroup"))?;
+    let found = detect::parse(&own, &std::fs::read("/proc/self/mountinfo")?);
+    match (found.v1(Limit::Memory), &found.v2) {
+        (Some(directory), _) => v1::oom_kills(directory),
+        (None, Some(unified)) => v2::oom_kills(&unified.own),
+        (None, None) => Err(io::ErrorKind::NotFound.into()),
+    }
+}

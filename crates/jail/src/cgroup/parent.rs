@@ -74,6 +74,12 @@ impl Group {
         self.freezer()?.contains_only(init)
     }
 
+    /// Excludes a process from what [`Group::stop`] stops. Its limits stay. Has no effect where no
+    /// group can stop its processes.
+    pub(crate) fn exclude(&self, process: i32) -> io::Result<()> {
+        self.freezer.as_ref().map_or(Ok(()), |freezer| freezer.exclude(process))
+    }
+
     /// Stops every process in the groups except `init`, which must be alive and in them.
     /// [`Group::has_stopped`] reports when this is complete.
     ///

@@ -108,7 +108,7 @@ pub(super) fn start(
             let ruleset = ruleset.as_ref();
             Init::Once(start_command(channel, &command, rlimits, &streams, ruleset, report)?)
         }
-        (Task::Serve { listener, lease }, _, Some(descriptors), Some(root)) => {
+        (Task::Serve { listener, lease, .. }, _, Some(descriptors), Some(root)) => {
             sys::prctl(libc::PR_SET_PDEATHSIG, 0)
                 .at(Wall::Pid, || "clear the parent-death signal".to_owned())?;
             let users = match &identity {

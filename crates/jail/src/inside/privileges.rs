@@ -1,5 +1,6 @@
 //! The fifth phase of the inner half: this process gives up what neither init nor a command needs.
 
+use std::ffi::CString;
 use std::io;
 
 use super::bind_to_supervisor;
@@ -36,15 +37,20 @@ pub(super) fn give_up(
     Ok(restrictions)
 }
 
-fn restrictions(spec: &JailSpec, files: &Files) -> Result<Restrictions, Failure> {
-    let landlock = match landlock::abi() {
-        Ok(version) => version.cast_signed(),
-        Err(_) if spec.landlock_optional => 0,
+/// Landlock's version; 0 where the kernel has none, and the jail may be without.
+pub(super) fn landlock_version(spec: &JailSpec) -> Result<i32, Failure> {
+    match landlock::abi() {
+        Ok(version) => Ok(version.cast_signed()),
+        Err(_) if spec.landlock_optional => Ok(0),
         Err(e) => {
             let step = || "query Landlock's version".to_owned();
-            return Err(io::Error::from(e)).at(Wall::Landlock, step);
+            Err(io::Error::from(e)).at(Wall::Landlock, step)
         }
-    };
+    }
+}
+
+fn restrictions(spec: &JailSpec, files: &Files) -> Result<Restrictions, Failure> {
+    let landlock = landlock_version(spec)?;
     // Commands of one persistent jail may signal each other, as users expect, and share abstract
     // sockets.
     let scope = match spec.task {
@@ -53,20 +59,25 @@ fn restrictions(spec: &JailSpec, files: &Files) -> Result<Restrictions, Failure>
     };
     let ruleset = match spec.task {
         Task::Fork(_) => Some(landlock::deny_all_ruleset()?.0),
-        _ if landlock > 0 => Some(rules(files, scope)?),
+        _ if landlock > 0 => {
+            Some(rules(&files.landlock_targets, files.socket_targets.as_deref(), scope)?)
+        }
         _ => None,
     };
     Ok(Restrictions { landlock, ruleset })
 }
 
-/// The Landlock rules for every command: these paths, and `/dev`.
-fn rules(files: &Files, scope: Scope) -> Result<Ruleset, Failure> {
-    let targets = &files.landlock_targets;
+/// The Landlock rules for every command: these paths, `/dev`, and these places of sockets.
+pub(crate) fn rules(
+    targets: &[(CString, Access)],
+    sockets: Option<&[CString]>,
+    scope: Scope,
+) -> Result<Ruleset, Failure> {
     let rules: Vec<_> = [(Target::Path(c"/dev"), Access::Devices)]
         .into_iter()
         .chain(targets.iter().map(|(path, access)| (Target::Path(path.as_c_str()), *access)))
         .collect();
-    Ruleset::with_sockets(&rules, scope, files.socket_targets.as_deref())
+    Ruleset::with_sockets(&rules, scope, sockets)
         .map_err(io::Error::from)
         .at(Wall::Landlock, || "create the Landlock rules".to_owned())
 }

@@ -24,7 +24,7 @@ use std::io;
 
 use libc::{SECCOMP_SET_MODE_FILTER, SYS_seccomp, sock_filter, sock_fprog};
 
-pub use names::refused;
+pub use names::{possible, refused};
 use rules::KNOWN;
 use tree::{Block, Verdict};
 

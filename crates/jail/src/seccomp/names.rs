@@ -74,6 +74,15 @@ pub fn refused() -> impl Iterator<Item = (&'static str, i32)> {
     })
 }
 
+/// The calls that a command may make, with any arguments or with those that its filter decides on.
+pub fn possible() -> impl Iterator<Item = &'static str> {
+    let verdicts = const { rules::verdicts(SetIdBits::Allowed) };
+    numbered(X86_64).filter_map(move |(number, name)| match verdicts.get(number) {
+        Some(Verdict::Allowed | Verdict::Filtered(_)) => Some(name),
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -71,6 +71,7 @@ impl Scene {
             identity: Identity::for_caller().unwrap(),
             directory: &self.path("box"),
             origin: Origin::New,
+            bubblewrap: None,
             programs: &mut Programs::new(self.path("data/skeleton")),
             group: Group::default(),
             listener: File::open(self.path("data")).unwrap().into(),

@@ -70,6 +70,11 @@ impl Prepared {
         Self { layers, lock, staged }
     }
 
+    /// The directory of the staged layers.
+    pub(super) const fn directory(&self) -> &Dir {
+        &self.staged.dir
+    }
+
     /// Whether a keeper has taken over the layers.
     pub(super) fn is_adopted(&self) -> bool {
         let upper = name(UPPER).map(|upper| self.staged.dir.open_dir(&upper));
@@ -106,6 +111,31 @@ impl StoredSnapshot {
         WorkspaceLayer::open(*workspace, begun, whole, Owners::Same, &self.dir, WORKSPACE)
     }
 
+    /// The source of the root's lower layer.
+    pub(super) fn root(&self) -> Root {
+        self.record.root.clone()
+    }
+
+    /// Whether it has a workspace layer.
+    pub(super) const fn has_workspace(&self) -> bool {
+        self.record.workspace
+    }
+
+    /// Why its layers are complete trees, if they are.
+    pub(super) fn full_copy_reason(&self) -> Option<String> {
+        self.record.whole.clone()
+    }
+
+    /// One of its layers.
+    pub(super) fn layer(&self, entry: &str) -> Result<Dir> {
+        self.dir.open_dir(&name(entry).map_err(host)?).map_err(host)
+    }
+
+    /// The initial state of its workspace, of which this is another copy.
+    pub(super) fn copied_again(&self, copy: &Dir, staged: &Dir) -> Result<Option<InitialState>> {
+        copied_again(self.record.begun.clone(), (&self.dir, WORKSPACE), copy, staged)
+    }
+
     /// Checks that the snapshot still exists. A removal first renames the directory, so an existing
     /// one was complete.
     pub(super) fn is_still_there(&self) -> Result<()> {
@@ -128,6 +158,11 @@ pub(super) struct PausedSandbox {
 }
 
 impl PausedSandbox {
+    /// The source of the root's lower layer.
+    pub(super) fn root(&self) -> Root {
+        self.root.clone()
+    }
+
     /// The sandbox's changes in its workspace.
     pub(super) fn workspace_layer(
         &self,
@@ -386,13 +421,14 @@ fn now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bubblewrap::Launcher;
 
     #[tokio::test]
     async fn a_copy_counts_only_when_the_sandbox_stood_still_to_its_end() {
         let scratch = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(scratch.path().join("runtime/1/sandboxes/box/layers/upper"))
             .unwrap();
-        let directory = Directory::open(scratch.path()).unwrap();
+        let directory = Directory::open(scratch.path(), Launcher::Own).unwrap();
         let listener = directory.listen().unwrap();
         let (sandbox, id) = (SandboxId::new("box").unwrap(), SnapshotId::new("snap").unwrap());
         let paused = || PausedSandbox {

@@ -17,6 +17,7 @@ use stockade_test_support::skipped;
 
 use self::keeper::Keeper;
 use super::{Native, Options};
+use crate::bubblewrap::Launcher;
 use crate::directory::Directory;
 use crate::socket::Message;
 use crate::wire::Request;
@@ -42,7 +43,7 @@ impl Fixture {
     }
 
     fn directory(&self) -> Directory {
-        Directory::open(&self.scratch.path().join("data")).unwrap()
+        Directory::open(&self.scratch.path().join("data"), Launcher::Own).unwrap()
     }
 
     /// Starts a keeper that answers each request with `serve`.

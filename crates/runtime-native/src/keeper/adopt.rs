@@ -294,6 +294,7 @@ mod tests {
     use stockade_runtime::State;
 
     use super::*;
+    use crate::bubblewrap::Launcher;
     use crate::directory::Directory;
 
     const OWN: User = User { user: 4242, group: 4242 };
@@ -302,9 +303,13 @@ mod tests {
         let data = place.join("data");
         fs::create_dir(&data).unwrap();
         rustix::fs::chmod(&data, Mode::RWXU).unwrap();
-        let directory = Directory::open(&data).unwrap();
+        let directory = Directory::open(&data, Launcher::Own).unwrap();
         let sandboxes = directory.path().join("sandboxes");
-        (Context::new(data, directory, Users::Own(OWN), 1024).unwrap(), sandboxes)
+        (
+            Context::new(&super::super::Options::for_tests(data), directory, Users::Own(OWN), 1024)
+                .unwrap(),
+            sandboxes,
+        )
     }
 
     fn record(host_start: &str) -> Record {
@@ -315,6 +320,7 @@ mod tests {
             root: Root::Host,
             begun: None,
             whole: None,
+            is_container: false,
             created_at_ms: 0,
             lease: None,
             user: OWN,

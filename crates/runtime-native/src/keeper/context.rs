@@ -15,7 +15,8 @@ use super::pipes::{Pipe, PipePool, Pipes};
 use super::reactor::Reactor;
 use super::spool::SpoolContext;
 use super::timers::{Timer, Timers};
-use super::{ClientId, Error, Key};
+use super::{ClientId, Error, Key, Options};
+use crate::bubblewrap::Launcher;
 use crate::directory::{self, Directory};
 use crate::wire::{Answer, Failure, Metrics};
 use stockade_plan::Programs;
@@ -64,6 +65,8 @@ pub(super) struct Context {
     /// records name them, which are discarded with them.
     pub(super) leftovers: Vec<(Group, Option<String>)>,
     pub(super) users: Users,
+    /// What makes the innermost namespaces of the sandboxes.
+    pub(super) launcher: Launcher,
     /// This process's limit of descriptors.
     pub(super) descriptors: u64,
     pub(super) log: File,
@@ -94,7 +97,7 @@ pub(super) enum Reply {
 
 impl Context {
     pub(super) fn new(
-        data: PathBuf,
+        options: &Options,
         directory: Directory,
         users: Users,
         descriptors: u64,
@@ -108,7 +111,8 @@ impl Context {
             metrics: Metrics::default(),
             replies: VecDeque::new(),
             dirty_clients: BTreeSet::new(),
-            data,
+            data: options.data.clone(),
+            launcher: options.launcher,
             sandboxes: directory.sandboxes()?,
             programs: Programs::new(directory.skeletons()?),
             log: directory.log()?,

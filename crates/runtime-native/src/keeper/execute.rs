@@ -12,7 +12,7 @@ use stockade_core::sandbox::{Root, User};
 use stockade_jail::control::{COMMANDS, Execute, Request, Target};
 use stockade_jail::{WindowSize, network};
 use stockade_plan::wipe::wipe_all;
-use stockade_plan::{GIT_CONFIGURATION, account, environment};
+use stockade_plan::{GIT_CONFIGURATION, Users, account, environment};
 
 use super::ClientId;
 use super::command::{Command, Stage};
@@ -20,9 +20,10 @@ use super::context::{Context, Reply};
 use super::pipes::Pipes;
 use super::record;
 use super::sandbox::{Lifecycle, PendingCommand, Sandbox};
+use crate::bubblewrap::{self, Launcher};
 use crate::input_file::{self, InputFile};
 use crate::wire::{Action, Answer, Failure, TargetHead};
-use stockade_runtime::{Offsets, State};
+use stockade_runtime::{Capability, Offsets, State};
 
 impl Sandbox {
     /// Starts a command, or attaches to the one that was started under the same id.
@@ -67,7 +68,14 @@ impl Sandbox {
         if let Some(given) = &given {
             self.afford_input(context, given)?;
         }
-        let user = context.users.check(head.user.unwrap_or(self.record.user))?;
+        let user = self.user_of_command(context, head.user)?;
+        if context.launcher == Launcher::Bubblewrap && user != self.record.user {
+            return Err(Failure::Unsupported {
+                capability: Capability::Users.as_str().to_owned(),
+                reason: bubblewrap::ONE_USER.to_owned(),
+                remedy: Some("--runtime native".to_owned()),
+            });
+        }
         let number = context.next_number();
         let mut command = Command::new(exec.clone(), number, head.output_limit_bytes);
         command.takes_input = head.takes_input && given.is_none();
@@ -120,6 +128,23 @@ impl Sandbox {
         self.commands.insert(number, command);
         context.metrics.commands += 1;
         Ok(())
+    }
+
+    /// The user of a command. A container has a single one.
+    fn user_of_command(&self, context: &Context, requested: Option<User>) -> Result<User, Failure> {
+        let own = self.record.user;
+        let requested = requested.unwrap_or(own);
+        if !self.record.is_container {
+            return Ok(context.users.check(requested)?);
+        }
+        Users::Own(own).check(requested).map_err(|_| Failure::Unsupported {
+            capability: Capability::Users.as_str().to_owned(),
+            reason: format!(
+                "all commands of a container run as its user {}:{}",
+                own.user, own.group
+            ),
+            remedy: Some("create another sandbox with that user".to_owned()),
+        })
     }
 
     /// Refuses an input when the inputs of running commands take too much memory: a detached
@@ -175,7 +200,10 @@ impl Sandbox {
         let mut of_network: Vec<_> =
             network.map(|(name, value)| environment::line(name, value)).collect();
         let spec = &self.record.spec;
-        if spec.workspace.is_some() && !matches!(spec.root, Root::Directory(_)) {
+        if spec.workspace.is_some()
+            && !self.record.is_container
+            && !matches!(spec.root, Root::Directory(_))
+        {
             of_network.push(environment::line("GIT_CONFIG_SYSTEM", GIT_CONFIGURATION));
         }
         let of_sandbox = sandbox.into_iter().map(|(name, value)| {

@@ -18,8 +18,9 @@ use stockade_jail::{self as jail, Identity, Range, Wall, watch};
 use stockade_plan::layers::Origin;
 use stockade_plan::limits::{self, Disk, EnforcedLimits, Groups, WatchedLimits as Limits};
 use stockade_plan::{
-    HostPaths, JailStatus, PersistentInput as HeldPlan, Request as Planned, owners,
+    HostPaths, JailStatus, PersistentInput as HeldPlan, Request as Planned, TRUSTED_FILE, owners,
 };
+use stockade_runtime::Capability;
 
 use super::Key;
 use super::boot_time::{self, BootTime};
@@ -30,8 +31,9 @@ use super::reactor::{Interest, Source};
 use super::record::{self, Record, Stage};
 use super::sandbox::{Lifecycle, Sandbox};
 use super::timers::Timer;
+use crate::bubblewrap::{self, Launcher};
 use crate::directory;
-use crate::wire::{Answer, Failure, InitialState, Layers, LowerLayer};
+use crate::wire::{Answer, Container, Failure, InitialState, Layers, LowerLayer};
 
 /// How long to wait for the next tick of the clock of file system timestamps.
 const TICK: Duration = Duration::from_millis(1);
@@ -49,8 +51,10 @@ pub(super) struct CreateRequest {
     pub(super) spec: SandboxSpec,
     /// The prepared layers of its root and its workspace.
     pub(super) layers: Option<Layers>,
-    /// The lock of the uid range that owns the layers.
+    /// The lock of the uid range that owns the layers; with a container the connection to its init.
     pub(super) lock: Option<OwnedFd>,
+    /// The container that another engine has made for it.
+    pub(super) container: Option<Container>,
 }
 
 impl Sandbox {
@@ -66,7 +70,8 @@ impl Sandbox {
             None => format!(".pool-{}-{}", std::process::id(), key.0),
         };
         let mut is_created = false;
-        let result = Self::try_start(context, key, name.clone(), request, &mut is_created);
+        let start = if request.container.is_some() { Self::take_over } else { Self::try_start };
+        let result = start(context, key, name.clone(), request, &mut is_created);
         if result.is_err() && is_created {
             context.discard(&name);
         }
@@ -80,7 +85,7 @@ impl Sandbox {
         request: CreateRequest,
         is_created: &mut bool,
     ) -> Result<Self, Failure> {
-        let CreateRequest { id, mut spec, layers, lock } = request;
+        let CreateRequest { id, mut spec, layers, lock, container: _ } = request;
         let root = match (&spec.root, &layers) {
             (Root::Snapshot(_), Some(layers)) => layers.root.clone(),
             (Root::Snapshot(snapshot), None) => return Err(Failure::NoSnapshot(snapshot.clone())),
@@ -120,6 +125,7 @@ impl Sandbox {
             root,
             begun: initial_state,
             whole: layers.as_ref().and_then(|layers| layers.whole.clone()),
+            is_container: false,
             created_at_ms: boot_time::wall_ms(),
             lease,
             user,
@@ -177,7 +183,18 @@ impl Sandbox {
         let listener = control::listen(self.directory(), SOCKET)
             .map_err(|error| exhausted("a socket", &error))?;
         context.afford_sandbox(&listener)?;
+        let bubblewrap = match context.launcher {
+            Launcher::Own => None,
+            Launcher::Bubblewrap => {
+                Some(bubblewrap::find().map_err(|missing| Failure::Unsupported {
+                    capability: Capability::HostRoot.as_str().to_owned(),
+                    reason: missing.reason,
+                    remedy: missing.remedy,
+                })?)
+            }
+        };
         let planned = checked.persistent_jail(HeldPlan {
+            bubblewrap,
             identity,
             directory: &path,
             origin,
@@ -243,7 +260,10 @@ impl Sandbox {
                     has_network: held.listeners.is_some(),
                     has_access_rules: !self.record.spec.access.is_empty(),
                 };
-                let mut isolation = stockade_plan::isolation(standing, limits);
+                let mut isolation = match self.isolation.take() {
+                    Some(of_container) => of_container,
+                    None => stockade_plan::isolation(standing, limits),
+                };
                 if let Some(why) = &self.record.whole {
                     let reason =
                         format!("the files were copied, because no overlay is available: {why}");
@@ -267,7 +287,14 @@ impl Sandbox {
         isolation: Isolation,
     ) -> io::Result<()> {
         let jail::PersistentJail {
-            init, init_process, root, cgroup, host_start, listeners, ..
+            init,
+            init_process,
+            serving_process,
+            root,
+            cgroup,
+            host_start,
+            listeners,
+            ..
         } = launched;
         let group = cgroup.unwrap_or_default();
         let watched = context.reactor.watch_or_return(init, Source::Exit(self.key), Interest::IN);
@@ -278,6 +305,7 @@ impl Sandbox {
         });
         let record = record::JailRecord {
             init: init_process,
+            serving: (serving_process != init_process).then_some(serving_process),
             init_started: 0,
             host_start,
             isolation,
@@ -362,7 +390,7 @@ impl Sandbox {
 
     /// The failure for a jail that cannot be launched. If the cause is a missing overlay that the
     /// client could do without, the failure reports it.
-    fn launch_refused(&self, error: &jail::Error) -> Failure {
+    pub(super) fn launch_refused(&self, error: &jail::Error) -> Failure {
         let spec = &self.record.spec;
         if spec.network.is_some()
             && let jail::Error::Wall { wall: Wall::Network, step, source } = error
@@ -422,7 +450,7 @@ fn initial_state(workspace: &Workspace, dir: &OwnedFd) -> Result<InitialState, F
 }
 
 /// Moves the layers that a client has prepared into the sandbox's directory.
-fn move_layers(
+pub(super) fn move_layers(
     context: &Context,
     layers: &Layers,
     name: &str,
@@ -432,6 +460,17 @@ fn move_layers(
     let text = |errno: Errno| Failure::Invalid(format!("the layers {staged}: {errno}"));
     directory::name(staged).map_err(|e| refused(&e))?;
     let staging = context.directory.staging().map_err(|e| refused(&e))?;
+    // A container already uses the file of certificates.
+    let trusted = format!("{staged}/{TRUSTED_FILE}");
+    match rustix::fs::renameat(
+        &staging,
+        &trusted,
+        &context.sandboxes,
+        format!("{name}/{TRUSTED_FILE}"),
+    ) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(text(errno)),
+    }
     let moved = [("upper", "layers", true), ("workspace", "workspace", has_workspace)];
     for (from, to, wanted) in moved {
         let from = format!("{staged}/{from}");
@@ -472,11 +511,11 @@ fn is_exhausted(error: &io::Error) -> bool {
     errno.is_some_and(|errno| all.contains(&errno))
 }
 
-fn exhausted(what: &str, error: &io::Error) -> Failure {
+pub(super) fn exhausted(what: &str, error: &io::Error) -> Failure {
     Failure::Exhausted(format!("cannot create {what}: {error}"))
 }
 
-fn refused(error: &stockade_bundle::beneath::Error) -> Failure {
+pub(super) fn refused(error: &stockade_bundle::beneath::Error) -> Failure {
     let errno = error.errno().unwrap_or(Errno::IO);
     exhausted("the sandbox's directory", &errno.into())
 }
@@ -514,6 +553,9 @@ fn launch_refused(error: &jail::Error) -> Failure {
             wall_refused(Wall::View, format!("{reason}; {OTHER_OWNERS}"))
         }
         jail::Error::JoinGroup(_) => wall(Wall::Cgroup),
+        jail::Error::Bubblewrap(_) => {
+            Failure::Wall { wall: "bwrap".to_owned(), reason, without_overlay: None }
+        }
         jail::Error::OutOfMemory => Failure::Limit {
             limit: LimitName::Memory,
             reason,

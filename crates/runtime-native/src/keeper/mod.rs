@@ -12,6 +12,7 @@ mod boot_time;
 mod client;
 mod command;
 mod connections;
+mod container;
 mod context;
 mod disk_reserve;
 mod ending;
@@ -58,6 +59,7 @@ use self::sandbox::{Lifecycle, Sandbox};
 use self::timers::Timer;
 pub(crate) use self::usage::STARTER;
 use self::usage::{DISK_INTERVAL, MEMORY_INTERVAL};
+use super::bubblewrap::Launcher;
 use super::directory::{self, Directory};
 use super::socket::Listener;
 use stockade_runtime::{Ending, Stream};
@@ -86,9 +88,19 @@ pub struct Options {
     pub data: PathBuf,
     /// How many unused jails it keeps ready.
     pub pool: usize,
+    /// What makes the innermost namespaces of its sandboxes.
+    pub launcher: Launcher,
     /// The program of helpers: the keeper's own, whose entry point is [`helpers::run`] after
     /// [`helpers::ARGUMENT`].
     pub program: PathBuf,
+}
+
+#[cfg(test)]
+impl Options {
+    /// Options for a data directory of a test.
+    fn for_tests(data: PathBuf) -> Self {
+        Self { data, pool: 0, launcher: Launcher::Own, program: PathBuf::new() }
+    }
 }
 
 /// Why a keeper has exited.
@@ -170,13 +182,14 @@ struct Keeper {
 /// Why the keeper cannot start. Later errors are in its log.
 pub fn run(options: &Options) -> Result<StopReason, Error> {
     let step = |step| move |source: io::Error| Error::Kernel { step, source };
-    let directory = Directory::open(&options.data).map_err(|error| Error::Data(error.into()))?;
+    let directory = Directory::open(&options.data, options.launcher)
+        .map_err(|error| Error::Data(error.into()))?;
     let Some(lock) = directory.lock()? else { return Ok(StopReason::Another) };
     daemonize(&directory)?;
     let users = Users::for_identity(&Identity::for_caller()?);
     let descriptors = raise_descriptors().map_err(step("raise the number of open files"))?;
     let pool = Pool::new(options.pool, descriptors);
-    let context = Context::new(options.data.clone(), directory, users, descriptors)?;
+    let context = Context::new(options, directory, users, descriptors)?;
     let mut keeper = Keeper {
         context,
         listener: None,

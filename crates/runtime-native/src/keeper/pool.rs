@@ -159,8 +159,13 @@ impl Keeper {
             return;
         }
         let key = self.next_key();
-        let request =
-            CreateRequest { id: None, spec: SandboxSpec::default(), layers: None, lock: None };
+        let request = CreateRequest {
+            id: None,
+            spec: SandboxSpec::default(),
+            layers: None,
+            lock: None,
+            container: None,
+        };
         match Sandbox::create(&mut self.context, key, request) {
             Ok(sandbox) => {
                 self.sandboxes.insert(key, sandbox);

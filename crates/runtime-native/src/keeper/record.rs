@@ -50,6 +50,9 @@ pub(super) struct Record {
     /// Why its layers are complete trees, if they are.
     #[serde(default)]
     pub(super) whole: Option<String>,
+    /// Whether it is a container that another engine has made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_container: bool,
     /// When it was created, in milliseconds since 1970.
     pub(super) created_at_ms: u64,
     /// When its lease ends.
@@ -85,6 +88,10 @@ pub(super) enum Stage {
 pub(super) struct JailRecord {
     /// The process id of its init.
     pub(super) init: i32,
+    /// The process id of the init that serves requests, where bubblewrap has started it: then `init`
+    /// is bubblewrap's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) serving: Option<i32>,
     /// The start time of init, which distinguishes it from other processes with the same id.
     pub(super) init_started: u64,
     /// The host id of inside id 0.
@@ -281,6 +288,7 @@ mod tests {
             root: Root::Host,
             begun: None,
             whole: None,
+            is_container: false,
             created_at_ms: 7,
             lease: Some(Lease::from_now(Duration::from_secs(9))),
             user: User { user: 1000, group: 1000 },

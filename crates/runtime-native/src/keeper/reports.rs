@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::fs::FileType;
 use stockade_core::ExecId;
+use stockade_jail::cgroup;
 use stockade_jail::control::{self, Progress, Record, Report};
 
 use super::command::{self, Command, Stage, check_pipe};
@@ -215,12 +216,8 @@ impl Sandbox {
         if !matches!(ending, Ending::Signaled(9) | Ending::Exited(137)) {
             return ending;
         }
-        let (Lifecycle::Running(jail), Some(command)) = (&self.life, self.commands.get(&number))
-        else {
-            return ending;
-        };
-        match jail.group.oom_kills() {
-            Ok(kills) if kills > command.kills_before => Ending::OutOfMemory,
+        match self.commands.get(&number) {
+            Some(command) if self.kills() > command.kills_before => Ending::OutOfMemory,
             _ => ending,
         }
     }
@@ -289,7 +286,13 @@ impl Sandbox {
     pub(super) fn kills(&self) -> u64 {
         match &self.life {
             Lifecycle::Running(jail) | Lifecycle::Connecting(jail) => {
-                jail.group.oom_kills().unwrap_or(0)
+                let is_limited = self.record.spec.limits.memory_bytes.is_some();
+                let counted = match (self.record.is_container, is_limited) {
+                    (false, _) => jail.group.oom_kills(),
+                    (true, true) => cgroup::oom_kills_beside(jail.record.init),
+                    (true, false) => Ok(0),
+                };
+                counted.unwrap_or(0)
             }
             _ => 0,
         }

@@ -16,6 +16,7 @@ use super::sandbox::PendingCommand;
 use super::sandbox::{Lifecycle, Sandbox};
 use super::usage::STARTER;
 use super::{ClientId, Keeper, Key};
+use crate::bubblewrap::{self, Launcher};
 use crate::input_file::InputFile;
 use crate::socket::Message;
 use crate::wire::{Answer, CommandStrings, Failure, Layers, Metrics, PROTOCOL, Request};
@@ -44,9 +45,14 @@ impl Keeper {
                 self.disconnect(id);
                 return;
             }
-            Request::Create { id: name, spec, layers } => {
-                let request =
-                    CreateRequest { id: Some(name), spec: *spec, layers, lock: descriptors.pop() };
+            Request::Create { id: name, spec, layers, container } => {
+                let request = CreateRequest {
+                    id: Some(name),
+                    spec: *spec,
+                    layers,
+                    lock: descriptors.pop(),
+                    container,
+                };
                 self.create(id, request)
             }
             Request::Destroy { id: name } => self.destroy(id, &name),
@@ -171,7 +177,8 @@ impl Keeper {
         if self.draining {
             return Err(Failure::Draining);
         }
-        if is_served_by_pool(&request.spec, request.layers.as_ref(), self.context.users)
+        if request.container.is_none()
+            && is_served_by_pool(&request.spec, request.layers.as_ref(), self.context.users)
             && let Some(key) = self.take_from_pool()
         {
             self.refill_later();
@@ -261,9 +268,16 @@ impl Keeper {
             Err(Failure::Unsupported { capability: capability.to_owned(), reason, remedy })
         };
         let limits = match found {
+            Capability::Users if self.context.launcher == Launcher::Bubblewrap => {
+                let remedy = Some("--runtime native".to_owned());
+                return unsupported(bubblewrap::ONE_USER.to_owned(), remedy);
+            }
             Capability::Users if self.context.users != Users::Range => {
                 let reason = "only root can give a sandbox several users".to_owned();
                 return unsupported(reason, Some("sudo".to_owned()));
+            }
+            Capability::Checkpoint => {
+                return unsupported("it does not store the memory of processes".to_owned(), None);
             }
             Capability::MemoryLimit => {
                 cgroup::Limits { memory_bytes: Some(64 << 20), ..cgroup::Limits::default() }

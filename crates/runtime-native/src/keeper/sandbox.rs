@@ -85,6 +85,8 @@ pub(super) struct Sandbox {
     pub(super) is_admitting: bool,
     /// The name of the skeleton that is its root's lower layer, while it is launched.
     pub(super) skeleton: Option<String>,
+    /// The isolation of its container, until that is reported.
+    pub(super) isolation: Option<Isolation>,
 }
 
 /// The life cycle state of a sandbox.
@@ -150,6 +152,7 @@ impl Sandbox {
             excess: None,
             is_admitting: false,
             skeleton: None,
+            isolation: None,
         }
     }
 
@@ -292,7 +295,8 @@ impl Sandbox {
         loop {
             let commands = self.command_activity();
             let Some(jail) = self.jail() else { return };
-            match jail.pause.step(&jail.group, jail.record.init, commands) {
+            let init = jail.record.serving.unwrap_or(jail.record.init);
+            match jail.pause.step(&jail.group, init, commands) {
                 Step::Nothing => return,
                 Step::Send(request) => self.send(context, request, Vec::new()),
                 Step::Poll(delay) => {

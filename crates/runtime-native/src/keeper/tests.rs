@@ -25,6 +25,7 @@ use super::sandbox::PendingCommand;
 use super::sandbox::PendingListeners;
 use super::sandbox::{Lifecycle, Sandbox};
 use super::{ClientId, Key};
+use crate::bubblewrap::Launcher;
 use crate::directory::Directory;
 use crate::input_file::{self, InputFile, MAX_INPUT_BYTES};
 use crate::wire::{Action, Answer, CommandHead, CommandStrings, Failure, TargetHead};
@@ -69,8 +70,10 @@ impl Fixture {
         let data = dir.path().join("data");
         std::fs::create_dir(&data).unwrap();
         rustix::fs::chmod(&data, Mode::RWXU).unwrap();
-        let directory = Directory::open(&data).unwrap();
-        let context = Context::new(data, directory, Users::Own(OWN), 1024).unwrap();
+        let directory = Directory::open(&data, Launcher::Own).unwrap();
+        let context =
+            Context::new(&super::Options::for_tests(data), directory, Users::Own(OWN), 1024)
+                .unwrap();
         rustix::fs::mkdirat(&context.sandboxes, "box", Mode::RWXU).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own = rustix::fs::openat(&context.sandboxes, "box", flags, Mode::empty()).unwrap();
@@ -79,6 +82,7 @@ impl Fixture {
         let life = Process::new("sleep").arg("1000").spawn().unwrap();
         let process = i32::try_from(life.id()).unwrap();
         let jail_record = record::JailRecord {
+            serving: None,
             init: process,
             init_started: 0,
             host_start: None,
@@ -94,6 +98,7 @@ impl Fixture {
             root: Root::Host,
             begun: None,
             whole: None,
+            is_container: false,
             created_at_ms: 0,
             lease: None,
             user: OWN,

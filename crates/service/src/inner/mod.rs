@@ -72,7 +72,12 @@ impl Inner {
     /// The runtime of a sandbox.
     pub(crate) fn runtime(&self, name: &str) -> Result<&Arc<dyn Runtime>> {
         self.runtimes.get(name).ok_or_else(|| {
-            Problem::new(Code::Unsupported, format!("the runtime `{name}` is not configured here"))
+            let message = format!(
+                "the runtime `{name}`, which holds the sandbox, is not part of this server"
+            );
+            Problem::new(Code::Unsupported, message).remedied_by(
+                "use the server with which it was created; the sandbox stays recorded meanwhile",
+            )
         })
     }
 
@@ -145,17 +150,6 @@ impl Inner {
             Ok(_) | Err(Error::NoSandbox(_)) => self.with_deadline(runtime.cleanup(id)).await,
             Err(error) => Err(error),
         }
-    }
-
-    /// The runtime of that name, also by its names in the upstream documentation.
-    pub(crate) fn runtime_name(&self, name: &str) -> Result<&'static str> {
-        // The default of Smithers page 000 means unprivileged namespaces without a daemon.
-        let name = if name == "bubblewrap" { "native" } else { name };
-        self.runtimes.keys().find(|known| **known == name).copied().ok_or_else(|| {
-            let known = self.runtimes.keys().copied().collect::<Vec<_>>().join(", ");
-            Problem::new(Code::Unsupported, format!("the runtime {name:?} is not available here"))
-                .remedied_by(format!("use one of: {known}"))
-        })
     }
 
     /// Makes a sandbox's watcher read its record now.

@@ -32,11 +32,18 @@ pub(crate) async fn create(
 ) -> Result<Sandbox> {
     let workflow = operation::workflow_id(caller)?;
     super::snapshot::inherit_workspace(service, caller, &mut request).await?;
-    let mut row = new_row(service, caller, &workflow, request)?;
+    spec::check(&request)?;
+    let is_known = operation::is_known(&service.engine, caller).await?;
+    let runtime = match is_known {
+        // The recorded answer names the runtime that was selected then.
+        true => service.inner.default_runtime,
+        false => service.inner.select_runtime(&request).await?,
+    };
+    let mut row = new_row(service, caller, &workflow, request, runtime)?;
     if row.request.id.is_some() && watch::exists(&service.engine, &row.id).await? {
         row.incarnation = incarnation(&workflow);
     }
-    if row.request.network.is_some() && !operation::is_known(&service.engine, caller).await? {
+    if row.request.network.is_some() && !is_known {
         let runtime = service.inner.runtime(&row.runtime)?;
         service.inner.egress.check_supported(&**runtime).await?;
     }
@@ -44,7 +51,7 @@ pub(crate) async fn create(
         super::snapshot::check_owner(service, caller, snapshot).await?;
     }
     // Before anything is created: a port that is in use is an error without consequences.
-    let listeners = match operation::is_known(&service.engine, caller).await? {
+    let listeners = match is_known {
         true => Vec::new(),
         false => publish::bind(&row.request.publish).await?,
     };
@@ -116,13 +123,9 @@ fn new_row(
     caller: &Caller,
     workflow: &WorkflowId,
     mut request: CreateSandbox,
+    runtime: &str,
 ) -> Result<SandboxRow> {
     let inner = &service.inner;
-    spec::check(&request)?;
-    let runtime = match request.runtime.as_deref() {
-        None => inner.default_runtime,
-        Some(name) => inner.runtime_name(name)?,
-    };
     let ttl = spec::ttl(request.expiry, inner.options.default_ttl)?;
     // From here on a change of the default has no effect.
     request.expiry = ttl.map_or(Expiry::Never, |ttl| Expiry::Seconds(ttl.as_secs_f64()));
@@ -208,6 +211,8 @@ pub(crate) async fn perform(
     let payload = Payload::SandboxCreated(Created {
         image: owned.image.clone(),
         expires_at: owned.expires_at.map(timestamp),
+        requested_runtime: owned.requested_runtime.clone(),
+        runtime: Some(owned.runtime.clone()),
     });
     let event = events::record(&context, &owned, payload);
     let watched = watch::start(&context, &owned);

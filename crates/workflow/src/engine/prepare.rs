@@ -11,6 +11,7 @@ use super::commands;
 use super::options::Options;
 use super::problem::from_user_code;
 use super::redaction::Redaction;
+use super::sandbox::unsupported_attribute;
 use super::schemas::Schemas;
 use super::user_code::{Interface, Rendering, UserCode};
 use crate::authoring::{Error, Processes};
@@ -30,6 +31,7 @@ pub async fn preview(
 ) -> Result<Graph, Problem> {
     let schemas = Schemas::default();
     let (_, rendering) = load(realms, file, "preview", input, environment, &schemas).await?;
+    check_runtimes(&rendering.graph)?;
     Ok(Arc::unwrap_or_clone(rendering.graph))
 }
 
@@ -137,6 +139,19 @@ pub(super) fn inexecutable(task: &Task, options: &Options) -> Option<String> {
         _ => return None,
     };
     Some(location_prefix(task) + &what)
+}
+
+/// Rejects a graph with a sandbox that its runtime can never execute.
+fn check_runtimes(graph: &Graph) -> Result<(), Problem> {
+    let tasks = graph.tasks().into_iter().filter(|task| !task.is_skipped);
+    for task in tasks {
+        if let Work::Sandbox(sandbox) = &task.work
+            && let Some(reason) = unsupported_attribute(sandbox)
+        {
+            return Err(Problem::new(Code::InvalidInput, location_prefix(task) + &reason));
+        }
+    }
+    Ok(())
 }
 
 /// The location of a task, as the prefix of a message.

@@ -203,6 +203,7 @@ impl Sandbox {
             input: Value::Null,
             provider: None,
             runtime: None,
+            fallback_runtime: None,
             allow_network: false,
             review_diffs: true,
             auto_accept_diffs: false,

@@ -22,6 +22,8 @@ pub struct Sandbox {
     pub provider: Option<String>,
     /// The requested runtime, as it is written in the source.
     pub runtime: Option<String>,
+    /// The runtime that is selected if the requested one is not usable.
+    pub fallback_runtime: Option<String>,
     /// Whether it may connect to a network.
     pub allow_network: bool,
     /// Whether its changes to the project wait for a decision.

@@ -6,6 +6,7 @@ use stockade_api::{
     CreateSandbox, Expiry, ExpiryAction, IdleAction, KillSandbox, PublishedPort, Sandbox,
 };
 use stockade_bundle::project::Project;
+use stockade_core::runtime::RuntimeName;
 use stockade_core::sandbox::{Root, User, Workspace};
 use stockade_core::{Code, Problem, SandboxId, SnapshotId};
 use stockade_egress_control::Credential;
@@ -82,6 +83,10 @@ fn print_created(made: &Sandbox, profile: Option<&Profile>, json: bool) -> Resul
             notify(&format!("note: {}", escaped(reason)));
         }
         print_text(&format!("{}\n", made.id))?;
+        if let Some(requested) = fallback_from(made) {
+            let (requested, selected) = (escaped(requested), escaped(&made.runtime));
+            notify(&format!("note: the runtime is `{selected}`, the fallback for `{requested}`"));
+        }
         let end = show::expiry(made);
         notify(&format!(
             "the sandbox is {}{end}; use it: stockade exec {} -- ls",
@@ -89,6 +94,13 @@ fn print_created(made: &Sandbox, profile: Option<&Profile>, json: bool) -> Resul
         ));
     }
     Ok(0)
+}
+
+/// The requested runtime, if the fallback was selected instead.
+fn fallback_from(made: &Sandbox) -> Option<&str> {
+    let requested = made.requested_runtime.as_deref()?;
+    let own = RuntimeName::select(requested).ok().map(RuntimeName::as_str).unwrap_or(requested);
+    (own != made.runtime).then_some(requested)
 }
 
 fn request(
@@ -182,6 +194,8 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             OnExpiry::Terminate => ExpiryAction::Terminate,
         }),
         keep: arguments.keep,
+        runtime: arguments.runtime,
+        fallback_runtime: arguments.fallback_runtime,
         on_idle: IdleAction::Pause,
         ..CreateSandbox::default()
     })

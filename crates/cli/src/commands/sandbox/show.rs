@@ -45,12 +45,23 @@ pub(super) fn expiry(sandbox: &Sandbox) -> String {
     }
 }
 
+/// The runtime that holds it, and the requested one if that has another name.
+fn runtime(sandbox: &Sandbox) -> String {
+    let selected = escaped(&sandbox.runtime);
+    match sandbox.requested_runtime.as_deref() {
+        Some(requested) if requested != sandbox.runtime => {
+            format!("{selected}, requested: {}", escaped(requested))
+        }
+        _ => selected,
+    }
+}
+
 fn text(sandbox: &Sandbox) -> String {
     let mut lines = vec![
         ("id", sandbox.id.to_string()),
         ("state", sandbox.state.to_string()),
         ("image", escaped(&sandbox.image)),
-        ("runtime", sandbox.runtime.clone()),
+        ("runtime", runtime(sandbox)),
         ("created", format!("{:.0}", sandbox.created_at)),
         ("expires", sandbox.expires_at.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"))),
     ];

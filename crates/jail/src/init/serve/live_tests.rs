@@ -76,7 +76,7 @@ impl Fixture {
             mounts,
             hostname: "test".to_owned(),
             network,
-            task: Task::Serve { listener, lease },
+            task: Task::Serve { listener, lease, bubblewrap: None },
             rlimits: crate::rlimits::ResourceLimits { processes: Some(500), ..Default::default() },
             cgroup: None,
             locks: lock.into_iter().collect(),

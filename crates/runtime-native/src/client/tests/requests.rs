@@ -53,7 +53,12 @@ async fn each_operation_asks_for_itself() {
     assert_eq!(native.name(), "native");
     let spec = SandboxSpec { labels: status().labels, ..SandboxSpec::default() };
     assert_eq!(native.create(&id, &spec).await.unwrap(), status());
-    let create = Request::Create { id: id.clone(), spec: spec.clone().into(), layers: None };
+    let create = Request::Create {
+        id: id.clone(),
+        spec: spec.clone().into(),
+        layers: None,
+        container: None,
+    };
     assert_eq!(asked.recv().unwrap(), create);
     assert_eq!(native.inspect(&id).await.unwrap(), status());
     assert_eq!(asked.recv().unwrap(), Request::Inspect { id: id.clone() });

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::keeper::Keeper;
 use super::{Fixture, native, sandbox};
+use crate::bubblewrap::Launcher;
 use crate::directory::Directory;
 use crate::socket::Listener;
 use crate::wire::{Answer, Metrics, PROTOCOL, Request};
@@ -38,7 +39,7 @@ fn as_keeper() {
     }
     let parent = rustix::process::getppid();
     let Ok(whole) = std::fs::File::open(data) else { return };
-    let Ok(directory) = Directory::open(Path::new(data)) else { return };
+    let Ok(directory) = Directory::open(Path::new(data), Launcher::Own) else { return };
     if whole.metadata().unwrap().nlink() == 0 {
         // The test is over, and the directory that was just created again is not needed.
         std::fs::remove_dir_all(Path::new(data).parent().unwrap()).unwrap();

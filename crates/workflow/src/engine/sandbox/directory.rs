@@ -123,6 +123,25 @@ impl SandboxDirectory {
         Ok(entries.into_iter().filter_map(|(name, _)| String::from_utf8(name).ok()).collect())
     }
 
+    /// Lets every user read a subdirectory: the processes of a sandbox may have another id than this
+    /// one. On the host no other user reaches it, because the directories above are private.
+    pub(crate) fn share(&self, part: &str) -> Result<(), TaskError> {
+        let part = name(part)?;
+        let mut pending = vec![part.clone()];
+        while let Some(path) = pending.pop() {
+            self.dir.chmod(&path, 0o755).map_err(|error| failed(&error))?;
+            let entries = self.dir.open_dir(&path).and_then(|dir| dir.entries());
+            for (entry, kind) in entries.map_err(|error| failed(&error))? {
+                let entry = path.join(&entry).map_err(|_| escapes("a name in the request"))?;
+                match kind {
+                    FileKind::Directory => pending.push(entry),
+                    _ => self.dir.chmod(&entry, 0o644).map_err(|error| failed(&error))?,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Opens a subdirectory.
     pub(crate) fn open_part(&self, part: &str) -> Result<Dir, TaskError> {
         self.dir.open_dir(&name(part)?).map_err(|error| failed(&error))
@@ -207,5 +226,23 @@ mod tests {
         let refused = SandboxDirectory::open(hostile.path(), "r", &key("a", 0)).unwrap_err();
         assert_eq!(refused.code, "SANDBOX_EXECUTION_FAILED");
         assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_is_shared_can_be_read_by_all_and_is_below_a_private_directory() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        let key = Key { node: "box".to_owned(), iteration: 0 };
+        let directory = SandboxDirectory::open(place.path(), "run", &key).unwrap();
+        let part = directory.create_fresh("part").unwrap();
+        part.mkdir(&RelativePath::new("deep").unwrap(), 0o700).unwrap();
+        drop(part.create_file(&RelativePath::new("deep/file").unwrap(), 0o600).unwrap());
+        directory.share("part").unwrap();
+        let mode = |below: &str| {
+            let metadata = directory.path.join(below).metadata().unwrap();
+            metadata.permissions().mode() & 0o7777
+        };
+        let modes = ["", "part", "part/deep", "part/deep/file"].map(mode);
+        assert_eq!(modes, [0o700, 0o755, 0o755, 0o644]);
     }
 }

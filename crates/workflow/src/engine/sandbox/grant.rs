@@ -166,6 +166,14 @@ impl Grant {
             }
             _ => {}
         }
+        if let Some(named) = &requested.fallback_runtime
+            && runtime(named) != self.runtime
+        {
+            let (own, named) = (&self.runtime, named.clone());
+            return Err(exceeds_outer(&format!(
+                "the fallback runtime `{named}`, but the outer sandbox has `{own}`"
+            )));
+        }
         if requested.image.is_some() && requested.image != self.image {
             return Err(exceeds_outer("an image that the outer sandbox does not have"));
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use stockade_api::{CommandLine, CreateSandbox, Execute, WaitList};
+use stockade_core::Code;
 use stockade_core::sandbox::{HostMount, Workspace};
 use stockade_core::smithers_egress::Contract;
 use tokio::sync::OwnedSemaphorePermit;
@@ -60,9 +61,12 @@ impl SandboxAttempt {
         }
         let handle = self.handle()?;
         let contract = request::contract(sandbox)?;
-        let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
+        let mut local = request::local(sandbox, contract.as_ref(), &self.environment)?;
+        if row.is_none() {
+            local.selected = self.select_runtime(&handle, &local).await?;
+        }
         let pause = row.as_ref().and_then(SandboxRow::pause);
-        let slot = self.acquire_slot(sandbox, local.runtime, pause.is_some()).await?;
+        let slot = self.acquire_slot(sandbox, &local.selected, pause.is_some()).await?;
         let time_used = Duration::from_millis(pause.map_or(0, |pause| pause.worked_ms));
         let work = self.work(sandbox, row, &handle, (&local, contract.as_ref()), slot);
         let done = match self.with_timeout(time_used, work).await {
@@ -118,7 +122,7 @@ impl SandboxAttempt {
                         }
                     }
                 }
-                slot = self.acquire_slot(sandbox, local.runtime, true).await?;
+                slot = self.acquire_slot(sandbox, &local.selected, true).await?;
             }
             let rounds = row.as_ref().and_then(SandboxRow::pause).map_or(0, |pause| pause.rounds);
             let outcome = self.execute_round(sandbox, row.take(), handle, local, contract).await?;
@@ -166,7 +170,7 @@ impl SandboxAttempt {
         let pause = row.as_ref().and_then(SandboxRow::pause);
         let is_shipped = row.as_ref().is_some_and(|row| row.stage == Stage::Shipped);
         let is_again = row.is_some();
-        let (started_at, base_ref) = self.start(sandbox, row, local.runtime).await?;
+        let (started_at, base_ref) = self.start(sandbox, row, &local.selected).await?;
         let environment = self.command_environment(local.environment.clone());
         if !is_shipped {
             let request = self.write_request(sandbox, runtime, contract, (&directory, is_again));
@@ -300,6 +304,34 @@ impl SandboxAttempt {
         labels
     }
 
+    /// Selects the runtime before anything of the sandbox is recorded.
+    ///
+    /// # Errors
+    /// If no requested runtime can execute it: the request is invalid, or the runtime is not usable
+    /// here.
+    async fn select_runtime(
+        &self,
+        handle: &SandboxHandle,
+        local: &request::Local,
+    ) -> Result<String, TaskError> {
+        let request = self.with_properties(local, Vec::new());
+        let selected = handle.sandboxes().select_runtime(&handle.caller("select"), request).await;
+        selected.map(|selected| selected.runtime).map_err(|problem| {
+            let detail = problem.cause.as_ref().map(|cause| format!(": {cause}"));
+            let remedy = problem.remediation.as_ref().map(|remedy| format!("; {remedy}"));
+            let message = format!(
+                "{}{}{}",
+                problem.message,
+                detail.unwrap_or_default(),
+                remedy.unwrap_or_default()
+            );
+            match problem.code {
+                Code::InvalidInput => TaskError::new("INVALID_INPUT", message),
+                _ => TaskError::new("SANDBOX_EXECUTION_FAILED", message),
+            }
+        })
+    }
+
     /// The request to create the sandbox.
     fn create_request(
         &self,
@@ -320,20 +352,28 @@ impl SandboxAttempt {
             mounts.push(mount(program.clone(), &format!("{PROGRAMS}/{name}")));
         }
         mounts.extend(local.mounts.iter().cloned());
+        Ok(self.with_properties(local, mounts))
+    }
+
+    /// The request for the requested properties, with these mounts.
+    fn with_properties(&self, local: &request::Local, mounts: Vec<HostMount>) -> CreateSandbox {
         let workspace = Workspace {
             host: self.project().to_owned(),
             inside: PathBuf::from(request::WORKSPACE),
         };
-        Ok(CreateSandbox {
+        CreateSandbox {
             workspace: Some(workspace),
+            image: local.image.clone(),
             mounts,
             limits: local.limits,
             network: local.network.clone(),
+            publish: local.ports.clone(),
             runtime: Some(local.runtime.to_owned()),
+            fallback_runtime: local.fallback.map(str::to_owned),
             working_directory: Some(PathBuf::from(request::WORKSPACE)),
             metadata: self.labels(),
             ..CreateSandbox::default()
-        })
+        }
     }
 }
 

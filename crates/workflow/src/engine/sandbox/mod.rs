@@ -30,6 +30,8 @@ mod slots;
 mod start;
 mod steps;
 
+pub(in crate::engine) use request::unsupported_attribute;
+
 pub(crate) use attempt::{AttemptOutcome, SandboxAttempt};
 pub(crate) use child_runs::ChildRuns;
 pub(crate) use child_wait::WAIT_LEASE;

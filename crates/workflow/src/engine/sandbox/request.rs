@@ -2,11 +2,13 @@
 //! attribute is rejected by name.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
-use stockade_api::Network;
+use stockade_api::{Network, PublishedPort};
 use stockade_core::network::secret::BoundSecret;
+use stockade_core::runtime::{Capability, RuntimeName, Support, Unselectable};
 use stockade_core::sandbox::{HostMount, Limits};
 use stockade_core::smithers_egress::{self, Contract};
 use stockade_core::{parse_bytes, parse_cpus};
@@ -18,9 +20,6 @@ use crate::graph::{Sandbox, ToolLimits, nearest, unknown_egress};
 
 /// The default runtime, as in the documentation of `<Sandbox>`.
 pub(super) const DEFAULT_RUNTIME: &str = "bubblewrap";
-/// The runtimes of this host: the default name, and Stockade's own name for it.
-const LOCAL: [&str; 2] = [DEFAULT_RUNTIME, "native"];
-const KNOWN: [&str; 5] = [DEFAULT_RUNTIME, "native", "docker", "codeplane", "cloudflare"];
 /// The defaults of upstream.
 const MAX_OUTPUT_BYTES: u64 = 200_000;
 pub(super) const TOOL_TIMEOUT_MS: u64 = 60_000;
@@ -37,8 +36,14 @@ const REDACTED: &str = "[redacted]";
 /// A request to a runtime of this host.
 #[derive(Debug)]
 pub(super) struct Local {
-    /// The service's name of the runtime.
+    /// The service's name of the requested runtime.
     pub(super) runtime: &'static str,
+    /// The service's name of the selected runtime: the requested one, until another was selected.
+    pub(super) selected: String,
+    /// The service's name of its fallback, if there is one.
+    pub(super) fallback: Option<&'static str>,
+    pub(super) image: Option<String>,
+    pub(super) ports: Vec<PublishedPort>,
     /// The environment variables of each process in the sandbox.
     pub(super) environment: BTreeMap<String, String>,
     pub(super) mounts: Vec<HostMount>,
@@ -117,17 +122,9 @@ pub(super) fn local(
     contract: Option<&Contract>,
     run_environment: &BTreeMap<String, String>,
 ) -> Result<Local, TaskError> {
-    let runtime = runtime(sandbox);
-    if !LOCAL.contains(&runtime) {
-        return Err(unsupported_runtime(runtime, run_environment));
-    }
-    let unsupported = [
-        ("image", sandbox.image.is_some()),
-        ("ports", !sandbox.ports.is_empty()),
-        ("workspace", sandbox.workspace.is_some()),
-    ];
-    if let Some((name, _)) = unsupported.iter().find(|(_, is_asked)| *is_asked) {
-        return Err(invalid(format!("the runtime `{runtime}` does not support `{name}`")));
+    let (requested, fallback) = selectable(sandbox, run_environment)?;
+    if let Some(reason) = unsupported_attribute(sandbox) {
+        return Err(invalid(reason));
     }
     let mut network = network(sandbox, contract)?;
     let mut environment = sandbox.env.clone();
@@ -166,7 +163,91 @@ pub(super) fn local(
         cpu_millis: cpus.transpose()?,
         ..Limits::default()
     };
-    Ok(Local { runtime: "native", environment, mounts: mounts(sandbox)?, limits, network })
+    Ok(Local {
+        runtime: requested.as_str(),
+        selected: requested.as_str().to_owned(),
+        fallback: fallback.map(RuntimeName::as_str),
+        image: sandbox.image.clone(),
+        ports: ports(sandbox)?,
+        environment,
+        mounts: mounts(sandbox)?,
+        limits,
+        network,
+    })
+}
+
+/// The requested runtime of this host, and its fallback.
+fn selectable(
+    sandbox: &Sandbox,
+    environment: &BTreeMap<String, String>,
+) -> Result<(RuntimeName, Option<RuntimeName>), TaskError> {
+    let named = |name: &str| {
+        RuntimeName::select(name).map_err(|why| unsupported_runtime(name, why, environment))
+    };
+    let fallback = sandbox.fallback_runtime.as_deref().map(named).transpose()?;
+    Ok((named(runtime(sandbox))?, fallback))
+}
+
+/// Why no requested runtime can ever execute a sandbox, because of one of its attributes. `None` if
+/// one can, and if the names of the runtimes have to be judged first.
+pub(in crate::engine) fn unsupported_attribute(sandbox: &Sandbox) -> Option<String> {
+    if sandbox.provider.is_some() {
+        return None;
+    }
+    let requested = runtime(sandbox);
+    let lacking = unsupported_by(sandbox, requested, RuntimeName::select(requested).ok()?)?;
+    let fallback = sandbox.fallback_runtime.as_deref();
+    let is_granted = fallback.is_some_and(|name| {
+        RuntimeName::select(name).is_ok_and(|own| unsupported_by(sandbox, name, own).is_none())
+    });
+    (!is_granted).then_some(lacking)
+}
+
+fn unsupported_by(sandbox: &Sandbox, name: &str, own: RuntimeName) -> Option<String> {
+    if sandbox.workspace.is_some() {
+        return Some(format!("the runtime `{name}` does not support `workspace`"));
+    }
+    let is_name = sandbox.image.as_ref().is_some_and(|image| !image.starts_with('/'));
+    if is_name && own != RuntimeName::Docker {
+        return Some(format!(
+            "the runtime `{name}` supports `image` only as the absolute path of a directory or tar archive"
+        ));
+    }
+    let needed = [
+        ("image", Capability::HostRoot, sandbox.image.is_none()),
+        ("image", Capability::Images, sandbox.image.is_some()),
+        ("ports", Capability::Ports, !sandbox.ports.is_empty()),
+        ("volumes", Capability::HostMounts, !sandbox.volumes.is_empty()),
+        ("memoryLimit", Capability::MemoryLimit, sandbox.memory_limit.is_some()),
+        ("cpuLimit", Capability::CpuLimit, sandbox.cpu_limit.is_some()),
+        ("allowNetwork", Capability::Egress, sandbox.allow_network),
+    ];
+    needed.into_iter().filter(|(_, _, is_requested)| *is_requested).find_map(
+        |(attribute, capability, _)| match (own.declares(capability), capability) {
+            (Support::No(reason), Capability::HostRoot) => {
+                Some(format!("the runtime `{name}` needs `{attribute}`: {reason}"))
+            }
+            (Support::No(reason), _) => {
+                Some(format!("the runtime `{name}` does not support `{attribute}`: {reason}"))
+            }
+            (Support::Yes | Support::Conditional(_), _) => None,
+        },
+    )
+}
+
+/// The ports of the host that lead into the sandbox.
+fn ports(sandbox: &Sandbox) -> Result<Vec<PublishedPort>, TaskError> {
+    let number = |port: &Value, name: &str| {
+        let found = port.get(name).and_then(Value::as_u64);
+        found.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0)
+    };
+    let port = |port: &Value| match (number(port, "host"), number(port, "container")) {
+        (Some(host), Some(inside)) => {
+            Ok(PublishedPort { address: Ipv4Addr::LOCALHOST.into(), host, inside })
+        }
+        _ => Err(invalid("`ports` must be a list of { host, container }, each from 1 to 65535")),
+    };
+    sandbox.ports.iter().map(port).collect()
 }
 
 /// The secrets of a contract that the caller of the run has bound to hosts. Other ones are those of a
@@ -222,28 +303,30 @@ pub(super) fn network(
     Ok(Some(Network { allow, default, ..Network::default() }))
 }
 
-/// The error for an unsupported runtime.
-fn unsupported_runtime(runtime: &str, environment: &BTreeMap<String, String>) -> TaskError {
-    if !KNOWN.contains(&runtime) {
-        let suggestion = nearest(runtime, KNOWN);
-        let hint = suggestion
-            .map(|suggestion| format!(" — did you mean {suggestion}?"))
-            .unwrap_or_default();
-        return invalid(format!("Unsupported sandbox runtime: {runtime}{hint}"));
-    }
+/// The error for a name that selects no runtime of this host.
+fn unsupported_runtime(
+    runtime: &str,
+    why: Unselectable,
+    environment: &BTreeMap<String, String>,
+) -> TaskError {
+    let reason = match why {
+        Unselectable::Unknown => {
+            let hint = nearest(runtime, RuntimeName::KNOWN)
+                .map(|suggestion| format!(" — did you mean {suggestion}?"))
+                .unwrap_or_default();
+            return invalid(format!("Unsupported sandbox runtime: {runtime}{hint}"));
+        }
+        Unselectable::NotSupported(reason) => reason,
+    };
     let needed = ["CODEPLANE_API_URL", "CODEPLANE_API_KEY"];
     let missing = needed.into_iter().find(|name| !environment.contains_key(*name));
     if let (true, Some(name)) = (runtime == "codeplane", missing) {
         return invalid(format!("the runtime `codeplane` needs the variable {name}"));
     }
+    let message = format!("the runtime `{runtime}` is not supported: {reason}");
     if runtime == "cloudflare" {
-        return invalid(
-            "the runtime `cloudflare` needs a provider: @smithers-orchestrator/cloudflare",
-        );
+        return invalid(message);
     }
-    let message = format!(
-        "the runtime `{runtime}` is not supported yet; `{DEFAULT_RUNTIME}` is the runtime of this host"
-    );
     TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }
 

@@ -148,6 +148,7 @@ impl SandboxAttempt {
             Err(error) if error.kind() == Some(std::io::ErrorKind::AlreadyExists) => {}
             made => made?,
         }
+        directory.share("request-bundle")?;
         Ok(size)
     }
 }

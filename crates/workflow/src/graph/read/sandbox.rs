@@ -10,6 +10,7 @@ use crate::graph::sandbox::{OnLimit, Sandbox, Volume, unknown_egress};
 /// The attributes in a provider's `request.config`.
 const CONFIG: &[&str] = &[
     "runtime",
+    "fallbackRuntime",
     "allowNetwork",
     "reviewDiffs",
     "autoAcceptDiffs",
@@ -72,6 +73,7 @@ fn read_props(props: &mut Props<'_>) -> Sandbox {
         input: props.take("input").unwrap_or_default(),
         provider: props.take("provider").as_ref().map(provider),
         runtime: props.text("runtime"),
+        fallback_runtime: props.text("fallbackRuntime"),
         allow_network: props.flag("allowNetwork").unwrap_or_default(),
         review_diffs: props.flag("reviewDiffs").unwrap_or(true),
         auto_accept_diffs: props.flag("autoAcceptDiffs").unwrap_or_default(),

@@ -1,0 +1,263 @@
+//! The runtimes that a sandbox can request by name, and what each of them can do.
+//!
+//! The table is static, so that a request can be refused before anything of it is made, also where
+//! no runtime can be reached. Whether a runtime is usable on a host, only the runtime itself knows.
+
+/// A runtime with a name of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RuntimeName {
+    /// Jails of Stockade itself.
+    Native,
+    /// The program `bwrap` of bubblewrap.
+    Bwrap,
+    /// Containers of a Docker engine.
+    Docker,
+}
+
+/// A feature that not every runtime, or not every host, supports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Capability {
+    /// The host's own programs as the root file system.
+    HostRoot,
+    /// An image as the root file system.
+    Images,
+    /// Commands with a terminal.
+    Terminal,
+    /// Commands of several users.
+    Users,
+    /// Connections to ports and sockets inside, and published ports.
+    Ports,
+    /// Stopping and resuming all processes.
+    Pause,
+    /// Storing the state of the file system, and starting from it.
+    Snapshot,
+    /// Storing the memory of the processes.
+    Checkpoint,
+    /// A copy-on-write view of a directory of the host.
+    Workspace,
+    /// Bind mounts of files and directories of the host.
+    HostMounts,
+    /// Access rules that bind the processes.
+    AccessRules,
+    /// A network with a policy, through listeners that another process serves.
+    Egress,
+    /// A memory limit that the kernel enforces.
+    MemoryLimit,
+    /// A limit on processor time that the kernel enforces.
+    CpuLimit,
+    /// A limit on the number of processes that the kernel enforces.
+    ProcessLimit,
+    /// A limit on disk use.
+    DiskLimit,
+}
+
+/// What a runtime declares about a capability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support {
+    /// It has it wherever it is usable.
+    Yes,
+    /// It has it under this condition.
+    Conditional(&'static str),
+    /// It never has it, for this reason.
+    No(&'static str),
+}
+
+/// Why a name selects no runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unselectable {
+    /// There is no runtime with that name.
+    Unknown,
+    /// There is one, but Stockade has no support for it: the reason.
+    NotSupported(&'static str),
+}
+
+impl RuntimeName {
+    /// Every runtime.
+    pub const ALL: [Self; 3] = [Self::Native, Self::Bwrap, Self::Docker];
+
+    /// Every name that a request may use for a runtime, also for those that Stockade does not
+    /// support.
+    pub const KNOWN: [&'static str; 6] =
+        ["bubblewrap", "native", "bwrap", "docker", "codeplane", "cloudflare"];
+
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Bwrap => "bwrap",
+            Self::Docker => "docker",
+        }
+    }
+
+    /// The runtime that a name selects. In the documentation of Smithers `bubblewrap` means
+    /// unprivileged namespaces without a daemon, which is the native runtime; the program has the
+    /// name `bwrap`.
+    ///
+    /// # Errors
+    /// For every other name. No other runtime replaces it.
+    pub fn select(name: &str) -> Result<Self, Unselectable> {
+        match name {
+            "native" | "bubblewrap" => Ok(Self::Native),
+            "bwrap" => Ok(Self::Bwrap),
+            "docker" => Ok(Self::Docker),
+            "codeplane" => {
+                Err(Unselectable::NotSupported("Stockade does not connect to Codeplane workspaces"))
+            }
+            "cloudflare" => Err(Unselectable::NotSupported(
+                "it needs a provider: @smithers-orchestrator/cloudflare",
+            )),
+            _ => Err(Unselectable::Unknown),
+        }
+    }
+
+    /// What the runtime declares about a capability.
+    pub const fn declares(self, capability: Capability) -> Support {
+        match self {
+            Self::Native => native(capability),
+            Self::Bwrap => bwrap(capability),
+            Self::Docker => docker(capability),
+        }
+    }
+}
+
+impl std::fmt::Display for RuntimeName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+const CONTROL_GROUP: Support =
+    Support::Conditional("where a control group for it can be created, see `stockade doctor`");
+const NO_MEMORY_IMAGE: Support = Support::No("it does not store the memory of processes");
+
+const fn native(capability: Capability) -> Support {
+    match capability {
+        Capability::Users => Support::Conditional("if root runs it"),
+        Capability::MemoryLimit | Capability::CpuLimit => CONTROL_GROUP,
+        Capability::Checkpoint => NO_MEMORY_IMAGE,
+        _ => Support::Yes,
+    }
+}
+
+const fn bwrap(capability: Capability) -> Support {
+    match capability {
+        Capability::Users => Support::No("bubblewrap maps one user and one group only"),
+        Capability::MemoryLimit | Capability::CpuLimit => CONTROL_GROUP,
+        Capability::Checkpoint => NO_MEMORY_IMAGE,
+        _ => Support::Yes,
+    }
+}
+
+const fn docker(capability: Capability) -> Support {
+    match capability {
+        Capability::HostRoot => Support::No("a container starts from an image"),
+        Capability::Users => Support::No("all commands of a container run as one user"),
+        Capability::Egress => Support::Conditional("if root runs it"),
+        Capability::MemoryLimit | Capability::CpuLimit | Capability::ProcessLimit => {
+            Support::Conditional("where the engine supports it, see `docker info`")
+        }
+        Capability::AccessRules => {
+            Support::No("the engine cannot restrict single paths of a container")
+        }
+        Capability::Checkpoint => NO_MEMORY_IMAGE,
+        _ => Support::Yes,
+    }
+}
+
+impl Capability {
+    /// Every capability.
+    pub const ALL: [Self; 16] = [
+        Self::HostRoot,
+        Self::Images,
+        Self::Workspace,
+        Self::HostMounts,
+        Self::Snapshot,
+        Self::Checkpoint,
+        Self::Terminal,
+        Self::Users,
+        Self::Ports,
+        Self::Pause,
+        Self::AccessRules,
+        Self::Egress,
+        Self::MemoryLimit,
+        Self::CpuLimit,
+        Self::ProcessLimit,
+        Self::DiskLimit,
+    ];
+
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::HostRoot => "host-root",
+            Self::Images => "images",
+            Self::Terminal => "terminal",
+            Self::Users => "users",
+            Self::Ports => "ports",
+            Self::Pause => "pause",
+            Self::Snapshot => "snapshot",
+            Self::Checkpoint => "checkpoint",
+            Self::Workspace => "workspace",
+            Self::HostMounts => "host-mounts",
+            Self::AccessRules => "access-rules",
+            Self::Egress => "egress",
+            Self::MemoryLimit => "memory-limit",
+            Self::CpuLimit => "cpu-limit",
+            Self::ProcessLimit => "process-limit",
+            Self::DiskLimit => "disk-limit",
+        }
+    }
+
+    /// What it means, for the table of runtimes.
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::HostRoot => "the host's own programs as root file system, without an image",
+            Self::Images => "an image as root file system (`--image`)",
+            Self::Terminal => "commands with a terminal (`exec -t`)",
+            Self::Users => "commands of several users (`exec --user`)",
+            Self::Ports => "ports that lead inside (`forward`, `--publish`)",
+            Self::Pause => "`pause` and `resume`",
+            Self::Snapshot => "`snapshot` and `restore` of the files",
+            Self::Checkpoint => "storing the memory of processes",
+            Self::Workspace => "a copy-on-write view of a directory (`--workspace`)",
+            Self::HostMounts => "bind mounts (`--mount`)",
+            Self::AccessRules => "access rules that bind processes (`--access`)",
+            Self::Egress => "a network with a policy (`--allow`)",
+            Self::MemoryLimit => "a memory limit (`--memory`)",
+            Self::CpuLimit => "a processor limit (`--cpus`)",
+            Self::ProcessLimit => "a limit on processes (`--pids`)",
+            Self::DiskLimit => "a limit on disk use (`--disk`)",
+        }
+    }
+}
+
+impl std::fmt::Display for Capability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_runtime_is_selected_by_its_own_name_and_no_other() {
+        for runtime in RuntimeName::ALL {
+            assert_eq!(RuntimeName::select(runtime.as_str()), Ok(runtime));
+            assert!(RuntimeName::KNOWN.contains(&runtime.as_str()));
+        }
+        assert_eq!(RuntimeName::select("bubblewrap"), Ok(RuntimeName::Native));
+        for unknown in ["", "Docker", "bublewrap", "native ", "podman"] {
+            assert_eq!(RuntimeName::select(unknown), Err(Unselectable::Unknown), "{unknown}");
+        }
+        let refused = RuntimeName::KNOWN.iter().filter(|name| RuntimeName::select(name).is_err());
+        assert_eq!(refused.copied().collect::<Vec<_>>(), ["codeplane", "cloudflare"]);
+    }
+
+    #[test]
+    fn every_capability_is_listed_once_under_its_own_name() {
+        let names: std::collections::BTreeSet<_> =
+            Capability::ALL.iter().map(|capability| capability.as_str()).collect();
+        assert_eq!(names.len(), Capability::ALL.len());
+    }
+}
