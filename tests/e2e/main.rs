@@ -56,5 +56,6 @@ mod snippet;
 mod tools;
 mod tty;
 mod typing_errors;
+mod volumes;
 mod waiting_children;
 mod workflow;

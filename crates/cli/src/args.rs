@@ -15,6 +15,7 @@ pub mod ports;
 pub mod sandbox;
 pub mod sandbox_flags;
 pub mod snippet;
+pub mod volume;
 pub mod workflow;
 
 use std::ffi::OsString;
@@ -194,6 +195,12 @@ pub enum Command {
     /// Terminate failed and stopped sandboxes
     #[command(after_help = examples::PRUNE)]
     Prune(Prune),
+    /// Create, list and remove volumes: named directories that outlive sandboxes
+    #[command(after_help = examples::VOLUME)]
+    Volume(volume::Volume),
+    /// List and remove the caches of tools
+    #[command(after_help = examples::CACHE)]
+    Cache(volume::Cache),
     /// Run tools in a sandbox
     #[command(after_help = examples::TOOL)]
     Tool(Tool),
@@ -538,6 +545,8 @@ impl Command {
             | Self::Prune(Prune { json, .. })
             | Self::Tool(Tool { what: ToolCommand::Ls { json, .. } }) => *json,
             Self::Secret(secret) => secret.what.wants_json(),
+            Self::Volume(volume) => volume.wants_json(),
+            Self::Cache(cache) => cache.wants_json(),
             Self::Show(one) => one.json,
             Self::Start(several) | Self::Stop(several) | Self::Pause(several) => several.json,
             Self::Up(up) => up.json,

@@ -17,6 +17,8 @@ pub enum Capability {
     Workspace,
     /// Bind mounts of files and directories of the host.
     HostMounts,
+    /// Volumes and caches of an owner.
+    Volumes,
     /// A network with a policy, through listeners that another process serves
     /// ([`Runtime::listeners`](crate::Runtime::listeners)).
     Egress,
@@ -32,7 +34,7 @@ pub enum Capability {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Terminal,
         Self::Users,
         Self::Ports,
@@ -40,6 +42,7 @@ impl Capability {
         Self::Snapshot,
         Self::Workspace,
         Self::HostMounts,
+        Self::Volumes,
         Self::Egress,
         Self::MemoryLimit,
         Self::CpuLimit,
@@ -57,6 +60,7 @@ impl Capability {
             Self::Snapshot => "snapshot",
             Self::Workspace => "workspace",
             Self::HostMounts => "host-mounts",
+            Self::Volumes => "volumes",
             Self::Egress => "egress",
             Self::MemoryLimit => "memory-limit",
             Self::CpuLimit => "cpu-limit",

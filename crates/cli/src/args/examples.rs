@@ -5,7 +5,8 @@ pub const RUN: &str = "\
 Examples:
   stockade run -- ./agent.sh
   stockade run -it -- bash
-  stockade run --timeout 10m -e CI=1 --allow registry.npmjs.org -- npm test";
+  stockade run --timeout 10m -e CI=1 --allow registry.npmjs.org -- npm test
+  stockade run -v data:/data --cache pip -- ./train.sh";
 pub const BUNDLES: &str = "\
 Example:
   stockade bundles --label team=blue";
@@ -179,6 +180,17 @@ Example:
 pub const SIGNAL: &str = "\
 Example:
   stockade signal latest deployed --payload '{\"version\": 3}'";
+pub const VOLUME: &str = "\
+Examples:
+  stockade volume create data
+  stockade run -v data:/data -- ls /data
+  stockade volume ls
+  stockade volume rm data";
+pub const CACHE: &str = "\
+Examples:
+  stockade run --cache npm -- npm ci
+  stockade cache ls
+  stockade cache rm npm";
 pub const CANCEL: &str = "\
 Example:
   stockade cancel latest";
@@ -217,7 +229,7 @@ Example:
   stockade help run";
 
 /// The groups of commands in the help of the whole program, each in the order of use.
-pub const GROUPS: [(&str, &[&str]); 5] = [
+pub const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Run a command and review its changes",
         &["run", "bundles", "diff", "apply", "reject", "undo", "history", "trust"],
@@ -254,6 +266,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
             "prune",
         ],
     ),
+    ("Volumes and caches", &["volume", "cache"]),
     (
         "Workflows",
         &[

@@ -37,8 +37,16 @@ pub struct SandboxFlags {
     #[arg(long, value_name = "DIR|TAR")]
     pub image: Option<PathBuf>,
     /// Bind mount a file or directory of the host; writable unless `:ro` is added
-    #[arg(long, short = 'v', alias = "volume", value_name = "HOST:PATH[:ro]")]
+    #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub mount: Vec<OsString>,
+    /// Mount a volume, which is created if missing and outlives the sandbox; writable unless `:ro`
+    /// is added. With a path of the host instead of the name, the same as --mount
+    #[arg(long, short = 'v', value_name = "NAME:PATH[:ro]")]
+    pub volume: Vec<OsString>,
+    /// Keep the cache of a tool for later sandboxes of the project, such as `npm`, `pip` or `cargo`, or
+    /// a directory of any name
+    #[arg(long, value_name = "NAME[:PATH]")]
+    pub cache: Vec<String>,
     /// Show a toolchain of your home directory, read-only: its programs and libraries, never its
     /// configuration or credentials
     #[arg(long, value_name = "NAME", value_enum)]

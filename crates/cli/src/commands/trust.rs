@@ -1,7 +1,6 @@
 //! `stockade trust`: shows what a project's `stockade.toml` asks for, and records the user's consent to
 //! exactly this content.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use stockade_bundle::project::Project;
@@ -94,15 +93,10 @@ fn consent(arguments: &Trust, grants: &Grants) -> Result<(), Problem> {
 }
 
 fn ask(question: &str) -> Result<(), Problem> {
-    let mut terminal = std::io::stderr();
-    // Without a reader there is no answer either.
-    let _ = write!(terminal, "stockade: {question} [y/N] ").and_then(|()| terminal.flush());
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(|error| caused(Code::Io, &error))?;
-    match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
-        _ => Err(Problem::new(Code::Cancelled, "nothing was trusted")),
-    }
+    terminal::ask(question).map_err(|problem| match problem.code {
+        Code::Cancelled => Problem::new(Code::Cancelled, "nothing was trusted"),
+        _ => problem,
+    })
 }
 
 /// Quotes a word for a shell.

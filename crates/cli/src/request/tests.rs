@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 use clap::Parser as _;
 use stockade_bundle::data::DataDir;
 use stockade_bundle::project::Project;
-use stockade_core::{Problem, SandboxSpec};
+use stockade_core::{OwnerId, Problem, SandboxSpec};
 
 use crate::args::{Arguments, Command};
 use crate::commands::sandbox::create;
@@ -25,6 +25,11 @@ const SAMPLES: &[(&str, &[&str])] = &[
     ("mount", &["@/image:/m:ro"]),
     ("mount", &["@/image:/m:rw"]),
     ("mount", &["@/image:/m"]),
+    ("mount", &["type=volume,source=data,target=/m,volume-subpath=below"]),
+    ("mount", &["type=bind,source=@/image,target=/m,readonly"]),
+    ("volume", &["data:/m", "other:/n:ro"]),
+    ("volume", &["@/image:/m:ro"]),
+    ("cache", &["npm", "mine:/cache"]),
     ("env", &["A=b=c", "EMPTY=", "A=d"]),
     ("label", &["team=x"]),
     ("env-file", &["@/variables"]),
@@ -53,6 +58,11 @@ const BAD: &[(&str, &str)] = &[
     ("mount", "/a:b"),
     ("mount", ":/b"),
     ("mount", "/a:/"),
+    ("mount", "type=tmpfs,target=/a"),
+    ("volume", "/a"),
+    ("volume", "a"),
+    ("volume", "a:/b:z"),
+    ("cache", "nothing"),
     ("env", "=x"),
     ("env-file", "/nowhere"),
     ("access", "allow:/x"),
@@ -99,7 +109,8 @@ impl Scene {
         let parsed = Arguments::try_parse_from(line.iter().chain(words)).unwrap();
         let Command::Create(create) = parsed.command else { panic!() };
         let request = create::request_in(*create, &self.project.root)?;
-        stockade_service::requested_spec(&request)
+        let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
+        stockade_service::requested_spec(&request, &owner)
     }
 }
 

@@ -21,13 +21,13 @@ use stockade_bundle::view;
 use stockade_core::access::Rules;
 use stockade_core::ending::Step;
 use stockade_core::sandbox::{Root, Workspace};
-use stockade_core::{Code, Ending, Problem, SandboxSpec};
+use stockade_core::{Code, Ending, OwnerId, Problem, SandboxSpec};
 use stockade_jail::{Captured, Identity, Signals};
 use stockade_plan::HostPaths;
 
 pub(crate) use ending::Conclusion;
 pub use limits::wall_problem;
-pub(crate) use limits::{shell_word, wall_remedy};
+pub(crate) use limits::{shell_word, volume_problem, wall_remedy};
 pub(crate) use probe::{ProbeError, probe};
 pub(crate) use report::Report;
 
@@ -139,7 +139,9 @@ pub(crate) fn request(
     data: &DataDir,
 ) -> Result<SandboxSpec, Problem> {
     let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
-    let requested = SandboxRequest::read(&arguments.sandbox, Some(&workspace), current)?;
+    let requested =
+        SandboxRequest::read(&arguments.sandbox, Some(&workspace), Some(&project.root), current)?;
+    let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());
     refuse_own_loopback(&arguments.sandbox.allow)?;
     let root = match requested.root {
         Root::Directory(path) => Root::Directory(
@@ -156,6 +158,8 @@ pub(crate) fn request(
         root,
         workspace: Some(workspace),
         mounts: requested.mounts,
+        volumes: requested.volumes.iter().map(|volume| volume.of(&owner)).collect(),
+        caches: requested.caches.iter().map(|cache| cache.of(&owner)).collect(),
         environment: requested.environment,
         user: requested.user,
         working_directory: requested.working_directory,

@@ -128,7 +128,14 @@ fn apply_profile(arguments: &mut Create, current: &Path) -> Result<Option<Profil
 pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSandbox, Problem> {
     let id = arguments.id.map(SandboxId::new).transpose().map_err(|error| invalid(&error))?;
     let workspace = arguments.workspace.map(|path| workspace(&path)).transpose()?;
-    let requested = SandboxRequest::read(&arguments.sandbox, workspace.as_ref(), current)?;
+    let project = CurrentProject::of(current).root().map(Path::to_owned);
+    let of_workspace = workspace.as_ref().map(|workspace| workspace.host.as_path());
+    let requested = SandboxRequest::read(
+        &arguments.sandbox,
+        workspace.as_ref(),
+        of_workspace.or(project.as_deref()),
+        current,
+    )?;
     let SecretFlags { secret, strict_secrets } = arguments.secrets;
     secrets::refuse_set_twice(&secret, |name| requested.environment.contains_key(name))?;
     if let (Some(first), None) = (secret.first(), &requested.network) {
@@ -142,7 +149,6 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
             .because("`stockade exec` accepts another group for one command")
             .remedied_by(format!("--user {user}")));
     }
-    let project = CurrentProject::of(current).root().map(Path::to_owned);
     Ok(CreateSandbox {
         id,
         image: match &requested.root {
@@ -153,6 +159,8 @@ pub(crate) fn request_in(arguments: Create, current: &Path) -> Result<CreateSand
         workspace,
         project,
         mounts: requested.mounts,
+        volumes: requested.volumes,
+        caches: requested.caches,
         environment: requested.environment,
         metadata: requested.labels,
         default_uid: requested.user.map(|user| user.user),
