@@ -52,6 +52,9 @@ pub struct CreateSandbox {
     /// the command sets its own limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_limit_bytes: Option<u64>,
+    /// After how many seconds each command is ended, unless the command sets its own limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_timeout_seconds: Option<f64>,
     /// The access rules; everything is allowed when empty. Each is parsed separately, so that an
     /// error contains the index of the rule.
     pub access_rules: Vec<serde_json::Value>,

@@ -19,6 +19,7 @@ pub mod volume;
 pub mod workflow;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -295,14 +296,23 @@ pub struct Trust {
     /// Accept this mount of the file, as it is written there. Can be repeated
     #[arg(long, value_name = "HOST:PATH[:ro]")]
     pub accept_mount: Vec<String>,
+    /// Accept this volume of the file. Can be repeated
+    #[arg(long, value_name = "NAME:PATH[:ro]")]
+    pub accept_volume: Vec<String>,
+    /// Accept that commands see this toolchain of your home directory. Can be repeated
+    #[arg(long, value_name = "NAME")]
+    pub accept_tools: Vec<String>,
     /// Accept that commands use this secret, as it is written in the file. Can be repeated
     #[arg(long, value_name = "NAME@HOST[:PORT]")]
     pub accept_secret: Vec<String>,
     /// Accept that commands see this environment variable of yours. Can be repeated
     #[arg(long, value_name = "NAME")]
     pub accept_env: Vec<String>,
+    /// Decide about the project's devcontainer.json instead, or the one of this name if there are several
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub devcontainer: Option<String>,
     /// Stop trusting the file
-    #[arg(long, conflicts_with_all = ["accept_mount", "accept_secret", "accept_env"])]
+    #[arg(long, conflicts_with_all = ["accept_mount", "accept_volume", "accept_tools", "accept_secret", "accept_env"])]
     pub remove: bool,
 }
 
@@ -360,6 +370,9 @@ pub struct Run {
     /// Capture the command's output and print one JSON object about the run
     #[arg(long, conflicts_with = "tty")]
     pub json: bool,
+    /// Where the project is visible, if not at its own path.
+    #[arg(skip)]
+    pub inside: Option<PathBuf>,
     /// The command and its arguments
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<OsString>,

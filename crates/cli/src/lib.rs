@@ -16,6 +16,7 @@ pub mod args;
 pub mod commands;
 mod commits;
 pub mod data_dir;
+mod devcontainer;
 mod doctor;
 mod egress;
 pub mod json;

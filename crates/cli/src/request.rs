@@ -19,7 +19,9 @@ use stockade_core::sandbox::{BestEffort, HostMount, Limits, Root, User, Workspac
 use stockade_core::{Bytes, Code, OrNone, Problem};
 
 use crate::args::sandbox_flags::{Network, Pair, SandboxFlags};
-use crate::request::volumes::Mount;
+pub(crate) use crate::request::volumes::{
+    Mount, check_cache, check_volume, has_keys as has_mount_keys, volume as read_volume,
+};
 use crate::variables;
 
 /// More processes than a kernel has ids for, for `--pids none`.
@@ -76,11 +78,7 @@ impl SandboxRequest {
         }
         environment.extend(variables::read(&flags.variables)?);
         let (mut mounts, mut volumes) = (Vec::new(), Vec::new());
-        let with_keys = |text: &OsString| match volumes::has_keys(text) {
-            true => volumes::with_keys(text, current),
-            false => mount(text, current).map(Mount::Host),
-        };
-        let mounted = flags.mount.iter().map(|text| with_keys(text));
+        let mounted = flags.mount.iter().map(|text| read_mount(text, current));
         for one in mounted.chain(flags.volume.iter().map(|text| volumes::volume(text, current))) {
             match one? {
                 Mount::Host(mount) => mounts.push(mount),
@@ -180,6 +178,17 @@ pub(crate) fn split_mount(argument: &OsStr) -> Option<(PathBuf, OsString)> {
     let at = bytes.windows(2).rposition(|pair| pair == b":/").filter(|at| *at > 0)?;
     let (host, rest) = bytes.split_at(at);
     Some((OsString::from_vec(host.to_vec()).into(), OsString::from_vec(rest.to_vec())))
+}
+
+/// `--mount`, in its two forms.
+///
+/// # Errors
+/// [`Code::InvalidInput`] for an invalid argument, or a path of the host that does not exist.
+pub(crate) fn read_mount(argument: &OsStr, current: &Path) -> Result<Mount, Problem> {
+    match volumes::has_keys(argument) {
+        true => volumes::with_keys(argument, current),
+        false => mount(argument, current).map(Mount::Host),
+    }
 }
 
 /// `--mount HOST:PATH[:ro|:rw]`.

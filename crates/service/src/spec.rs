@@ -26,6 +26,7 @@ const SNAPSHOT: &str = "snapshot:";
 /// All checks of a request that need no other state.
 pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
     rules(request)?;
+    request.command_timeout_seconds.map(duration).transpose()?;
     let mut names = BTreeSet::new();
     for user in &request.users {
         if user.name.is_empty() || !names.insert(&user.name) {

@@ -33,6 +33,10 @@ pub struct SandboxFlags {
     /// flags win [default: the profile that the file names as `default`]
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
+    /// Use the project's devcontainer.json, or the one of this name if there are several; other flags
+    /// and profiles win
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub devcontainer: Option<String>,
     /// Use this directory or tar archive as the root file system instead of the host's programs
     #[arg(long, value_name = "DIR|TAR")]
     pub image: Option<PathBuf>,
@@ -129,6 +133,13 @@ pub enum Tool {
     Go,
     /// Java, also of SDKMAN
     Jvm,
+}
+
+impl Tool {
+    /// Its name in `--tools`.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
 }
 
 // The environment variables of commands. (clap would use a doc comment here as that of every command.)

@@ -16,7 +16,7 @@ use super::{host_mount, split_mount};
 
 /// A mount of a path of the host, or of a volume.
 #[derive(Debug, PartialEq)]
-pub(super) enum Mount {
+pub(crate) enum Mount {
     Host(HostMount),
     Volume(VolumeMount),
 }
@@ -38,7 +38,10 @@ const KEYS: [&str; 12] = [
 ];
 
 /// `--volume NAME:/path[:ro]`, or a path of the host in place of the name.
-pub(super) fn volume(argument: &OsStr, current: &Path) -> Result<Mount, Problem> {
+///
+/// # Errors
+/// [`Code::InvalidInput`] for an invalid argument, or a path of the host that does not exist.
+pub(crate) fn volume(argument: &OsStr, current: &Path) -> Result<Mount, Problem> {
     let shown = argument.to_string_lossy();
     let refused = |why: String| {
         Problem::new(Code::InvalidInput, format!("`--volume {shown}`: {why}"))
@@ -107,7 +110,7 @@ fn options(rest: &OsStr) -> Result<(PathBuf, bool), String> {
 }
 
 /// Whether an argument of `--mount` has keys.
-pub(super) fn has_keys(argument: &OsStr) -> bool {
+pub(crate) fn has_keys(argument: &OsStr) -> bool {
     let first = argument.to_str().and_then(|text| text.split(',').next()).unwrap_or_default();
     first.split_once('=').is_some_and(|(key, _)| KEYS.contains(&key.trim()))
 }
@@ -201,6 +204,30 @@ pub(super) fn cache(text: &str, project: Option<&Path>) -> Result<CacheMount, Pr
         _ => {}
     }
     Ok(CacheMount { name: named, project: project.map(Path::to_owned), inside })
+}
+
+/// Checks the text of a cache, for a profile.
+///
+/// # Errors
+/// Why it is invalid, in words.
+pub(crate) fn check_cache(text: &str) -> Result<(), String> {
+    cache(text, None).map(drop).map_err(|problem| match problem.cause {
+        Some(cause) => format!("{}; {cause}", problem.message),
+        None => problem.message,
+    })
+}
+
+/// Checks the text of a volume, for a profile: it cannot be a path of the host.
+///
+/// # Errors
+/// Why it is invalid, in words.
+pub(crate) fn check_volume(text: &str) -> Result<(), String> {
+    let name = text.split(':').next().unwrap_or_default();
+    VolumeName::new(name).map_err(|error| match name.contains('/') {
+        true => "a directory of the host belongs to `mount`".to_owned(),
+        false => error.to_string(),
+    })?;
+    volume(text.as_ref(), Path::new("/nowhere")).map(drop).map_err(|problem| problem.message)
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub(crate) use report::Report;
 
 use crate::args::{Run, View};
 use crate::data_dir::{data_path, open_data_dir};
+use crate::devcontainer::DevContainer;
 use crate::egress::{Egress, RunningEgress};
 use crate::problem::caused;
 use crate::profile;
@@ -62,12 +63,19 @@ pub(crate) fn run(arguments: &Run) -> Result<Report, Problem> {
     refuse_own_data(&project, &data)?;
     crate::review::recover(&data)?;
     let chosen = profile::choose(arguments.sandbox.profile.as_deref(), Some(&project), &data)?;
+    let container = arguments.sandbox.devcontainer.as_deref();
+    let container =
+        container.map(|name| DevContainer::trusted(&project, name, &data)).transpose()?;
     let mut arguments = Cow::Borrowed(arguments);
     if let Some(profile) = &chosen.profile {
-        profile.apply_to_run(arguments.to_mut(), &project.root)?;
+        let inside = container.as_ref().map_or(&project.root, |container| &container.inside);
+        profile.apply_to_run(arguments.to_mut(), inside)?;
         if !arguments.json {
             eprint_line!("stockade: {}", profile.line());
         }
+    }
+    if let Some(container) = &container {
+        container.apply_to_run(arguments.to_mut(), &project)?;
     }
     let arguments = arguments.as_ref();
     let identity = identity()?;
@@ -138,7 +146,8 @@ pub(crate) fn request(
     current: &Path,
     data: &DataDir,
 ) -> Result<SandboxSpec, Problem> {
-    let workspace = Workspace { host: project.root.clone(), inside: project.root.clone() };
+    let inside = arguments.inside.clone().unwrap_or_else(|| project.root.clone());
+    let workspace = Workspace { host: project.root.clone(), inside };
     let requested =
         SandboxRequest::read(&arguments.sandbox, Some(&workspace), Some(&project.root), current)?;
     let owner = OwnerId::from_uid(rustix::process::geteuid().as_raw());

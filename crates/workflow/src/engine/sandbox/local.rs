@@ -314,6 +314,7 @@ impl SandboxAttempt {
         Ok(CreateSandbox {
             workspace: Some(workspace),
             mounts,
+            volumes: local.volumes.clone(),
             limits: local.limits,
             network: local.network.clone(),
             runtime: Some(local.runtime.to_owned()),

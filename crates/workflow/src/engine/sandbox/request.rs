@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
-use stockade_api::Network;
+use stockade_api::{Network, VolumeMount};
 use stockade_core::sandbox::{HostMount, Limits};
 use stockade_core::smithers_egress::{self, Contract};
-use stockade_core::{parse_bytes, parse_cpus};
+use stockade_core::{VolumeName, parse_bytes, parse_cpus};
 
 use crate::engine::commands::OUTPUT_LIMIT_BYTES;
 use crate::engine::task_error::TaskError;
@@ -40,6 +40,7 @@ pub(super) struct Local {
     /// The environment variables of each process in the sandbox.
     pub(super) environment: BTreeMap<String, String>,
     pub(super) mounts: Vec<HostMount>,
+    pub(super) volumes: Vec<VolumeMount>,
     pub(super) limits: Limits,
     /// The hosts that it may connect to; none if absent.
     pub(super) network: Option<Network>,
@@ -155,7 +156,8 @@ pub(super) fn local(
         cpu_millis: cpus.transpose()?,
         ..Limits::default()
     };
-    Ok(Local { runtime: "native", environment, mounts: mounts(sandbox)?, limits, network })
+    let (mounts, volumes) = mounts(sandbox)?;
+    Ok(Local { runtime: "native", environment, mounts, volumes, limits, network })
 }
 
 /// The hosts that a sandbox may connect to: with `allowNetwork`, those of its contract.
@@ -205,12 +207,18 @@ fn unsupported_runtime(runtime: &str, environment: &BTreeMap<String, String>) ->
     TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }
 
-fn mounts(sandbox: &Sandbox) -> Result<Vec<HostMount>, TaskError> {
-    let mount = |volume: &crate::graph::Volume| {
+/// The paths of the host and the volumes that a sandbox mounts. As in Docker, what contains no slash is
+/// the name of a volume.
+fn mounts(sandbox: &Sandbox) -> Result<(Vec<HostMount>, Vec<VolumeMount>), TaskError> {
+    let (mut mounts, mut volumes) = (Vec::new(), Vec::new());
+    for volume in &sandbox.volumes {
         let (host, inside) = (PathBuf::from(&volume.host), PathBuf::from(&volume.container));
-        if !host.is_absolute() || !inside.is_absolute() {
-            let message =
-                format!("the volume {}:{} needs absolute paths", volume.host, volume.container);
+        let is_named = !volume.host.is_empty() && !volume.host.contains('/');
+        if !inside.is_absolute() || (!host.is_absolute() && !is_named) {
+            let message = format!(
+                "the volume {}:{} needs absolute paths, or the name of a volume",
+                volume.host, volume.container
+            );
             return Err(invalid(message));
         }
         let reserved = [WORKSPACE, REQUEST, RESULT, "/opt/stockade"];
@@ -223,7 +231,14 @@ fn mounts(sandbox: &Sandbox) -> Result<Vec<HostMount>, TaskError> {
             );
             return Err(invalid(message));
         }
-        Ok(HostMount { host, inside, writable: !volume.is_read_only })
-    };
-    sandbox.volumes.iter().map(mount).collect()
+        if is_named {
+            let name = VolumeName::new(volume.host.as_str())
+                .map_err(|error| invalid(error.to_string()))?;
+            let read_only = volume.is_read_only;
+            volumes.push(VolumeMount { name, inside, read_only, sub_path: None });
+        } else {
+            mounts.push(HostMount { host, inside, writable: !volume.is_read_only });
+        }
+    }
+    Ok((mounts, volumes))
 }
