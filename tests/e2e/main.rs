@@ -26,6 +26,7 @@ mod credentials;
 mod daemons;
 mod data_directory;
 mod decide;
+mod devcontainers;
 mod doctor;
 mod documents;
 mod early_end;

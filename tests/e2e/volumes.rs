@@ -20,6 +20,8 @@ as_root_and_as_user! {
     special_files_in_a_volume_harm_nothing,
     what_a_crash_has_left_is_removed,
     a_cache_is_kept_per_project,
+    npm_finds_what_an_earlier_run_has_downloaded,
+    pip_finds_what_an_earlier_run_has_built,
 }
 
 fn call(world: &World, words: &[&str]) -> Outcome {
@@ -264,4 +266,56 @@ fn a_cache_is_kept_per_project(world: &World) {
     let pruned = call(world, &["cache", "prune", "--all", "--force"]);
     assert!(pruned.succeeds().stdout.contains("cache-mine-"), "{pruned}");
     assert_eq!(call(world, &["cache", "ls", "--all", "-q"]).stdout, "");
+}
+
+/// The second run has no registry: the first one has left everything in the cache.
+fn npm_finds_what_an_earlier_run_has_downloaded(world: &World) {
+    if !std::path::Path::new("/usr/bin/npm").exists() {
+        stockade_test_support::skipped("npm is not installed");
+        return;
+    }
+    world.write(
+        "registry.js",
+        "const http = require('http'), fs = require('fs'), crypto = require('crypto');\n\
+         const file = fs.readFileSync('/tmp/dep-1.0.0.tgz');\n\
+         const integrity = 'sha512-' + crypto.createHash('sha512').update(file).digest('base64');\n\
+         const dist = { tarball: 'http://127.0.0.1:4873/dep.tgz', integrity };\n\
+         const body = JSON.stringify({ name: 'dep', 'dist-tags': { latest: '1.0.0' },\n\
+           versions: { '1.0.0': { name: 'dep', version: '1.0.0', dist } } });\n\
+         http.createServer((request, answer) => {\n\
+           answer.end(request.url.endsWith('.tgz') ? file : body);\n\
+         }).listen(4873, '127.0.0.1', () => fs.writeFileSync('/tmp/ready', ''));\n",
+    );
+    let first = "mkdir /tmp/dep && cd /tmp/dep && echo '{\"name\":\"dep\",\"version\":\"1.0.0\"}' > \
+         package.json && npm pack --silent --pack-destination /tmp >/dev/null && cd - >/dev/null\n\
+         node registry.js & server=$!\n\
+         while ! [ -e /tmp/ready ]; do sleep 0.1; done\n\
+         mkdir /tmp/app && cd /tmp/app && npm install --no-audit --no-fund --registry \
+         http://127.0.0.1:4873 dep && ls node_modules; kill $server";
+    let outcome = sh(world, &["--cache", "npm", "--timeout", "100s"], first);
+    assert!(outcome.succeeds().stdout.ends_with("dep\n"), "{outcome}");
+    let second = "mkdir /tmp/app && cd /tmp/app && npm install --offline --no-audit --no-fund --registry \
+         http://127.0.0.1:4873 dep && ls node_modules";
+    let outcome = sh(world, &["--cache", "npm", "--timeout", "100s"], second);
+    assert!(outcome.succeeds().stdout.ends_with("dep\n"), "{outcome}");
+    let without = sh(world, &["--timeout", "100s"], second);
+    assert!(!without.status.success(), "{without}");
+}
+
+fn pip_finds_what_an_earlier_run_has_built(world: &World) {
+    if !std::path::Path::new("/usr/lib/python3/dist-packages/pip").exists() {
+        stockade_test_support::skipped("the system has no pip");
+        return;
+    }
+    world.write("index.py", include_str!("volumes/package_index.py"));
+    let script = "python3 index.py & server=$!\n\
+         while ! [ -e /tmp/ready ]; do sleep 0.1; done\n\
+         python3 -m pip install --disable-pip-version-check --target /tmp/target --index-url \
+         http://127.0.0.1:8099/simple dep && ls /tmp/target; kill $server";
+    let install = || sh(world, &["--cache", "pip", "--timeout", "100s"], script);
+    let first = install();
+    assert!(first.succeeds().stdout.contains("dep.py\n"), "{first}");
+    assert!(!first.stdout.contains("Using cached"), "{first}");
+    let second = install();
+    assert!(second.succeeds().stdout.contains("Using cached dep-1.0"), "{second}");
 }

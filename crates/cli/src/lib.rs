@@ -31,6 +31,7 @@ mod request;
 pub mod review;
 pub mod run;
 mod secrets;
+mod shell;
 pub mod streams;
 mod table;
 pub mod terminal;

@@ -1,13 +1,9 @@
 //! The caller's terminal: its size, raw mode, and whether there is one.
 
-use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
-use stockade_core::{Code, Problem};
 use stockade_jail::WindowSize;
-
-use crate::problem::caused;
 
 /// The terminal on standard input, in raw mode as long as the value lives.
 #[derive(Debug)]
@@ -65,21 +61,5 @@ pub fn window_size() -> WindowSize {
             WindowSize { rows: size.ws_row, columns: size.ws_col }
         }
         _ => WindowSize { rows: 24, columns: 80 },
-    }
-}
-
-/// Asks a question on the terminal.
-///
-/// # Errors
-/// [`Code::Cancelled`] for every answer but yes.
-pub(crate) fn ask(question: &str) -> Result<(), Problem> {
-    let mut terminal = std::io::stderr();
-    // Without a reader there is no answer either.
-    let _ = write!(terminal, "stockade: {question} [y/N] ").and_then(|()| terminal.flush());
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(|error| caused(Code::Io, &error))?;
-    match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
-        _ => Err(Problem::new(Code::Cancelled, "nothing was done")),
     }
 }

@@ -25,7 +25,7 @@ pub struct Tool {
     pub home: Option<&'static str>,
     /// The variables with which the tool finds it.
     pub variables: &'static [(&'static str, &'static str)],
-    /// Where the tool's documentation defines this.
+    /// The page of the tool's documentation that defines this, without `https:`.
     pub source: &'static str,
 }
 
@@ -55,7 +55,7 @@ pub const TOOLS: [Tool; 14] = [
         shared: &[directory("npm", "/var/cache/stockade/npm")],
         home: None,
         variables: &[("npm_config_cache", "/var/cache/stockade/npm")],
-        source: "https://docs.npmjs.com/cli/using-npm/config#cache",
+        source: "docs.npmjs.com/cli/using-npm/config#cache",
     },
     Tool {
         name: "yarn",
@@ -66,7 +66,7 @@ pub const TOOLS: [Tool; 14] = [
             ("YARN_CACHE_FOLDER", "/var/cache/stockade/yarn"),
             ("YARN_ENABLE_GLOBAL_CACHE", "false"),
         ],
-        source: "https://yarnpkg.com/configuration/yarnrc#cacheFolder",
+        source: "yarnpkg.com/configuration/yarnrc#cacheFolder",
     },
     Tool {
         name: "pnpm",
@@ -79,28 +79,28 @@ pub const TOOLS: [Tool; 14] = [
             ("npm_config_store_dir", "/var/cache/stockade/pnpm/store"),
             ("npm_config_cache_dir", "/var/cache/stockade/pnpm/metadata"),
         ],
-        source: "https://pnpm.io/settings#storedir",
+        source: "pnpm.io/settings#storedir",
     },
     Tool {
         name: "bun",
         shared: &[directory("bun", "/var/cache/stockade/bun")],
         home: None,
         variables: &[("BUN_INSTALL_CACHE_DIR", "/var/cache/stockade/bun")],
-        source: "https://bun.sh/docs/install/cache",
+        source: "bun.sh/docs/install/cache",
     },
     Tool {
         name: "deno",
         shared: &[directory("deno", "/var/cache/stockade/deno")],
         home: None,
         variables: &[("DENO_DIR", "/var/cache/stockade/deno")],
-        source: "https://docs.deno.com/runtime/reference/env_variables/",
+        source: "docs.deno.com/runtime/reference/env_variables/",
     },
     Tool {
         name: "pip",
         shared: &[directory("pip", "/var/cache/stockade/pip")],
         home: None,
         variables: &[("PIP_CACHE_DIR", "/var/cache/stockade/pip")],
-        source: "https://pip.pypa.io/en/stable/topics/caching/",
+        source: "pip.pypa.io/en/stable/topics/caching/",
     },
     Tool {
         name: "uv",
@@ -108,7 +108,7 @@ pub const TOOLS: [Tool; 14] = [
         home: None,
         // The cache is on another mount than the environment, so nothing can be hard linked.
         variables: &[("UV_CACHE_DIR", "/var/cache/stockade/uv"), ("UV_LINK_MODE", "copy")],
-        source: "https://docs.astral.sh/uv/concepts/cache/",
+        source: "docs.astral.sh/uv/concepts/cache/",
     },
     Tool {
         name: "cargo",
@@ -120,14 +120,14 @@ pub const TOOLS: [Tool; 14] = [
         ],
         home: Some("/var/cache/stockade/cargo"),
         variables: &[("CARGO_HOME", "/var/cache/stockade/cargo")],
-        source: "https://doc.rust-lang.org/cargo/guide/cargo-home.html",
+        source: "doc.rust-lang.org/cargo/guide/cargo-home.html",
     },
     Tool {
         name: "sccache",
         shared: &[directory("sccache", "/var/cache/stockade/sccache")],
         home: None,
         variables: &[("SCCACHE_DIR", "/var/cache/stockade/sccache")],
-        source: "https://github.com/mozilla/sccache/blob/main/docs/Local.md",
+        source: "github.com/mozilla/sccache/blob/main/docs/Local.md",
     },
     Tool {
         name: "go",
@@ -140,14 +140,14 @@ pub const TOOLS: [Tool; 14] = [
             ("GOMODCACHE", "/var/cache/stockade/go/mod"),
             ("GOCACHE", "/var/cache/stockade/go/build"),
         ],
-        source: "https://go.dev/ref/mod#environment-variables",
+        source: "go.dev/ref/mod#environment-variables",
     },
     Tool {
         name: "maven",
         shared: &[directory("repository", "/var/cache/stockade/maven")],
         home: None,
         variables: &[("MAVEN_OPTS", "-Dmaven.repo.local=/var/cache/stockade/maven")],
-        source: "https://maven.apache.org/configure.html",
+        source: "maven.apache.org/configure.html",
     },
     Tool {
         name: "gradle",
@@ -157,14 +157,14 @@ pub const TOOLS: [Tool; 14] = [
         ],
         home: Some("/var/cache/stockade/gradle"),
         variables: &[("GRADLE_USER_HOME", "/var/cache/stockade/gradle")],
-        source: "https://docs.gradle.org/current/userguide/directory_layout.html",
+        source: "docs.gradle.org/current/userguide/directory_layout.html",
     },
     Tool {
         name: "composer",
         shared: &[directory("composer", "/var/cache/stockade/composer")],
         home: None,
         variables: &[("COMPOSER_CACHE_DIR", "/var/cache/stockade/composer")],
-        source: "https://getcomposer.org/doc/03-cli.md#composer-cache-dir",
+        source: "getcomposer.org/doc/03-cli.md#composer-cache-dir",
     },
     Tool {
         name: "nuget",
@@ -177,7 +177,7 @@ pub const TOOLS: [Tool; 14] = [
             ("NUGET_PACKAGES", "/var/cache/stockade/nuget/packages"),
             ("NUGET_HTTP_CACHE_PATH", "/var/cache/stockade/nuget/http"),
         ],
-        source: "https://learn.microsoft.com/nuget/consume-packages/managing-the-global-packages-and-cache-folders",
+        source: "learn.microsoft.com/nuget/consume-packages/managing-the-global-packages-and-cache-folders",
     },
 ];
 
@@ -232,7 +232,7 @@ mod tests {
         for (number, one) in TOOLS.iter().enumerate() {
             assert!(VolumeName::new(one.name).is_ok());
             assert!(TOOLS[number + 1..].iter().all(|other| other.name != one.name));
-            assert!(one.source.starts_with("https://"), "{}", one.name);
+            assert!(one.source.contains('/'), "{}", one.name);
             for shared in one.shared {
                 assert!(!shared.name.contains(['/', '.']), "{}", shared.name);
                 assert!(Path::new(shared.inside).is_absolute());

@@ -59,6 +59,9 @@ pub(crate) fn check(request: &CreateSandbox) -> Result<()> {
             .because("it is the same each time that the sandbox starts")
             .remedied_by("for any free port, use `stockade forward ID 0:PORT`"));
     }
+    if request.volumes.len() + request.caches.len() > VOLUMES {
+        return Err(invalid(format!("at most {VOLUMES} volumes and caches can be mounted")));
+    }
     for unknown in &request.caches {
         if unknown.inside.is_none() && cache::tool(unknown.name.as_str()).is_none() {
             let known: Vec<_> = cache::TOOLS.iter().map(|tool| tool.name).collect();
@@ -99,6 +102,8 @@ fn rules(request: &CreateSandbox) -> Result<Rules> {
     })
 }
 
+/// How many volumes and caches one sandbox may have.
+const VOLUMES: usize = 64;
 /// How many ports of the host one sandbox may have.
 const PUBLISHED_PORTS: usize = 64;
 

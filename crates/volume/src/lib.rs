@@ -179,10 +179,9 @@ impl Volumes {
         let locks = users::Locks::read();
         let mut volumes = Vec::new();
         for name in self.names()? {
-            match self.read(&name, &locks) {
-                Ok(Some(volume)) => volumes.push(volume),
-                // It was removed meanwhile, or only its record is damaged.
-                Ok(None) | Err(_) => {}
+            // Otherwise it was removed meanwhile, or its record is damaged.
+            if let Ok(Some(volume)) = self.read(&name, &locks) {
+                volumes.push(volume);
             }
         }
         volumes.sort_by(|one, other| one.name.cmp(&other.name));

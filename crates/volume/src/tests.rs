@@ -1,3 +1,5 @@
+//! Volumes on a real file system: made, mounted, in use, removed, and attacked from inside.
+
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -92,7 +94,7 @@ fn what_a_crash_has_left_is_removed_and_never_listed() {
     for left in [".new-1-0", ".removed-1-0"] {
         let below = scene.volumes.path.join(left).join("data/below");
         std::fs::create_dir_all(&below).unwrap();
-        std::fs::set_permissions(&below, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&below, std::fs::Permissions::from_mode(0o0)).unwrap();
     }
     // Another process is just making this one.
     let (unfinished, _claimed) = claim(&scene.volumes.directory, NEW).unwrap();

@@ -183,14 +183,36 @@ Example:
 pub const VOLUME: &str = "\
 Examples:
   stockade volume create data
-  stockade run -v data:/data -- ls /data
   stockade volume ls
   stockade volume rm data";
+pub const VOLUME_CREATE: &str = "\
+Example:
+  stockade volume create data --label team=blue";
+pub const VOLUME_LS: &str = "\
+Example:
+  stockade volume ls --all";
+pub const VOLUME_RM: &str = "\
+Example:
+  stockade volume rm data";
+pub const VOLUME_INSPECT: &str = "\
+Example:
+  stockade volume inspect data";
+pub const VOLUME_PRUNE: &str = "\
+Example:
+  stockade volume prune --all --force";
 pub const CACHE: &str = "\
 Examples:
-  stockade run --cache npm -- npm ci
   stockade cache ls
   stockade cache rm npm";
+pub const CACHE_LS: &str = "\
+Example:
+  stockade cache ls --all";
+pub const CACHE_RM: &str = "\
+Example:
+  stockade cache rm npm";
+pub const CACHE_PRUNE: &str = "\
+Example:
+  stockade cache prune --force";
 pub const CANCEL: &str = "\
 Example:
   stockade cancel latest";
@@ -204,6 +226,9 @@ Environment variables, also for a server that starts on demand:
                                 started on demand exits [default: 60]
   STOCKADE_MAX_SANDBOXES        maximum number of sandboxes [default: 1000]
   STOCKADE_MAX_SNAPSHOTS        maximum number of snapshots [default: 1000]
+  STOCKADE_HOST_PATHS           directories that <Sandbox volumes> may mount
+                                from this host, separated by colons [default:
+                                all; empty: none]
   STOCKADE_POOL                 how many pre-started sandboxes are kept ready
                                 after the first request, at most 512
                                 [default: 64]";

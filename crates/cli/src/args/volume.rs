@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use super::examples;
 use super::sandbox_flags::{Pair, pair};
 
 #[derive(Debug, Args)]
@@ -14,16 +15,21 @@ pub struct Volume {
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
     /// Create a volume and print its name
+    #[command(after_help = examples::VOLUME_CREATE)]
     Create(CreateVolume),
     /// List volumes
     #[command(visible_alias = "list")]
+    #[command(after_help = examples::VOLUME_LS)]
     Ls(ListVolumes),
     /// Remove volumes and their content
     #[command(visible_alias = "remove")]
+    #[command(after_help = examples::VOLUME_RM)]
     Rm(RemoveVolumes),
     /// Print all about volumes as JSON
+    #[command(after_help = examples::VOLUME_INSPECT)]
     Inspect(InspectVolumes),
     /// Remove the volumes that no sandbox uses
+    #[command(after_help = examples::VOLUME_PRUNE)]
     Prune(PruneVolumes),
 }
 
@@ -102,11 +108,14 @@ pub struct Cache {
 pub enum CacheCommand {
     /// List caches
     #[command(visible_alias = "list")]
+    #[command(after_help = examples::CACHE_LS)]
     Ls(ListCaches),
     /// Remove caches by the names of their volumes, or of the current project by their own names
     #[command(visible_alias = "remove")]
+    #[command(after_help = examples::CACHE_RM)]
     Rm(RemoveVolumes),
     /// Remove the caches that no sandbox uses
+    #[command(after_help = examples::CACHE_PRUNE)]
     Prune(PruneCaches),
 }
 

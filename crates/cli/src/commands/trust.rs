@@ -7,7 +7,7 @@ use stockade_bundle::project::Project;
 use stockade_core::{Code, Problem};
 
 use crate::args::Trust;
-use crate::commands::print::{escaped, notify, print_text};
+use crate::commands::print::{self, escaped, notify, print_text};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::devcontainer::DevContainer;
 use crate::problem::{Failure, caused};
@@ -118,7 +118,7 @@ fn consent(arguments: &Trust, file: &Path, grants: &Grants) -> Result<(), Proble
 }
 
 fn ask(question: &str) -> Result<(), Problem> {
-    terminal::ask(question).map_err(|problem| match problem.code {
+    print::ask(question).map_err(|problem| match problem.code {
         Code::Cancelled => Problem::new(Code::Cancelled, "nothing was trusted"),
         _ => problem,
     })
@@ -126,5 +126,5 @@ fn ask(question: &str) -> Result<(), Problem> {
 
 /// Quotes a word for a shell.
 fn shell_word(word: &str) -> String {
-    crate::run::shell_word(word)
+    crate::shell::shell_word(word)
 }

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::run::shell_word;
+use crate::shell::shell_word;
 
 /// The commands, in the order in which they run. `initializeCommand` would run on the host and is
 /// refused.

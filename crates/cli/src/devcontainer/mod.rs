@@ -428,7 +428,7 @@ impl DevContainer {
         if let Ok(ids) = user.parse() {
             return Ok(ids);
         }
-        let listed = image.and_then(|image| users(image)).unwrap_or_default();
+        let listed = image.and_then(users).unwrap_or_default();
         let of_line = |line: &str| {
             let fields: Vec<_> = line.split(':').collect();
             (fields.first() == Some(&user)).then(|| {
@@ -544,7 +544,9 @@ fn mounts(reader: &Reader<'_>, variables: &Variables<'_>) -> Result<Vec<String>,
                 mounts.push(parts.join(","));
             }
             _ => {
-                return Err(reader.invalid(NAME, "has an item that is neither a text nor an object"));
+                return Err(
+                    reader.invalid(NAME, "has an item that is neither a text nor an object")
+                );
             }
         }
     }

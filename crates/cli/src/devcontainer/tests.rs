@@ -1,3 +1,5 @@
+//! A project with a `devcontainer.json`: what is read, refused, and needs consent.
+
 use std::fs;
 
 use super::*;

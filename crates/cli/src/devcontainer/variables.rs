@@ -47,16 +47,13 @@ impl Variables<'_> {
         let mut expanded = String::new();
         let mut rest = text;
         while let Some(at) = rest.find("${") {
-            expanded.push_str(&rest[..at]);
             let Some((name, after)) = rest[at + 2..].split_once('}') else { break };
+            expanded.push_str(&rest[..at]);
             match self.value(name) {
                 Some(value) => expanded.push_str(&value),
                 None => expanded.push_str(&rest[at..at + 3 + name.len()]),
             }
             rest = after;
-            if after.is_empty() {
-                return expanded;
-            }
         }
         expanded.push_str(rest);
         expanded

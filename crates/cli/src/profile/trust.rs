@@ -135,8 +135,8 @@ impl TrustedFile {
             Some(text) => {
                 let message = format!("{text:?} of {PROJECT_FILE} was not accepted");
                 Err(Problem::new(Code::PathRefused, message)
-                    .because("it was trusted before this could be asked")
-                    .remedied_by("stockade trust --remove && stockade trust"))
+                    .because("it was trusted by a version that did not ask; remove that trust, then trust it again")
+                    .remedied_by("stockade trust --remove"))
             }
         }
     }

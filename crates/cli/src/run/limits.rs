@@ -10,6 +10,7 @@ use stockade_plan::limits::WatchedLimits;
 
 use crate::args::Run;
 use crate::problem::caused;
+use crate::shell::shell_word;
 
 /// How often memory is measured if no control group enforces the limit.
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
@@ -22,15 +23,6 @@ const RESERVED_BYTES: u64 = 512 << 20;
 fn own_command() -> String {
     let words = std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy()));
     std::iter::once("stockade".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
-}
-
-/// Quotes a word for a shell.
-pub(crate) fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// The limits of a run that Stockade itself enforces.
@@ -177,17 +169,6 @@ mod tests {
     use stockade_plan::Error;
 
     use super::*;
-
-    #[test]
-    fn words_are_quoted_where_a_shell_would_split_or_expand_them() {
-        for plain in ["run", "--memory", "64M", "a=b", "/usr/bin/env", "HOST:80"] {
-            assert_eq!(shell_word(plain), plain);
-        }
-        assert_eq!(shell_word(""), "''");
-        assert_eq!(shell_word("a b"), "'a b'");
-        assert_eq!(shell_word("$HOME;`id`"), "'$HOME;`id`'");
-        assert_eq!(shell_word("it's"), r"'it'\''s'");
-    }
 
     #[test]
     fn the_problems_of_walls_and_limits_match_their_snapshots() {

@@ -123,7 +123,7 @@ async fn run_script(
             let code = ended
                 .end
                 .exit_code
-                .map_or("no exit code".to_owned(), |code| format!("exit code {code}"));
+                .map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"));
             let message = format!("a command of the devcontainer.json failed with {code}");
             let output = String::from_utf8_lossy(&ended.stderr.0);
             let lines: Vec<_> = output.lines().collect();

@@ -19,7 +19,7 @@ use crate::args::volume::{
     VolumeCommand,
 };
 use crate::commands::df;
-use crate::commands::print::{notify, print, print_text};
+use crate::commands::print::{ask, notify, print, print_text};
 use crate::data_dir::{data_path, open_data_dir};
 use crate::problem::{Failure, caused};
 use crate::run::volume_problem;
@@ -150,11 +150,11 @@ fn inspect(arguments: &InspectVolumes) -> Result<u8, Failure> {
             Err(problem) => failed.push((text.clone(), problem.into())),
         }
     }
-    if failed.is_empty() {
+    // As with Docker, what was found is printed in any case; but JSON is one document.
+    if failed.is_empty() || !arguments.json {
         print(&found)?;
-        return Ok(0);
     }
-    Failure::report(failed, Some(json!(found)))
+    Failure::report(failed, None)
 }
 
 /// Removes volumes, and reports each that is missing or in use.
@@ -247,7 +247,7 @@ fn prune_chosen(
                 .remedied_by(format!("stockade {command} --force"))
                 .into());
         }
-        terminal::ask(&format!("remove {what} ({})?", unused.len()))?;
+        ask(&format!("remove {what} ({})?", unused.len()))?;
     }
     let (mut removed, mut failed) = (Vec::new(), Vec::new());
     let mut bytes = 0;

@@ -61,6 +61,7 @@ impl SandboxAttempt {
         let handle = self.handle()?;
         let contract = request::contract(sandbox)?;
         let local = request::local(sandbox, contract.as_ref(), &self.environment)?;
+        request::check_host_paths(&local.mounts, self.state.options.host_paths.as_deref())?;
         let pause = row.as_ref().and_then(SandboxRow::pause);
         let slot = self.acquire_slot(sandbox, local.runtime, pause.is_some()).await?;
         let time_used = Duration::from_millis(pause.map_or(0, |pause| pause.worked_ms));

@@ -207,6 +207,27 @@ fn unsupported_runtime(runtime: &str, environment: &BTreeMap<String, String>) ->
     TaskError::new("SANDBOX_EXECUTION_FAILED", message)
 }
 
+/// Refuses a path of the host that is in none of the allowed directories. Links are followed first.
+pub(super) fn check_host_paths(
+    mounts: &[HostMount],
+    allowed: Option<&[PathBuf]>,
+) -> Result<(), TaskError> {
+    let Some(allowed) = allowed else { return Ok(()) };
+    let allowed: Vec<_> = allowed.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let is_allowed = |mount: &&HostMount| {
+        let real = mount.host.canonicalize();
+        real.is_ok_and(|real| allowed.iter().any(|directory| real.starts_with(directory)))
+    };
+    match mounts.iter().find(|mount| !is_allowed(mount)) {
+        None => Ok(()),
+        Some(mount) => Err(invalid(format!(
+            "the volume {} is a path of the host that this server does not allow: use the name of a volume, or \
+             add the directory to STOCKADE_HOST_PATHS of the server",
+            mount.host.display()
+        ))),
+    }
+}
+
 /// The paths of the host and the volumes that a sandbox mounts. As in Docker, what contains no slash is
 /// the name of a volume.
 fn mounts(sandbox: &Sandbox) -> Result<(Vec<HostMount>, Vec<VolumeMount>), TaskError> {
@@ -241,4 +262,30 @@ fn mounts(sandbox: &Sandbox) -> Result<(Vec<HostMount>, Vec<VolumeMount>), TaskE
         }
     }
     Ok((mounts, volumes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_the_host_must_be_allowed_where_there_is_a_list() {
+        let top = tempfile::tempdir().unwrap();
+        let path = |name: &str| top.path().join(name);
+        for directory in ["shared/below", "other"] {
+            std::fs::create_dir_all(path(directory)).unwrap();
+        }
+        std::os::unix::fs::symlink(path("other"), path("shared/link")).unwrap();
+        let allowed = [path("shared"), path("missing")];
+        let check = |name: &str, allowed: Option<&[PathBuf]>| {
+            let mount = HostMount { host: path(name), inside: "/m".into(), writable: false };
+            check_host_paths(&[mount], allowed).is_ok()
+        };
+        assert!(check("other", None));
+        assert!(check("shared", Some(&allowed)) && check("shared/below", Some(&allowed)));
+        for bad in ["other", "shared/link", "shared/../other", "missing", ""] {
+            assert!(!check(bad, Some(&allowed)), "{bad}");
+        }
+        assert!(!check("shared", Some(&[])));
+    }
 }
